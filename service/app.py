@@ -43,6 +43,7 @@ from service.pipeline import Pipeline
 from service.repeats.assembly import open_idempotency
 from service.repeats.idempotency import Idempotency
 from service.repeats.result_cache import ResultCache
+from service.saving.assembly import make_promise
 from service.saving.reader import ResultReader
 from service.saving.spool.process_folder import SpoolOwner
 from service.saving.store import ResultStore
@@ -225,6 +226,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
         new_id=_new_uuid,
         new_seed=_new_seed,
         tracer=tracer,
+        promise=make_promise(settings, store, clock),
     )
     cache = ResultCache(pipeline, records.ledger, results, metrics, settings.cache_entries, records.now)
     run: Run = cache.run if settings.cache_entries else pipeline.run

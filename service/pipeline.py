@@ -32,6 +32,7 @@ from service.imaging.pool.codec_work import CodecWork
 from service.imaging.pool.parallel_steps import StepRunner
 from service.imaging.several_results import Draw, add_latents, draw_latent, tiles_by_result
 from service.imaging.tasks import PREPARE, DecodingCost, PreparedRequest, Tile, estimate_cost, read_headers, timed_stage
+from service.saving.promise import StorePromise
 from service.saving.results import Reservation, StoredResult
 from service.saving.sidecar import sidecar_of
 from service.saving.store import ResultStore
@@ -62,6 +63,8 @@ class Pipeline:
     draw: Draw = draw_latent
     tracer: RequestTracer | None = None
     """Tracer of requests; None without tracing."""
+    promise: StorePromise | None = None
+    """Holds replies back until their results are in the storage; None: the spool is promise enough."""
 
     async def run(self, order: Order, call: Call) -> Reply:
         """Compute the pictures of an order. For inpainting, pixels outside the mask are returned bit-identical.
@@ -73,7 +76,17 @@ class Pipeline:
             UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: a file cannot be used; raised before
                 engine work.
             DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown: raised by the memory budget or the batcher.
+            NotReady: code `storage_unavailable`: raised by the store, or by `promise`.
         """
+        if self.promise is None or not order.is_saved(self.settings.save):
+            return await self._run_until_spooled(order, call)
+        async with self.promise.attempt(patient=call.is_job):
+            reply = await self._run_until_spooled(order, call)
+            ids = [picture.result_id for picture in reply.pictures if picture.result_id]
+            reply.timings.add("save", await self.promise.stored(ids, call))
+            return reply
+
+    async def _run_until_spooled(self, order: Order, call: Call) -> Reply:
         reference = self.model_of(order)
         headers = read_headers(order.files, self.settings.max_pixels)
         weight = estimate_cost(order.files, headers)

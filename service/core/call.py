@@ -47,5 +47,7 @@ class Call:
     """The identity of the request's span (W3C Trace Context); empty if it is not traced."""
     own_deadline: bool = False
     """Whether the client set the deadline."""
+    is_job: bool = False
+    """Whether nobody holds a connection open for the answer, so that it may wait where others are refused."""
     on_large: Callable[[], None] | None = None
     """Callback on the event loop when the request's pictures turn out to be large."""

@@ -42,6 +42,7 @@ SETTING_GROUPS: dict[str, tuple[str, ...]] = {
         "save",
         "results_dir",
         "results_url",
+        "promise",
         "ledger_url",
         "s3_endpoint",
         "upload_timeout_s",

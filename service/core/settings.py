@@ -127,6 +127,10 @@ class Settings(BaseModel):
         "",
         description="s3://BUCKET/PREFIX: upload results there through results_dir; empty: keep them in results_dir",
     )
+    promise: Literal["spool", "store"] = Field(
+        "spool",
+        description="what a reply promises: its result is in the spool of this host, or (store) already in results_url",
+    )
     ledger_url: str = Field(
         "",
         description="postgresql://USER:PASSWORD@HOST:PORT/NAME: database of jobs, keys and results that several hosts "

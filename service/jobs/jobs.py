@@ -237,6 +237,7 @@ class Jobs:
             *(job.facts["request_id"], now, now + left_s, Flow(*job.facts["flow"]), partial(self._mark_begun, job.id)),
             traceparent=job.facts.get("traceparent", ""),
             on_large=on_large,
+            is_job=True,
         )
         with admitted:
             try:

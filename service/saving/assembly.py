@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import structlog
 
 from service.core.errors import ServiceError
-from service.core.settings import Settings
+from service.core.settings import Settings, SettingsInvalid
 from service.ledger.contract import Connections
 from service.lifecycle.background import run_in_background
 from service.lifecycle.drain import Drain
+from service.saving.promise import StorePromise
 from service.saving.results import SaveObserver
 from service.saving.retention import Retention, RetentionLimits
 from service.saving.spool.capacity import SpoolLimits
@@ -79,8 +80,14 @@ def open_storage(settings: Settings) -> Storage:
     """Open the durable storage; the results directory is created and probed in any case, because it has the spool.
 
     Raises:
-        SettingsInvalid: the directory cannot be written to, or the URL is wrong.
+        SettingsInvalid: the directory cannot be written to, the URL is wrong, or replies are to wait for a storage that
+            there is not.
     """
+    if settings.promise == "store" and not settings.results_url:
+        raise SettingsInvalid(
+            "promise=store needs results_url: replies wait until their results are in that bucket; set results_url to "
+            "s3://BUCKET/PREFIX, or leave promise out"
+        )
     files = ResultFiles(settings.results_dir, max_group_size=_MOST_AT_ONCE)
     files.prepare()
     if not settings.results_url:
@@ -97,6 +104,11 @@ def open_objects(settings: Settings) -> ObjectStorage:
     return open_object_storage(
         ObjectLocation(settings.results_url, settings.s3_endpoint, timeout_s=settings.upload_timeout_s)
     )
+
+
+def make_promise(settings: Settings, store: ResultStore, clock: Callable[[], float]) -> StorePromise | None:
+    """Return what holds replies back until their results are in the storage; None if the spool suffices."""
+    return StorePromise(store, clock) if settings.promise == "store" else None
 
 
 async def _probe_disk_periodically(store: ResultStore) -> None:

@@ -7,6 +7,7 @@ that no writer has taken. It does no input or output.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from service.core.errors import ShuttingDown
 from service.saving.results import Clock, Reservation, StoredResult
@@ -66,7 +67,16 @@ class Backlog:
         size = len(result.body)
         with self._changed:
             self._spool.fill(reservation.estimate, size)
-            self._enqueue(UnsavedResult(result.id, size, self._clock.now(), on_saved=result.on_saved))
+            on_saved = (result.on_saved,) if result.on_saved else ()
+            self._enqueue(UnsavedResult(result.id, size, self._clock.now(), on_saved=on_saved))
+
+    def call_when_saved(self, result_id: str, call: Callable[[float], None]) -> bool:
+        """Have `call` called as `UnsavedResult.on_saved`; False if that result does not wait (any more)."""
+        with self._changed:
+            if (waiting := self.waiting.get(result_id)) is None:
+                return False
+            waiting.on_saved = (*waiting.on_saved, call)
+            return True
 
     def inherit(self, result_id: str, size: int) -> None:
         """Queue a result of `size` bytes that a dead process left in the spool."""
@@ -144,6 +154,10 @@ class Backlog:
             self._closed = True
             self._changed.notify_all()
             self._queued.notify_all()
+
+    def now(self) -> float:
+        """The time on the clock that ages are read from, in seconds."""
+        return self._clock.now()
 
     @property
     def recoveries(self) -> int:

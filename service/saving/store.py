@@ -9,7 +9,7 @@ and nothing more is promised until the disk works again (disk_state.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
@@ -165,6 +165,19 @@ class ResultStore:
     def unsaved_among(self, result_ids: Sequence[str]) -> bool:
         """Whether one of the results that this process accepted is not durable yet."""
         return any(result_id in self._finder.waiting for result_id in result_ids)
+
+    def call_when_saved(self, result_id: str, call: Callable[[float], None]) -> bool:
+        """Have `call` called on a writer's thread when that result is durable, with the seconds since `put`.
+
+        Returns:
+            False if no result of that id waits here, as it is durable already; `call` is not called then.
+        """
+        return self._backlog.call_when_saved(result_id, call)
+
+    @property
+    def failing_s(self) -> float:
+        """How long all attempts to make results durable have failed, in seconds; 0 if the last one succeeded."""
+        return self._writers.failing_s
 
     @property
     def pending(self) -> int:

@@ -28,7 +28,8 @@ class UnsavedResult:
     since: float
     in_memory: SpooledResult | None = None
     """The result itself, where the spool cannot be trusted (spool_safeguard.py)."""
-    on_saved: Callable[[float], None] | None = None
+    on_saved: tuple[Callable[[float], None], ...] = ()
+    """Called on a writer's thread when it is durable, with the seconds since it was accepted."""
     failed: bool = False
     """Saving it, or a group with it, has failed: it is saved by itself from now on and delays no other."""
 

@@ -35,6 +35,7 @@ class Writers:
     backoff: Backoff
     _failures: int = field(default=0, init=False)
     """Number of failed attempts in a row, over all threads."""
+    _failing_since: float | None = field(default=None, init=False)
     _counting: threading.Lock = field(default_factory=threading.Lock, init=False)
     _threads: list[threading.Thread] = field(init=False)
 
@@ -52,6 +53,12 @@ class Writers:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(timeout_s)
+
+    @property
+    def failing_s(self) -> float:
+        """Seconds since the first of the attempts in a row that have failed; 0 if the last one succeeded."""
+        since = self._failing_since
+        return 0.0 if since is None else self.backlog.now() - since
 
     def probe_disk(self) -> None:
         """Try a disk that failed; once it takes results again, those that wait are saved without a pause."""
@@ -90,17 +97,21 @@ class Writers:
             _log.error("results are lost: somebody deleted them from the spool", results=lost)
         with self._counting:
             failures, self._failures = self._failures, 0
+            self._failing_since = None
         now = self.backlog.remove_saved(group, len(lost))
         if failures:
             _log.info("saving works again", failures=failures)
         for waiting in group:
-            for tell in filter(None, (self.observer.saved, waiting.on_saved)):
+            self.observer.saved(now - waiting.since)
+            for tell in waiting.on_saved if waiting.id not in lost else ():
                 tell(now - waiting.since)
 
     def _keep_after_failure(self, group: list[UnsavedResult], error: Exception) -> None:
         with self._counting:
             self._failures += 1
             failures = self._failures
+            if self._failing_since is None:
+                self._failing_since = self.backlog.now()
         everyone, recoveries = self.backlog.all_unsaved(), self.backlog.recoveries
         self.observer.save_failed()
         if failures == 1:  # one line per streak, as a full disk fails thousands of times

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.slow
 async def accept(http: httpx.AsyncClient, fleet: Fleet, files: Files, count: int, node: int) -> list[str]:
     sent = [http.post(f"{fleet.url(node)}{PATH}", files=files, headers=ASYNC) for _ in range(count)]
     replies = await asyncio.gather(*sent)
-    assert {reply.status_code for reply in replies} == {202}
+    assert {reply.status_code for reply in replies} == {202}, {reply.text for reply in replies}
     return [reply.headers["location"] for reply in replies]
 
 
@@ -41,6 +42,21 @@ async def test_a_server_that_is_killed_loses_no_job(
     jobs = await accept(http, fleet, files, 20, 0)
     fleet.kill(0)
     await assert_all_succeed(http, fleet, jobs)
+
+
+async def test_what_was_promised_in_the_store_is_served_by_others_when_a_server_and_its_disk_are_lost(
+    start_fleet: StartFleet, files: Files, http: httpx.AsyncClient
+) -> None:
+    fleet = start_fleet(2, promise="store")
+    sent = [http.post(f"{fleet.url(0)}{PATH}", files=files, headers={"Idempotency-Key": f"k{n}"}) for n in range(8)]
+    replies = await asyncio.gather(*sent)
+    fleet.kill(0)
+    shutil.rmtree(fleet.nodes[0].folder)
+    for number, reply in enumerate(replies):
+        found = await http.get(f"{fleet.url(1)}{reply.headers['location']}")
+        assert (found.status_code, found.content) == (200, reply.content)
+        again = await http.post(f"{fleet.url(1)}{PATH}", files=files, headers={"Idempotency-Key": f"k{number}"})
+        assert (again.headers["idempotency-replayed"], again.content) == ("true", reply.content)
 
 
 async def test_a_server_that_is_frozen_and_goes_on_ends_no_job_twice(

@@ -1,0 +1,121 @@
+"""With `--promise store` a reply waits for the bucket: what it promises outlives the host."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.core.settings import Settings, SettingsInvalid
+from service.saving.assembly import open_storage
+from tests.serving.local_server import Running, Serve
+from tests.serving.s3_server import KEY, SECRET
+from tests.serving.served_process import ServedProcess
+from tests.serving.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+PATH = "/v1/inpaint"
+Files = dict[str, tuple[str, bytes, str]]
+
+
+def promising(port: int) -> dict[str, Any]:
+    """Settings for a bucket at that port."""
+    endpoint = f"http://127.0.0.1:{port}"
+    return {"results_url": "s3://results/promised", "s3_endpoint": endpoint, "promise": "store"}
+
+
+@pytest.fixture
+def served(serve: Serve, proxy: Any, keys: None) -> Running:
+    return serve(**promising(proxy.port))
+
+
+@pytest.fixture
+def http(served: Running) -> Iterator[httpx.Client]:
+    with served.client() as client:
+        yield client
+
+
+def test_a_promised_result_outlives_a_server_that_is_killed_with_its_disk(
+    tmp_path: Path, models_dir: Path, bucket: Any, files: Files
+) -> None:
+    def server(name: str) -> ServedProcess:
+        home = tmp_path / name
+        home.mkdir()
+        environ = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+        return ServedProcess(home, environ, models_dir=models_dir, **promising(bucket.port))
+
+    promised: dict[str, bytes] = {}
+    with server("first") as first:
+        for _ in range(5):
+            reply = httpx.post(f"{first.url}{PATH}", files=files, timeout=60.0)
+            assert "save;dur=" in reply.headers["server-timing"]
+            promised[reply.headers["location"]] = reply.content
+        first.kill()
+        shutil.rmtree(first.folder)
+    with server("second") as second:
+        for location, body in promised.items():
+            assert httpx.get(f"{second.url}{location}").content == body
+
+
+def test_while_the_storage_is_away_nothing_is_promised_and_nothing_is_lost(
+    served: Running, http: httpx.Client, proxy: Any, bucket: Any, files: Files
+) -> None:
+    proxy.become("gone")
+    sent = time.monotonic()
+    waited = http.post(PATH, files=files, headers={"X-Request-Timeout-Ms": "3000"})
+    assert time.monotonic() - sent < 3.0
+    assert (waited.status_code, waited.json()["code"]) == (503, "storage_unavailable")
+    assert "location" not in waited.headers
+    assert int(waited.headers["retry-after"]) >= 1
+    assert http.post(PATH, files=files, data={"save": "false"}).status_code == 200
+
+    with ThreadPoolExecutor() as threads:
+        one = threads.submit(http.post, PATH, files=files)
+        time.sleep(0.5)
+        sent = time.monotonic()
+        others = [http.post(PATH, files=files, headers={"Idempotency-Key": f"key-{n}"}) for n in range(3)]
+        assert {(reply.status_code, reply.json()["code"]) for reply in others} == {(503, "storage_unavailable")}
+        assert time.monotonic() - sent < 3.0, "while one waits, others are refused before they are computed"
+        assert bucket.names == set()
+        proxy.become("good")
+        reply = one.result()
+    assert http.get(reply.headers["location"]).content == reply.content
+    wait_until(lambda: len([name for name in bucket.names if name.endswith(".png")]) == 2)  # the refused one, too
+    again = http.post(PATH, files=files, headers={"Idempotency-Key": "key-0"})
+    assert (again.status_code, "idempotency-replayed" in again.headers) == (200, False)
+    served.stop()
+    assert served.service.drain.unsaved == 0
+
+
+def test_a_job_ends_when_its_result_is_stored_and_waits_for_a_storage_that_is_away(
+    http: httpx.Client, proxy: Any, bucket: Any, files: Files
+) -> None:
+    proxy.become("gone")
+    jobs = [http.post(PATH, files=files, headers={"Prefer": "respond-async"}).headers["location"] for _ in range(3)]
+    time.sleep(2.0)
+    assert {http.get(job).json()["status"] for job in jobs} <= {"queued", "running"}
+    proxy.become("good")
+    wait_until(lambda: {http.get(job).json()["status"] for job in jobs} == {"succeeded"})
+    for job in jobs:
+        name = http.get(job).json()["result_url"].rpartition("/")[2]
+        assert f"promised/{name[:2]}/{name}.png" in bucket.names
+
+
+def test_a_reply_waits_for_a_slow_storage(http: httpx.Client, proxy: Any, bucket: Any, files: Files) -> None:
+    proxy.become("slow")
+    sent = time.monotonic()
+    reply = http.post(PATH, files=files)
+    assert time.monotonic() - sent >= 0.3
+    name = reply.headers["location"].rpartition("/")[2]
+    assert f"promised/{name[:2]}/{name}.json" in bucket.names
+
+
+def test_a_promise_without_a_bucket_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(SettingsInvalid, match="promise=store needs results_url"):
+        open_storage(Settings(results_dir=tmp_path, promise="store"))
