@@ -12,6 +12,7 @@ from training.commands.gather import gather
 from training.commands.plan import plan
 from training.commands.profiling import profile
 from training.commands.ship import ship
+from training.commands.study import study
 from training.commands.unfold import unfold
 
 app = typer.Typer(
@@ -36,6 +37,7 @@ app.command()(blend)
 app.command()(unfold)
 app.command()(evaluate)
 app.command()(profile)
+app.command()(study)
 app.command()(ship)
 
 

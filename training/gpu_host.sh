@@ -5,8 +5,10 @@
 #                                          with `seconds` gets them and needs no plan), then
 #                                          train for STOP_S seconds, or go on where the last call stopped
 #   gpu_host.sh profile NAME [FLAGS]       take steps of training/configs/NAME.toml apart: $OUT/profile-NAME
-#   gpu_host.sh speed [FLAGS]              benchmarks.training.speed, FP32 against half precision: $OUT/speed-TASK.json
-#   gpu_host.sh speed_of TASK [FLAGS]      the same of one task, pconv or pix2pix
+#   gpu_host.sh study NAME [FLAGS]         rerun a source's experiment (training/study/sources.py): $OUT/study-NAME;
+#                                          a cut one goes on with the same command
+#   gpu_host.sh speed [FLAGS]              FP32 against half precision of pconv and pix2pix: a study of three cells each
+#   gpu_host.sh speed_of TASK [FLAGS]      the same of one of them
 #   gpu_host.sh scaling [FLAGS]            benchmarks.training.scaling, one GPU and two: $OUT/scaling.json
 #   gpu_host.sh take NAME FILE             put FILE of the run (generator, generator-phase0) into $OUT, in parts
 # EXTRA holds further --set flags of fit. What is carried lies in $CARRIED (.carry), what is made in $WORK; logs and sheets go to $OUT.
@@ -30,7 +32,7 @@ stage() {
 
 paths() { # NAME: the overrides that put a config's data where `stage` put it
     local set=(--set "output=$WORK/runs/$1")
-    if [[ $1 = facades* ]]; then
+    if [[ $1 = facades* || $1 = housefronts ]]; then
         set+=(--set "data.path=$WORK/facades/train" --set "data.validation=$WORK/facades/test")
     elif [ "$1" = photos-centre ]; then
         set+=(--set "data.path=$WORK/photos" --set "data.validation=$WORK/eval/bsds500_val")
@@ -41,7 +43,7 @@ paths() { # NAME: the overrides that put a config's data where `stage` put it
     if [ "$1" = facades-labels ]; then
         set+=(--set "features=$WORK/features/vgg16_pool3.safetensors")
     fi
-    if [[ $1 != facades* ]] && ! compgen -G "$WORK/photos/*.tar" >/dev/null; then # no shards, but the pictures themselves
+    if [[ $1 = photos* ]] && ! compgen -G "$WORK/photos/*.tar" >/dev/null; then # no shards, but the pictures themselves
         set+=(--set data.layout=folder)
     fi
     if [ "$1" = photos-features ]; then # a later --set wins
@@ -83,9 +85,16 @@ speed() {
 speed_of() {
     local task=$1
     shift
-    python3 -m benchmarks.training.speed --photos "$WORK/photos" --validation "$WORK/eval/bsds500_val" \
-        --facades "$WORK/facades" --features "$WORK/features/vgg16_pool3.safetensors" --tasks "$task" --steps 300 \
-        --variants fp32 "bf16 nhwc compile" "fp16 nhwc compile" --json "$OUT/speed-$task.json" "$@"
+    study "$task" --cells fp32,bf16-compiled,fp16-compiled --steps 300 "$@"
+}
+
+study() {
+    local name=$1 config set
+    shift
+    config=$(python3 -c "from training.study.sources import STUDIES as s; print(s['$name'].config.removesuffix('.toml'))")
+    set=$(paths "$config")
+    # shellcheck disable=SC2086 # flags are words
+    NCCL_NVLS_ENABLE=0 python3 -m training study "$name" -o "$OUT/study-$name" $set "$@"
 }
 
 scaling() {

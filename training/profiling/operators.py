@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -94,25 +94,43 @@ def trace_calls(step: Callable[[], object], device: torch.device) -> list[Operat
 
 @dataclass(frozen=True)
 class Operator:
-    """A row of the table of operators: self time on the device, over some steps."""
+    """A row of the table of operators, over some steps."""
 
     name: str
     calls: int
     device_s: float
+    """Its own time on the device; on a CPU its own CPU time."""
     share: float
+    self_cpu_s: float = 0.0
+    cpu_s: float = 0.0
+    """With the operators that it calls."""
+    memory_bytes: int = 0
+    """What it allocated itself on the device, less what it freed."""
 
 
 def top_operators(step: Callable[[], object], device: torch.device, steps: int, most: int = 20) -> list[Operator]:
     """Return the operators with the most self time on the device, including compiled kernels."""
-    with profile(activities=_activities(device)) as found:
+    with profile(activities=_activities(device), profile_memory=True) as found:
         for _ in range(steps):
             step()
         _wait_for_device(device)
-    own = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
-    rows = [(row.key, row.count, getattr(row, own) / 1e6) for row in found.key_averages() if _on_host(row)]
-    total = sum(seconds for _, _, seconds in rows) or 1.0
-    ranked = sorted(rows, key=lambda row: row[2], reverse=True)[:most]
-    return [Operator(name, count, seconds, seconds / total) for name, count, seconds in ranked if seconds > 0]
+    where = "device" if device.type == "cuda" else "cpu"
+    rows = [
+        Operator(
+            row.key,
+            row.count,
+            getattr(row, f"self_{where}_time_total") / 1e6,
+            0.0,
+            row.self_cpu_time_total / 1e6,
+            row.cpu_time_total / 1e6,
+            getattr(row, f"self_{where}_memory_usage"),
+        )
+        for row in found.key_averages()
+        if _on_host(row)
+    ]
+    total = sum(row.device_s for row in rows) or 1.0
+    ranked = sorted(rows, key=lambda row: row.device_s, reverse=True)[:most]
+    return [replace(row, share=row.device_s / total) for row in ranked if row.device_s > 0]
 
 
 def _on_host(event: Any) -> bool:

@@ -26,8 +26,9 @@ def draw_roofline(path: Path, title: str, ceilings: Ceilings, figures: Sequence[
 
     figure = Figure(figsize=(10, 6.5), layout="constrained")
     axes = figure.subplots()
+    for precision in dict.fromkeys(found.precision for found in figures):
+        _draw_roof(axes, precision, ceilings)
     for found in figures:
-        _draw_roof(axes, found.precision, ceilings)
         _draw_points(axes, found)
     axes.set(
         xscale="log",
@@ -61,7 +62,7 @@ def _draw_points(axes: Any, found: StepFigures) -> None:
     )
     if found.flop:
         moved = sum(calls.bytes for calls in found.calls)
-        label = f"{found.precision}: whole step, {found.flop / found.step_s / 1e12:.3g} TFLOP/s"
+        label = f"{found.label or found.precision}: whole step, {found.flop / found.step_s / 1e12:.3g} TFLOP/s"
         axes.scatter(
             found.flop / moved,
             found.flop / found.step_s,

@@ -1,4 +1,4 @@
-"""Reads power, utilisation and temperature through NVML while a block runs; nothing without an NVIDIA GPU."""
+"""Reads power, utilisation, temperature and memory through NVML while a block runs; nothing without an NVIDIA GPU."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ class Reading(NamedTuple):
     utilisation_percent: float
     """Part of NVML's own sampling period in which any kernel ran."""
     temperature_c: float
+    memory_gb: float
+    """Of the device in use, by all processes, in 10⁹ bytes."""
 
 
 Sensor = Callable[[], Reading]
@@ -32,13 +34,14 @@ class SensorReadings:
         self.readings: list[Reading] = []
 
     def means(self) -> dict[str, float]:
-        """Return the mean of each sensor and the highest temperature; empty without readings."""
+        """Return means of power and utilisation, the highest temperature and memory; empty without readings."""
         if not self.readings:
             return {}
         return {
             "mean_power_w": round(mean(reading.power_w for reading in self.readings), 1),
             "mean_utilisation_percent": round(mean(reading.utilisation_percent for reading in self.readings), 1),
             "highest_temperature_c": max(reading.temperature_c for reading in self.readings),
+            "highest_device_memory_gb": round(max(reading.memory_gb for reading in self.readings), 3),
         }
 
 
@@ -80,6 +83,7 @@ def nvml_sensor(device: torch.device) -> Sensor | None:
             pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
             pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
             pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
+            pynvml.nvmlDeviceGetMemoryInfo(handle).used / 1e9,
         )
 
     return read

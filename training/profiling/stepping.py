@@ -8,16 +8,19 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from training.config import AnyConfig, Precision
 from training.fit import make_trainee
-from training.loop.runtime import start_runtime
+from training.loop.runtime import Runtime, start_runtime
 from training.loop.schedule import StepPosition
+from training.loop.trainee import Trainee
 from training.profiling.ceilings import synchronise
 from training.profiling.operators import Operator, OperatorCalls, top_operators, trace_calls
 from training.profiling.sensors import nvml_sensor, read_sensors
+from training.seeds import Purpose, derived_seed
 
-_TAKEN_APART = 3
+TAKEN_APART = 3
 """Steps that the profiler watches for the table of operators."""
 
 
@@ -32,6 +35,8 @@ class StepFigures:
     sensors: dict[str, float]
     operators: list[Operator]
     calls: list[OperatorCalls] = field(repr=False)
+    label: str = ""
+    """What a plot calls them; empty: the precision."""
 
     @property
     def flop(self) -> int:
@@ -53,6 +58,17 @@ class StepFigures:
         }
 
 
+@dataclass(frozen=True)
+class TimedSteps:
+    """The measurements of steps that ran undisturbed."""
+
+    step_s: float
+    peak_memory_bytes: int | None
+    sensors: dict[str, float]
+    losses: list[float]
+    """The generator's loss at each timed step; of fillnet, which balances its losses, the first of them."""
+
+
 def measure_steps(config: AnyConfig, precision: Precision, device: str | None, phase: int, steps: int) -> StepFigures:
     """Warm up, time `steps` steps of a phase, then profile a few more.
 
@@ -63,33 +79,49 @@ def measure_steps(config: AnyConfig, precision: Precision, device: str | None, p
     with start_runtime(own, device) as runtime:
         trainee = make_trainee(own, runtime)
         trainee.begin_phase(own.phase[phase])
-        step = _make_stepper(trainee.step, own, phase)
-        for _ in range(max(3, steps // 4)):
-            step()
-        synchronise(runtime.device)
-        if runtime.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(runtime.device)
-        with read_sensors(nvml_sensor(runtime.device)) as recorded:
-            began = time.perf_counter()
-            for _ in range(steps):
-                step()
-            synchronise(runtime.device)
-            step_s = (time.perf_counter() - began) / steps
-        peak = torch.cuda.max_memory_allocated(runtime.device) if runtime.device.type == "cuda" else None
-        operators = top_operators(step, runtime.device, _TAKEN_APART)
+        step = make_stepper(trainee, own, runtime, phase)
+        timed = time_steps(step, runtime, max(3, steps // 4), steps)
+        operators = top_operators(step, runtime.device, TAKEN_APART)
         calls = [] if own.compile else trace_calls(step, runtime.device)  # compiled code has no operators to count
-        return StepFigures(precision, step_s, own.phase[phase].batch / step_s, peak, recorded.means(), operators, calls)
+        images_per_s = own.phase[phase].batch / timed.step_s
+        return StepFigures(
+            precision, timed.step_s, images_per_s, timed.peak_memory_bytes, timed.sensors, operators, calls
+        )
 
 
-def _make_stepper(
-    step: Callable[[int, StepPosition[Any]], object], config: AnyConfig, phase: int
-) -> Callable[[], None]:
-    """Return a function that runs the phase's next step on each call, from the first again after the last."""
+def time_steps(step: Callable[[], dict[str, Tensor]], runtime: Runtime, warm_up: int, steps: int) -> TimedSteps:
+    """Run `warm_up` steps, then time `steps` more with the sensors; nothing among these waits for the device."""
+    for _ in range(warm_up):
+        step()
+    synchronise(runtime.device)
+    on_gpu, losses = runtime.device.type == "cuda", []
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats(runtime.device)
+    with read_sensors(nvml_sensor(runtime.device)) as recorded:
+        began = time.perf_counter()
+        for _ in range(steps):
+            figures = step()
+            losses.append(figures["loss"] if "loss" in figures else next(iter(figures.values())))
+        synchronise(runtime.device)
+        step_s = (time.perf_counter() - began) / steps
+    peak = torch.cuda.max_memory_allocated(runtime.device) if on_gpu else None
+    stacked = torch.stack(losses).float()
+    runtime.average_over_processes([stacked])
+    return TimedSteps(step_s, peak, recorded.means(), stacked.tolist())
+
+
+def make_stepper(
+    trainee: Trainee[Any], config: AnyConfig, runtime: Runtime, phase: int
+) -> Callable[[], dict[str, Tensor]]:
+    """Return a function that runs the phase's next step on each call, as `fit`; after the last step the first again."""
     number = -1
 
-    def take() -> None:
+    def take() -> dict[str, Tensor]:
         nonlocal number
         number = (number + 1) % config.phase[phase].steps
-        step(number, StepPosition(phase, config.phase[phase], number, number * config.phase[phase].batch))
+        torch.manual_seed(derived_seed(config.seed, number * runtime.world + runtime.rank, Purpose.DROPOUT))
+        return trainee.step(
+            number, StepPosition(phase, config.phase[phase], number, number * config.phase[phase].batch)
+        )
 
     return take

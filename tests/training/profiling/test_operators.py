@@ -62,3 +62,14 @@ def test_operators_are_ranked_by_their_own_time():
     assert [row.device_s for row in rows] == sorted((row.device_s for row in rows), reverse=True)
     assert sum(row.share for row in rows) == pytest.approx(1, abs=0.01)
     assert next(row for row in rows if row.name == "aten::mm").calls == 3
+
+
+def test_an_operator_is_listed_with_its_cpu_time_and_the_memory_that_it_took():
+    kept = []
+
+    def step():
+        kept.append(torch.ones(64, 64) @ torch.ones(64, 64))
+
+    row = next(row for row in top_operators(step, CPU, steps=2) if row.name == "aten::mm")
+    assert row.memory_bytes == 2 * 64 * 64 * 4
+    assert row.cpu_s >= row.self_cpu_s == row.device_s > 0

@@ -221,7 +221,7 @@ def test_a_sheet_shows_the_input_every_stage_the_filled_picture_and_the_truth(
     assert torch.equal(filled[:, 32:96, 32:96], last[:, 32:96, 32:96])
     assert torch.equal(filled[:, :32], truth[:, :32])
     assert torch.equal(painted[:, :32], truth[:, :32])
-    assert trainee.validate().keys() == {"validation_psnr_db"}
+    assert trainee.validate().keys() == {"validation_psnr_db", "validation_ssim"}
 
 
 def test_no_step_before_its_phase(pgn_config: Config) -> None:

@@ -1,0 +1,1 @@
+"""Reruns the training experiments of the sources, and prints their figures beside those found here."""

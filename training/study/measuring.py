@@ -1,0 +1,128 @@
+"""Measures one cell of a study, in a process of its own or, on several GPUs, in one of the processes of torchrun."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+
+from training.config import AnyConfig, load_config
+from training.fit import make_trainee
+from training.loop.runtime import Runtime, start_runtime
+from training.profiling.ceilings import measure_ceilings
+from training.profiling.operators import OperatorCalls, top_operators, trace_calls
+from training.profiling.stepping import TAKEN_APART, TimedSteps, make_stepper, time_steps
+from training.study.cells import Cell, config_of_cell
+
+_LOSS_POINTS = 100
+
+
+@dataclass(frozen=True)
+class CellRequest:
+    """The request for a cell: how steps of a config are to be computed, and where the figures go."""
+
+    config: str
+    """Path of the TOML file."""
+    overrides: tuple[str, ...]
+    cell: Cell
+    phase: int
+    warm_up: int
+    steps: int
+    pictures: int
+    """The most pictures of the data that are read."""
+    device: str | None
+    result: str
+    """Path of the JSON that is written."""
+
+
+def measure_cell(request: CellRequest) -> dict[str, Any] | None:
+    """Train the steps of a cell, measure, validate and take apart a few more steps; None but in the first process.
+
+    FLOPs and bytes are counted in an eager step of the same precision: compiled code has no operators, and computes the
+    same products. Bytes are the least that the eager operators must move; compiled code moves fewer, as it fuses some.
+
+    Raises:
+        TrainingError: the config or its data cannot be used.
+    """
+    cell, steps = request.cell, request.warm_up + request.steps
+    loaded = load_config(Path(request.config), request.overrides)
+    config = config_of_cell(loaded, cell, request.phase, steps, request.pictures)
+    with start_runtime(config, request.device) as runtime:
+        trainee = make_trainee(config, runtime)
+        trainee.begin_phase(config.phase[0])
+        step = make_stepper(trainee, config, runtime, 0)
+        timed = time_steps(step, runtime, request.warm_up, request.steps)
+        validation = trainee.validate()
+        operators = top_operators(step, runtime.device, TAKEN_APART)
+        del step, trainee
+        calls = _count_calls(config, runtime)
+        power_w = _add_over_processes(timed.sensors.get("mean_power_w"), runtime)
+        ceilings = measure_ceilings(runtime.device, (cell.precision,))
+        if not runtime.is_leader:
+            return None
+        return {
+            "status": "done",
+            "cell": asdict(cell),
+            "device": torch.cuda.get_device_name(runtime.device) if runtime.device.type == "cuda" else "CPU",
+            "torch": torch.__version__,
+            "batch": config.phase[0].batch,
+            "figures": _figures(timed, config, runtime, calls, power_w) | _rounded(validation),
+            "losses": _thinned(timed.losses),
+            "ceilings": {"bytes_per_s": ceilings.bytes_per_s, "flop_per_s": ceilings.flop_per_s[cell.precision]},
+            "operators": [asdict(operator) for operator in operators],
+            "calls": [asdict(group) for group in calls if group.device_s > 0],
+        }
+
+
+def _count_calls(config: AnyConfig, runtime: Runtime) -> list[OperatorCalls]:
+    """Count the calls of an eager step; every process takes part, as it is one of the run's steps."""
+    eager = config.model_copy(update={"compile": False})
+    trainee = make_trainee(eager, runtime)
+    trainee.begin_phase(eager.phase[0])
+    step = make_stepper(trainee, eager, runtime, 0)
+    step()  # without the choice of algorithms and the first allocations
+    return trace_calls(step, runtime.device)
+
+
+def _add_over_processes(value: float | None, runtime: Runtime) -> float | None:
+    if value is None or runtime.world == 1:
+        return value
+    held = torch.tensor([value], device=runtime.device)
+    runtime.average_over_processes([held])
+    return float(held) * runtime.world
+
+
+def _figures(
+    timed: TimedSteps, config: AnyConfig, runtime: Runtime, calls: list[OperatorCalls], power_w: float | None
+) -> dict[str, Any]:
+    """Return a cell's figures; those that were not measured are None."""
+    batch, peak, last = config.phase[0].batch, timed.peak_memory_bytes, math.ceil(len(timed.losses) / 10)
+    flop, moved = (runtime.world * sum(getattr(group, kind) for group in calls) for kind in ("flop", "bytes"))
+    return {
+        "step_ms": round(timed.step_s * 1e3, 3),
+        "images_per_s": round(batch / timed.step_s, 3),
+        "gflop_per_step": round(flop / 1e9, 3),
+        "gbyte_per_step": round(moved / 1e9, 4),
+        "tflop_per_s": float(f"{flop / timed.step_s / 1e12:.4g}"),
+        "gbyte_per_s": float(f"{moved / timed.step_s / 1e9:.4g}"),
+        "power_w": power_w,
+        "energy_j_per_image": None if power_w is None else float(f"{power_w * timed.step_s / batch:.4g}"),
+        "utilisation_percent": timed.sensors.get("mean_utilisation_percent"),
+        "temperature_c": timed.sensors.get("highest_temperature_c"),
+        "device_memory_gb": timed.sensors.get("highest_device_memory_gb"),
+        "allocated_memory_gb": None if peak is None else round(peak / 1e9, 3),
+        "loss": float(f"{mean(timed.losses[-last:]):.5g}"),
+    }
+
+
+def _rounded(validation: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in validation.items()}
+
+
+def _thinned(losses: list[float]) -> list[float]:
+    """Return at most a hundred of the losses, evenly spread."""
+    return [float(f"{value:.5g}") for value in losses[:: math.ceil(len(losses) / _LOSS_POINTS)]]

@@ -1,0 +1,132 @@
+"""Runs a study: cell after cell, each in a process of its own; those that an earlier call measured are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from training.config import load_config
+from training.errors import CheckpointMismatch, ConfigInvalid
+from training.study.cells import BEST_ON_TWO, Cell, Machine, best_on_two, look_at_machine, parse_cell, reason_not_run
+from training.study.measuring import CellRequest
+from training.study.report import write_report
+from training.study.sources import Study
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StudyRequest:
+    """The request for a study."""
+
+    study: Study
+    config: Path
+    overrides: tuple[str, ...]
+    cells: tuple[str, ...]
+    output: Path
+    steps: int = 100
+    warm_up: int = 20
+    phase: int = 0
+    pictures: int = 2000
+    device: str | None = None
+
+
+def run_study(request: StudyRequest, notify: Callable[[str], None] = lambda _line: None) -> dict[str, Row]:
+    """Measure every cell that is not measured yet; writes cells/NAME.json, study.json, study.md and roofline.png.
+
+    The report is written again after every cell, so that a study that is cut keeps what it has.
+
+    Raises:
+        ConfigInvalid: a cell, the phase or the config is wrong, or the config is for another model.
+        CheckpointMismatch: the output folder has cells of another config, or of other steps.
+    """
+    wanted = [name if name == BEST_ON_TWO else parse_cell(name).name for name in request.cells]
+    config = load_config(request.config, request.overrides)
+    if config.model != request.study.model:
+        raise ConfigInvalid(f"{request.config}: trains {config.model}, and this study is about {request.study.model}")
+    if request.phase >= len(config.phase):
+        raise ConfigInvalid(f"phase {request.phase}: the config has {len(config.phase)}, counted from 0")
+    folder = request.output / "cells"
+    folder.mkdir(parents=True, exist_ok=True)
+    _claim_folder(request, config.model_dump_json())
+    machine = look_at_machine(request.device)
+    rows: dict[str, Row] = {}
+    for name in wanted:
+        rows[name] = _measured_row(folder / f"{name}.json") or _run_row(request, name, rows, machine, notify)
+        write_report(request.study, rows, request.output)
+    return rows
+
+
+def _claim_folder(request: StudyRequest, config: str) -> None:
+    """Note what the folder's cells are measured on, or refuse a folder of something else."""
+    numbers = [request.steps, request.warm_up, request.phase, request.pictures]
+    digest = hashlib.sha256(json.dumps([config, numbers]).encode()).hexdigest()
+    held = request.output / "request.json"
+    note = {"digest": digest, "config": str(request.config), "set": request.overrides, "steps": request.steps}
+    if held.exists() and json.loads(held.read_text("utf-8"))["digest"] != digest:
+        raise CheckpointMismatch(
+            f"{request.output}: has cells of other knobs or steps ({held.name}); name another --output, or delete it"
+        )
+    held.write_text(json.dumps(note, indent=1) + "\n", "utf-8")
+
+
+def _measured_row(path: Path) -> Row | None:
+    """Return a cell that an earlier call measured; one that failed or could not run is tried again."""
+    if not path.exists():
+        return None
+    row: Row = json.loads(path.read_text("utf-8"))
+    return row if row["status"] == "done" else None
+
+
+def _run_row(
+    request: StudyRequest, name: str, rows: dict[str, Row], machine: Machine, notify: Callable[[str], None]
+) -> Row:
+    path = request.output / "cells" / f"{name}.json"
+    row = _not_run_row(name, rows, machine)
+    if isinstance(row, Cell):
+        notify(f"{name}: {request.warm_up} steps to warm up, {request.steps} timed")
+        row = _run_process(request, row, path)
+    if row["status"] != "done":
+        notify(f"{name}: {row['status']}: {row['reason']}")
+        path.write_text(json.dumps(row, indent=1) + "\n", "utf-8")
+    return row
+
+
+def _not_run_row(name: str, rows: dict[str, Row], machine: Machine) -> Cell | Row:
+    """Return the cell to run, or the row that says why it is not run."""
+    if name == BEST_ON_TWO:
+        if machine.gpus < 2:
+            return {"status": "not run", "reason": f"it needs 2 GPUs, and {machine.gpus} can be used here"}
+        speeds = {each: row["figures"]["images_per_s"] for each, row in rows.items() if row["status"] == "done"}
+        found = best_on_two({each: speed for each, speed in speeds.items() if each != BEST_ON_TWO})
+        return found or {"status": "not run", "reason": "no cell of one GPU was measured before it"}
+    cell = parse_cell(name)
+    reason = reason_not_run(cell, machine)
+    return {"status": "not run", "reason": reason} if reason else cell
+
+
+def _run_process(request: StudyRequest, cell: Cell, path: Path) -> Row:
+    path.unlink(missing_ok=True)
+    asked = request.output / "cells" / f"{cell.name}.request.json"
+    numbers = (request.phase, request.warm_up, request.steps, request.pictures)
+    sent = CellRequest(str(request.config), request.overrides, cell, *numbers, request.device, str(path))
+    asked.write_text(json.dumps(asdict(sent)), "utf-8")
+    command = [*_launcher(cell), str(asked)]
+    done = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)  # noqa: S603 -- our own module
+    asked.unlink()
+    if path.exists():
+        written: Row = json.loads(path.read_text("utf-8"))
+        return written
+    said = [line for line in done.stderr.splitlines() if line.strip()]
+    return {"status": "failed", "reason": said[-1] if said else f"its process ended with {done.returncode}"}
+
+
+def _launcher(cell: Cell) -> Sequence[str]:
+    several = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={cell.gpus}"] if cell.gpus > 1 else []
+    return [sys.executable, *several, "-m", "training.study.cell_process"]

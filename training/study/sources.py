@@ -1,0 +1,63 @@
+"""The training experiments of the sources, and the figures that they state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Published:
+    """A figure of a source."""
+
+    what: str
+    device: str
+    speed_up: float | None
+    """Against the source's own FP32; None if it states none."""
+    source: str
+    power_percent: float | None = None
+    """Change of mean power against the source's own FP32."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """An experiment that can be rerun."""
+
+    model: str
+    config: str
+    """The config in training/configs that is used unless another is named."""
+    published: tuple[Published, ...]
+    cells: tuple[str, ...] = ()
+    """Cells that the source's experiment needs beside the default ones."""
+
+
+_INPAINTING = "tommarvoloriddle/Optimization-of-Image-inpainting-GANs, README at 1222565"
+_UNTRACED = "as this project's issue 21 gives it; where it was published was not found"
+
+STUDIES = {
+    "pconv": Study("pconv", "photos.toml", (Published("AMP", "not stated", None, _UNTRACED),)),
+    "pix2pix": Study("pix2pix", "facades.toml", ()),
+    "pix2pixhd": Study(
+        "pix2pixhd",
+        "facades-labels.toml",
+        (
+            Published("AMP", "not stated", 1.8, _UNTRACED),
+            Published("AMP, batch doubled", "not stated", 2.25, _UNTRACED),
+        ),
+        ("fp16-compiled-batch2",),
+    ),
+    "pgn": Study(
+        "pgn",
+        "photos-centre.toml",
+        (
+            Published("mixed precision", "A100", 3.67, _INPAINTING, -5.71),
+            Published("mixed precision", "V100", 1.37, _INPAINTING, -51.21),
+        ),
+    ),
+    "dcgan": Study(
+        "dcgan",
+        "housefronts.toml",
+        (Published("DDP and a JIT compiler", "not stated", None, _UNTRACED),),
+        ("fp32-compiled", "fp32-2gpu"),
+    ),
+}
+"""By the name that the command takes."""
