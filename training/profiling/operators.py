@@ -103,9 +103,9 @@ class Operator:
     share: float
     self_cpu_s: float = 0.0
     cpu_s: float = 0.0
-    """With the operators that it calls."""
+    """The time with the operators that it calls."""
     memory_bytes: int = 0
-    """What it allocated itself on the device, less what it freed."""
+    """The memory that it allocated itself on the device, less that which it freed."""
 
 
 def top_operators(step: Callable[[], object], device: torch.device, steps: int, most: int = 20) -> list[Operator]:

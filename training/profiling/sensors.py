@@ -21,7 +21,7 @@ class Reading(NamedTuple):
     """Part of NVML's own sampling period in which any kernel ran."""
     temperature_c: float
     memory_gb: float
-    """Of the device in use, by all processes, in 10⁹ bytes."""
+    """The device memory in use, by all processes, in 10⁹ bytes."""
 
 
 Sensor = Callable[[], Reading]

@@ -36,7 +36,7 @@ class StepFigures:
     operators: list[Operator]
     calls: list[OperatorCalls] = field(repr=False)
     label: str = ""
-    """What a plot calls them; empty: the precision."""
+    """The name in a plot; empty: the precision."""
 
     @property
     def flop(self) -> int:

@@ -26,7 +26,7 @@ class Cell:
     name: str
     precision: Precision
     compiled: bool = False
-    """With torch.compile, and with tensors in NHWC order."""
+    """Whether with torch.compile, and with tensors in NHWC order."""
     channels_last: bool = False
     batches: int = 1
     """Factor of the batch."""
