@@ -1,0 +1,83 @@
+"""Arrival traces: when requests come, from which client, for which model. A daily wave, bursts, a client that floods."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+FLOODER = "flooder"
+"""Name of the client that floods."""
+
+
+class Arrival(NamedTuple):
+    """One request as it comes."""
+
+    at_s: float
+    client: str
+    model: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Requests of independent clients: a Poisson process whose rate may change.
+
+    base_per_s: the mean rate of all honest clients together, over a day where there is a wave.
+    wave: amplitude of the daily wave, 0 to 1; the day begins with its lowest rate.
+    day_s: length of a day; a shorter one makes scaling harder.
+    bursts: (begin_s, end_s, times): the rate is multiplied within that span.
+    flood: (begin_s, end_s, per_s): requests of one more client.
+    """
+
+    base_per_s: float
+    seconds: float
+    clients: int = 50
+    models: int = 1
+    wave: float = 0.0
+    day_s: float = 86_400.0
+    bursts: Sequence[tuple[float, float, float]] = ()
+    flood: tuple[float, float, float] | None = None
+
+    def rate_per_s(self, at_s: float) -> float:
+        """Return the honest clients' rate at a time."""
+        rate = self.base_per_s * (1.0 - self.wave * math.cos(2.0 * math.pi * at_s / self.day_s))
+        for begin_s, end_s, times in self.bursts:
+            if begin_s <= at_s < end_s:
+                rate *= times
+        return rate
+
+    def arrivals(self, rng: random.Random) -> Iterator[Arrival]:
+        """Draw all arrivals in the order of their times."""
+        most = self.base_per_s * (1.0 + self.wave) * math.prod(max(1.0, times) for *_, times in self.bursts)
+        names = [f"client {number}" for number in range(self.clients)]
+        shares = list(accumulate(1.0 / (rank + 1) for rank in range(self.models)))
+        honest = (
+            Arrival(at_s, rng.choice(names), _draw(shares, rng))
+            for at_s in _poisson(most, 0.0, self.seconds, rng)
+            if rng.random() * most < self.rate_per_s(at_s)
+        )
+        if self.flood is None:
+            return honest
+        begin_s, end_s, per_s = self.flood
+        other = random.Random(rng.random())
+        flood = (Arrival(at_s, FLOODER) for at_s in _poisson(per_s, begin_s, end_s, other))
+        return heapq.merge(honest, flood)
+
+
+def _poisson(per_s: float, begin_s: float, end_s: float, rng: random.Random) -> Iterator[float]:
+    at_s = begin_s + rng.expovariate(per_s)
+    while at_s < end_s:
+        yield at_s
+        at_s += rng.expovariate(per_s)
+
+
+def _draw(cumulative: Sequence[float], rng: random.Random) -> int:
+    """Draw a model; the popularity follows Zipf's law, as that of files and pages does."""
+    if len(cumulative) == 1:
+        return 0
+    drawn = rng.random() * cumulative[-1]
+    return next(index for index, upto in enumerate(cumulative) if drawn < upto)

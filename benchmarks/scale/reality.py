@@ -1,0 +1,116 @@
+"""The simulator against reality: 1, 2 and 4 real nodes with the fake engine, the same arrivals in both.
+
+    .venv/bin/python -m benchmarks.scale.reality [--nodes 1,2,4] [--loads 0.5,0.75,0.9,1.3] [--seconds 30] [--json FILE]
+
+One node is measured first: its batches and its host's work are the only figures that the simulator gets. Then every
+number of nodes is loaded at every share of its capacity through a balancer in the load generator, which is the
+simulator's own; above the capacity every request has a deadline, and the admission refuses. The fake engine must be
+slow enough that the host's work of all nodes and of the client fits this machine's cores: with 120 ms a batch of 4, four
+nodes answer 130 a second. Reported: real over simulated for p50, p99 and answers a second; the bar is 0.85 to 1.15.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.scale.arrivals import Arrival, Traffic
+from benchmarks.scale.real_nodes import Measured, calibrate, load, order, real_nodes
+from benchmarks.scale.service_times import ServiceTimes
+from benchmarks.scale.simulation import Fleet, Simulation
+from retouch.bench.load import run_on_uvloop
+
+_BAR = 0.15
+
+
+def simulated(fleet: Fleet, arrivals: Sequence[Arrival]) -> Measured:
+    """Simulate the same arrivals; the figures in the form of measured ones."""
+    simulation = Simulation(fleet, iter(arrivals), random.Random(0))
+    outcome = simulation.run()
+    return Measured(
+        [answer.latency_s for answer in outcome.answers],
+        sum(outcome.unanswered.values()),
+        [answer.batch_size for answer in outcome.answers],
+        seconds=simulation.events.now,
+    )
+
+
+def compared(real: Measured, model: Measured) -> dict[str, Any]:
+    """Return both sides' figures and their ratios."""
+    sides = {"real": real.figures(), "simulated": model.figures()}
+    ratios = {name: sides["real"][name] / sides["simulated"][name] for name in sides["real"]}
+    unanswered = {"real": real.unanswered, "simulated": model.unanswered}
+    late_ms = sorted(real.late_sends_s)[int(0.99 * len(real.late_sends_s))] * 1e3
+    return {**sides, "ratios": ratios, "unanswered": unanswered, "late_send_p99_ms": late_ms}
+
+
+def one_node(options: argparse.Namespace) -> ServiceTimes:
+    """Measure the service times of one node."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        real_nodes(Path(folder), 1, options.batch_ms, options.max_batch) as clients,
+    ):
+        times: ServiceTimes = run_on_uvloop(calibrate(clients[0], options.max_batch))
+        return times
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Load every number of nodes at every rate."""
+    times = one_node(options)
+    print(f"one node: {times}\ncapacity {times.capacity_per_s:.1f} a second", flush=True)
+    runs = []
+    for count in map(int, options.nodes.split(",")):
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            real_nodes(Path(folder), count, options.batch_ms, options.max_batch) as clients,
+        ):
+            for share in map(float, options.loads.split(",")):
+                deadline_s = options.deadline_s if share > 1 else None
+                traffic = Traffic(share * count * times.capacity_per_s, options.seconds, clients=1)
+                arrivals = list(traffic.arrivals(random.Random(round(1000 * share) + count)))
+                real = run_on_uvloop(load(clients, arrivals, options.balancing, order(deadline_s)))
+                model = simulated(Fleet(times, count, options.balancing, deadline_s=deadline_s), arrivals)
+                runs.append({"nodes": count, "load": share, "requests": len(arrivals), **compared(real, model)})
+                print(row(runs[-1]), flush=True)
+    return {"times": asdict(times), "balancing": options.balancing, "runs": runs}
+
+
+def row(run: dict[str, Any]) -> str:
+    """Format one run as a row of Markdown."""
+    cells = [f"{run['real'][name]:.1f} / {run['simulated'][name]:.1f}" for name in run["ratios"]]
+    ratios = ", ".join(f"{ratio:.3f}" for ratio in run["ratios"].values())
+    missed = [name for name, ratio in run["ratios"].items() if abs(ratio - 1) > _BAR]
+    unanswered = f"{run['unanswered']['real']} / {run['unanswered']['simulated']}"
+    verdict = f"missed: {', '.join(missed)}" if missed else "kept"
+    return (
+        f"| {run['nodes']} | {run['load']:.2f} | {run['requests']} | {' | '.join(cells)} | {unanswered} | {ratios} "
+        f"| {verdict} |"
+    )
+
+
+def main() -> None:
+    """Measure, simulate, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", default="1,2,4")
+    parser.add_argument("--loads", default="0.5,0.75,0.9,1.3", help="shares of the nodes' capacity")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each load")
+    parser.add_argument("--balancing", default="least requests")
+    parser.add_argument("--batch-ms", type=float, default=120.0, help="of the fake engine")
+    parser.add_argument("--max-batch", type=int, default=4)
+    parser.add_argument("--deadline-s", type=float, default=1.5, help="of requests above the capacity")
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    options = parser.parse_args()
+    print("| nodes | load | requests | p50 ms real / simulated | p99 ms | answers/s | unanswered | ratios | bar |")
+    figures = measure(options)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

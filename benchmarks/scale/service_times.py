@@ -1,0 +1,51 @@
+"""Service times of a node, as they were measured: what a batch and the host's work take, and where that was seen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+_FILE = Path(__file__).with_name("service_times.json")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceTimes:
+    """Times of one node; a batch of n takes `batch_fixed_s` + n · `batch_each_s`."""
+
+    batch_fixed_s: float
+    batch_each_s: float
+    max_batch: int
+    between_batches_s: float = 0.0
+    """Time from the end of a batch to the begin of the next, which the device is idle."""
+    host_before_s: float = 0.0
+    """Time of one core for a request before its batch: HTTP, decoding."""
+    host_after_s: float = 0.0
+    """Time of one core for a request after its batch: encoding, HTTP."""
+    host_cores: int = 1
+    """Cores that work on requests; a request uses one at a time."""
+    source: str = ""
+
+    def batch_s(self, size: int) -> float:
+        """Return the seconds that a batch of `size` occupies the device."""
+        return self.batch_fixed_s + self.batch_each_s * size
+
+    @property
+    def capacity_per_s(self) -> float:
+        """Requests a second that a node can answer: those of full batches, or of its busy cores."""
+        device = self.max_batch / (self.batch_s(self.max_batch) + self.between_batches_s)
+        host_s = self.host_before_s + self.host_after_s
+        return min(device, self.host_cores / host_s) if host_s else device
+
+
+def measured_times(name: str, file: Path = _FILE) -> ServiceTimes:
+    """Read the times of one kind of node by its name; KeyError names those that there are."""
+    kinds = json.loads(file.read_text("utf-8"))
+    if name not in kinds:
+        raise KeyError(f"no service times are called {name!r}; there are {', '.join(sorted(kinds))}")
+    return ServiceTimes(**kinds[name])
+
+
+def kinds_of_nodes(file: Path = _FILE) -> list[str]:
+    """Return the names of all kinds of nodes in the file."""
+    return sorted(json.loads(file.read_text("utf-8")))
