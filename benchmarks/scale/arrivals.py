@@ -1,4 +1,4 @@
-"""Arrival traces: when requests come, from which client, for which model. A daily wave, bursts, a client that floods."""
+"""Arrival traces: when requests come, from which client, for which model; waves, bursts, a client that floods."""
 
 from __future__ import annotations
 

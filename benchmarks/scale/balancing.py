@@ -56,17 +56,17 @@ class Balancing(ABC):
     @abstractmethod
     def _pick(self, model: int) -> int: ...
 
-    def _changed(self, node: int, before: int | None) -> None:
+    def _changed(self, node: int, before: int | None) -> None:  # noqa: B027 -- most rules need not know
         """Hear that a node's outstanding requests changed; `before` is None for a new node."""
 
-    def _removed(self, node: int, before: int) -> None:
+    def _removed(self, node: int, before: int) -> None:  # noqa: B027 -- as above
         """Hear that a node left."""
 
 
 class RandomNode(Balancing):
     """Any node, all equally likely."""
 
-    def _pick(self, model: int) -> int:
+    def _pick(self, model: int) -> int:  # noqa: ARG002 -- not every rule asks for the model
         return self._nodes[int(self._rng.random() * len(self._nodes))]
 
 
@@ -75,7 +75,7 @@ class RoundRobin(Balancing):
 
     _next = 0
 
-    def _pick(self, model: int) -> int:
+    def _pick(self, model: int) -> int:  # noqa: ARG002 -- as above
         self._next = (self._next + 1) % len(self._nodes)
         return self._nodes[self._next]
 
@@ -83,7 +83,7 @@ class RoundRobin(Balancing):
 class TwoChoices(Balancing):
     """The node with fewer requests of two that are drawn at random (Mitzenmacher 2001)."""
 
-    def _pick(self, model: int) -> int:
+    def _pick(self, model: int) -> int:  # noqa: ARG002 -- as above
         count = len(self._nodes)
         one, other = (self._nodes[int(self._rng.random() * count)] for _ in range(2))
         return one if self.outstanding[one] <= self.outstanding[other] else other
@@ -96,7 +96,7 @@ class LeastRequests(Balancing):
         super().__init__(rng)
         self._by_count: list[dict[int, None]] = [{}]
 
-    def _pick(self, model: int) -> int:
+    def _pick(self, model: int) -> int:  # noqa: ARG002 -- as above
         return next(iter(next(filter(None, self._by_count))))
 
     def _changed(self, node: int, before: int | None) -> None:
@@ -136,7 +136,7 @@ class ModelAffinity(Balancing):
             self._orders.clear()
         self._sum += self.outstanding[node] - (before or 0)
 
-    def _removed(self, node: int, before: int) -> None:
+    def _removed(self, node: int, before: int) -> None:  # noqa: ARG002 -- as above
         self._orders.clear()
         self._sum -= before
 

@@ -15,7 +15,7 @@ from benchmarks.scale.service_times import ServiceTimes
 from service.admission.admission import Admission, AdmissionRequest, AdmittedRequest
 from service.admission.request_order import FIRST_POSITION, FairScheduler, QueuePosition
 from service.admission.service_rate import ServiceRate
-from service.batching.batcher import BatchPolicy, QueueHead
+from service.batching.batcher import BatchPolicy, QueueHead, QueueKey
 from service.core.flow import Flow
 
 
@@ -68,7 +68,7 @@ class Node:
     admission: Admission = field(init=False)
     _scheduler: FairScheduler = field(default_factory=FairScheduler)
     _policy: BatchPolicy = field(init=False)
-    _queues: dict[int, list[Visit]] = field(default_factory=dict)
+    _queues: dict[QueueKey, list[Visit]] = field(default_factory=dict)
     _cores_free_at: list[float] = field(init=False)
     _busy: bool = False
 
@@ -156,7 +156,7 @@ class Node:
         self.admission.service_rate.add_measurement(
             [(size, batch_s)], times.host_before_s + batch_s + times.host_after_s
         )
-        self._end(visit, in_time=True)
+        self._end(visit, in_time=self.events.now <= visit.deadline)
 
     def _end(self, visit: Visit, *, in_time: bool) -> None:
         del self.visits[visit]

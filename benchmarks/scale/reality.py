@@ -1,12 +1,13 @@
 """The simulator against reality: 1, 2 and 4 real nodes with the fake engine, the same arrivals in both.
 
-    .venv/bin/python -m benchmarks.scale.reality [--nodes 1,2,4] [--loads 0.5,0.75,0.9,1.3] [--seconds 30] [--json FILE]
+    .venv/bin/python -m benchmarks.scale.reality [--nodes 1,2,4] [--loads 0.5,0.75,0.9,1.3] [--seconds 30]
+        [--json FILE]
 
 One node is measured first: its batches and its host's work are the only figures that the simulator gets. Then every
 number of nodes is loaded at every share of its capacity through a balancer in the load generator, which is the
 simulator's own; above the capacity every request has a deadline, and the admission refuses. The fake engine must be
-slow enough that the host's work of all nodes and of the client fits this machine's cores: with 120 ms a batch of 4, four
-nodes answer 130 a second. Reported: real over simulated for p50, p99 and answers a second; the bar is 0.85 to 1.15.
+slow enough that the host's work of all nodes and of the client fits this machine's cores: with 120 ms a batch of 4,
+four nodes answer 130 a second. Reported: real over simulated for p50, p99 and answers a second, bar 0.85 to 1.15.
 """
 
 from __future__ import annotations

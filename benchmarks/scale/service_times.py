@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 _FILE = Path(__file__).with_name("service_times.json")
@@ -29,6 +29,17 @@ class ServiceTimes:
     def batch_s(self, size: int) -> float:
         """Return the seconds that a batch of `size` occupies the device."""
         return self.batch_fixed_s + self.batch_each_s * size
+
+    def slower(self, factor: float) -> ServiceTimes:
+        """Return the times of a node that takes `factor` times as long for everything."""
+        return replace(
+            self,
+            batch_fixed_s=factor * self.batch_fixed_s,
+            batch_each_s=factor * self.batch_each_s,
+            between_batches_s=factor * self.between_batches_s,
+            host_before_s=factor * self.host_before_s,
+            host_after_s=factor * self.host_after_s,
+        )
 
     @property
     def capacity_per_s(self) -> float:

@@ -25,6 +25,7 @@ class Fleet:
     """What is simulated.
 
     proxies: each balances by itself and knows only what it sent.
+    uneven: each node's times are up to this share longer than measured, drawn evenly.
     deadline_s: allowed by the clients; None for the server's own deadline of 60 s.
     repeats: how often a client repeats a request that was refused, at its Retry-After and with its id, or lost.
     """
@@ -33,6 +34,7 @@ class Fleet:
     nodes: int
     balancing: str = "least requests"
     proxies: int = 1
+    uneven: float = 0.0
     max_requests: int = 256
     deadline_s: float | None = None
     repeats: int = 0
@@ -136,7 +138,11 @@ class Simulation:
         self._created += 1
         number = self._created
         self.nodes[number] = Node(
-            number, self.fleet.times, self.events, self._answered, max_requests=self.fleet.max_requests
+            number,
+            self.fleet.times.slower(1.0 + self.fleet.uneven * self.rng.random()),
+            self.events,
+            self._answered,
+            max_requests=self.fleet.max_requests,
         )
         self._paid.setdefault(number, paid_since)
         for proxy in self._proxies:

@@ -1,0 +1,34 @@
+"""Flags that the commands of the simulator share."""
+
+from __future__ import annotations
+
+import argparse
+import random
+
+from benchmarks.harness.outputs import add_output_flags
+from benchmarks.scale.arrivals import Traffic
+from benchmarks.scale.balancing import BALANCINGS
+from benchmarks.scale.outcome import Outcome
+from benchmarks.scale.service_times import kinds_of_nodes, measured_times
+from benchmarks.scale.simulation import Fleet, Simulation
+
+
+def add_fleet_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of nodes, balancing, price, seed and output."""
+    parser.add_argument("--kind", default="pconv-h200", choices=kinds_of_nodes(), help="the node, as it was measured")
+    parser.add_argument("--balancing", default="least requests", choices=list(BALANCINGS))
+    parser.add_argument("--proxies", type=int, default=1, help="each balances by itself")
+    parser.add_argument("--uneven", type=float, default=0.0, help="the slowest node takes so much longer, as a share")
+    parser.add_argument("--price", type=float, default=1.0, help="of a node for an hour, in any currency")
+    parser.add_argument("--seed", type=int, default=1)
+    add_output_flags(parser)
+
+
+def fleet_of(options: argparse.Namespace, nodes: int) -> Fleet:
+    """Return the fleet that the flags describe."""
+    return Fleet(measured_times(options.kind), nodes, options.balancing, proxies=options.proxies, uneven=options.uneven)
+
+
+def run_once(fleet: Fleet, traffic: Traffic, seed: int) -> Outcome:
+    """Simulate; the same seed gives the same arrivals, whatever the fleet."""
+    return Simulation(fleet, traffic.arrivals(random.Random(seed)), random.Random(seed + 1)).run()

@@ -1,0 +1,149 @@
+"""How many nodes for which p99, and what a million pictures cost; simulated with measured service times.
+
+    .venv/bin/python -m benchmarks.scale.plan [--kind pconv-h200] [--per-s 100,1000,10000] [--p99-ms 50,100,200]
+        [--price 4.0] [--json FILE] [--plot FILE]
+
+For every rate the smallest number of nodes, up to 1,000, with which p99 keeps the bound and at most 1 of 1,000 requests
+is refused; found by halving, with the same arrivals for every number. Then p99 and costs of 1 to 1,000 nodes at shares
+of their capacity. A simulation has `--requests` requests, or lasts for thirty full batches if those are more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.outputs import write_outputs
+from benchmarks.scale.arrivals import Traffic
+from benchmarks.scale.options import add_fleet_flags, fleet_of, run_once
+from benchmarks.scale.service_times import measured_times
+
+_MOST_NODES = 1000
+_MOST_UNANSWERED = 0.001
+
+
+def traffic_of(per_s: float, options: argparse.Namespace) -> Traffic:
+    """Return a steady traffic of so many requests, for as long as thirty batches take at least."""
+    times = measured_times(options.kind)
+    return Traffic(per_s, max(30 * times.batch_s(times.max_batch), options.requests / per_s))
+
+
+def nodes_for(options: argparse.Namespace, per_s: float, p99_ms: float) -> dict[str, Any]:
+    """Find the smallest number of nodes that keeps the bound; `nodes` is None if 1,000 are too few."""
+    traffic = traffic_of(per_s, options)
+
+    def figures(nodes: int) -> dict[str, float]:
+        return run_once(fleet_of(options, nodes), traffic, options.seed).figures(options.price)
+
+    def kept(found: dict[str, float]) -> bool:
+        return found["p99_ms"] <= p99_ms and found["unanswered_share"] <= _MOST_UNANSWERED
+
+    low = max(1, math.floor(per_s / measured_times(options.kind).capacity_per_s))
+    high = min(_MOST_NODES, max(low + 1, math.ceil(1.5 * low)))
+    best = figures(high)
+    while not kept(best) and high < _MOST_NODES:
+        low, high = high + 1, min(_MOST_NODES, 2 * high)
+        best = figures(high)
+    if not kept(best):
+        return {"per_s": per_s, "bound_ms": p99_ms, "nodes": None}
+    while low < high:
+        middle = (low + high) // 2
+        if kept(found := figures(middle)):
+            high, best = middle, found
+        else:
+            low = middle + 1
+    return {"per_s": per_s, "bound_ms": p99_ms, "nodes": high, **best}
+
+
+def curve(options: argparse.Namespace, nodes: int, share: float) -> dict[str, Any]:
+    """Simulate so many nodes at a share of their capacity."""
+    per_s = share * nodes * measured_times(options.kind).capacity_per_s
+    found = run_once(fleet_of(options, nodes), traffic_of(per_s, options), options.seed)
+    return {"nodes": nodes, "load": share, "per_s": per_s, **found.figures(options.price)}
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(number) for number in text.split(",")]
+
+
+def plan(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Find the nodes for every rate and every bound; print them as they come."""
+    print("| requests/s | bound of p99, ms | nodes | p50, p99, ms | load of a node | a million costs |")
+    print("|---|---|---|---|---|---|")
+    capacity, rows = measured_times(options.kind).capacity_per_s, []
+    for per_s in _numbers(options.per_s):
+        for bound_ms in _numbers(options.p99_ms):
+            row = nodes_for(options, per_s, bound_ms)
+            rows.append(row)
+            if row["nodes"] is None:
+                print(f"| {per_s:,.0f} | {bound_ms:g} | none up to {_MOST_NODES:,} | – | – | – |", flush=True)
+                continue
+            print(
+                f"| {per_s:,.0f} | {bound_ms:g} | {row['nodes']:,} | {row['p50_ms']:.0f}, {row['p99_ms']:.0f} "
+                f"| {per_s / capacity / row['nodes']:.2f} | {row['million_costs']:.3f} |",
+                flush=True,
+            )
+    return rows
+
+
+def curves(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Simulate every number of nodes at every load; print them as they come."""
+    print("\n| nodes | load | requests/s | p50, p99, ms | mean batch | refused | a million costs |")
+    print("|---|---|---|---|---|---|---|")
+    rows = []
+    for nodes in map(int, _numbers(options.nodes)):
+        for share in _numbers(options.loads):
+            row = curve(options, nodes, share)
+            rows.append(row)
+            print(
+                f"| {nodes:,} | {share:.2f} | {row['per_s']:,.0f} | {row['p50_ms']:.0f}, {row['p99_ms']:.0f} "
+                f"| {row['mean_batch']:.1f} | {row['unanswered_share']:.4f} | {row['million_costs']:.3f} |",
+                flush=True,
+            )
+    return rows
+
+
+def draw(figures: dict[str, Any], path: Path) -> None:
+    """Plot p99 over the load for each number of nodes, and costs over p99."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 -- only for --plot
+
+    figure = Figure(figsize=(10, 3.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for nodes in sorted({row["nodes"] for row in figures["curves"]}):
+        rows = [row for row in figures["curves"] if row["nodes"] == nodes]
+        left.plot(
+            [row["load"] for row in rows], [row["p99_ms"] for row in rows], marker="o", markersize=3, label=f"{nodes:,}"
+        )
+        right.plot([row["million_costs"] for row in rows], [row["p99_ms"] for row in rows], marker="o", markersize=3)
+    left.set_xlabel("load: requests a second over the nodes' capacity", fontsize=8)
+    right.set_xlabel("price of a million pictures at 1.00 for a node and hour", fontsize=8)
+    left.legend(title="nodes", fontsize=7, title_fontsize=7)
+    for axis in (left, right):
+        axis.set_ylabel("p99, ms", fontsize=8)
+        axis.set_yscale("log")
+        axis.grid(alpha=0.3, which="both")
+        axis.tick_params(labelsize=7)
+    figure.suptitle(f"simulated: {figures['kind']}", fontsize=9)
+    figure.savefig(path, dpi=100)
+
+
+def main() -> None:
+    """Simulate, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_fleet_flags(parser)
+    parser.add_argument("--per-s", default="100,1000,10000,100000", help="requests a second to plan for")
+    parser.add_argument("--p99-ms", default="30,50,100", help="bounds")
+    parser.add_argument("--nodes", default="1,4,16,100,1000", help="numbers of nodes for the curves")
+    parser.add_argument("--loads", default="0.3,0.5,0.7,0.8,0.9,0.95", help="shares of the capacity for the curves")
+    parser.add_argument("--requests", type=int, default=40_000, help="of each simulation, at least")
+    options = parser.parse_args()
+    source = measured_times(options.kind).source
+    print(f"{options.kind}: {source}\n")
+    figures = {"kind": options.kind, "source": source, "plan": plan(options), "curves": curves(options)}
+    write_outputs(options, figures, draw)
+
+
+if __name__ == "__main__":
+    main()
