@@ -1,4 +1,4 @@
-"""What became of the requests of a simulation, and the figures of it."""
+"""Fate of the requests of a simulation, and the figures of it."""
 
 from __future__ import annotations
 

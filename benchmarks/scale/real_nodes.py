@@ -47,7 +47,7 @@ def order(deadline_s: float | None = None) -> bytes:
 
 @dataclass(slots=True)
 class Measured:
-    """What one load of real nodes gave."""
+    """Answers of one load of real nodes."""
 
     latencies_s: list[float] = field(default_factory=list)
     """Of the requests that were answered 200, from the moment they fell due."""

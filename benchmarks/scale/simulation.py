@@ -22,7 +22,7 @@ _LOST_PAUSE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What is simulated.
+    """Description of what is simulated.
 
     proxies: each balances by itself and knows only what it sent.
     uneven: each node's times are up to this share longer than measured, drawn evenly.
