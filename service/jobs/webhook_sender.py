@@ -95,7 +95,10 @@ class Deliverer:
     async def _attempt_delivery(self, session: aiohttp.ClientSession, message: Delivery) -> None:
         answer = await self._post_message(session, message)
         outcome = self._delivery_outcome(answer, message)
-        await self.ledger.write(partial(self._record_attempt, message=message, outcome=outcome, reason=answer.reason))
+        # until it is done: a message that was delivered and is not recorded would be sent again
+        await self.ledger.write_until_done(
+            partial(self._record_attempt, message=message, outcome=outcome, reason=answer.reason)
+        )
         level = _log.debug if outcome == "delivered" else _log.warning
         host = urlsplit(message.url).hostname  # the rest of the URL may contain secrets
         facts = {"outcome": outcome, "tries": message.tries, "status": answer.status, "reason": answer.reason}

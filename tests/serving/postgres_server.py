@@ -16,13 +16,16 @@ from uuid import uuid4
 
 import pytest
 
+from tests.serving.hosts.network import Host
 from tests.serving.s3_server import unused_port
 from tests.serving.waiting import wait_until
 
 PASSWORD = "pa#ss?w%rd-that-must-not-be-logged"
 WRITTEN = "pa%23ss%3Fw%25rd-that-must-not-be-logged"
 """The password as it is written in an address."""
-_OPTIONS = {"fsync": "off", "listen_addresses": "127.0.0.1", "max_connections": "200", "unix_socket_directories": ""}
+_OPTIONS = {"fsync": "off", "max_connections": "200", "unix_socket_directories": ""}
+_USER = "postgres"
+_NEIGHBOURS = "host all all samenet scram-sha-256\nhost replication all samenet scram-sha-256\n"
 
 
 @dataclass
@@ -32,20 +35,39 @@ class PostgresCluster:
     programs: Path
     folder: Path
     options: Mapping[str, str]
+    host: Host | None = None
     port: int = field(default_factory=unused_port)
     _process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def address(self) -> str:
+        return self.host.address if self.host else "127.0.0.1"
+
+    def create(self) -> None:
+        """Make its files, with which it has no database yet."""
+        secret = self.folder / "password"
+        secret.write_text(PASSWORD)
+        if os.geteuid() == 0:
+            shutil.chown(secret, _USER, _USER)
+        files = ("-D", self.folder / "data", "--pwfile", secret)
+        self._run("initdb", *files, "-U", "retouch", "-A", "scram-sha-256", "--no-sync", "--locale", "C.UTF-8")
+        with (self.folder / "data/pg_hba.conf").open("a") as access:
+            access.write(_NEIGHBOURS)
+
+    def follow(self, primary: PostgresCluster) -> None:
+        """Begin anew as the standby of another server, whatever this one held."""
+        shutil.rmtree(self.folder / "data", ignore_errors=True)
+        source = f"host={primary.address} port={primary.port} user=retouch application_name=standby"
+        self._run("pg_basebackup", "-D", self.folder / "data", "-R", "-c", "fast", "--no-sync", "-d", source)
+        self.start()
+
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        options = [part for name, value in self.options.items() for part in ("-c", f"{name}={value}")]
+        chosen = {**self.options, "listen_addresses": self.address}
+        options = [part for name, value in chosen.items() for part in ("-c", f"{name}={value}")]
+        command, rights = self._as_server("postgres", "-D", self.folder / "data", "-p", str(self.port), *options)
         with (self.folder / "log").open("a") as log:
-            self._process = subprocess.Popen(
-                [self.programs / "postgres", "-D", self.folder / "data", "-p", str(self.port), *options],
-                stdout=log,
-                stderr=log,
-                cwd=self.folder,
-                **_not_root(),
-            )
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, **rights)
         wait_until(self._answers)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
@@ -70,7 +92,11 @@ class PostgresCluster:
         return self.url(name)
 
     def url(self, name: str) -> str:
-        return f"postgresql://retouch:{WRITTEN}@127.0.0.1:{self.port}/{name}"
+        return f"postgresql://retouch:{WRITTEN}@{self.address}:{self.port}/{name}"
+
+    def query(self, statement: str) -> str:
+        """Run a statement; what psql prints without a frame."""
+        return self._ask("psql", "--no-align", "--tuples-only", "-c", statement, "postgres").strip()
 
     def _signal_all(self, number: signal.Signals) -> None:
         assert self._process is not None
@@ -83,43 +109,91 @@ class PostgresCluster:
         assert self._process is not None
         assert self._process.poll() is None, (self.folder / "log").read_text()
         with suppress(subprocess.CalledProcessError):
-            self._ask("psql", "-c", "SELECT 1", "postgres")
-            return True
+            return self.query("SELECT 1") == "1"
         return False
 
-    def _ask(self, program: str, *arguments: str) -> None:
-        address = ("-h", "127.0.0.1", "-p", str(self.port), "-U", "retouch")
+    def _ask(self, program: str, *arguments: str) -> str:
+        address = ("-h", self.address, "-p", str(self.port), "-U", "retouch")
         environ = {"PGPASSWORD": PASSWORD, "PGCONNECT_TIMEOUT": "2"}
-        subprocess.run([self.programs / program, *address, *arguments], env=environ, check=True, capture_output=True)
+        command = [self.programs / program, *address, *arguments]
+        return subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout
+
+    def _run(self, program: str, *arguments: str | Path) -> None:
+        command, rights = self._as_server(program, *arguments)
+        environ = {**os.environ, "PGPASSWORD": PASSWORD}
+        subprocess.run(command, check=True, capture_output=True, cwd=self.folder, env=environ, **rights)
+
+    def _as_server(self, program: str, *arguments: str | Path) -> tuple[list[str], dict[str, Any]]:
+        """A command on its host, and the arguments of the process: the server does not run as root."""
+        command = [str(self.programs / program), *map(str, arguments)]
+        if self.host is not None:
+            return self.host.command(*command, user=_USER), {}
+        as_user = {"user": _USER, "group": _USER, "extra_groups": []}
+        return command, as_user if os.geteuid() == 0 else {}
 
 
 @contextmanager
-def running_postgres(options: Mapping[str, str] | None = None) -> Iterator[PostgresCluster]:
+def running_postgres(options: Mapping[str, str] | None = None, host: Host | None = None) -> Iterator[PostgresCluster]:
     """Run a server until the block ends; the test is skipped where PostgreSQL is not installed.
 
     Args:
         options: settings of the server beside those of the tests.
+        host: where it runs; None for this machine.
     """
+    with _new_cluster(options or {}, host) as cluster:
+        cluster.create()
+        cluster.start()
+        yield cluster
+
+
+@dataclass
+class PostgresPair:
+    """A server and its standby, which has all that was committed."""
+
+    primary: PostgresCluster
+    standby: PostgresCluster
+
+    def fail_over(self) -> None:
+        """The server crashes unless it has, its standby takes over."""
+        self.primary.stop(signal.SIGQUIT)
+        self.standby.query("SELECT pg_promote(true, 60)")
+        self.standby.query("ALTER SYSTEM SET synchronous_standby_names = ''")
+        self.standby.query("SELECT pg_reload_conf()")
+        self.primary, self.standby = self.standby, self.primary
+
+    def restore(self) -> None:
+        """Make the server that does not run the other one's standby; from then on commits wait for it."""
+        self.standby.follow(self.primary)
+        self.primary.query("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+        self.primary.query("SELECT pg_reload_conf()")
+        sync = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+        wait_until(lambda: self.primary.query(sync) == "1")
+
+    def url(self, database: str) -> str:
+        """The address of a database at whichever server takes writes."""
+        servers = sorted(f"{server.address}:{server.port}" for server in (self.primary, self.standby))
+        return f"postgresql://retouch:{WRITTEN}@{','.join(servers)}/{database}"
+
+
+@contextmanager
+def running_pair(one: Host, other: Host) -> Iterator[PostgresPair]:
+    """Run a server and its standby until the block ends; skips as `running_postgres`."""
+    with running_postgres(host=one) as primary, _new_cluster({}, other) as standby:
+        pair = PostgresPair(primary, standby)
+        pair.restore()
+        yield pair
+
+
+@contextmanager
+def _new_cluster(options: Mapping[str, str], host: Host | None) -> Iterator[PostgresCluster]:
+    """A server without files, which is ended with the block."""
     programs = _programs()
     if programs is None:
         pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
     with tempfile.TemporaryDirectory(prefix="retouch-postgres-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        secret = folder / "password"
-        secret.write_text(PASSWORD)
         if os.geteuid() == 0:
-            for path in (folder, secret):
-                shutil.chown(path, "postgres", "postgres")
-        files = ("-D", folder / "data", "--pwfile", secret)
-        subprocess.run(
-            [programs / "initdb", *files, "-U", "retouch", "-A", "scram-sha-256", "--no-sync", "--locale", "C.UTF-8"],
-            check=True,
-            capture_output=True,
-            cwd=folder,
-            **_not_root(),
-        )
-        cluster = PostgresCluster(programs, folder, {**_OPTIONS, **(options or {})})
-        cluster.start()
+            shutil.chown(name, _USER, _USER)
+        cluster = PostgresCluster(programs, Path(name), {**_OPTIONS, **options}, host)
         try:
             yield cluster
         finally:
@@ -135,8 +209,3 @@ def _programs() -> Path | None:
         return max(found, key=lambda path: int(path.parent.name))
     initdb = shutil.which("initdb")
     return Path(initdb).parent if initdb else None
-
-
-def _not_root() -> dict[str, Any]:
-    """Arguments of a process that root starts as another user: the server does not run as root."""
-    return {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}

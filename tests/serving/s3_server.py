@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.serving.hosts.network import Host
 from tests.serving.waiting import wait_until
 
 KEY, SECRET = "test-key", "test-secret-that-must-not-be-logged"
@@ -19,36 +21,69 @@ KEY, SECRET = "test-key", "test-secret-that-must-not-be-logged"
 
 @dataclass
 class Bucket:
-    """A bucket `results` of a running S3 server, whose objects are files."""
+    """A bucket `results` of an S3 server, whose objects are files."""
 
     port: int
     folder: Path
+    host: Host | None = None
+    _server: subprocess.Popen[bytes] | None = None
 
     @property
     def names(self) -> set[str]:
         return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
 
+    @property
+    def endpoint(self) -> str:
+        """The server's address: a URL."""
+        return f"http://{self._address}:{self.port}"
+
+    def start(self) -> None:
+        """Start the server, and wait until it listens."""
+        rclone = shutil.which("rclone", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        assert rclone, "the extra `dev` brings rclone"
+        root = self.folder.parent
+        served = ["serve", "s3", "--addr", f"{self._address}:{self.port}", "--auth-key", f"{KEY},{SECRET}", str(root)]
+        command = [rclone, *served, "--vfs-cache-mode", "off"]
+        with (root.parent / "rclone.log").open("a") as log:
+            self._server = subprocess.Popen(
+                self.host.command(*command) if self.host else command,
+                stderr=log,
+                env={"RCLONE_CONFIG": "", "HOME": str(root.parent), "PATH": os.environ["PATH"]},
+            )
+        wait_until(lambda: _listens(self._address, self.port))
+
+    def stop(self) -> None:
+        """End the server at once; its objects stay."""
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
+            self._server = None
+
+    def freeze(self) -> None:
+        """Let the server not run, so that clients wait."""
+        assert self._server is not None
+        self._server.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self._server is not None
+        self._server.send_signal(signal.SIGCONT)
+
+    @property
+    def _address(self) -> str:
+        return self.host.address if self.host else "127.0.0.1"
+
 
 @contextmanager
-def serving_bucket(folder: Path) -> Iterator[Bucket]:
+def serving_bucket(folder: Path, host: Host | None = None) -> Iterator[Bucket]:
     """Run the server with keys until the block ends; its files are under `folder`."""
-    port, root = unused_port(), folder / "s3"
-    (root / "results").mkdir(parents=True)
-    rclone = shutil.which("rclone", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    assert rclone, "the extra `dev` brings rclone"
-    arguments = ["serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", f"{KEY},{SECRET}", str(root)]
-    with (folder / "rclone.log").open("w") as log:
-        server = subprocess.Popen(
-            [rclone, *arguments, "--vfs-cache-mode", "off"],
-            stderr=log,
-            env={"RCLONE_CONFIG": "", "HOME": str(folder)},
-        )
+    (folder / "s3/results").mkdir(parents=True)
+    bucket = Bucket(unused_port(), folder / "s3/results", host)
     try:
-        wait_until(lambda: _listens(port))
-        yield Bucket(port, root / "results")
+        bucket.start()
+        yield bucket
     finally:
-        server.kill()
-        server.wait()
+        bucket.stop()
 
 
 def unused_port() -> int:
@@ -57,7 +92,7 @@ def unused_port() -> int:
         return port
 
 
-def _listens(port: int) -> bool:
-    with suppress(OSError), closing(socket.create_connection(("127.0.0.1", port), 0.5)):
+def _listens(address: str, port: int) -> bool:
+    with suppress(OSError), closing(socket.create_connection((address, port), 0.5)):
         return True
     return False

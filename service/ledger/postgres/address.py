@@ -19,8 +19,10 @@ _DEFAULTS = {
     "keepalives_interval": "2",
     "keepalives_count": "2",
     "tcp_user_timeout": "6000",
+    "target_session_attrs": "read-write",
 }
-"""A host that is gone without a word is noticed in 6 to 7 seconds."""
+"""A host that is gone without a word is noticed in 6 to 7 seconds. A standby is never connected to: it answers, but
+refuses every change."""
 _TIMEOUTS = "-c statement_timeout=10s -c lock_timeout=5s -c idle_in_transaction_session_timeout=10s"
 """A frozen process may hold its locks that long."""
 
@@ -57,12 +59,18 @@ def parse_address(url: str) -> Address:
     written = {
         form for secret in secrets for form in (secret, quote(secret), quote(secret, safe=""), quote_plus(secret))
     }
-    host, user = parts.get("host", "localhost"), parts.get("user")
-    ports = f":{parts['port']}" if parts.get("port") else ""
-    shown = f"postgresql://{user + '@' if user else ''}{host}{ports}/{parts.get('dbname', '')}"
+    user = parts.get("user")
+    shown = f"postgresql://{user + '@' if user else ''}{_hosts(parts)}/{parts.get('dbname', '')}"
     options = f"{_TIMEOUTS} {parts.pop('options', '')}".strip()
     whole = make_conninfo("", **{**_DEFAULTS, **parts, "options": options})
     return Address(whole, shown, tuple(sorted(written, key=len, reverse=True)))
+
+
+def _hosts(parts: dict[str, str]) -> str:
+    """Each host with its port, as in the address."""
+    hosts, ports = parts.get("host", "localhost").split(","), parts.get("port", "").split(",")
+    each = ports * len(hosts) if len(ports) == 1 else ports
+    return ",".join(f"{host}:{port}" if port else host for host, port in zip(hosts, each, strict=False))
 
 
 def _parts(url: str) -> dict[str, str] | None:

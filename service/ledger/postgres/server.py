@@ -111,8 +111,8 @@ class PostgresServer(Connections):
         except psycopg.Error as error:
             if isinstance(error, psycopg.OperationalError):
                 self._away_until = self._clock() + _AWAY_S
-            if isinstance(error, Hung):
-                self._pool.drain()  # the idle connections hang, too
+            if isinstance(error, (Hung, psycopg.errors.ReadOnlySqlTransaction)):
+                self._pool.drain()  # the idle connections hang, or no longer take writes, too
             why = "the database cannot be reached" if isinstance(error, PoolTimeout) else error
             raise unavailable(self.address.without_secrets(why)) from None
 

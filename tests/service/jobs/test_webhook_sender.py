@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import socket
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -113,6 +115,22 @@ async def test_a_receiver_that_fails_is_tried_again_later_with_the_same_id_even_
     assert len(receiver.got) == 3, "a redirect is not followed"
     assert len({headers["webhook-id"] for headers, _ in receiver.got}) == 1
     assert len({headers["webhook-timestamp"] for headers, _ in receiver.got}) == 3
+
+
+async def test_a_message_that_arrived_is_not_sent_again_although_the_ledger_was_away_meanwhile(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    clock = Clock(1e9)
+    with closing(sqlite3.connect(tmp_path / LEDGER_FILE, isolation_level=None)) as other:
+        async with deliverer(tmp_path, clock) as one:
+            await announce(one, ended(receiver.url))
+            receiver.before_answering = lambda: other.execute("ALTER TABLE deliveries RENAME TO away")
+            asyncio.get_running_loop().call_later(0.3, other.execute, "ALTER TABLE away RENAME TO deliveries")
+            assert await one.deliver_due() == 1
+            clock.now += 1e6
+            assert await one.deliver_due() == 0
+            assert await told(one) == {"state": "delivered", "tries": 1, "reason": None}
+    assert len(receiver.got) == 1
 
 
 async def test_a_receiver_that_says_gone_or_never_answers_well_is_given_up(tmp_path: Path, receiver: Receiver) -> None:

@@ -64,6 +64,11 @@ def test_what_is_shown_of_an_address_has_no_password(url: str, secret: str) -> N
     assert secret not in address.without_secrets(f"connection to {url} failed\nsecond line")
 
 
+def test_each_host_of_an_address_is_shown_with_its_port() -> None:
+    assert parse_address("postgresql://u:secret@h1:1,h2:2/db").shown == "postgresql://u@h1:1,h2:2/db"
+    assert parse_address("postgresql://h1,h2/db").shown == "postgresql://h1,h2/db"
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -95,6 +100,24 @@ def test_a_wrong_password_stops_the_start_and_shows_no_part_of_it(postgres: Post
 def test_a_database_that_is_not_there_stops_the_start(free_port: int) -> None:
     with pytest.raises(SettingsInvalid, match="check ledger_url"):
         PostgresServer(parse_address(f"postgresql://u:{WRITTEN}@127.0.0.1:{free_port}/db")).open()
+
+
+def test_a_database_that_takes_no_writes_is_not_used(own_cluster: PostgresCluster) -> None:
+    url = own_cluster.new_database()
+    own_cluster.query(f"ALTER DATABASE {url.rpartition('/')[2]} SET default_transaction_read_only = on")
+    with pytest.raises(SettingsInvalid, match="session is read-only"):
+        PostgresServer(parse_address(url)).open()
+
+
+def test_a_connection_that_takes_no_writes_any_more_is_replaced(server: PostgresServer) -> None:
+    server.read(lambda one: one.execute("SET default_transaction_read_only = on"))
+    with pytest.raises(NotReady, match="read-only"):
+        server.write(partial(jobs_table.insert, job=JOB, max_unfinished=1))
+    back, entered = time.monotonic(), None
+    while entered is None and time.monotonic() - back < 5.0:
+        with suppress(NotReady):
+            entered = server.write(partial(jobs_table.insert, job=JOB, max_unfinished=1))
+    assert entered == JOB
 
 
 def test_servers_of_an_older_and_a_newer_version_run_side_by_side(

@@ -1,0 +1,119 @@
+"""Faults of a fleet's hosts, its database, its bucket and its clocks; each undoes itself."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.service.fleet.hosts import FleetOfHosts
+
+_BETWEEN_S = 3.0
+_STUTTER_S = (0.2, 0.05)
+"""Time for which a slow process stands still, and for which it runs, in turns."""
+
+
+@dataclass(slots=True)
+class Faults:
+    """Faults, one after the other, while clients send; each ends with everything as before."""
+
+    hosts: FleetOfHosts
+    chance: random.Random
+    done: Counter[str] = field(default_factory=Counter)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Cause faults until the event is set."""
+        kinds = (
+            self.kill_a_node,
+            self.freeze_a_node,
+            self.restart_the_database,
+            self.fail_over_the_database,
+            self.freeze_the_database,
+            self.slow_the_database,
+            self.cut_a_node_from_the_database,
+            self.slow_the_store,
+            self.take_the_store_away,
+            self.set_a_clock,
+        )
+        while not stop.is_set():
+            for kind in self.chance.sample(kinds, len(kinds)):
+                await asyncio.sleep(_BETWEEN_S)
+                if stop.is_set():
+                    return
+                await kind()
+                self.done[kind.__name__] += 1
+
+    async def kill_a_node(self) -> None:
+        """SIGKILL; started again after 3 s with its folder."""
+        node = self.hosts.fleet.nodes[self._node()]
+        node.kill()
+        await asyncio.sleep(3.0)
+        await asyncio.to_thread(node.start)
+
+    async def freeze_a_node(self) -> None:
+        """SIGSTOP for 15 s, longer than a lease."""
+        number = self._node()
+        self.hosts.fleet.freeze(number)
+        await asyncio.sleep(15.0)
+        self.hosts.fleet.thaw(number)
+
+    async def restart_the_database(self) -> None:
+        """All connections are cut; back at once."""
+        await asyncio.to_thread(self.hosts.databases.primary.stop)
+        await asyncio.to_thread(self.hosts.databases.primary.start)
+
+    async def fail_over_the_database(self) -> None:
+        """SIGQUIT; the standby takes over after 2 s, and gets a standby of its own."""
+        await asyncio.to_thread(self.hosts.databases.primary.stop, signal.SIGQUIT)
+        await asyncio.sleep(2.0)
+        await asyncio.to_thread(self.hosts.databases.fail_over)
+        await asyncio.sleep(2.0)
+        await asyncio.to_thread(self.hosts.databases.restore)
+
+    async def freeze_the_database(self) -> None:
+        """SIGSTOP for 8 s: connections stay open, and nothing answers."""
+        primary = self.hosts.databases.primary
+        primary.freeze()
+        await asyncio.sleep(8.0)
+        primary.thaw()
+
+    async def slow_the_database(self) -> None:
+        """A fifth of its speed for 10 s."""
+        primary = self.hosts.databases.primary
+        await _stutter(primary.freeze, primary.thaw, 10.0)
+
+    async def cut_a_node_from_the_database(self) -> None:
+        """All packets between them are lost for 20 s, longer than a lease; clients still reach the node."""
+        number = self._node()
+        self.hosts.cut_from_database(number)
+        await asyncio.sleep(20.0)
+        self.hosts.mend(number)
+
+    async def slow_the_store(self) -> None:
+        """A fifth of its speed for 10 s."""
+        await _stutter(self.hosts.bucket.freeze, self.hosts.bucket.thaw, 10.0)
+
+    async def take_the_store_away(self) -> None:
+        """SIGKILL; back after 8 s."""
+        self.hosts.bucket.stop()
+        await asyncio.sleep(8.0)
+        await asyncio.to_thread(self.hosts.bucket.start)
+
+    async def set_a_clock(self) -> None:
+        """A host's clock jumps to a time up to ten minutes from the true one, and stays there."""
+        self.hosts.clocks[self._node()].shift(self.chance.randint(-600, 600))
+
+    def _node(self) -> int:
+        return self.chance.randrange(len(self.hosts.fleet.nodes))
+
+
+async def _stutter(freeze: Callable[[], None], thaw: Callable[[], None], lasts_s: float) -> None:
+    still_s, runs_s = _STUTTER_S
+    for _ in range(round(lasts_s / (still_s + runs_s))):
+        freeze()
+        await asyncio.sleep(still_s)
+        thaw()
+        await asyncio.sleep(runs_s)

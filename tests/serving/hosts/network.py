@@ -1,0 +1,98 @@
+"""Hosts within one machine: network namespaces, each with one address on a bridge; needs root and iproute2."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+_NOBODY = "02:00:00:00:00:fe"
+"""The address of no network card."""
+_FIRST_HOST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host with a network of its own; its processes and files are the machine's."""
+
+    namespace: str
+    address: str
+
+    def command(self, *command: object, user: str | None = None) -> list[str]:
+        """The command that runs a program on this host, with the process id of the caller's child.
+
+        Args:
+            user: whom it runs as; None for root.
+        """
+        account = pwd.getpwnam(user) if user else None
+        as_user = [f"--setuid={account.pw_uid}", f"--setgid={account.pw_gid}"] if account else []
+        return ["nsenter", f"--net=/run/netns/{self.namespace}", *as_user, *map(str, command)]
+
+
+@dataclass
+class HostNetwork:
+    """A bridge of this machine, which has an address on it, too, and the hosts that are connected to it."""
+
+    bridge: str
+    prefix: str
+    hosts: list[Host] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        """Address of the machine itself, where its hosts reach it."""
+        return f"{self.prefix}.1"
+
+    def add_host(self) -> Host:
+        number = _FIRST_HOST + len(self.hosts)
+        host = Host(f"{self.bridge}-{number}", f"{self.prefix}.{number}")
+        near, here = f"{self.bridge}-{number}", ("-n", host.namespace)
+        _ip("netns", "add", host.namespace)
+        self.hosts.append(host)
+        _ip("link", "add", near, "type", "veth", "peer", "name", "eth0", "netns", host.namespace)
+        _ip("link", "set", near, "master", self.bridge, "up")
+        _ip(*here, "address", "add", f"{host.address}/24", "dev", "eth0")
+        _ip(*here, "link", "set", "eth0", "up")
+        _ip(*here, "link", "set", "lo", "up")
+        return host
+
+    def cut(self, one: Host, other: Host) -> None:
+        """Lose every packet between two hosts; nobody is told."""
+        for here, there in ((one, other), (other, one)):
+            wrong = ("lladdr", _NOBODY, "dev", "eth0", "nud", "permanent")
+            _ip("-n", here.namespace, "neighbour", "replace", there.address, *wrong)
+
+    def mend(self, one: Host, other: Host) -> None:
+        """Undo `cut`."""
+        for here, there in ((one, other), (other, one)):
+            _ip("-n", here.namespace, "neighbour", "delete", there.address, "dev", "eth0")
+
+
+@contextmanager
+def host_network() -> Iterator[HostNetwork]:
+    """Create a bridge for hosts until the block ends; the test is skipped where that is not permitted."""
+    if os.geteuid() != 0 or not (shutil.which("ip") and shutil.which("nsenter")):
+        pytest.skip("network namespaces need root and iproute2")
+    network = HostNetwork(f"rt{os.getpid()}", f"10.77.{os.getpid() % 250}")
+    try:
+        try:
+            _ip("link", "add", network.bridge, "type", "bridge")
+            _ip("address", "add", f"{network.address}/24", "dev", network.bridge)
+            _ip("link", "set", network.bridge, "up")
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"network namespaces are not permitted here: {error.stderr}")
+        yield network
+    finally:
+        with suppress(subprocess.CalledProcessError):
+            for host in network.hosts:
+                _ip("netns", "delete", host.namespace)
+            _ip("link", "delete", network.bridge)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
