@@ -38,7 +38,8 @@ def _project() -> dict[str, Any]:
     [
         ("docker/cpu.Dockerfile", r"ARG VERSION=(\S+)"),
         ("docker/gpu.Dockerfile", r"ARG VERSION=(\S+)"),
-        ("docker/kubernetes/kustomization.yaml", r'newTag: "(.+)"'),
+        ("docker/kubernetes/overlays/cpu/kustomization.yaml", r'newTag: "(.+)"'),
+        ("docker/kubernetes/overlays/gpu/kustomization.yaml", r'newTag: "(.+)"'),
         ("CHANGELOG.md", r"\n## \[(\d+\.\d+\.\d+)\]"),
     ],
 )
