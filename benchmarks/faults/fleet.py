@@ -66,7 +66,7 @@ async def run(requests: int, at_once: int, hosts: FleetOfHosts, receiver: Receiv
 
 
 async def _webhooks_that_never_came(record: Record) -> set[str]:
-    """The messages of accepted jobs that have not arrived some time after the last request."""
+    """Messages of accepted jobs that have not arrived some time after the last request."""
     told, end = _messages_of(record), time.monotonic() + _LAST_WEBHOOKS_S
     while told - set(record.webhooks) and time.monotonic() < end:  # noqa: ASYNC110 -- a last look
         await asyncio.sleep(0.2)

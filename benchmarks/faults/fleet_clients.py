@@ -71,7 +71,7 @@ class Clients:
         self.record.lost.append(f"{place}: {said}")
 
     async def _until_answered(self, headers: dict[str, str], data: dict[str, str]) -> httpx.Response | None:
-        """The answer to a request with a key; one of five is sent once more, to see that the answer is the same."""
+        """Answer to a request with a key; one of five is sent once more, to see that the answer is the same."""
         end, first, said = time.monotonic() + _PATIENCE_S, None, "no answer"
         while time.monotonic() < end:
             reply = await self._ask("POST", PATH, headers=headers, data=data)
@@ -101,7 +101,7 @@ class Clients:
 
 
 async def missing_results(fleet: Fleet, http: httpx.AsyncClient, promised: set[str]) -> list[str]:
-    """The promised results that some node cannot send; asked again for two minutes, each at every node."""
+    """Promised results that some node cannot send; asked again for two minutes, each at every node."""
     left, end = {(url, node) for url in promised for node in range(len(fleet.nodes))}, time.monotonic() + 120.0
     asked = 0
     while left and (time.monotonic() < end or not asked):
@@ -115,7 +115,7 @@ async def missing_results(fleet: Fleet, http: httpx.AsyncClient, promised: set[s
 
 @dataclass(slots=True)
 class Receiver:
-    """The receiver of webhooks, which counts each message."""
+    """Receiver of webhooks, which counts each message."""
 
     record: Record = field(default_factory=Record)
     url: str = ""

@@ -22,7 +22,7 @@ from tests.serving.waiting import wait_until
 
 PASSWORD = "pa#ss?w%rd-that-must-not-be-logged"
 WRITTEN = "pa%23ss%3Fw%25rd-that-must-not-be-logged"
-"""The password as it is written in an address."""
+"""Password as it is written in an address."""
 _OPTIONS = {"fsync": "off", "max_connections": "200", "unix_socket_directories": ""}
 _USER = "postgres"
 _NEIGHBOURS = "host all all samenet scram-sha-256\nhost replication all samenet scram-sha-256\n"
@@ -154,7 +154,7 @@ class PostgresPair:
     standby: PostgresCluster
 
     def fail_over(self) -> None:
-        """The server crashes unless it has, its standby takes over."""
+        """Crash the server unless it is down, and let its standby take over."""
         self.primary.stop(signal.SIGQUIT)
         self.standby.query("SELECT pg_promote(true, 60)")
         self.standby.query("ALTER SYSTEM SET synchronous_standby_names = ''")
@@ -170,7 +170,7 @@ class PostgresPair:
         wait_until(lambda: self.primary.query(sync) == "1")
 
     def url(self, database: str) -> str:
-        """The address of a database at whichever server takes writes."""
+        """Address of a database at whichever server takes writes."""
         servers = sorted(f"{server.address}:{server.port}" for server in (self.primary, self.standby))
         return f"postgresql://retouch:{WRITTEN}@{','.join(servers)}/{database}"
 
@@ -203,7 +203,7 @@ def _new_cluster(options: Mapping[str, str], host: Host | None) -> Iterator[Post
 
 
 def _programs() -> Path | None:
-    """The folder of the newest installed server's programs; None without a server."""
+    """Folder of the newest installed server's programs; None without a server."""
     found = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if (path / "initdb").exists()]
     if found:
         return max(found, key=lambda path: int(path.parent.name))

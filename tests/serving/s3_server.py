@@ -34,7 +34,7 @@ class Bucket:
 
     @property
     def endpoint(self) -> str:
-        """The server's address: a URL."""
+        """Address of the server: a URL."""
         return f"http://{self._address}:{self.port}"
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""The wall clock of a host, which may differ from the machine's; needs a C compiler."""
+"""Wall clock of a host, which may differ from the machine's; needs a C compiler."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 
 _NOBODY = "02:00:00:00:00:fe"
-"""The address of no network card."""
+"""Address of no network card."""
 _FIRST_HOST = 2
 
 
@@ -25,7 +25,7 @@ class Host:
     address: str
 
     def command(self, *command: object, user: str | None = None) -> list[str]:
-        """The command that runs a program on this host, with the process id of the caller's child.
+        """Command that runs a program on this host, with the process id of the caller's child.
 
         Args:
             user: whom it runs as; None for root.
