@@ -1,6 +1,6 @@
 """Faults in a fleet: its hosts, network, database, bucket and clocks fail in turn under a record of every client.
 
-    .venv/bin/python -m benchmarks.faults.fleet [--requests 20000] [--nodes 3] [--clients 128] [--json FILE]
+    python -m benchmarks.faults.fleet [--requests 20000] [--nodes 3] [--clients 128] [--promise store] [--json FILE]
 
 Runs `retouch serve` (fake engine, saving on) as processes with folders, clocks and network namespaces of their own, a
 PostgreSQL server with a standby that commits wait for, and an S3 server, each in a namespace of its own; needs root,
@@ -98,6 +98,7 @@ async def _main(options: argparse.Namespace) -> None:
         secret = folder / "secret"
         secret.write_text(_SECRET)
         settings = {"webhook_secret_file": secret, "webhook_private": True, "fake_batch_ms": 5}
+        settings["promise"] = options.promise
         hosts = stack.enter_context(running_hosts(folder, options.nodes, **settings))
         receiver = Receiver()
         runner = await receiver.start(hosts.network.address)
@@ -119,6 +120,7 @@ if __name__ == "__main__":
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--clients", type=int, default=128, help="most requests at a time")
+    parser.add_argument("--promise", choices=("spool", "store"), default="spool", help="as of retouch serve")
     parser.add_argument("--json", type=Path, help="file for the verdict")
     parser.add_argument("--logs", type=Path, help="folder for the logs of the nodes")
     asyncio.run(_main(parser.parse_args()))

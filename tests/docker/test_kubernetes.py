@@ -47,8 +47,12 @@ def only(overlay: str, kind: str) -> dict[str, Any]:
     return found
 
 
+def server(overlay: str) -> dict[str, Any]:
+    return only(overlay, "Deployment" if overlay == "fleet" else "StatefulSet")
+
+
 def pod(overlay: str) -> dict[str, Any]:
-    found = only(overlay, "StatefulSet")["spec"]["template"]["spec"]
+    found = server(overlay)["spec"]["template"]["spec"]
     assert isinstance(found, dict)
     return found
 
@@ -81,9 +85,9 @@ def test_a_misspelt_field_would_be_noticed(version: str) -> None:
 
 
 def test_each_overlay_has_its_kinds() -> None:
-    one = {"StatefulSet", "Service", "Ingress", "NetworkPolicy", "PersistentVolumeClaim"}
+    every = {"Service", "Ingress", "NetworkPolicy", "PersistentVolumeClaim"}
     kinds = {overlay: {resource["kind"] for resource in made(overlay)} for overlay in OVERLAYS}
-    fleet = one | {"HorizontalPodAutoscaler", "PodDisruptionBudget"}
+    one, fleet = every | {"StatefulSet"}, every | {"Deployment", "HorizontalPodAutoscaler", "PodDisruptionBudget"}
     assert kinds == {"cpu": one, "gpu": one, "fleet": fleet}
 
 
@@ -96,10 +100,10 @@ def test_every_file_of_the_folder_is_listed_by_a_kustomization(overlay: str) -> 
 
 @every_overlay
 def test_selectors_find_the_pods(overlay: str) -> None:
-    labels = only(overlay, "StatefulSet")["spec"]["template"]["metadata"]["labels"]
+    labels = server(overlay)["spec"]["template"]["metadata"]["labels"]
     assert labels
     selectors = [
-        only(overlay, "StatefulSet")["spec"]["selector"]["matchLabels"],
+        server(overlay)["spec"]["selector"]["matchLabels"],
         only(overlay, "Service")["spec"]["selector"],
     ]
     selectors += [one["spec"]["podSelector"]["matchLabels"] for one in made(overlay) if one["kind"] == "NetworkPolicy"]
@@ -127,7 +131,7 @@ def test_the_pod_monitor_finds_the_pods_and_their_port(tmp_path: Path) -> None:
         )
         resources = rendered(tmp_path)
         (monitor,) = (resource for resource in resources if resource["kind"] == "PodMonitor")
-        labels = only(overlay, "StatefulSet")["spec"]["template"]["metadata"]["labels"]
+        labels = server(overlay)["spec"]["template"]["metadata"]["labels"]
         assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
         (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
         assert endpoint["port"] in {port["name"] for port in container(overlay)["ports"]}
@@ -138,7 +142,7 @@ def test_the_autoscaler_follows_a_series_that_the_server_has() -> None:
     (metric,) = spec["metrics"]
     served = {family.name for family in Metrics().registry.collect()}
     assert metric["pods"]["metric"]["name"] in served
-    scaled = only("fleet", "StatefulSet")
+    scaled = server("fleet")
     assert spec["scaleTargetRef"] == {
         "apiVersion": scaled["apiVersion"],
         "kind": scaled["kind"],
@@ -170,12 +174,19 @@ def test_secrets_are_named_and_never_written() -> None:
     assert re.fullmatch(r"postgresql://[^:@]+@[^@]+", environ["RETOUCH_LEDGER_URL"]), "an address without a password"
 
 
-def test_pods_of_a_fleet_reach_the_database_and_each_has_a_spool_that_outlives_it() -> None:
+def test_pods_of_a_fleet_reach_the_database() -> None:
     policies = [one["spec"] for one in made("fleet") if one["kind"] == "NetworkPolicy"]
     ports = {port["port"] for spec in policies for rule in spec.get("egress", []) for port in rule["ports"]}
     assert ports == {53, 443, 5432}
-    (claim,) = only("fleet", "StatefulSet")["spec"]["volumeClaimTemplates"]
-    assert {"name": claim["metadata"]["name"], "mountPath": "/results"} in container("fleet")["volumeMounts"]
+
+
+@every_overlay
+def test_what_a_reply_promises_outlives_the_pod(overlay: str) -> None:
+    """In a claim of the pod's own, or in the bucket."""
+    own = {claim["metadata"]["name"] for claim in server(overlay)["spec"].get("volumeClaimTemplates", [])}
+    (spool,) = (mount["name"] for mount in container(overlay)["volumeMounts"] if mount["mountPath"] == "/results")
+    environ = {entry["name"]: entry.get("value", "") for entry in container(overlay)["env"]}
+    assert (spool in own) != (environ.get("RETOUCH_PROMISE") == "store")
 
 
 @every_overlay
@@ -202,7 +213,7 @@ def test_the_containers_are_confined_and_write_only_to_volumes(overlay: str) -> 
     user = re.findall(r"USER (\d+):(\d+)", (DOCKER / "gpu.Dockerfile").read_text())
     security = pod(overlay)["securityContext"]
     assert {(str(security["runAsUser"]), str(security["runAsGroup"]))} == set(user)
-    own = {claim["metadata"]["name"] for claim in only(overlay, "StatefulSet")["spec"]["volumeClaimTemplates"]}
+    own = {claim["metadata"]["name"] for claim in server(overlay)["spec"].get("volumeClaimTemplates", [])}
     volumes = pod(overlay)["volumes"]
     mounted = {mount["name"] for mount in container(overlay)["volumeMounts"]}
     assert mounted == own | {volume["name"] for volume in volumes}
