@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from asyncio import sleep
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import uuid4
@@ -17,6 +18,7 @@ from tests.service.fleet.nodes import ASYNC, PATH, Fleet
 
 _PATIENCE_S = 120.0
 _POLL_S = (0.25, 0.75)
+_READERS = 16
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ class Clients:
         self.record.jobs.add(place)
         said = "no answer"
         while time.monotonic() < end:
-            await sleep(self.chance.uniform(*_POLL_S))
+            await asyncio.sleep(self.chance.uniform(*_POLL_S))
             state = await self._ask("GET", place)
             if state is None:
                 continue
@@ -86,7 +88,7 @@ class Clients:
                     return first
                 continue
             said = reply.text if reply is not None else said
-            await sleep(self.chance.uniform(0.1, 0.6))
+            await asyncio.sleep(self.chance.uniform(0.1, 0.6))
         if first is None:
             self.record.lost.append(f"{headers}: {said}")
         return first
@@ -105,10 +107,15 @@ async def missing_results(fleet: Fleet, http: httpx.AsyncClient, promised: set[s
     left, end = {(url, node) for url in promised for node in range(len(fleet.nodes))}, time.monotonic() + 120.0
     asked = 0
     while left and (time.monotonic() < end or not asked):
-        for url, node in sorted(left):
-            with suppress(httpx.HTTPError):
-                if (await http.get(f"{fleet.url(node)}{url}")).status_code == 200:
-                    left.discard((url, node))
+        waiting = iter(sorted(left))
+
+        async def ask(waiting: Iterator[tuple[str, int]] = waiting) -> None:
+            for url, node in waiting:
+                with suppress(httpx.HTTPError):
+                    if (await http.get(f"{fleet.url(node)}{url}")).status_code == 200:
+                        left.discard((url, node))
+
+        await asyncio.gather(*(ask() for _ in range(_READERS)))
         asked += 1
     return [f"{url} at node {node}" for url, node in sorted(left)]
 

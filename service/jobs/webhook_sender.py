@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -27,7 +27,9 @@ RETRY_AFTER_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0)
 """Pauses between attempts, as Standard Webhooks proposes, about 31 hours in all; no attempts after the last."""
 _GONE = 410
 _AT_ONCE = 16
-_TIMEOUT = aiohttp.ClientTimeout(total=15.0)
+_TIMEOUT_S = 15.0
+_READ_S = 1.0
+"""Time to read an answer that arrived while this process stood still, such as a host that was paused."""
 _LEASE_S = 60.0
 """Lease of a message, longer than an attempt: after it the leasing process is dead, and another may take over."""
 _ID_PREFIX = "msg_"
@@ -71,6 +73,7 @@ class Deliverer:
     now: Callable[[], float]
     resolve: Resolve
     retry_after_s: Sequence[float] = RETRY_AFTER_S
+    timeout_s: float = _TIMEOUT_S
 
     def enqueue_job_ended(self, ledger: Transaction, job: Job) -> None:
         """Insert the message that a job has ended, if its request wants it, in the transaction that ends the job."""
@@ -87,13 +90,13 @@ class Deliverer:
         due = await self.ledger.write(take)
         connector = aiohttp.TCPConnector(resolver=CheckedResolver(self.destinations, self.resolve), force_close=True)
         async with aiohttp.ClientSession(
-            connector=connector, timeout=_TIMEOUT, cookie_jar=aiohttp.DummyCookieJar()
+            connector=connector, timeout=aiohttp.ClientTimeout(total=None), cookie_jar=aiohttp.DummyCookieJar()
         ) as session:
             await asyncio.gather(*(self._attempt_delivery(session, one) for one in due))
         return len(due)
 
     async def _attempt_delivery(self, session: aiohttp.ClientSession, message: Delivery) -> None:
-        answer = await self._post_message(session, message)
+        answer = await self._answer_in_time(self._post_message(session, message))
         outcome = self._delivery_outcome(answer, message)
         # until it is done: a message that was delivered and is not recorded would be sent again
         await self.ledger.write_until_done(
@@ -121,6 +124,16 @@ class Deliverer:
             webhook_table.remove(ledger, message.id)
         told = WebhookReply(state=_STATES[outcome], tries=message.tries, reason=reason)
         webhook_table.set_state(ledger, message.id.removeprefix(_ID_PREFIX), told)
+
+    async def _answer_in_time(self, posting: Coroutine[Any, Any, AttemptResult]) -> AttemptResult:
+        """Wait for an attempt. An answer that is there when the time is over counts: the message was delivered."""
+        attempt = asyncio.create_task(posting)
+        try:
+            for longest_s in (self.timeout_s, _READ_S):
+                await asyncio.wait([attempt], timeout=longest_s)
+            return attempt.result() if attempt.done() else _attempt_without_response(asyncio.TimeoutError())
+        finally:
+            attempt.cancel()
 
     async def _post_message(self, session: aiohttp.ClientSession, message: Delivery) -> AttemptResult:
         try:

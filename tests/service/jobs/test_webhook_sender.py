@@ -6,12 +6,15 @@ import asyncio
 import base64
 import socket
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from datetime import datetime, timezone
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -131,6 +134,36 @@ async def test_a_message_that_arrived_is_not_sent_again_although_the_ledger_was_
             assert await one.deliver_due() == 0
             assert await told(one) == {"state": "delivered", "tries": 1, "reason": None}
     assert len(receiver.got) == 1
+
+
+class _SlowAnswer(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        time.sleep(0.3)
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+async def test_an_answer_that_came_while_the_process_stood_still_counts(tmp_path: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), _SlowAnswer) as elsewhere:
+        Thread(target=elsewhere.handle_request).start()
+        async with deliverer(tmp_path, Clock(1e9)) as one:
+            await announce(one, ended(f"http://127.0.0.1:{elsewhere.server_port}/"))
+            asyncio.get_running_loop().call_later(0.15, time.sleep, 1.0)
+            assert await replace(one, timeout_s=0.5).deliver_due() == 1
+            assert outcomes(one) == {"delivered": 1}
+
+
+async def test_a_receiver_that_does_not_answer_in_time_is_tried_again(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with deliverer(tmp_path, Clock(1e9)) as one:
+            await announce(one, ended(f"http://127.0.0.1:{silent.getsockname()[1]}/"))
+            assert await replace(one, timeout_s=0.1).deliver_due() == 1
+            assert outcomes(one) == {"failed": 1}
+            assert (await told(one) or {})["reason"] == "no answer in time"
 
 
 async def test_a_receiver_that_says_gone_or_never_answers_well_is_given_up(tmp_path: Path, receiver: Receiver) -> None:
