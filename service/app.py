@@ -40,6 +40,7 @@ from service.lifecycle.drain import Drain
 from service.lifecycle.health import Outage, ReadinessState, serving_names, unready_reasons, unsaved_reasons
 from service.lifecycle.host import keep_freed_memory, shorten_switch_interval, usable_cores
 from service.pipeline import Pipeline
+from service.remote_models.assembly import following_models
 from service.repeats.assembly import open_idempotency
 from service.repeats.idempotency import Idempotency
 from service.repeats.result_cache import ResultCache
@@ -203,6 +204,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
     )
     results = ResultReader(store)
     stack.callback(results.close)
+    await stack.enter_async_context(following_models(settings, metrics, state.agreement, clock))
     backend = await stack.enter_async_context(open_backend(settings, metrics))
     pipeline = Pipeline(
         settings=settings,

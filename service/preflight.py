@@ -14,6 +14,7 @@ from service.core.settings import Settings, SettingsInvalid
 from service.fleet.assembly import make_ledger_file, make_server
 from service.jobs.webhook_signing import read_secrets
 from service.ledger.database import Database
+from service.remote_models.assembly import open_model_bucket, parse_models_url
 from service.saving.assembly import open_storage
 from service.telemetry.logs import configure_logs
 from service.telemetry.tracing import check_tracing
@@ -25,9 +26,9 @@ def run_preflight(settings: Settings) -> None:
     """Check the settings against this machine, and raise this process's limit of open files.
 
     Raises:
-        SettingsInvalid: results cannot be saved as configured, a public address has no API keys, a package that the
-            settings need is missing, the file of webhook secrets or of links' secrets is wrong, the ledger is damaged
-            or cannot be reached, or hosts that share one have no bucket.
+        SettingsInvalid: results cannot be saved or models not be fetched as configured, a public address has no API
+            keys, a package that the settings need is missing, the file of webhook secrets or of links' secrets is
+            wrong, the ledger is damaged or cannot be reached, or hosts that share one have no bucket.
         KeysInvalid: the key file cannot be read.
     """
     check_exposure(settings)
@@ -40,6 +41,8 @@ def run_preflight(settings: Settings) -> None:
     configure_logs(settings)
     _raise_open_files_limit()
     open_storage(settings)
+    if settings.models_url:
+        open_model_bucket(parse_models_url(settings.models_url)[0], settings)
     open_links(settings, time.time)
     ledger = Database(make_server(settings)) if settings.ledger_url else make_ledger_file(settings)
     with ledger:  # only opened as a check: each process opens its own

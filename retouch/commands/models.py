@@ -1,4 +1,4 @@
-"""`retouch models`: lists the model repository; `list` and `add`: published models and how they become served ones."""
+"""`retouch models`: the model repository; `list`, `add`: published models; `push`, `withdraw`: a bucket of models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from retouch.commands.publishing import SAMPLE_PICTURES, show_steps
 
 if TYPE_CHECKING:
     from engines.manifest import Manifest
+    from engines.repository.listing import VersionKey
     from retouch.zoo.rows import Row
+    from service.remote_models.bucket import ModelBucket
 
 
 models_app = typer.Typer(help="List the models here; list published ones, and add one.")
@@ -112,6 +114,55 @@ def add(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         typer.echo(json.dumps(facts, indent=1))
         return
     typer.echo(f"published {added.directory}, made of the file with SHA-256 {added.sha256}")
+
+
+@models_app.command("push")
+def push(
+    version: Annotated[str, typer.Argument(metavar="NAME/VERSION", help="of the model repository")],
+    to: Annotated[str | None, typer.Option(metavar="URL", help="s3://BUCKET/PREFIX (RETOUCH_MODELS_URL)")] = None,
+    models_dir: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
+) -> None:
+    """Publish a version in the bucket that servers with --models-url fetch their models from."""
+    from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
+
+    root = models_dir or load_settings().models_dir
+    key = _version_key(version)
+    pushed = _open_bucket(to).push(key, root / key.name / str(key.version))
+    typer.echo(f"pushed {key}: {len(pushed.files)} files, {sum(one.size for one in pushed.files.values())} bytes")
+
+
+@models_app.command("withdraw")
+def withdraw(
+    version: Annotated[str, typer.Argument(metavar="NAME/VERSION", help="of the bucket")],
+    origin: Annotated[
+        str | None, typer.Option("--from", metavar="URL", help="s3://BUCKET/PREFIX (RETOUCH_MODELS_URL)")
+    ] = None,
+) -> None:
+    """Remove a version from the bucket: servers with --models-url go back to the one before it."""
+    key = _version_key(version)
+    if not _open_bucket(origin).withdraw(key):
+        typer.echo(f"{key} is not in the bucket", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"withdrew {key}")
+
+
+def _open_bucket(url: str | None) -> ModelBucket:
+    from service.core.settings import SettingsInvalid, load_settings  # noqa: PLC0415 -- loads pydantic
+    from service.remote_models.assembly import open_model_bucket, parse_models_url  # noqa: PLC0415 -- the same
+
+    settings = load_settings()
+    if not (chosen := url or settings.models_url):
+        raise SettingsInvalid("name the bucket: s3://BUCKET/PREFIX as an option, or RETOUCH_MODELS_URL")
+    return open_model_bucket(parse_models_url(chosen)[0], settings)
+
+
+def _version_key(text: str) -> VersionKey:
+    from engines.repository.listing import VersionKey  # noqa: PLC0415 -- loads pydantic
+
+    name, _, version = text.partition("/")
+    if not (name and version.isdecimal() and int(version)):
+        raise typer.BadParameter(f"{text!r} is not NAME/VERSION, as photos/5")
+    return VersionKey(name, int(version))
 
 
 def list_models(root: Path) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ SETTING_GROUPS: dict[str, tuple[str, ...]] = {
     "Access": ("keys_file", "allow_anonymous"),
     "Models and engines": (
         "models_dir",
+        "models_url",
         "model_poll_s",
         "inpaint_model",
         "translate_model",

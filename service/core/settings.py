@@ -88,6 +88,11 @@ class Settings(BaseModel):
     )
 
     models_dir: Path = Field(Path("models"), description="model repository: NAME/VERSION/{manifest.json, model.onnx}")
+    models_url: str = Field(
+        "",
+        description="s3://BUCKET/PREFIX: fetch model versions from there into models_dir; with a ledger_url they are "
+        "served once all hosts have them, or a share of them: ?share=0.5; 0: at once",
+    )
     model_poll_s: float = Field(2.0, gt=0, description="seconds between checks for new model versions")
     inpaint_model: str = Field("photos", description="model of /v1/inpaint when the request names none")
     translate_model: str = Field("facades", description="model of /v1/translate when the request names none")

@@ -14,6 +14,7 @@ from uuid import uuid4
 from service.auth.limits import KeyUsage
 from service.core.settings import Settings, SettingsInvalid
 from service.fleet.key_usage import SharedKeyUsage
+from service.fleet.model_agreement import SharedAgreement
 from service.fleet.shared_files import SharedOrders, SharedResponses
 from service.jobs import jobs_table, webhook_table
 from service.jobs.job_parts import JobRecords
@@ -23,6 +24,8 @@ from service.jobs.shared_queue import SharedQueue
 from service.ledger.database import Database
 from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
 from service.lifecycle.drain import Drain
+from service.remote_models.agreement import Agreement
+from service.remote_models.assembly import parse_models_url
 from service.repeats import cache_table, idempotency_table
 from service.repeats.response_files import KeptResponses, ResponseFiles
 from service.saving.assembly import open_objects, open_store
@@ -45,6 +48,7 @@ class SharedState:
 
     pause_for_keys: waits so many seconds, or until another process has answered a key.
     key_usage: the use of API keys; None: each process counts its own.
+    agreement: of the hosts on the model versions that are served; None: each serves what it has.
     """
 
     store: ResultStore
@@ -52,6 +56,7 @@ class SharedState:
     responses: ResponseFiles
     pause_for_keys: Callable[[float], Awaitable[None]]
     key_usage: KeyUsage | None = None
+    agreement: Agreement | None = None
 
 
 @asynccontextmanager
@@ -80,7 +85,8 @@ async def open_state(
             ledger = stack.enter_context(Database(node.server.separate()))
             key_usage = SharedKeyUsage(ledger, node.now, node.lease_s)
             stack.push_async_callback(key_usage.close)
-            yield replace(_state_of_hosts(settings, ledger, store, node), key_usage=key_usage)
+            agreement = _make_agreement(settings, ledger, node)
+            yield replace(_state_of_hosts(settings, ledger, store, node), key_usage=key_usage, agreement=agreement)
 
 
 def make_ledger_file(settings: Settings, on_failed: Callable[[], None] = lambda: None) -> Database:
@@ -123,6 +129,18 @@ async def _open_node(settings: Settings) -> AsyncIterator[Node]:
         yield node
     finally:
         await asyncio.to_thread(node.close)
+
+
+def _make_agreement(settings: Settings, ledger: Database, node: Node) -> Agreement | None:
+    """Return the agreement that `models_url` asks for; None if versions are served at once.
+
+    Raises:
+        SettingsInvalid: as `parse_models_url`.
+    """
+    share = parse_models_url(settings.models_url)[1] if settings.models_url else 0.0
+    if not share:
+        return None
+    return SharedAgreement(ledger.connections, share, node.id, node.lease_s, lambda: node.is_steady)
 
 
 def _state_of_host(settings: Settings, ledger: Database, store: ResultStore, owner: SpoolOwner) -> SharedState:

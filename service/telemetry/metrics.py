@@ -85,6 +85,7 @@ class Metrics:
         self.queue_depth = self._gauge("retouch_queue_depth", "Samples waiting for the device")
         self.slot_bytes = self._gauge("retouch_slot_bytes", "Memory shared with engine processes that is in use")
         self.in_flight = self._gauge("retouch_requests_in_flight", "Requests in flight")
+        self.ready = self._gauge("retouch_ready", "1 while /readyz answers 200", "livemin")
         self.decoded_bytes = self._gauge("retouch_decoded_bytes", "Memory that is handed out for decoded pictures")
         self.memory_waiting = self._gauge("retouch_memory_waiting", "Requests that wait for memory for their pictures")
         self.spool_items = self._gauge("retouch_spool_items", "Results waiting for the disk")
@@ -95,7 +96,6 @@ class Metrics:
         self.results_removing = self._gauge(
             "retouch_results_removing", "Deleted results of which copies are left, as in a bucket that fails", "livemax"
         )
-        self.ready = self._gauge("retouch_ready", "1 while /readyz answers 200", "livemin")
 
     @property
     def shared(self) -> bool:
@@ -155,6 +155,12 @@ class Metrics:
     def cache_looked_up(self, outcome: str) -> None:
         """Record whether a cacheable request found its result: hit, miss or coalesced."""
         self.cache.labels(outcome).inc()
+
+    def make_models_failing(self) -> Gauge:
+        """Make the gauge that only servers with a bucket of models have."""
+        return self._gauge(
+            "retouch_models_failing_seconds", "How long models could not be fetched; 0 if they can", "livemax"
+        )
 
     def _histogram(
         self, name: str, text: str, label_names: tuple[str, ...], buckets: Sequence[float] = LATENCY_BUCKETS_S

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ from service.core.settings import SettingsInvalid
 from service.saving.storage.contract import SUFFIXES, Storage, StoredObject, encode_sidecar, object_name
 from service.saving.storage.s3_credentials import shared_credentials
 
+_DAY_S = 86_400
 _DEFAULT_REGION = "us-east-1"
 _ENDPOINT = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/[^\s?#]*)?")
 
@@ -31,11 +33,16 @@ class ObjectLocation:
 
     url: `s3://BUCKET/PREFIX`.
     endpoint: URL of a server other than AWS; if empty, `AWS_ENDPOINT_URL`, else AWS.
+    timeout_s: the longest time of one request, or with `large` the longest pause in its answer.
+    setting: the name of the setting that the URL is from, for errors.
+    large: whether objects are so large that fetching one may take longer.
     """
 
     url: str
     endpoint: str = ""
     timeout_s: float = 30.0
+    setting: str = "results_url"
+    large: bool = False
 
 
 def open_object_storage(location: ObjectLocation, environ: Mapping[str, str] = os.environ) -> ObjectStorage:
@@ -47,7 +54,9 @@ def open_object_storage(location: ObjectLocation, environ: Mapping[str, str] = o
     """
     parts = urlsplit(location.url)
     if parts.scheme != "s3" or not parts.netloc or parts.query or parts.username:
-        raise SettingsInvalid(f"results_url {location.url!r} is not s3://BUCKET/PREFIX; keys belong in the environment")
+        raise SettingsInvalid(
+            f"{location.setting} {location.url!r} is not s3://BUCKET/PREFIX; keys belong in the environment"
+        )
     endpoint = location.endpoint or environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
     if endpoint and not _ENDPOINT.fullmatch(endpoint):
         raise SettingsInvalid(f"the S3 endpoint {endpoint.rpartition('@')[2]!r} is not http(s)://HOST:PORT")
@@ -55,7 +64,9 @@ def open_object_storage(location: ObjectLocation, environ: Mapping[str, str] = o
     try:
         s3_store = importlib.import_module("obstore.store").S3Store
     except ImportError as error:
-        raise SettingsInvalid("results_url needs the S3 client; install this checkout with its extra `s3`") from error
+        raise SettingsInvalid(
+            f"{location.setting} needs the S3 client; install this checkout with its extra `s3`"
+        ) from error
     keys = shared_credentials(environ, lambda: datetime.now(timezone.utc))
     client = s3_store(
         parts.netloc,
@@ -64,7 +75,8 @@ def open_object_storage(location: ObjectLocation, environ: Mapping[str, str] = o
         client_options={
             "allow_http": bool(endpoint and endpoint.startswith("http://")),
             "connect_timeout": "5s",
-            "timeout": f"{location.timeout_s}s",
+            "timeout": f"{_DAY_S if location.large else location.timeout_s}s",
+            "read_timeout": f"{location.timeout_s}s",
         },
         retry_config={"max_retries": 0},
         **({"endpoint": endpoint} if endpoint else {}),
@@ -110,8 +122,20 @@ class ObjectStorage(Storage):
         except FileNotFoundError:
             return None
 
-    def put(self, name: str, data: bytes, media_type: str) -> None:
-        """Store one object, whole, in place of one of that name.
+    def load_in_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
+        """Yield an object in pieces of about that size, none of which waits for the next.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            OSError: the storage is failing or not reachable.
+        """
+        found = _call_with_plain_errors(lambda: self._obstore.get(self._client, name))
+        stream = iter(found.stream(min_chunk_size=chunk_bytes))
+        while (chunk := _call_with_plain_errors(lambda: next(stream, None))) is not None:
+            yield bytes(chunk)
+
+    def put(self, name: str, data: bytes | Path, media_type: str) -> None:
+        """Store one object, whole, in place of one of that name: bytes, or a file, which is sent in parts.
 
         Raises:
             OSError: the storage is full, failing or not reachable.

@@ -1,0 +1,66 @@
+"""Agreement of the hosts of a ledger on the model versions that are served: those that enough of them have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from service.ledger.contract import Connections, Transaction, named
+
+_EPSILON = 1e-9
+
+
+@dataclass(slots=True)
+class SharedAgreement:
+    """Keeps `Agreement`. A version that was agreed on once is served by every host that has it.
+
+    share: of the hosts that follow the bucket and are alive, how many must have a version; 1 for all.
+    node_id: this process.
+    lease_s: the time from its last heartbeat on that a process counts as alive.
+    is_steady: whether missing heartbeats of others mean something.
+    """
+
+    connections: Connections
+    share: float
+    node_id: str
+    lease_s: float
+    is_steady: Callable[[], bool]
+
+    def agreed(self, held: Collection[str]) -> set[str]:
+        """See `Agreement`."""
+        work = partial(_agree, agreement=self, held=sorted(held), steady=self.is_steady())
+        return self.connections.write(work)
+
+
+def _agree(ledger: Transaction, agreement: SharedAgreement, held: list[str], steady: bool) -> set[str]:
+    ledger.execute("DELETE FROM model_followers WHERE node NOT IN (SELECT id FROM nodes)")
+    ledger.execute(
+        "INSERT INTO model_followers (node, versions) VALUES (?, ?) "
+        "ON CONFLICT (node) DO UPDATE SET versions = excluded.versions "
+        "WHERE model_followers.versions <> excluded.versions",
+        (agreement.node_id, msgspec.json.encode(held).decode()),
+    )
+    rows = ledger.execute(
+        "SELECT versions FROM model_followers JOIN nodes ON id = node "
+        "WHERE seen_at > clock_timestamp() - ? * interval '1 second'",
+        (agreement.lease_s,),
+    )
+    everyone = [set(msgspec.json.decode(row["versions"], type=list[str])) for row in rows]
+    if steady:
+        needed = agreement.share * len(everyone) - _EPSILON
+        enough = [(version,) for version in held if sum(version in has for has in everyone) >= needed]
+        _forget_withdrawn(ledger, set().union(*everyone))
+        ledger.executemany("INSERT INTO model_agreed (version) VALUES (?) ON CONFLICT DO NOTHING", enough)
+    found = ledger.execute(f"SELECT version FROM model_agreed WHERE version IN {named(held)}", held)  # noqa: S608 -- ours
+    return {row["version"] for row in found}
+
+
+def _forget_withdrawn(ledger: Transaction, still_held: set[str]) -> None:
+    """Remove versions that nobody has any more: pushed again, they need a new agreement."""
+    agreed = {row["version"] for row in ledger.execute("SELECT version FROM model_agreed")}
+    ledger.executemany(
+        "DELETE FROM model_agreed WHERE version = ?", [(version,) for version in sorted(agreed - still_held)]
+    )

@@ -1,0 +1,175 @@
+"""Model versions in a bucket: the files of `NAME/VERSION`, and `files.json` with the size and SHA-256 of each.
+
+`files.json` is written last and removed first: a version without it does not exist. A version never changes.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from engines.errors import ManifestInvalid, ModelError
+from engines.files.regular import irregular_entries, open_regular
+from engines.repository.listing import VersionKey, read_manifest_of
+from service.saving.storage.s3 import ObjectStorage
+
+FILES_FILE = "files.json"
+_VERSION = re.compile(r"(?P<name>[a-z0-9][a-z0-9_-]{0,63})/(?P<version>[1-9][0-9]{0,8})/" + re.escape(FILES_FILE))
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_CHUNK = 4 * 2**20
+_BYTES = "application/octet-stream"
+
+
+class VersionRefused(ModelError):
+    """A version cannot be published, or what the bucket has of it cannot be served; the message says why."""
+
+
+class FileFacts(msgspec.Struct, frozen=True):
+    """Size in bytes and SHA-256 of one file."""
+
+    size: int
+    sha256: str
+
+
+class _Files(msgspec.Struct, frozen=True):
+    files: dict[str, FileFacts]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteVersion:
+    """A version as its `files.json` describes it. digest: SHA-256 of that file, by which hosts compare versions."""
+
+    key: VersionKey
+    files: dict[str, FileFacts]
+    digest: str
+    content: bytes
+
+    def __str__(self) -> str:
+        return f"{self.key}@{self.digest[:12]}"
+
+
+@dataclass(slots=True)
+class ModelBucket:
+    """Versions in a bucket. All methods block; OSError: the bucket cannot be reached."""
+
+    objects: ObjectStorage
+    _known: dict[VersionKey, tuple[tuple[int, float], RemoteVersion | None]] = field(default_factory=dict)
+    """Versions as of the last listing, with size and time of their `files.json`; None for a damaged one."""
+    _closed: threading.Event = field(default_factory=threading.Event)
+
+    def close(self) -> None:
+        """Let a fetch in progress end with OSError."""
+        self._closed.set()
+
+    def versions(self) -> dict[VersionKey, RemoteVersion | None]:
+        """List the versions; None for one whose `files.json` is damaged. Only new and changed ones are read."""
+        found: dict[VersionKey, tuple[tuple[int, float], RemoteVersion | None]] = {}
+        for entry in self.objects.entries():
+            if match := _VERSION.fullmatch(entry.name):
+                key, state = VersionKey(match["name"], int(match["version"])), (entry.size, entry.modified_at)
+                known = self._known.get(key)
+                found[key] = known if known and known[0] == state else (state, self._read(key))
+        self._known = found
+        return {key: version for key, (_, version) in found.items()}
+
+    def fetch(self, version: RemoteVersion, folder: Path) -> None:
+        """Write a version's files into a new folder, and verify them.
+
+        Raises:
+            VersionRefused: a file is missing or differs from `files.json`, or the manifest cannot be used.
+            OSError: the bucket cannot be reached, or the disk accepts no files.
+        """
+        sizes = {entry.name: entry.size for entry in self.objects.entries_under(str(version.key))}
+        folder.mkdir(parents=True)
+        for name, facts in version.files.items():
+            whole, digest = f"{version.key}/{name}", hashlib.sha256()
+            if sizes.get(whole) == facts.size:
+                with (folder / name).open("xb") as file:
+                    for chunk in self._chunks(whole):
+                        digest.update(chunk)
+                        file.write(chunk)
+            if digest.hexdigest() != facts.sha256:
+                raise VersionRefused(
+                    f"{whole} in the bucket differs from what {FILES_FILE} says, {facts.size} bytes of SHA-256 "
+                    f"{facts.sha256[:12]}…; withdraw it, and push it as another version"
+                )
+        read_manifest_of(version.key, folder)
+        (folder / FILES_FILE).write_bytes(version.content)
+
+    def push(self, key: VersionKey, folder: Path) -> RemoteVersion:
+        """Publish the version in a folder; pushing the same files again changes nothing.
+
+        Raises:
+            VersionRefused: its files cannot be published, or the bucket has other files under that version.
+            ManifestInvalid: it has no manifest, or that of another model.
+            OSError: the bucket or the folder cannot be used.
+        """
+        read_manifest_of(key, folder)
+        version = _describe(key, folder)
+        there = self._read(key)
+        if there is not None and there.digest != version.digest:
+            raise VersionRefused(f"the bucket has other files as {key}; publish these as the next version")
+        if there is None:
+            for name in version.files:
+                self.objects.put(f"{key}/{name}", folder / name, _BYTES)
+            self.objects.put(f"{key}/{FILES_FILE}", version.content, "application/json")
+        return version
+
+    def withdraw(self, key: VersionKey) -> bool:
+        """Remove a version from the bucket; False if it is not there. Servers go back to the one before it."""
+        names = [entry.name for entry in self.objects.entries_under(str(key))]
+        listed = f"{key}/{FILES_FILE}"
+        for name in sorted(names, key=lambda name: name != listed):
+            self.objects.delete(name)
+        return listed in names
+
+    def _read(self, key: VersionKey) -> RemoteVersion | None:
+        content = self.objects.load(f"{key}/{FILES_FILE}")
+        return None if content is None else read_files(key, content)
+
+    def _chunks(self, name: str) -> Iterator[bytes]:
+        try:
+            for chunk in self.objects.load_in_chunks(name, _CHUNK):
+                if self._closed.is_set():
+                    raise OSError(errno.ECANCELED, "the server ends")
+                yield chunk
+        except FileNotFoundError:  # it was withdrawn meanwhile
+            return
+
+
+def read_files(key: VersionKey, content: bytes) -> RemoteVersion | None:
+    """Read a `files.json`; None if it is damaged or names what is no plain file."""
+    try:
+        files = msgspec.json.decode(content, type=_Files).files
+    except msgspec.MsgspecError:
+        return None
+    if FILES_FILE in files or not all(_FILE_NAME.fullmatch(name) for name in files):
+        return None
+    return RemoteVersion(key, files, hashlib.sha256(content).hexdigest(), content)
+
+
+def _describe(key: VersionKey, folder: Path) -> RemoteVersion:
+    names = sorted(path.name for path in folder.iterdir() if path.name != FILES_FILE)
+    wrong = [*irregular_entries(folder), *(name for name in names if not _FILE_NAME.fullmatch(name))]
+    if wrong or any((folder / name).is_dir() for name in names):
+        raise VersionRefused(f"{folder} may contain files only, with names of letters, digits, `.`, `-` and `_`")
+    files = {}
+    for name in names:
+        with open_regular(folder / name) as file:
+            digest, size = hashlib.sha256(), 0
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+        files[name] = FileFacts(size, digest.hexdigest())
+    content = msgspec.json.format(msgspec.json.encode(_Files(files)), indent=1)
+    version = read_files(key, content)
+    if version is None:
+        raise ManifestInvalid(f"{folder} cannot be described")
+    return version

@@ -1,0 +1,93 @@
+"""Hosts of one database serve a version once enough of those that are alive have it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+
+from service.fleet.model_agreement import SharedAgreement
+from service.ledger.postgres.address import parse_address
+from service.ledger.postgres.node import Node
+from service.ledger.postgres.server import PostgresServer
+from tests.serving.postgres_server import PostgresCluster
+from tests.serving.waiting import until
+
+pytestmark = pytest.mark.slow
+_LEASE_S = 1.0
+ONE, TWO = "photos/1@aa", "photos/2@bb"
+
+
+@dataclass
+class Host:
+    """A process that follows the bucket."""
+
+    node: Node
+    agreement: SharedAgreement
+
+    async def agreed(self, *held: str) -> set[str]:
+        return await asyncio.to_thread(self.agreement.agreed, held)
+
+    async def leave(self) -> None:
+        await asyncio.to_thread(self.node.close)
+
+
+Join = Callable[..., Awaitable[Host]]
+
+
+@pytest.fixture
+async def join(postgres: PostgresCluster) -> AsyncIterator[Join]:
+    """Join as one more host: `join(name, share)`."""
+    address, joined = parse_address(postgres.new_database()), list[Node]()
+
+    async def host(name: str, share: float = 1.0) -> Host:
+        node = Node(PostgresServer(address), lambda: name, lease_s=_LEASE_S)
+        await asyncio.to_thread(node.open, asyncio.get_running_loop())
+        joined.append(node)
+        agreement = SharedAgreement(node.server, share, name, _LEASE_S, lambda: node.is_steady)
+        return Host(node, agreement)
+
+    yield host
+    for node in joined:
+        await asyncio.to_thread(node.close)
+
+
+async def test_a_version_is_served_when_the_last_host_has_it_and_by_all_of_them(join: Join) -> None:
+    hosts = [await join(f"host{n}") for n in range(3)]
+    await until(lambda: all(host.node.is_steady for host in hosts))
+    for host in hosts:
+        await host.agreed()
+    assert await hosts[0].agreed(ONE) == set()
+    assert await hosts[1].agreed(ONE) == set()
+    assert await hosts[2].agreed(ONE) == {ONE}
+    assert await hosts[0].agreed(ONE, TWO) == {ONE}
+    late = await join("late")
+    assert await late.agreed() == set()
+    assert await late.agreed(ONE) == {ONE}, "it was agreed on before"
+
+
+async def test_a_share_of_the_hosts_is_enough_and_dead_ones_do_not_count(join: Join) -> None:
+    hosts = [await join(f"host{n}", 0.5) for n in range(4)]
+    await until(lambda: all(host.node.is_steady for host in hosts))
+    for host in hosts:
+        await host.agreed()
+    assert await hosts[0].agreed(ONE) == set()
+    assert await hosts[1].agreed(ONE) == {ONE}
+    assert await hosts[0].agreed(ONE, TWO) == {ONE}
+    await hosts[2].leave()
+    await hosts[3].leave()
+    assert await hosts[0].agreed(ONE, TWO) == {ONE, TWO}
+
+
+async def test_who_just_came_agrees_on_nothing_and_what_was_withdrawn_is_agreed_on_anew(join: Join) -> None:
+    host = await join("host")
+    assert await host.agreed(ONE) == set()
+    await until(lambda: host.node.is_steady)
+    assert await host.agreed(ONE) == {ONE}
+    another = await join("another")
+    await until(lambda: another.node.is_steady)
+    assert await host.agreed() == set()
+    await another.agreed()
+    assert await host.agreed(ONE) == set()
