@@ -44,8 +44,17 @@ def save(page: Page, name: str) -> None:
     picture.save(ROOT / "docs/pictures" / f"page-{name}.webp", quality=QUALITY, method=6)
 
 
+def draw(page: Page) -> None:
+    """Have four pictures drawn from a seed."""
+    page.click("#tab-generate")
+    page.fill("#seed", "11")
+    page.fill("#count", "4")
+    page.click("#draw-form button.main")
+    page.locator("#drawn img").nth(3).wait_for(timeout=120_000)
+
+
 def main() -> None:
-    """Take the three pictures."""
+    """Take the four pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", default="http://127.0.0.1:8000/")
     url = parser.parse_args().url
@@ -60,6 +69,8 @@ def main() -> None:
         dark.click("#compare")
         save(dark, "dark")
         save(opened(browser, url, 390, 844, "light"), "phone")
+        draw(dark)
+        save(dark, "draw")
         browser.close()
 
 
