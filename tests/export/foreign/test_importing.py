@@ -102,6 +102,67 @@ def test_child_makes_of_a_graph_what_this_process_makes_of_it(bring):
     assert made.manifest.onnx_sha256 == unguarded.manifest.onnx_sha256
 
 
+def _mirrored_channels(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the graph with blue first in its picture and its result."""
+    graph = model.graph
+    graph.initializer.append(onnx.numpy_helper.from_array(np.array([2, 1, 0]), "order"))
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            node.input[place] = "mirrored" if name == "image" else name
+    last = graph.node[-1]
+    last.output[0] = "in_order"
+    graph.node.insert(0, onnx.helper.make_node("Gather", ["image", "order"], ["mirrored"], axis=1))
+    graph.node.append(onnx.helper.make_node("Gather", ["in_order", "order"], ["output"], axis=1))
+    return model
+
+
+def test_blue_first_and_a_value_in_the_hole_are_wired_into_the_graph(bring, tmp_path):
+    ranges = {"image_range": "-1..1", "output_range": "-1..1"}
+    made = bring(inpainters.joint_layout(64), **ranges, channels="bgr", hole_value=0.5)
+    assert (made.manifest.options["channels"], made.manifest.options["hole-value"]) == ("bgr", "0.5")
+    check_fill(made, 64, tmp_path)
+    plain = bring(_mirrored_channels(inpainters.carve_layout(64)), channels="bgr")
+    assert plain.manifest.options["channels"] == "bgr"
+    check_fill(plain, 64, tmp_path)
+
+
+def _that_adds(build) -> onnx.ModelProto:
+    """Return a graph for any number of pictures that adds a value to its fill."""
+    maker = inpainters.GraphMaker()
+    maker.add("Add", inpainters.fill(maker, "image", "mask"), build(maker), result="output")
+    shape = ["n", 3, 64, 64]
+    inputs = [inpainters.value("image", 1, *shape), inpainters.value("mask", 1, "n", 1, 64, 64)]
+    return maker.model(inputs, [inpainters.value("output", 1, *shape)])
+
+
+def _mean_of_all_pictures(maker: inpainters.GraphMaker) -> str:
+    total = maker.add("ReduceSum", maker.add("Sub", "image", maker.add("ReduceMax", "image", axes=[0])), keepdims=0)
+    return maker.add("Mul", total, maker.constant(1e-4))
+
+
+def _room_for_one(maker: inpainters.GraphMaker) -> str:
+    one = maker.add("Reshape", "mask", maker.constant([1, 1, 64, 64], np.int64))
+    return maker.add("Mul", one, maker.constant(0.0))
+
+
+@pytest.mark.parametrize(
+    ("build", "note"),
+    [
+        (_mean_of_all_pictures, "in a batch pictures change each other"),
+        (_room_for_one, "the graph fails on a batch of three"),
+    ],
+)
+def test_graph_that_cannot_take_several_pictures_is_served_one_at_a_time(bring, build, note):
+    made = bring(_that_adds(build), image_range="0..1", output_range="0..1")
+    assert made.manifest.max_batch == 1
+    assert note in " ".join(made.imported.notes)
+
+
+def test_operators_that_are_newer_than_an_engine_are_said(bring):
+    made = bring(inpainters.carve_layout(64, opset=18))
+    assert "TensorRT 8.6 stops at 17" in " ".join(made.imported.notes)
+
+
 def test_free_batch_is_kept(bring):
     assert bring(inpainters.carve_layout(64, "n")).manifest.max_batch == 32
 

@@ -1,0 +1,62 @@
+"""Data beside a graph: how many files, and how many bytes, are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from export.errors import GraphRefused
+from export.foreign.guard import reading
+from export.foreign.guard.reading import read_model
+from tests.export.foreign.inpainters import FLOAT, carve_layout
+
+
+def _with_external(path: Path, locations: list[str], dims: list[int]) -> Path:
+    model = carve_layout(32)
+    for index, location in enumerate(locations):
+        tensor = TensorProto(name=f"far_{index}", data_type=FLOAT, dims=dims, data_location=TensorProto.EXTERNAL)
+        tensor.external_data.add(key="location", value=location)
+        model.graph.initializer.append(tensor)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_data_in_a_file_beside_the_graph_is_taken_into_it(tmp_path: Path) -> None:
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (tmp_path / "data").write_bytes(values.tobytes())
+    model, _ = read_model(_with_external(tmp_path / "graph.onnx", ["data"], [2, 3]))
+    found = {tensor.name: tensor for tensor in model.graph.initializer}["far_0"]
+    assert found.data_location == TensorProto.DEFAULT
+    np.testing.assert_array_equal(numpy_helper.to_array(found), values)
+
+
+def test_data_that_changes_changes_the_digest(tmp_path: Path) -> None:
+    path = _with_external(tmp_path / "graph.onnx", ["data"], [1])
+    digests = []
+    for content in (b"\0\0\0\0", b"\0\0\0\1"):
+        (tmp_path / "data").write_bytes(content)
+        digests.append(read_model(path)[1])
+    assert digests[0] != digests[1]
+
+
+def test_data_in_sixty_five_files_is_refused(tmp_path: Path) -> None:
+    path = _with_external(tmp_path / "graph.onnx", [f"data_{i}" for i in range(65)], [1])
+    with pytest.raises(GraphRefused, match="spread over 65 files; at most 64"):
+        read_model(path)
+
+
+def test_data_that_claims_more_than_is_read_is_refused(tmp_path: Path) -> None:
+    path = _with_external(tmp_path / "graph.onnx", ["one", "two"], [2**14, 2**14])
+    with pytest.raises(GraphRefused, match="graph and external data claim"):
+        read_model(path)
+
+
+def test_file_that_is_larger_than_what_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MOST_BYTES", 100)
+    onnx.save(carve_layout(32), tmp_path / "graph.onnx")
+    with pytest.raises(GraphRefused, match=r"bytes; at most 100 are read"):
+        read_model(tmp_path / "graph.onnx")

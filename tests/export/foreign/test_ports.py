@@ -1,0 +1,60 @@
+"""Inputs and the result of a foreign graph: found by shape and name, or asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from onnx import ModelProto, TensorProto
+
+from export.errors import GraphRefused
+from export.foreign.declaration import Declaration, parse_place
+from export.foreign.ports import find_ports
+from tests.export.foreign.inpainters import FLOAT, GraphMaker, value
+
+
+def graph(*inputs: Any) -> ModelProto:
+    maker = GraphMaker()
+    maker.add("Identity", inputs[0].name, result="output")
+    return maker.model(inputs, [value("output", FLOAT)])
+
+
+def places(model: ModelProto, **said: str) -> tuple[str, str]:
+    declared = Declaration(**{name: parse_place(place) for name, place in said.items()})
+    ports, _ = find_ports(model, declared)
+    ((picture, mask),) = ports.candidates
+    return str(picture), str(mask)
+
+
+PAIR = (value("a", FLOAT, 1, 3, 8, 8), value("b", FLOAT, 1, 3, 8, 8))
+
+
+def test_the_other_input_is_the_one_that_was_not_named() -> None:
+    assert places(graph(*PAIR), mask="a") == ("b", "a")
+    assert places(graph(*PAIR), image="a") == ("a", "b")
+
+
+def test_an_input_of_one_channel_or_called_mask_is_the_mask() -> None:
+    assert places(graph(PAIR[0], value("b", FLOAT, 1, 1, 8, 8))) == ("a", "b")
+    assert places(graph(value("the_mask", FLOAT, 1, 3, 8, 8), PAIR[1])) == ("b", "the_mask")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "reason"),
+    [
+        (PAIR, "which input is the mask"),
+        ((PAIR[0], value("b", FLOAT, 1, 1, 16, 16)), "are to have one size"),
+        ((PAIR[0], value("b", FLOAT, 1, 1, "h", "w")), "are to have one size"),
+        ((value("a", FLOAT, 1, 4, 8, "w"),), "either both height and width are fixed or none"),
+        ((value("a", FLOAT, 2, 4, 8, 8),), "the number of pictures is to be free or 1"),
+        ((value("a", TensorProto.STRING, 1, 4, 8, 8),), "is no tensor of plain numbers"),
+    ],
+)
+def test_inputs_that_are_no_picture_and_mask_are_refused(inputs: tuple[Any, ...], reason: str) -> None:
+    with pytest.raises(GraphRefused, match=reason):
+        find_ports(graph(*inputs), Declaration())
+
+
+def test_a_result_that_is_not_there_is_refused_with_those_that_are() -> None:
+    with pytest.raises(GraphRefused, match="--output-tensor fill: the graph has no such output; it has output"):
+        find_ports(graph(value("a", FLOAT, 1, 4, 8, 8)), Declaration(output="fill"))
