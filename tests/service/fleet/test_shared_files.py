@@ -1,0 +1,85 @@
+"""Orders of jobs and answers to keys in a real bucket: whole or not there, and refused while it is away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from service.core.errors import NotReady, ServiceError
+from service.core.order import Order
+from service.core.schemas import OPTIONS
+from service.fleet.shared_files import SharedOrders, SharedResponses
+from service.repeats.idempotency_table import Claim
+from service.repeats.response_files import KeptResponse
+from service.saving.storage.s3 import ObjectLocation, ObjectStorage, open_object_storage
+from tests.serving.s3_server import KEY, SECRET, Bucket, serving_bucket, unused_port
+
+JOB = "ab" * 16
+HELD = Claim("ab12" * 8, "print", "host-1", 0.0)
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    with serving_bucket(tmp_path) as running:
+        yield running
+
+
+def storage_at(port: int) -> ObjectStorage:
+    return open_object_storage(ObjectLocation("s3://results", f"http://127.0.0.1:{port}", timeout_s=2.0))
+
+
+def order(**options: Any) -> Order:
+    return Order("inpaint", {"image": b"\x89P", "mask": b"\0"}, OPTIONS["inpaint"].model_validate(options))
+
+
+def test_an_order_comes_back_as_it_was_until_it_is_dropped(bucket: Bucket) -> None:
+    orders = SharedOrders(storage_at(bucket.port))
+    orders.keep(JOB, order(format="webp"))
+    assert orders.find(JOB) == order(format="webp")
+    assert orders.older_than(time.time() + 60) == [JOB]
+    assert orders.older_than(time.time() - 60) == []
+    orders.drop(JOB)
+    with pytest.raises(ServiceError, match="not in the bucket any more") as lost:
+        orders.find(JOB)
+    assert lost.value.code == "order_lost"
+    with pytest.raises(ValueError, match="is no job id"):
+        orders.keep("../escape", order())
+
+
+def test_an_answer_belongs_to_a_key_and_its_owner(bucket: Bucket) -> None:
+    responses = SharedResponses(storage_at(bucket.port))
+    answer = KeptResponse(200, (("content-type", "image/png"),), b"\x89PNG", ("cd" * 16,))
+    assert responses.find(HELD) is None
+    responses.keep(HELD, answer)
+    assert responses.find(HELD) == answer
+    assert responses.find(Claim(HELD.name, "print", "host-2", 0.0)) is None
+    responses.replace_deleted(HELD)
+    found = responses.find(HELD)
+    assert found is not None
+    assert found.deleted
+    responses.drop(HELD)
+    assert responses.find(HELD) is None
+
+
+def test_while_the_bucket_is_away_nothing_is_kept_and_that_is_said(bucket: Bucket) -> None:
+    away = storage_at(unused_port())
+    orders, responses = SharedOrders(away), SharedResponses(away)
+    for call in (
+        lambda: orders.keep(JOB, order()),
+        lambda: orders.find(JOB),
+        lambda: responses.keep(HELD, KeptResponse(200, (), b"")),
+        lambda: responses.find(HELD),
+    ):
+        with pytest.raises(NotReady) as refused:
+            call()
+        assert refused.value.code == "storage_unavailable"
+    with capture_logs() as logs:
+        orders.drop(JOB)
+    assert "left in the bucket" in logs[0]["event"]
