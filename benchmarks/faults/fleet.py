@@ -78,6 +78,7 @@ def _messages_of(record: Record) -> set[str]:
 
 
 def _verdict(record: Record, missing: list[str], untold: set[str]) -> dict[str, object]:
+    again = sorted(round(times[1] - times[0], 1) for times in record.webhooks.values() if len(times) > 1)
     return {
         "statuses": {str(status): count for status, count in sorted(record.statuses.items())},
         "lost": len(record.lost),
@@ -85,7 +86,8 @@ def _verdict(record: Record, missing: list[str], untold: set[str]) -> dict[str, 
         "promised": len(record.promised),
         "missing": len(missing),
         "jobs": len(record.jobs),
-        "webhooks_twice": sum(count > 1 for count in record.webhooks.values()),
+        "webhooks_twice": len(again),
+        "seconds_until_webhooks_came_again": again,
         "webhooks_never": len(untold),
         "jobs_nobody_was_told_of": len(set(record.webhooks) - _messages_of(record)),
         "examples": [*record.lost[:5], *record.twice[:5], *missing[:5], *sorted(untold)[:5]],

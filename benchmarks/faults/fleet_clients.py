@@ -30,8 +30,8 @@ class Record:
     promised: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
     statuses: Counter[int] = field(default_factory=Counter)
-    webhooks: Counter[str] = field(default_factory=Counter)
-    """By the id of the message, which has the job's."""
+    webhooks: dict[str, list[float]] = field(default_factory=dict)
+    """Times of arrival in seconds, by the id of the message, which has the job's."""
 
 
 @dataclass(slots=True)
@@ -138,5 +138,5 @@ class Receiver:
         return runner
 
     async def _receive(self, request: web.Request) -> web.Response:
-        self.record.webhooks[request.headers["webhook-id"]] += 1
+        self.record.webhooks.setdefault(request.headers["webhook-id"], []).append(time.monotonic())
         return web.Response(status=204)

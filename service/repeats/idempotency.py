@@ -128,11 +128,16 @@ class Idempotency:
         except asyncio.CancelledError:  # the ledger may still write the claim
             self._release_in_background(self._release_after_failure(claiming, mine))
             raise
+        except NotReady:  # it may be written all the same: a database can go away between a commit and its answer
+            self._release_in_background(self.ledger.write_until_done(partial(self._release_claim, mine)))
+            raise
 
     async def _release_after_failure(self, claiming: asyncio.Future[bool], mine: Claim) -> None:
-        with suppress(NotReady):  # the claim was not written
-            if await claiming:
-                await self.ledger.write_until_done(partial(self._release_claim, mine))
+        written = True
+        with suppress(NotReady):  # which leaves open whether it is written
+            written = await claiming
+        if written:
+            await self.ledger.write_until_done(partial(self._release_claim, mine))
 
     async def _answer_first_request(self, mine: Claim, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
         settled = False
@@ -164,9 +169,10 @@ class Idempotency:
         task.add_done_callback(self._giving_back.discard)
 
     def _release_claim(self, mine: Claim, ledger: Transaction) -> None:
-        idempotency_table.release(ledger, mine)
-        with suppress(OSError):  # a stored answer without a key is never sent
-            self.kept.drop(mine)
+        """Release a key without an answer. If its answer was recorded after all, it stays: it may have been sent."""
+        if idempotency_table.release_unanswered(ledger, mine):
+            with suppress(OSError):  # a stored answer without a key is never sent
+                self.kept.drop(mine)
 
 
 def _in_progress(why: str) -> Conflict:

@@ -96,6 +96,16 @@ def release(ledger: Transaction, claimed: Claim) -> None:
         ledger.execute("DELETE FROM idempotency_results WHERE name = ?", (claimed.name,))
 
 
+def release_unanswered(ledger: Transaction, claimed: Claim) -> bool:
+    """Release a claim unless its answer is recorded; returns whether there is no such claim any more."""
+    held = ledger.execute(
+        "SELECT 1 FROM idempotency WHERE name = ? AND owner = ? AND done = 1", (claimed.name, claimed.owner)
+    ).fetchone()
+    if held is None:
+        release(ledger, claimed)
+    return held is None
+
+
 def delete_expired(ledger: Transaction, now: float) -> list[Claim]:
     """Remove expired claims and return them."""
     rows = ledger.execute("DELETE FROM idempotency WHERE expires_at <= ? RETURNING *", (now,)).fetchall()
