@@ -5,7 +5,7 @@
 
 The wave's mean rate is what `--mean-nodes` nodes compute at 60 % load; its peak is 1.8 times that. At 30 % of the day
 the rate doubles for a twentieth of it, at 60 % a client sends as much as all others together for as long, and each node
-fails four times a day. A day of an hour makes scaling harder than a real one. `--fixed` compares with a fleet that
+fails once a day. A day of an hour makes scaling harder than a real one. `--fixed` compares with a fleet that
 always has the nodes of the peak.
 """
 
@@ -49,8 +49,8 @@ def simulate(options: argparse.Namespace, *, scales: bool) -> Outcome:
         fleet_of(options, max(1, options.mean_nodes // 4) if scales else peak),
         deadline_s=options.deadline_s,
         repeats=1,
-        failures=Failures(options.day_s / 4, replace_s=options.start_s),
-        scaling=Scaling(1, 4 * peak, options.target, start_s=options.start_s, hold_s=300.0) if scales else None,
+        failures=Failures(options.day_s, replace_s=options.start_s),
+        scaling=Scaling(1, 2 * peak, options.target, start_s=options.start_s, hold_s=300.0) if scales else None,
     )
     return run_once(fleet, traffic_of(options), options.seed)
 
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--mean-nodes", type=int, default=10)
     parser.add_argument("--day-s", type=float, default=3600.0)
     parser.add_argument("--start-s", type=float, default=60.0, help="until a new node is ready")
-    parser.add_argument("--target", type=float, default=8.0, help="requests in flight that each node should have")
+    parser.add_argument("--target", type=float, default=5.0, help="requests in flight that each node should have")
     parser.add_argument("--deadline-s", type=float, default=10.0)
     parser.add_argument("--fixed", action="store_true", help="compare with a fleet that does not scale")
     options = parser.parse_args()

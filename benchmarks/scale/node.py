@@ -7,6 +7,7 @@ clock as their time. Only what takes time is simulated: the host's cores and the
 from __future__ import annotations
 
 import heapq
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -40,6 +41,7 @@ class Visit:
     admitted: AdmittedRequest
     proxy: int
     deadline: float
+    front_end: int
     position: QueuePosition = FIRST_POSITION
     batch_size: int = 0
 
@@ -69,7 +71,11 @@ class Node:
     _scheduler: FairScheduler = field(default_factory=FairScheduler)
     _policy: BatchPolicy = field(init=False)
     _queues: dict[QueueKey, list[Visit]] = field(default_factory=dict)
-    _cores_free_at: list[float] = field(init=False)
+    _cores_free_at: list[list[float]] = field(init=False)
+    """When each core of each front end is free."""
+    _front_end: int = 0
+    """The front end of the request that arrived last."""
+    _rng: random.Random = field(init=False)
     _busy: bool = False
 
     def __post_init__(self) -> None:
@@ -80,7 +86,9 @@ class Node:
             service_rate=ServiceRate(self.times.max_batch),
         )
         self._policy = BatchPolicy(self.times.max_batch)
-        self._cores_free_at = [0.0] * self.times.host_cores
+        times = self.times
+        self._cores_free_at = [[0.0] * (times.host_cores // times.front_ends) for _ in range(times.front_ends)]
+        self._rng = random.Random(self.number)
 
     def take(self, request: Request, proxy: int) -> None:
         """Admit a request and begin its work.
@@ -88,6 +96,8 @@ class Node:
         Raises:
             ServiceError: the admission refused it.
         """
+        if self.times.front_ends > 1:
+            self._front_end = int(self._rng.random() * self.times.front_ends)
         asked = AdmissionRequest(request.allowed_s, request.own_deadline, request.flow, request.request_id)
         admitted = self.admission.begin(asked)
         try:
@@ -95,17 +105,18 @@ class Node:
         except Exception:
             self.admission.end(admitted)
             raise
-        visit = Visit(request, admitted, proxy, self.events.now + request.allowed_s)
+        visit = Visit(request, admitted, proxy, self.events.now + request.allowed_s, self._front_end)
         self.visits[visit] = None
-        self.events.at(self._host_done_at(self.times.host_before_s), self._enqueue, visit)
+        self.events.at(self._host_done_at(visit, self.times.host_before_s), self._enqueue, visit)
 
     def _host_wait_s(self) -> float:
-        return max(0.0, self._cores_free_at[0] - self.events.now)
+        return max(0.0, self._cores_free_at[self._front_end][0] - self.events.now)
 
-    def _host_done_at(self, seconds: float) -> float:
-        """Return when the first free core will have done this much work, and keep it busy until then."""
-        done_at = max(self.events.now, self._cores_free_at[0]) + seconds
-        heapq.heapreplace(self._cores_free_at, done_at)
+    def _host_done_at(self, visit: Visit, seconds: float) -> float:
+        """Return when the first free core of its front end will have done this work, and keep it busy until then."""
+        cores = self._cores_free_at[visit.front_end]
+        done_at = max(self.events.now, cores[0]) + seconds
+        heapq.heapreplace(cores, done_at)
         return done_at
 
     def _enqueue(self, visit: Visit) -> None:
@@ -140,7 +151,7 @@ class Node:
             return
         for visit in batch:
             visit.batch_size = len(batch)
-            self.events.at(self._host_done_at(self.times.host_after_s), self._finish, visit)
+            self.events.at(self._host_done_at(visit, self.times.host_after_s), self._finish, visit)
         self.events.at(self.events.now + self.times.between_batches_s, self._device_free)
 
     def _device_free(self) -> None:

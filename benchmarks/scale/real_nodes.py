@@ -118,7 +118,7 @@ async def calibrate(client: Client, max_batch: int, lone: int = 40, full_s: floa
         after.append(sum(stages.get(name, 0.0) for name in _AFTER) + rest_s / 2)
         infer_s[1].append(stages["infer"])
         await asyncio.sleep(0.02)
-    per_s = await _closed_loop(client, 3 * max_batch, full_s, infer_s)
+    cycle_s = await _closed_loop(client, max_batch, full_s, infer_s)
     await _hang_up([client])
     one_s, full_batch_s = (statistics.median(infer_s[size]) for size in (1, max_batch))
     each_s = max(0.0, (full_batch_s - one_s) / (max_batch - 1))
@@ -126,7 +126,7 @@ async def calibrate(client: Client, max_batch: int, lone: int = 40, full_s: floa
         batch_fixed_s=one_s - each_s,
         batch_each_s=each_s,
         max_batch=max_batch,
-        between_batches_s=max(0.0, max_batch / per_s - full_batch_s),
+        between_batches_s=max(0.0, cycle_s - full_batch_s),
         host_before_s=statistics.median(before[5:]),
         host_after_s=statistics.median(after[5:]),
         host_cores=1,
@@ -141,21 +141,23 @@ async def _hang_up(clients: Sequence[Client]) -> None:
     await asyncio.sleep(0.05)
 
 
-async def _closed_loop(client: Client, callers: int, seconds: float, infer_s: dict[int, list[float]]) -> float:
-    """Keep the device busy; collects the batch times by size and returns replies a second."""
-    begun, replies = time.perf_counter(), 0
-    warm, end = begun + 1.0, begun + 1.0 + seconds
+async def _closed_loop(client: Client, max_batch: int, seconds: float, infer_s: dict[int, list[float]]) -> float:
+    """Keep the device busy; collects the batch times by size and returns the seconds from one full batch to the next.
+
+    They are the median time in which so many replies come, so that a pause of the machine does not count.
+    """
+    begun, replied_at = time.perf_counter(), list[float]()
+    end = begun + seconds
 
     async def caller() -> None:
-        nonlocal replies
         while time.perf_counter() < end:
             reply = await client.send(order())
-            if warm <= time.perf_counter() < end:
-                replies += 1
-                infer_s[int(reply.headers["x-batch-size"])].append(_stages_s(reply)["infer"])
+            replied_at.append(time.perf_counter())
+            infer_s[int(reply.headers["x-batch-size"])].append(_stages_s(reply)["infer"])
 
-    await asyncio.gather(*(caller() for _ in range(callers)))
-    return replies / seconds
+    await asyncio.gather(*(caller() for _ in range(3 * max_batch)))
+    full = replied_at[3 * max_batch : -3 * max_batch]
+    return statistics.median(later - at for at, later in zip(full, full[max_batch:], strict=False))
 
 
 def _stages_s(reply: Reply) -> dict[str, float]:

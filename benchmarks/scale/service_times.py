@@ -24,6 +24,8 @@ class ServiceTimes:
     """Time of one core for a request after its batch: encoding, HTTP."""
     host_cores: int = 1
     """Cores that work on requests; a request uses one at a time."""
+    front_ends: int = 1
+    """Processes that share these cores evenly; a request stays with one of them, as its connection does."""
     source: str = ""
 
     def batch_s(self, size: int) -> float:
