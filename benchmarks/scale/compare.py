@@ -33,7 +33,7 @@ def situations(options: argparse.Namespace) -> dict[str, tuple[Fleet, Traffic]]:
         "equal nodes": (fleet, traffic),
         f"slowest {options.uneven:.0%} slower": (replace(fleet, uneven=options.uneven), traffic),
         f"{options.models} models": (fleet, replace(traffic, models=options.models)),
-        "six nodes fail": (replace(fleet, failures=failures, repeats=1), traffic),
+        "nodes fail": (replace(fleet, failures=failures, repeats=1), traffic),
     }
 
 

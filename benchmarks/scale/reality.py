@@ -7,8 +7,9 @@ One node is measured first: its batches and its host's work are the only figures
 number of nodes is loaded at every share of its capacity through a balancer in the load generator, which is the
 simulator's own; above the capacity every request has a deadline, and the admission refuses. The fake engine must be
 slow enough that the host's work of all nodes and of the client fits this machine's cores: with 120 ms a batch of 4,
-four nodes answer 130 a second. Reported: real over simulated for p50, p99 and answers a second, bar 0.85 to 1.15, and how late
-the client itself sent (p99, ms): beside other work that is what a run shows, and a slower engine makes it matter less.
+four nodes answer 130 a second. Reported: real over simulated for p50, p99 and answers a second, bar 0.85 to 1.15,
+and how late the client itself sent (p99, ms): beside other work a run shows that, and a slower engine makes it matter
+less.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def one_node(options: argparse.Namespace) -> ServiceTimes:
         tempfile.TemporaryDirectory() as folder,
         real_nodes(Path(folder), 1, options.batch_ms, options.max_batch) as clients,
     ):
-        times: ServiceTimes = run_on_uvloop(calibrate(clients[0], options.max_batch))
+        times: ServiceTimes = run_on_uvloop(calibrate(clients[0], options.max_batch, options.lone, options.full_s))
         return times
 
 
@@ -105,6 +106,8 @@ def main() -> None:
     parser.add_argument("--balancing", default="least requests")
     parser.add_argument("--batch-ms", type=float, default=120.0, help="of the fake engine")
     parser.add_argument("--max-batch", type=int, default=4)
+    parser.add_argument("--lone", type=int, default=40, help="requests one by one, to measure the node")
+    parser.add_argument("--full-s", type=float, default=8.0, help="of full batches, to measure the node")
     parser.add_argument("--deadline-s", type=float, default=1.5, help="of requests above the capacity")
     parser.add_argument("--json", type=Path, help="write the figures there")
     options = parser.parse_args()

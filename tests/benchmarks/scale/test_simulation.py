@@ -10,6 +10,7 @@ from benchmarks.scale.arrivals import FLOODER, Traffic
 from benchmarks.scale.balancing import BALANCINGS
 from benchmarks.scale.outcome import Outcome
 from benchmarks.scale.scaling import Failures, Scaling
+from benchmarks.scale.service_times import ServiceTimes
 from benchmarks.scale.simulation import Fleet
 from tests.benchmarks.scale.fleets import BATCHES, ONE_BY_ONE, simulated, unlimited
 
@@ -25,6 +26,15 @@ def test_the_mean_wait_of_one_node_is_that_of_an_m_d_1_queue(load: float) -> Non
 def test_a_lone_request_takes_its_host_time_and_a_batch_of_one() -> None:
     outcome = simulated(Fleet(BATCHES, 1), Traffic(0.1, 200.0))
     assert {round(answer.latency_s, 6) for answer in outcome.answers} == {0.044}
+
+
+def test_front_ends_with_a_core_each_make_requests_wait_longer_than_cores_that_all_share() -> None:
+    shared = ServiceTimes(0.001, 0.0, 8, host_before_s=0.01, host_after_s=0.01, host_cores=4)
+    traffic = Traffic(140.0, 30.0)
+    together, apart = (
+        simulated(unlimited(times, 1), traffic).latency_s(0.99) for times in (shared, replace(shared, front_ends=4))
+    )
+    assert apart > 1.5 * together
 
 
 def test_a_busy_node_answers_full_batches_and_refuses_the_rest() -> None:
