@@ -67,10 +67,15 @@ def draw(figures: dict[str, Any], path: Path) -> None:
             here = [row for row in rows if row["situation"] == name and row["proxies"] == proxies]
             places = [place + 0.4 * offset for place in range(len(here))]
             colour = ("#2a6f97", "#a9d6e5")[offset]
-            axis.barh(places, [row["p99_ms"] for row in here], 0.38, color=colour, label=f"{proxies} proxies")
+            axis.barh(
+                places,
+                [row["p99_ms"] for row in here],
+                0.38,
+                color=colour,
+                label="one proxy" if proxies == 1 else f"{proxies} proxies",
+            )
         axis.set_yticks([place + 0.2 for place in range(len(BALANCINGS))], list(BALANCINGS), fontsize=7)
         axis.invert_yaxis()
-        axis.set_xscale("log")
         axis.set_title(name, fontsize=8)
         axis.set_xlabel("p99, ms", fontsize=7)
         axis.tick_params(labelsize=7)

@@ -123,8 +123,10 @@ def draw(figures: dict[str, Any], path: Path) -> None:
     for axis in (left, right):
         axis.set_ylabel("p99, ms", fontsize=8)
         axis.set_yscale("log")
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.yaxis.set_minor_formatter("{x:g}")
         axis.grid(alpha=0.3, which="both")
-        axis.tick_params(labelsize=7)
+        axis.tick_params(labelsize=7, which="both")
     figure.suptitle(f"simulated: {figures['kind']}", fontsize=9)
     figure.savefig(path, dpi=100)
 

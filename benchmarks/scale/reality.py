@@ -32,15 +32,20 @@ from retouch.bench.load import run_on_uvloop
 _BAR = 0.15
 
 
-def simulated(fleet: Fleet, arrivals: Sequence[Arrival]) -> Measured:
-    """Simulate the same arrivals; the figures in the form of measured ones."""
-    simulation = Simulation(fleet, iter(arrivals), random.Random(0))
-    outcome = simulation.run()
+def simulated(fleet: Fleet, earlier: Sequence[Arrival], arrivals: Sequence[Arrival], begin_s: float) -> Measured:
+    """Simulate the same arrivals after those of the earlier loads, from which the nodes learned their service rate.
+
+    Returns:
+        The figures of `arrivals`, which begin at `begin_s`, in the form of measured ones.
+    """
+    later = [arrival._replace(at_s=begin_s + arrival.at_s) for arrival in arrivals]
+    simulation = Simulation(fleet, iter([*earlier, *later]), random.Random(0))
+    answers = [answer for answer in simulation.run().answers if answer.arrived_at >= begin_s]
     return Measured(
-        [answer.latency_s for answer in outcome.answers],
-        sum(outcome.unanswered.values()),
-        [answer.batch_size for answer in outcome.answers],
-        seconds=simulation.events.now,
+        [answer.latency_s for answer in answers],
+        len(arrivals) - len(answers),
+        [answer.batch_size for answer in answers],
+        seconds=simulation.events.now - begin_s,
     )
 
 
@@ -73,12 +78,16 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             tempfile.TemporaryDirectory() as folder,
             real_nodes(Path(folder), count, options.batch_ms, options.max_batch) as clients,
         ):
+            earlier, begin_s = list[Arrival](), 0.0
             for share in map(float, options.loads.split(",")):
                 deadline_s = options.deadline_s if share > 1 else None
                 traffic = Traffic(share * count * times.capacity_per_s, options.seconds, clients=1)
                 arrivals = list(traffic.arrivals(random.Random(round(1000 * share) + count)))
                 real = run_on_uvloop(load(clients, arrivals, options.balancing, order(deadline_s)))
-                model = simulated(Fleet(times, count, options.balancing, deadline_s=deadline_s), arrivals)
+                fleet = Fleet(times, count, options.balancing, deadline_s=deadline_s)
+                model = simulated(fleet, earlier, arrivals, begin_s)
+                earlier += [arrival._replace(at_s=begin_s + arrival.at_s) for arrival in arrivals]
+                begin_s += real.seconds
                 runs.append({"nodes": count, "load": share, "requests": len(arrivals), **compared(real, model)})
                 print(row(runs[-1]), flush=True)
     return {"times": asdict(times), "balancing": options.balancing, "runs": runs}
