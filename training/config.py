@@ -18,6 +18,7 @@ from training.dcgan_config import DCGANConfig
 from training.errors import ConfigInvalid
 from training.fill_config import FillConfig
 from training.losses.patch_gan import smallest_side
+from training.pdgan_config import PDGANConfig
 from training.pgn_config import PGNConfig
 from training.pix2pixhd_config import Pix2PixHDConfig
 from training.run_config import PAIRED_LAYOUTS, DataConfig, FitConfig, Layout, MasksConfig, PhaseConfig, Precision
@@ -158,7 +159,7 @@ class Pix2PixConfig(FitConfig):
         return self
 
 
-AnyConfig = PConvConfig | Pix2PixConfig | FillConfig | DCGANConfig | Pix2PixHDConfig | PGNConfig
+AnyConfig = PConvConfig | Pix2PixConfig | FillConfig | DCGANConfig | Pix2PixHDConfig | PGNConfig | PDGANConfig
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> AnyConfig:
@@ -215,7 +216,7 @@ def _explain_faults(error: ValidationError, knobs: Collection[str]) -> str:
         place = [
             str(part)
             for part in fault["loc"]
-            if part not in ("pconv", "pix2pix", "fillnet", "dcgan", "pix2pixhd", "pgn")
+            if part not in ("pconv", "pix2pix", "fillnet", "dcgan", "pix2pixhd", "pgn", "pdgan")
         ]
         where = ".".join(place)
         if fault["type"] == "extra_forbidden":

@@ -26,12 +26,14 @@ from training.loop.runtime import Runtime
 from training.loop.schedule import StepPosition
 from training.loop.sheets import write_sheet
 from training.loop.trainee import Trainee
+from training.pdgan_config import PDGANConfig
 from training.pgn_config import PGNConfig
 from training.pix2pixhd_config import Pix2PixHDConfig
 from training.seeds import Purpose, derived_seed
 from training.tasks.dcgan import DCGANTrainee
 from training.tasks.fillnet import FillTrainee
 from training.tasks.partial_conv import PartialTrainee
+from training.tasks.pdgan import PDGANTrainee
 from training.tasks.pgn import PGNTrainee
 from training.tasks.pix2pix import Pix2PixTrainee
 from training.tasks.pix2pixhd import Pix2PixHDTrainee
@@ -60,6 +62,8 @@ def make_trainee(config: AnyConfig, runtime: Runtime) -> Trainee[Any]:
         return DCGANTrainee(config, runtime)
     if isinstance(config, PGNConfig):
         return PGNTrainee(config, runtime)
+    if isinstance(config, PDGANConfig):
+        return PDGANTrainee(config, runtime)
     if isinstance(config, Pix2PixHDConfig):
         return Pix2PixHDTrainee(config, runtime)
     return PartialTrainee(config, runtime) if isinstance(config, PConvConfig) else Pix2PixTrainee(config, runtime)

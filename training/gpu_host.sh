@@ -34,13 +34,13 @@ paths() { # NAME: the overrides that put a config's data where `stage` put it
     local set=(--set "output=$WORK/runs/$1")
     if [[ $1 = facades* || $1 = housefronts ]]; then
         set+=(--set "data.path=$WORK/facades/train" --set "data.validation=$WORK/facades/test")
-    elif [ "$1" = photos-centre ]; then
+    elif [[ $1 = photos-centre || $1 = photos-diverse ]]; then
         set+=(--set "data.path=$WORK/photos" --set "data.validation=$WORK/eval/bsds500_val")
     else
         set+=(--set "data.path=$WORK/photos" --set "features=$WORK/features/vgg16_pool3.safetensors")
         set+=(--set "masks.folder=$WORK/masks" --set "data.validation=$WORK/eval/bsds500_val")
     fi
-    if [ "$1" = facades-labels ]; then
+    if [[ $1 = facades-labels || $1 = photos-diverse ]]; then
         set+=(--set "features=$WORK/features/vgg16_pool3.safetensors")
     fi
     if [[ $1 = photos* ]] && ! compgen -G "$WORK/photos/*.tar" >/dev/null; then # no shards, but the pictures themselves

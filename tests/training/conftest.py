@@ -21,6 +21,7 @@ from training.config import PConvConfig, Pix2PixConfig
 from training.data.label_maps import FACADE_COLOURS
 from training.dcgan_config import DCGANConfig
 from training.fill_config import FillConfig
+from training.pdgan_config import PDGANConfig
 from training.pgn_config import PGNConfig
 from training.pix2pixhd_config import Pix2PixHDConfig
 
@@ -187,6 +188,31 @@ def pgn_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
         }
 
     return make
+
+
+@pytest.fixture
+def pdgan_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Return the options of a tiny PD-GAN run; keywords override them."""
+
+    def make(**knobs: Any) -> dict[str, Any]:
+        return {
+            **TINY,
+            "model": "pdgan",
+            "output": str(tmp_path / "run"),
+            "discriminator_width": 2,
+            "discriminator_layers": 2,
+            "generator": {"prior_width": 2, "ngf": 2, "z_dim": 4},
+            "data": {"path": str(PHOTOGRAPHS), "load_side": 260, "crop": 256, "threads": 1},
+            **knobs,
+        }
+
+    return make
+
+
+@pytest.fixture
+def pdgan_config(pdgan_run: Callable[..., dict[str, Any]]) -> Callable[..., PDGANConfig]:
+    """Return the same options, validated."""
+    return lambda **knobs: PDGANConfig.model_validate(pdgan_run(**knobs))
 
 
 @pytest.fixture

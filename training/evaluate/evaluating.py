@@ -91,6 +91,8 @@ def _check_task(model: Painter, protocol: Protocol) -> None:
     found = {spec.name for spec in net.inputs}
     if protocol.labels:
         inputs = {"label"} | (found & {"instance"})
+    elif task == "inpaint":
+        found -= {"latent"}  # one draw of it is measured
     if (net.task, found) != (task, inputs):
         raise ConfigInvalid(
             f"{model.name} is for {net.task} and takes {', '.join(spec.name for spec in net.inputs)}; "
@@ -109,7 +111,7 @@ def _check_channels(name: str, net: Interface) -> None:
     classes = next((spec.classes for spec in net.inputs if spec.name == "label"), None)
     if classes is not None and classes != FACADE_CLASSES:
         raise ConfigInvalid(f"{name} knows {classes} classes; the pictures of --labels facades have {FACADE_CLASSES}")
-    channels = [int(spec.shape[1]) for spec in (*net.inputs, net.output) if spec.name in ("image", net.output.name)]
+    channels = [int(spec.shape[-3]) for spec in (*net.inputs, net.output) if spec.name in ("image", net.output.name)]
     if any(count != _RGB for count in channels):
         raise ConfigInvalid(
             f"{name} makes pictures of {channels[-1]} channels from {channels[0]}; "

@@ -73,12 +73,16 @@ class NetPainter(Painter):
 
     @abstractmethod
     def _run(self, feed: dict[str, Array]) -> Array:
-        """Map `image` 1×3×H×W in [0, 1] and `mask`, or `label` and `instance` 1×1×H×W, or `latent` 1×Z, to 1×3×H×W."""
+        """Map `image` 1×3×H×W in [0, 1] and `mask`, or `label` and `instance` 1×1×H×W, or `latent` 1×Z, to 1×3×H×W.
+
+        Beside an image the latent may be 1×1×Z and the output 1×1×3×H×W: of one sample.
+        """
 
     def paint(self, case: Case) -> Pixels:
         size = case.truth.shape[0], case.truth.shape[1]
         placement = lay_out(self.interface.size, *size)
-        painted = picture_of_tile(_pixels(self._run(self._feed(case, placement))), placement, size)
+        output = self._run(self._feed(case, placement))
+        painted = picture_of_tile(_pixels(output.reshape(1, *output.shape[-3:])), placement, size)
         return painted if case.hole is None else np.where(case.hole[..., None], painted, case.source)
 
     def _feed(self, case: Case, placement: TilePlacement) -> dict[str, Array]:
@@ -91,6 +95,10 @@ class NetPainter(Painter):
         feed = {"image": _planes(picture_tile(case.source, placement, self.interface.task)) / np.float32(255)}
         if case.hole is not None:
             feed["mask"] = _planes(hole_tile(case.hole, placement)[..., None]).astype(np.float32)
+        latent = next((spec for spec in self.interface.inputs if spec.name == "latent"), None)
+        if latent is not None:  # the same numbers for each picture, so that models of one length see the same
+            numbers = np.random.default_rng(0).standard_normal(int(latent.shape[-1]), np.float32)
+            feed["latent"] = numbers.reshape([1] * (len(latent.shape) - 1) + [-1])
         return feed
 
     def draw(self, latent: Array) -> Pixels:

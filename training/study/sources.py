@@ -53,6 +53,14 @@ STUDIES = {
             Published("mixed precision", "V100", 1.37, _INPAINTING, -51.21),
         ),
     ),
+    "pdgan": Study(
+        "pdgan",
+        "photos-diverse.toml",
+        (
+            Published("mixed precision", "A100", 1.33, _INPAINTING, -14.95),
+            Published("mixed precision", "V100", 2.24, _INPAINTING, -33.98),
+        ),
+    ),
     "dcgan": Study(
         "dcgan",
         "housefronts.toml",

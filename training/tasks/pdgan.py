@@ -1,0 +1,247 @@
+"""Trains PD-GAN: stage 1, a prior of partial convolutions; then the SPDNorm generator, two fills of each hole a step.
+
+Paper: Liu et al., "PD-GAN: Probabilistic Diverse GAN for Image Inpainting", CVPR 2021. Nets, losses and rates as in
+KumapowerLIU/PD-GAN: the generator learns on the prior of a stage 1 that no longer changes; of two latents for each
+picture both fills are judged (hinge, two scales, features matched), and their difference in the hole is rewarded by
+one over it. The hard SPDNorm lets the fill differ the more the deeper a pixel lies in the hole, the soft one learns
+where. Different: stage 1 is trained here too, by differences inside and outside the hole (upstream takes it from
+elsewhere); VGG16 stands in for VGG19, and without its file the diversity is that of pixels; the discriminators have no
+spectral norm and see one mask channel; the generator takes its step before them, and averaged weights are saved.
+
+What half precision would break is listed in training/nets/pdgan.py and training/losses/diverse_fills.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from export.generators.family import State
+from export.generators.pdgan.diverse import SIDE
+from export.generators.pdgan.generator import PDGANNet
+from training.data.cuts import centre_crops, draw_crops, picture_numbers
+from training.data.device_cache import PictureCache
+from training.data.hole_masks import draw_shapes, fill_shapes
+from training.data.pictures import load_pictures, validation_pictures
+from training.loop.adversarial import AdversarialTrainee
+from training.loop.runtime import Runtime
+from training.loop.schedule import StepPosition
+from training.loop.sheets import arrange_sheet, validation_figures
+from training.loop.updates import OptimiserUpdates, WeightAverage
+from training.losses.diverse_fills import deceiving_hinge_loss, diversity_loss, hinge_loss
+from training.losses.partial_conv import masked_mean, perceptual_distance, total_variation
+from training.losses.scaled_patch_gan import ScaledPatchGAN, scaled_matching_loss
+from training.losses.vgg16 import VGG16Features, load_features
+from training.nets.pdgan import build_nets, checkpoint_state, training_state
+from training.pdgan_config import PDGANConfig, PDGANPhase
+from training.seeds import Purpose, generator_for
+from training.weights.initial import initialise, load_initial
+
+_FILLS = 2
+"""Fills of each hole in a step: the diversity loss compares two."""
+_JUDGED = 4
+"""Channels that the discriminators see: the hole and a picture."""
+
+
+class PriorLosses(nn.Module):
+    """The losses of stage 1."""
+
+    def __init__(self, nets: PDGANNet, features: VGG16Features | None, phase: PDGANPhase) -> None:
+        super().__init__()
+        self.prior, self.phase = nets.prior, phase
+        self.features = features if phase.perceptual else None
+
+    def forward(self, image: Tensor, valid: Tensor) -> dict[str, Tensor]:
+        """Compute the losses for N×3×256×256 in [-1, 1] and N×1×256×256, 1 = valid, FP32."""
+        output = self.prior(image * valid, valid)
+        gap = (output - image).abs()
+        terms = {"hole": masked_mean(gap, 1 - valid), "valid": masked_mean(gap, valid)}
+        if self.features is not None:
+            terms["perceptual"] = _perceptual(self.features, output, image)
+        return terms | {"loss": _weighted_sum(terms, self.phase)}
+
+
+class DiverseLosses(nn.Module):
+    """The losses of the generator; the discriminators get no gradient here."""
+
+    def __init__(
+        self, nets: PDGANNet, judge: ScaledPatchGAN, features: VGG16Features | None, phase: PDGANPhase
+    ) -> None:
+        super().__init__()
+        self.generator, self.judge, self.features, self.phase = nets.PDGAN, judge, features, phase
+
+    def forward(self, image: Tensor, valid: Tensor, prior: Tensor, latents: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Map N pictures, masks, priors and N×2×Z latents to 2·N pictures, a picture's two in a row, and losses."""
+        generator, phase = cast("nn.Module", self.generator), self.phase
+        rows = torch.arange(len(image), device=image.device).repeat_interleave(_FILLS)
+        output = generator(latents.flatten(0, 1), prior, valid, rows)
+        truth, hole = image[rows], (1 - valid)[rows]
+        found = self.judge(hole, output)
+        with torch.no_grad():
+            wanted = self.judge(hole, truth)
+        terms = {"adversarial": deceiving_hinge_loss(found), "l1": masked_mean((output - truth).abs(), hole)}
+        if phase.matching:
+            terms["matching"] = scaled_matching_loss(found, wanted)
+        if phase.total_variation:
+            terms["total_variation"] = total_variation(torch.where(hole > 0, output, truth), hole)
+        if phase.diversity:
+            terms["diversity"] = self._diversity(output * hole)
+        if phase.perceptual and self.features is not None:
+            terms["perceptual"] = _perceptual(self.features, output, truth)
+        return output, terms | {"loss": _weighted_sum(terms, phase)}
+
+    def _diversity(self, filled: Tensor) -> Tensor:
+        layers = [filled] if self.features is None else self.features(filled / 2 + 0.5).activations
+        return diversity_loss([layer[::_FILLS] for layer in layers], [layer[1::_FILLS] for layer in layers])
+
+
+class DiscriminatorLosses(nn.Module):
+    """The losses of the discriminators on pictures and on both fills of them."""
+
+    def __init__(self, judge: ScaledPatchGAN) -> None:
+        super().__init__()
+        self.judge = judge
+
+    def forward(self, image: Tensor, valid: Tensor, output: Tensor) -> dict[str, Tensor]:
+        """Compute the losses of N pictures and of 2·N fills, which must be detached."""
+        hole = 1 - valid
+        real = hinge_loss(self.judge(hole, image), real=True)
+        fake = hinge_loss(self.judge(hole.repeat_interleave(_FILLS, 0), output), real=False)
+        return {"real": real, "fake": fake, "discriminator": real + fake}
+
+
+def _perceptual(features: VGG16Features, output: Tensor, image: Tensor) -> Tensor:
+    with torch.no_grad():
+        wanted = features(image / 2 + 0.5).activations
+    return perceptual_distance(features(output / 2 + 0.5).activations, wanted)
+
+
+def _weighted_sum(terms: dict[str, Tensor], phase: PDGANPhase) -> Tensor:
+    return torch.stack([getattr(phase, name) * value for name, value in terms.items()]).sum()
+
+
+class PDGANTrainee(AdversarialTrainee[PDGANPhase]):
+    """Both stages of PD-GAN and the discriminators, with data and optimisers."""
+
+    net: PDGANNet
+    discriminator: ScaledPatchGAN
+
+    def __init__(self, config: PDGANConfig, runtime: Runtime) -> None:
+        self._config, self._runtime, options = config, runtime, config.generator
+        self._pictures = PictureCache(load_pictures(config.data), runtime.device)
+        held_out = validation_pictures(config.data)
+        self._validation = PictureCache(held_out, runtime.device) if held_out else None
+        self._features = load_features(config.features) if config.features else None
+        random = generator_for(torch.device("cpu"), config.seed, 0, Purpose.WEIGHTS)
+        self.net = build_nets(options, random)
+        shape = (config.discriminator_width, config.discriminator_layers, config.discriminators)
+        self.discriminator = ScaledPatchGAN(_JUDGED, *shape)
+        initialise(self.discriminator, random)
+        if config.initial is not None:
+            load_initial(self.net, config.initial, lambda state: training_state(state, options))
+        for each in (self.net, self.discriminator, self._features):
+            if each is not None:
+                runtime.move_to_device(each)
+        self._updates = OptimiserUpdates(self.net, config, runtime)
+        self._discriminator_updates = OptimiserUpdates(self.discriminator, config, runtime)
+        self._average = WeightAverage(self.net, config.ema_decay)
+        self._part = config.phase[0].part
+        self._prior_losses: Callable[..., dict[str, Tensor]] | None = None
+        self._losses: Callable[..., tuple[Tensor, dict[str, Tensor]]] | None = None
+        self._discriminator_losses: Callable[..., dict[str, Tensor]] | None = None
+
+    def begin_phase(self, phase: PDGANPhase) -> None:
+        compiled = self._runtime.compiles(self._config.compile)
+        self._part = phase.part
+        prior = PriorLosses(self.net, self._features, phase)
+        losses = DiverseLosses(self.net, self.discriminator, self._features, phase)
+        judged = DiscriminatorLosses(self.discriminator)
+        self._prior_losses = torch.compile(prior, dynamic=False) if compiled else prior
+        self._losses = torch.compile(losses, dynamic=False) if compiled else losses
+        self._discriminator_losses = torch.compile(judged, dynamic=False) if compiled else judged
+
+    def step(self, number: int, place: StepPosition[PDGANPhase]) -> dict[str, Tensor]:
+        if self._prior_losses is None:
+            raise RuntimeError("begin_phase comes before step")
+        image, valid = self.batch(number, place)
+        if place.phase.part == "prior":
+            with self._runtime.autocast():
+                terms = self._prior_losses(image, valid)
+            self._updates.apply(terms["loss"], place.learning_rate)
+        else:
+            terms = self._diverse_step(image, valid, number, place)
+        self._average.update(self.net)
+        return {name: value.detach() for name, value in terms.items()}
+
+    def _diverse_step(
+        self, image: Tensor, valid: Tensor, number: int, place: StepPosition[PDGANPhase]
+    ) -> dict[str, Tensor]:
+        if self._losses is None or self._discriminator_losses is None:
+            raise RuntimeError("begin_phase comes before step")
+        latents = self._draw_latents(number, place.phase.batch)
+        self.discriminator.requires_grad_(requires_grad=False)
+        with self._runtime.autocast():
+            with torch.no_grad():
+                prior = self.net.prior(image * valid, valid)
+            output, terms = self._losses(image, valid, prior, latents)
+        self._updates.apply(terms["loss"], place.learning_rate)
+        self.discriminator.requires_grad_(requires_grad=True)
+        with self._runtime.autocast():
+            terms |= self._discriminator_losses(image, valid, output.detach())
+        self._discriminator_updates.apply(terms["discriminator"], place.learning_rate * self._config.discriminator_rate)
+        return terms
+
+    def _draw_latents(self, number: int, count: int) -> Tensor:
+        """Draw this process's part of a step's latents, N×2×Z."""
+        device, first_last = self._runtime.device, self._runtime.samples_of_process(count)
+        random = generator_for(device, self._config.seed, number, Purpose.LATENTS)
+        shape = (count, _FILLS, self._config.generator.z_dim)
+        return torch.randn(shape, generator=random, device=device)[slice(*first_last)]
+
+    def batch(self, number: int, place: StepPosition[PDGANPhase]) -> tuple[Tensor, Tensor]:
+        """Return this process's pictures of a step, N×3×256×256 in [-1, 1], and masks, N×1×256×256, 1 = valid."""
+        seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
+        first, last = self._runtime.samples_of_process(count)
+        numbers = picture_numbers(self._pictures.count, place.samples_before, count, seed, device)
+        cuts = draw_crops(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
+        image = self._pictures.crops(cuts.samples_between(first, last), SIDE) * 2 - 1
+        shapes = draw_shapes(count, self._config.coverage, generator_for(device, seed, number, Purpose.MASKS))
+        valid = 1 - fill_shapes(shapes.samples_between(first, last), SIDE)
+        return image.contiguous(memory_format=self._runtime.layout), valid
+
+    def generator_state(self) -> State:
+        """Return stage 1 and, if there is one, the generator in one state, under the public keys."""
+        return checkpoint_state(cast("PDGANNet", self._average.net))
+
+    def sheet(self) -> Tensor:
+        """Return samples in rows: the input, the prior, two fills (of stage 1 one), the truth."""
+        cache = self._validation or self._pictures
+        first, image, torn, *others = self._fill_pictures(cache, 0, min(self._config.sheet_pictures, cache.count))
+        return arrange_sheet([torn, *others, first, image])
+
+    def validate(self) -> dict[str, float]:
+        return validation_figures(self._validation, self._fill_pictures)
+
+    @torch.no_grad()
+    def _fill_pictures(self, cache: PictureCache, first: int, last: int) -> tuple[Tensor, ...]:
+        """Fill pictures first to last - 1 with the averaged nets, all in [0, 1].
+
+        Returns a fill, the originals, the input, the prior, and the other fill if there is a generator in training.
+        """
+        device, nets = self._runtime.device, cast("PDGANNet", self._average.net)
+        picture = cache.crops(centre_crops(first, last, device), SIDE)
+        image = (picture * 2 - 1).contiguous(memory_format=self._runtime.layout)
+        random = generator_for(torch.device("cpu"), self._config.seed, first, Purpose.PREVIEW)
+        hole = fill_shapes(draw_shapes(last - first, (0.1, 0.5), random), SIDE).to(device)
+        latents = torch.randn((_FILLS, last - first, self._config.generator.z_dim), generator=random).to(device)
+        valid = 1 - hole
+        with self._runtime.autocast():
+            prior = nets.prior(image * valid, valid)
+            made = [prior]
+            if nets.PDGAN is not None and self._part == "diverse":
+                made = [nets.PDGAN(latent, prior, valid) for latent in latents]
+        fills = [torch.where(hole > 0, each.float() / 2 + 0.5, picture) for each in made]
+        return fills[0], picture, torch.where(hole > 0, 0.5, picture), prior.float() / 2 + 0.5, *fills[1:]
