@@ -40,6 +40,12 @@ def url(tmp_path_factory: pytest.TempPathFactory, grpc_address: str) -> Iterator
 
 
 @pytest.fixture(scope="session")
+def shipped() -> list[str]:
+    """Names of the models that the server has."""
+    return sorted(path.name for path in (ROOT / "models").iterdir())
+
+
+@pytest.fixture(scope="session")
 def photo() -> bytes:
     """A photograph, as PNG."""
     file = io.BytesIO()

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import httpx
 import litellm
 import openai
 import pytest
@@ -46,8 +47,13 @@ def test_python_streams(client: openai.OpenAI, photo: bytes, alpha_mask: bytes, 
     assert base64.b64decode(events[0].b64_json) == native
 
 
-def test_python_lists_the_models(client: openai.OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == ["facades", "photos"]
+def test_python_lists_the_models(client: openai.OpenAI, shipped: list[str]) -> None:
+    assert [model.id for model in client.models.list()] == shipped
+
+
+def test_python_draws(client: openai.OpenAI, url: str) -> None:
+    drawn = client.images.generate(prompt="a house", extra_body={"seed": 7})
+    assert picture(drawn) == httpx.post(f"{url}/v1/generate", files={"seed": (None, "7")}, timeout=60).content
 
 
 def test_python_raises_its_own_errors(client: openai.OpenAI, photo: bytes, mask: bytes, alpha_mask: bytes) -> None:
@@ -56,8 +62,9 @@ def test_python_raises_its_own_errors(client: openai.OpenAI, photo: bytes, mask:
     assert missing.value.code == "model_not_found"
     with pytest.raises(openai.UnprocessableEntityError, match="mask_mode"):
         client.images.edit(image=photo, mask=mask, prompt="")
-    with pytest.raises(openai.UnprocessableEntityError, match="generate-model"):
-        client.images.generate(prompt="a dog")
+    with pytest.raises(openai.APIStatusError, match="photos") as wrong:
+        client.images.generate(prompt="a dog", model="photos")
+    assert wrong.value.status_code in (404, 422)
 
 
 def test_python_raises_its_own_errors_asynchronously(url: str, photo: bytes) -> None:

@@ -33,7 +33,7 @@ def pixel_input(name: str, data: bytes, mode: str) -> Any:
     return tensor
 
 
-def test_it_finds_the_server_and_its_models(client: Any) -> None:
+def test_it_finds_the_server_and_its_models(client: Any, shipped: list[str]) -> None:
     assert client.is_server_live()
     assert client.is_server_ready()
     assert client.is_model_ready("photos")
@@ -41,7 +41,7 @@ def test_it_finds_the_server_and_its_models(client: Any) -> None:
     assert client.get_server_metadata()["name"] == "retouch"
     assert [one["name"] for one in client.get_model_metadata("photos")["inputs"]] == ["image", "mask"]
     assert client.get_model_config("photos")["max_batch_size"] == 0
-    assert {one["name"] for one in client.get_model_repository_index()} == {"facades", "photos"}
+    assert {one["name"] for one in client.get_model_repository_index()} == {*shipped}
 
 
 @pytest.mark.parametrize("packed", [None, "gzip", "deflate"])
