@@ -24,7 +24,11 @@ FILES_FILE = "files.json"
 _VERSION = re.compile(r"(?P<name>[a-z0-9][a-z0-9_-]{0,63})/(?P<version>[1-9][0-9]{0,8})/" + re.escape(FILES_FILE))
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _CHUNK = 4 * 2**20
+_LARGEST_FILES_FILE = 2**20
+"""Bytes of the largest `files.json` that is read."""
 _BYTES = "application/octet-stream"
+_UNREAD = (-1, 0.0)
+"""State of a `files.json` that is read again."""
 
 
 class VersionRefused(ModelError):
@@ -63,20 +67,36 @@ class ModelBucket:
     _known: dict[VersionKey, tuple[tuple[int, float], RemoteVersion | None]] = field(default_factory=dict)
     """Versions as of the last listing, with size and time of their `files.json`; None for a damaged one."""
     _closed: threading.Event = field(default_factory=threading.Event)
+    unread: OSError | None = None
+    """The error that kept the last listing from reading a `files.json` that is there."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the server ends."""
+        return self._closed.is_set()
 
     def close(self) -> None:
         """Let a fetch in progress end with OSError."""
         self._closed.set()
 
     def versions(self) -> dict[VersionKey, RemoteVersion | None]:
-        """List the versions; None for one whose `files.json` is damaged. Only new and changed ones are read."""
+        """List the versions; None for one whose `files.json` is damaged or cannot be read, which sets `unread`.
+
+        Only new and changed ones are read, none above 1 MiB.
+        """
+        self.unread = None
         found: dict[VersionKey, tuple[tuple[int, float], RemoteVersion | None]] = {}
         for entry in self.objects.entries():
             if match := _VERSION.fullmatch(entry.name):
                 key, state = VersionKey(match["name"], int(match["version"])), (entry.size, entry.modified_at)
                 known = self._known.get(key)
-                found[key] = known if known and known[0] == state else (state, self._read(key))
-        self._known = found
+                if known and known[0] == state:
+                    found[key] = known
+                elif entry.size > _LARGEST_FILES_FILE:
+                    found[key] = (state, None)
+                else:
+                    found[key] = self._read_listed(key, state)
+        self._known = {key: one for key, one in found.items() if one[0] != _UNREAD}
         return {key: version for key, (_, version) in found.items()}
 
     def fetch(self, version: RemoteVersion, folder: Path) -> None:
@@ -87,19 +107,21 @@ class ModelBucket:
             OSError: the bucket cannot be reached, or the disk accepts no files.
         """
         sizes = {entry.name: entry.size for entry in self.objects.entries_under(str(version.key))}
+        for name, facts in version.files.items():
+            if sizes.get(f"{version.key}/{name}") != facts.size:
+                raise _differs(f"{version.key}/{name}", facts)
         folder.mkdir(parents=True)
         for name, facts in version.files.items():
-            whole, digest = f"{version.key}/{name}", hashlib.sha256()
-            if sizes.get(whole) == facts.size:
-                with (folder / name).open("xb") as file:
-                    for chunk in self._chunks(whole):
-                        digest.update(chunk)
-                        file.write(chunk)
-            if digest.hexdigest() != facts.sha256:
-                raise VersionRefused(
-                    f"{whole} in the bucket differs from what {FILES_FILE} says, {facts.size} bytes of SHA-256 "
-                    f"{facts.sha256[:12]}…; withdraw it, and push it as another version"
-                )
+            whole, digest, left = f"{version.key}/{name}", hashlib.sha256(), facts.size
+            with (folder / name).open("xb") as file:
+                for chunk in self._chunks(whole):
+                    left -= len(chunk)
+                    if left < 0:
+                        break
+                    digest.update(chunk)
+                    file.write(chunk)
+            if left or digest.hexdigest() != facts.sha256:
+                raise _differs(whole, facts)
         read_manifest_of(version.key, folder)
         (folder / FILES_FILE).write_bytes(version.content)
 
@@ -111,6 +133,8 @@ class ModelBucket:
             ManifestInvalid: it has no manifest, or that of another model.
             OSError: the bucket or the folder cannot be used.
         """
+        if not _VERSION.fullmatch(f"{key}/{FILES_FILE}"):
+            raise VersionRefused(f"{key} is not NAME/VERSION with a version of at most 9 digits, as photos/5")
         read_manifest_of(key, folder)
         version = _describe(key, folder)
         there = self._read(key)
@@ -122,13 +146,25 @@ class ModelBucket:
             self.objects.put(f"{key}/{FILES_FILE}", version.content, "application/json")
         return version
 
-    def withdraw(self, key: VersionKey) -> bool:
-        """Remove a version from the bucket; False if it is not there. Servers go back to the one before it."""
+    def withdraw(self, key: VersionKey) -> int:
+        """Remove a version from the bucket, also what a push that was interrupted left of it.
+
+        Returns the number of objects that were removed; 0 if there are none. Servers go back to the one before it.
+        """
         names = [entry.name for entry in self.objects.entries_under(str(key))]
         listed = f"{key}/{FILES_FILE}"
         for name in sorted(names, key=lambda name: name != listed):
             self.objects.delete(name)
-        return listed in names
+        return len(names)
+
+    def _read_listed(self, key: VersionKey, state: tuple[int, float]) -> tuple[tuple[int, float], RemoteVersion | None]:
+        try:
+            return state, self._read(key)
+        except OSError as error:
+            if self.is_closed:
+                raise
+            self.unread = error
+            return _UNREAD, None
 
     def _read(self, key: VersionKey) -> RemoteVersion | None:
         content = self.objects.load(f"{key}/{FILES_FILE}")
@@ -148,11 +184,18 @@ def read_files(key: VersionKey, content: bytes) -> RemoteVersion | None:
     """Read a `files.json`; None if it is damaged or names what is no plain file."""
     try:
         files = msgspec.json.decode(content, type=_Files).files
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
-    if FILES_FILE in files or not all(_FILE_NAME.fullmatch(name) for name in files):
+    if FILES_FILE in files or not all(_FILE_NAME.fullmatch(name) and one.size >= 0 for name, one in files.items()):
         return None
     return RemoteVersion(key, files, hashlib.sha256(content).hexdigest(), content)
+
+
+def _differs(name: str, facts: FileFacts) -> VersionRefused:
+    return VersionRefused(
+        f"{name} in the bucket differs from what {FILES_FILE} says, {facts.size} bytes of SHA-256 "
+        f"{facts.sha256[:12]}…; withdraw it, and push it as another version"
+    )
 
 
 def _describe(key: VersionKey, folder: Path) -> RemoteVersion:
@@ -170,6 +213,8 @@ def _describe(key: VersionKey, folder: Path) -> RemoteVersion:
         files[name] = FileFacts(size, digest.hexdigest())
     content = msgspec.json.format(msgspec.json.encode(_Files(files)), indent=1)
     version = read_files(key, content)
+    if len(content) > _LARGEST_FILES_FILE:
+        raise VersionRefused(f"{folder} has too many files, {len(files)}")
     if version is None:
         raise ManifestInvalid(f"{folder} cannot be described")
     return version

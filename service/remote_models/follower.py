@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,12 +19,15 @@ from service.remote_models.local_folder import LocalFolder
 
 _log = structlog.get_logger(__name__)
 _FETCH_AGAIN_S = 60.0
-"""Pause before a version that was refused is fetched again: it may be large."""
+"""Pause before a version that could not be fetched is fetched again: it may be large."""
+
+Remote = Mapping[VersionKey, RemoteVersion | None]
+Installed = Mapping[VersionKey, str | None]
 
 
 @dataclass(slots=True)
 class Follower:
-    """Fetches, installs and removes versions. Whatever fails, those that are installed stay. Its methods block."""
+    """Fetches, installs and removes versions; one that fails keeps no other. Its methods block."""
 
     bucket: ModelBucket
     folder: LocalFolder
@@ -30,9 +35,11 @@ class Follower:
     clock: Callable[[], float]
     """Monotonic, in seconds."""
     _failing_since: float | None = None
-    _refused: dict[str, float] = field(default_factory=dict)
-    """Versions that were refused, and when."""
-    _warned: set[str] = field(default_factory=set)
+    _problem: Exception | None = None
+    """The first error of this round."""
+    _paused: dict[str, tuple[float, OSError | None]] = field(default_factory=dict)
+    """Versions that could not be fetched: when, and the error of the bucket or the disk; None: they were refused."""
+    _said: set[str] = field(default_factory=set)
 
     @property
     def failing_s(self) -> float:
@@ -41,66 +48,140 @@ class Follower:
         return 0.0 if since is None else self.clock() - since
 
     def follow(self) -> None:
-        """Do one round, unless another process of this host does them."""
+        """Do one round, unless another process of this host does them. Raises nothing."""
+        self._problem = None
         try:
             with self.folder.held_alone() as alone:
                 if alone:
                     self._round()
         except (OSError, NotReady) as error:
+            self._problem = error
+        except Exception as error:  # a fault of this code: the next round may do better, and people are told
+            self._problem = error
             if self._failing_since is None:
-                self._failing_since = self.clock()
-                _log.warning("models cannot be fetched; those that are here are served", error=str(error))
-            return
-        if self._failing_since is not None:
+                _log.exception("a round of models failed")
+        self._tell_state()
+
+    def _tell_state(self) -> None:
+        if self._problem is not None and self._failing_since is None:
+            self._failing_since = self.clock()
+            _log.warning("models cannot be fetched; those that are here are served", error=str(self._problem))
+        elif self._problem is None and self._failing_since is not None:
             _log.info("models can be fetched again", after_s=round(self.failing_s, 1))
             self._failing_since = None
 
     def _round(self) -> None:
         there = self.bucket.versions()
-        installed = self.folder.installed()
-        wanted = [version for version in there.values() if version and self._is_new(version, installed)]
+        if self.bucket.unread is not None:
+            self._problem = self.bucket.unread
         for key in sorted(key for key, version in there.items() if version is None):
-            self._warn_once(f"{key}: its files.json is damaged; push another version")
-        staged = [version for version in wanted if self.folder.is_staged(version) or self._fetch(version)]
-        self.folder.clear_staged({str(version) for version in staged})
-        held = [version for version in there.values() if version and installed.get(version.key) == version.digest]
-        agreed = self.agreement.agreed([str(version) for version in (*staged, *held)])
-        for version in staged:
-            if str(version) in agreed:
-                self.folder.install(version)
-                _log.info("model fetched", model=str(version.key))
+            self._warn_once(f"{key}: its files.json is damaged or cannot be read; if that stays, push another version")
+        installed = self.folder.installed()
         self._remove_withdrawn(there, installed)
+        wanted = [version for version in there.values() if version and self._is_new(version, installed)]
+        with self._going_on("what is no longer in the bucket"):
+            self.folder.clear_staged({str(version) for version in wanted})
+        self._install_agreed(there)  # also tells other hosts that this one follows, before a fetch that may be long
+        for version in _newest_first(wanted):
+            if not self.folder.is_staged(version) and self._fetch(version):
+                self._install_agreed(there)
 
-    def _is_new(self, version: RemoteVersion, installed: dict[VersionKey, str | None]) -> bool:
-        if version.key not in installed:
-            return True
-        if installed[version.key] != version.digest:
+    def _is_new(self, version: RemoteVersion, installed: Installed) -> bool:
+        digest = installed.get(version.key, "")
+        if digest is None:
             self._warn_once(f"{version.key}: this host has other files of that version, which it keeps")
-        return False
+        return digest is not None and digest != version.digest
 
     def _fetch(self, version: RemoteVersion) -> bool:
-        tried_at = self._refused.get(str(version))
+        tried_at, problem = self._paused.get(str(version), (None, None))
         if tried_at is not None and self.clock() - tried_at < _FETCH_AGAIN_S:
+            self._problem = self._problem or problem
             return False
         try:
             self.folder.stage(version, partial(self.bucket.fetch, version))
-        except RetouchError as error:
-            self._refused[str(version)] = self.clock()
-            self._warn_once(str(error))
+        except (RetouchError, RecursionError) as error:
+            self._paused[str(version)] = (self.clock(), None)
+            self._warn_once(f"{version.key}: {error}")
+            return False
+        except OSError as error:
+            if self.bucket.is_closed:
+                raise
+            self._paused[str(version)] = (self.clock(), error)
+            self._problem = self._problem or error
+            self._warn_once(f"{version.key}: {error}")
             return False
         return True
 
-    def _remove_withdrawn(self, there: Iterable[VersionKey], installed: dict[VersionKey, str | None]) -> None:
-        left = set(there)
-        withdrawn = sorted(key for key, digest in installed.items() if digest and key not in left)
-        if withdrawn and not left:
+    def _install_agreed(self, there: Remote) -> None:
+        """Tell the other hosts what this one has, and install what they agree on."""
+        installed = self.folder.installed()
+        here = [version for version in there.values() if version and installed.get(version.key) == version.digest]
+        staged = [version for version in there.values() if version and self.folder.is_staged(version)]
+        try:
+            agreed = self.agreement.agreed([str(version) for version in (*staged, *here)])
+        except NotReady as error:
+            self._problem = self._problem or error
+            return
+        for version in _newest_first(staged):
+            if str(version) not in agreed:
+                if self._is_unsaid(f"waits {version}"):
+                    _log.info("model fetched; it waits until the other hosts have it", model=str(version.key))
+                continue
+            with self._going_on(version.key):
+                self.folder.install(version)
+                _log.info("model fetched", model=str(version.key))
+
+    def _remove_withdrawn(self, there: Remote, installed: Installed) -> None:
+        """Remove versions that the bucket has no more, or has with other files, except the last one of a model.
+
+        The newest of a model stays until a version of that model which the bucket has is installed.
+        """
+        withdrawn = {key for key, digest in installed.items() if digest and _is_withdrawn(key, digest, there)}
+        if withdrawn and not there:
             self._warn_once("the bucket has no version at all, so none is removed here: is its address right?")
             return
-        for key in withdrawn:
-            self.folder.remove(key)
-            _log.info("model withdrawn", model=str(key))
+        left = {key.name for key in installed if key not in withdrawn}
+        expected = {key.name for key in there} - left
+        kept = {
+            max(key for key in withdrawn if key.name == name) for name in expected & {key.name for key in withdrawn}
+        }
+        for key in sorted(kept):
+            self._warn_once(f"{key} was withdrawn, and is served until another version of {key.name} is here")
+        for key in sorted(withdrawn - kept):
+            with self._going_on(key):
+                self.folder.remove(key)
+                _log.info("model withdrawn", model=str(key))
+
+    @contextmanager
+    def _going_on(self, what: object) -> Iterator[None]:
+        """Note an OSError of the block, and go on after it."""
+        try:
+            yield
+        except OSError as error:
+            self._problem = self._problem or error
+            self._warn_once(f"{what}: {error}")
 
     def _warn_once(self, reason: str) -> None:
-        if reason not in self._warned:
-            self._warned.add(reason)
+        if self._is_unsaid(reason):
             _log.warning("model of the bucket not served", reason=reason)
+
+    def _is_unsaid(self, text: str) -> bool:
+        unsaid = text not in self._said
+        self._said.add(text)
+        return unsaid
+
+
+def _is_withdrawn(key: VersionKey, digest: str, there: Remote) -> bool:
+    """Whether the bucket has no such version, or was given another one of that number."""
+    version = there.get(key)
+    return key not in there or (version is not None and version.digest != digest)
+
+
+def _newest_first(versions: Iterable[RemoteVersion]) -> list[RemoteVersion]:
+    """Sort the newest version of each model to the front, then the one before it of each, and so on."""
+    ranks: Counter[str] = Counter()
+    ranked = []
+    for version in sorted(versions, key=lambda version: version.key, reverse=True):
+        ranked.append((ranks[version.key.name], version))
+        ranks[version.key.name] += 1
+    return [version for _, version in sorted(ranked, key=lambda pair: pair[0])]

@@ -1,19 +1,24 @@
-"""A bucket of models on a real S3 server, and versions to push there."""
+"""A bucket of models on a real S3 server, versions to push there, and processes that follow it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
 
-from engines.repository.listing import VersionKey
+from engines.repository.listing import VersionKey, list_versions
+from service.remote_models.agreement import Agreement, AtOnce
 from service.remote_models.bucket import ModelBucket
+from service.remote_models.follower import Follower
+from service.remote_models.local_folder import LocalFolder
 from service.saving.storage.s3 import ObjectLocation, open_object_storage
+from tests.fakes.clock import Clock
 from tests.serving.fake_models import fake_manifest, write_model
 from tests.serving.s3_server import KEY, SECRET, Bucket, serving_bucket
 
 Push = Callable[[int], VersionKey]
+Follow = Callable[..., Follower]
 
 
 @pytest.fixture(autouse=True)
@@ -63,3 +68,34 @@ def push(open_bucket: Callable[[], ModelBucket], source: Path) -> Push:
         return key
 
     return pushed
+
+
+class Never:
+    """An Agreement of hosts of which one has nothing."""
+
+    def __init__(self) -> None:
+        self.told: set[str] = set()
+
+    def agreed(self, held: Collection[str]) -> set[str]:
+        """Agree on nothing."""
+        self.told = set(held)
+        return set()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "models"
+
+
+@pytest.fixture
+def follow(open_bucket: Callable[[], ModelBucket], root: Path) -> Follow:
+    """A process of the host that follows the bucket: `follow(agreement)`."""
+
+    def process(agreement: Agreement | None = None, clock: Clock | None = None) -> Follower:
+        return Follower(open_bucket(), LocalFolder(root), agreement or AtOnce(), clock or Clock())
+
+    return process
+
+
+def served(root: Path) -> set[int]:
+    return {key.version for key in list_versions(root)}

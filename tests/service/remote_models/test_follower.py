@@ -2,54 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 from pathlib import Path
 
-import pytest
 from structlog.testing import capture_logs
 
-from engines.repository.listing import VersionKey, list_versions
-from service.remote_models.agreement import Agreement, AtOnce
+from engines.repository.listing import VersionKey
+from service.remote_models.agreement import AtOnce
 from service.remote_models.bucket import ModelBucket
-from service.remote_models.follower import Follower
 from service.remote_models.local_folder import LocalFolder
 from service.saving.storage.s3 import ObjectLocation, open_object_storage
 from tests.fakes.clock import Clock
-from tests.service.remote_models.conftest import Push, write_version
+from tests.service.remote_models.conftest import Follow, Never, Push, served, write_version
 from tests.serving.s3_server import unused_port
-
-Follow = Callable[..., Follower]
-
-
-class Never:
-    """An Agreement of hosts of which one has nothing."""
-
-    def __init__(self) -> None:
-        self.told: set[str] = set()
-
-    def agreed(self, held: Collection[str]) -> set[str]:
-        """Agree on nothing."""
-        self.told = set(held)
-        return set()
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "models"
-
-
-@pytest.fixture
-def follow(open_bucket: Callable[[], ModelBucket], root: Path) -> Follow:
-    """A process of the host that follows the bucket: `follow(agreement)`."""
-
-    def process(agreement: Agreement | None = None, clock: Clock | None = None) -> Follower:
-        return Follower(open_bucket(), LocalFolder(root), agreement or AtOnce(), clock or Clock())
-
-    return process
-
-
-def served(root: Path) -> set[int]:
-    return {key.version for key in list_versions(root)}
 
 
 def test_versions_come_and_go_with_those_in_the_bucket(
