@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -127,7 +128,9 @@ def push(
 
     root = models_dir or load_settings().models_dir
     key = _version_key(version)
-    pushed = _open_bucket(to).push(key, root / key.name / str(key.version))
+    bucket = _open_bucket(to)
+    with _plain_errors():
+        pushed = bucket.push(key, root / key.name / str(key.version))
     typer.echo(f"pushed {key}: {len(pushed.files)} files, {sum(one.size for one in pushed.files.values())} bytes")
 
 
@@ -138,12 +141,15 @@ def withdraw(
         str | None, typer.Option("--from", metavar="URL", help="s3://BUCKET/PREFIX (RETOUCH_MODELS_URL)")
     ] = None,
 ) -> None:
-    """Remove a version from the bucket: servers with --models-url go back to the one before it."""
+    """Remove a version from the bucket, also one that is half there: servers go back to the one before it."""
     key = _version_key(version)
-    if not _open_bucket(origin).withdraw(key):
+    bucket = _open_bucket(origin)
+    with _plain_errors():
+        removed = bucket.withdraw(key)
+    if not removed:
         typer.echo(f"{key} is not in the bucket", err=True)
         raise typer.Exit(1)
-    typer.echo(f"withdrew {key}")
+    typer.echo(f"withdrew {key}: {removed} objects")
 
 
 def _open_bucket(url: str | None) -> ModelBucket:
@@ -154,6 +160,20 @@ def _open_bucket(url: str | None) -> ModelBucket:
     if not (chosen := url or settings.models_url):
         raise SettingsInvalid("name the bucket: s3://BUCKET/PREFIX as an option, or RETOUCH_MODELS_URL")
     return open_model_bucket(parse_models_url(chosen)[0], settings)
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Turn an OSError of the bucket or of a file into one line, and exit with 1."""
+    try:
+        yield
+    except OSError as error:
+        typer.echo(
+            f"error: {error}; check the address of the bucket, RETOUCH_S3_ENDPOINT, the credentials "
+            "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) and that the version's files can be read",
+            err=True,
+        )
+        raise typer.Exit(1) from None
 
 
 def _version_key(text: str) -> VersionKey:

@@ -1,4 +1,7 @@
-"""Agreement of the hosts of a ledger on the model versions that are served: those that enough of them have."""
+"""Agreement of the processes of a ledger on the model versions that are served: those that enough of them have.
+
+One process of a host follows the bucket at a time. Another one that takes over counts beside it while both are alive.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ _EPSILON = 1e-9
 
 @dataclass(slots=True)
 class SharedAgreement:
-    """Keeps `Agreement`. A version that was agreed on once is served by every host that has it.
+    """Keeps `Agreement`. A version that was agreed on once is served by every process that has it.
 
-    share: of the hosts that follow the bucket and are alive, how many must have a version; 1 for all.
+    share: of the processes that told what they have and are alive, how many must have a version; 1 for all.
     node_id: this process.
     lease_s: the time from its last heartbeat on that a process counts as alive.
     is_steady: whether missing heartbeats of others mean something.

@@ -12,6 +12,8 @@ class Agreement(Protocol):
     def agreed(self, held: Collection[str]) -> set[str]:
         """Tell the other hosts which versions this one has; returns those of them that may be served.
 
+        Who has told nothing yet is not waited for, so each round begins with this, also with nothing.
+
         Raises:
             NotReady: code `ledger_unavailable`: it cannot be told now.
         """

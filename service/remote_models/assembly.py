@@ -13,7 +13,7 @@ from service.remote_models.agreement import Agreement, AtOnce
 from service.remote_models.bucket import ModelBucket
 from service.remote_models.follower import Follower
 from service.remote_models.local_folder import LocalFolder
-from service.saving.storage.s3 import ObjectLocation, open_object_storage
+from service.saving.storage.s3 import ObjectLocation, open_object_storage, without_keys
 from service.telemetry.metrics import Metrics
 
 
@@ -32,7 +32,7 @@ def parse_models_url(url: str) -> tuple[str, float]:
         name, share = "", -1.0
     if name != "share" or not 0.0 <= share <= 1.0:
         raise SettingsInvalid(
-            f"models_url {url!r} is not s3://BUCKET/PREFIX or s3://BUCKET/PREFIX?share=NUMBER, 0 to 1"
+            f"models_url {without_keys(url)!r} is not s3://BUCKET/PREFIX or s3://BUCKET/PREFIX?share=NUMBER, 0 to 1"
         )
     return parts._replace(query="").geturl(), share
 

@@ -53,9 +53,10 @@ def open_object_storage(location: ObjectLocation, environ: Mapping[str, str] = o
             not installed, or a credentials file is wrong.
     """
     parts = urlsplit(location.url)
-    if parts.scheme != "s3" or not parts.netloc or parts.query or parts.username:
+    if parts.scheme != "s3" or not parts.netloc or parts.query or {"@", ":"} & set(parts.netloc):
         raise SettingsInvalid(
-            f"{location.setting} {location.url!r} is not s3://BUCKET/PREFIX; keys belong in the environment"
+            f"{location.setting} {without_keys(location.url)!r} is not s3://BUCKET/PREFIX; "
+            "keys belong in the environment"
         )
     endpoint = location.endpoint or environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
     if endpoint and not _ENDPOINT.fullmatch(endpoint):
@@ -83,6 +84,11 @@ def open_object_storage(location: ObjectLocation, environ: Mapping[str, str] = o
         **({"credential_provider": keys} if keys else {}),
     )
     return ObjectStorage(client, importlib.import_module("obstore"))
+
+
+def without_keys(url: str) -> str:
+    """Return a URL without what comes before the last `@`, for errors."""
+    return re.sub(r"(?s).*@", "…@", url)
 
 
 class ObjectStorage(Storage):

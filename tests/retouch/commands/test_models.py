@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from retouch.commands.models import models_app
 from tests.retouch.commands.test_doctor import write_model
+from tests.serving.s3_server import KEY, SECRET, unused_port
 
 
 def run(*arguments: str) -> Any:
@@ -89,3 +90,16 @@ def test_empty_repository_says_what_to_do(tmp_path):
     result = run(f"--models-dir={tmp_path}")
     assert result.exit_code == 0
     assert "retouch export makes one" in result.output
+
+
+@pytest.mark.parametrize("command", ["push", "withdraw"])
+def test_a_bucket_that_cannot_be_reached_is_one_line(root, monkeypatch, command):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("RETOUCH_MODELS_DIR", str(root))
+    monkeypatch.setenv("RETOUCH_MODELS_URL", "s3://nowhere/models")
+    monkeypatch.setenv("RETOUCH_S3_ENDPOINT", f"http://127.0.0.1:{unused_port()}")
+    done = run(command, "photos/1")
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+    assert "check the address of the bucket" in done.stderr
+    assert isinstance(done.exception, SystemExit)

@@ -66,3 +66,9 @@ def test_the_share_of_the_hosts_is_part_of_the_address(url: str, share: float) -
 def test_an_address_that_asks_for_something_else_stops_the_start(query: str) -> None:
     with pytest.raises(SettingsInvalid, match="models_url"):
         parse_models_url(f"{URL}?{query}")
+
+
+def test_the_error_about_an_address_has_no_keys_of_it() -> None:
+    with pytest.raises(SettingsInvalid, match="models_url") as refused:
+        parse_models_url("s3://user:secret@results/models?share=all")
+    assert "secret" not in str(refused.value)

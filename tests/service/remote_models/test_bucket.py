@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -85,3 +86,22 @@ def test_what_is_no_version_cannot_be_pushed(bucket: ModelBucket, source: Path) 
         bucket.push(KEY, directory)
     with pytest.raises(ManifestInvalid):
         bucket.push(KEY, source / "nowhere")
+    with pytest.raises(VersionRefused, match="at most 9 digits"):
+        bucket.push(VersionKey("photos", 10**9), write_version(source, 10**9))
+
+
+def test_sizes_are_compared_before_anything_is_fetched(bucket: ModelBucket, push: Push, tmp_path: Path) -> None:
+    push(1)
+    files = json.loads(version_of(bucket).content)
+    files["files"]["absent.bin"] = {"size": 5, "sha256": hashlib.sha256(b"").hexdigest()}
+    bucket.objects.put(f"photos/1/{FILES_FILE}", json.dumps(files).encode(), "application/json")
+    with pytest.raises(VersionRefused, match=r"photos/1/absent.bin in the bucket"):
+        bucket.fetch(version_of(bucket), tmp_path / "fetched")
+    assert not (tmp_path / "fetched").exists()
+
+
+def test_what_an_interrupted_push_left_can_be_withdrawn(bucket: ModelBucket, push: Push, s3: Bucket) -> None:
+    push(1)
+    bucket.objects.delete(f"photos/1/{FILES_FILE}")
+    assert bucket.withdraw(KEY) == 2
+    assert s3.names == set()

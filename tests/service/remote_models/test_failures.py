@@ -228,15 +228,18 @@ def test_an_installed_version_that_lost_bytes_is_fetched_again(
 def test_a_version_is_served_before_older_ones_are_fetched(follow: Follow, push: Push, root: Path) -> None:
     class Watching(AtOnce):
         seen: list[set[int]] = []  # noqa: RUF012 -- of this test
+        told: list[set[str]] = []  # noqa: RUF012 -- of this test
 
         def agreed(self, held: Collection[str]) -> set[str]:
             self.seen.append(served(root))
+            self.told.append({one.partition("@")[0] for one in held})
             return super().agreed(held)
 
     for version in (1, 2, 3):
         push(version)
     follow(Watching()).follow()
     assert Watching.seen == [set(), set(), {3}, {2, 3}]
+    assert Watching.told[:2] == [set(), {"photos/3"}], "others wait for a host from its first fetch on"
 
 
 def test_it_is_said_once_that_a_version_waits(follow: Follow, push: Push) -> None:

@@ -98,10 +98,14 @@ def test_keys_may_come_from_the_shared_file(bucket: Any, tmp_path: Path, monkeyp
     assert bucket.names == {f"ab/{ID}.png", f"ab/{ID}.json"}
 
 
-@pytest.mark.parametrize("url", ["results", "http://host/results", "s3://", "s3://user:secret@results/x", "s3://a?b=c"])
+@pytest.mark.parametrize(
+    "url",
+    ["results", "http://host/results", "s3://", "s3://me:secret@results/x", "s3://me:secret/x@results", "s3://a?b=c"],
+)
 def test_a_url_that_is_no_bucket_stops_the_start(url: str) -> None:
-    with pytest.raises(SettingsInvalid, match=r"s3://BUCKET/PREFIX"):
+    with pytest.raises(SettingsInvalid, match=r"s3://BUCKET/PREFIX") as refused:
         open_object_storage(ObjectLocation(url))
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
