@@ -20,7 +20,7 @@ import structlog
 
 from engines.manifest import Manifest
 from service.core.call import Call, Timings
-from service.core.errors import DeadlineExceeded, ServiceError
+from service.core.errors import DeadlineExceeded, NotReady, ServiceError
 from service.core.order import Order
 from service.core.pictures import Size
 from service.core.reply import CacheOutcome, Encoded, Reply
@@ -82,10 +82,10 @@ class ResultCache:
                 work = partial(self._found_or_computed, order, call, key, manifest, saved)
                 reply = await self._flights.run_or_join(key, work)
                 return self._count_outcome(reply, reply.cache or ("miss" if leads else "coalesced"))
-            except DeadlineExceeded:
-                if leads:
+            except (DeadlineExceeded, NotReady) as error:
+                if leads or (isinstance(error, NotReady) and error.code != "storage_unavailable"):
                     raise
-                # the deadline of the request that started it; this request's own is enforced by its caller
+                # the request that started it had less time, also to wait for the storage; this one's is its caller's
 
     async def forget_result(self, result_id: str) -> None:
         """Remove every entry with a deleted result.

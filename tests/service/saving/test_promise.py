@@ -107,6 +107,22 @@ def test_a_job_ends_when_its_result_is_stored_and_waits_for_a_storage_that_is_aw
         assert f"promised/{name[:2]}/{name}.png" in bucket.names
 
 
+def test_a_request_that_joined_another_goes_on_when_that_one_has_no_time_left(
+    serve: Serve, proxy: Any, keys: None, files: Files
+) -> None:
+    running = serve(**promising(proxy.port), cache_entries=10)
+    proxy.become("gone")
+    with running.client() as client, ThreadPoolExecutor() as threads:
+        short = threads.submit(client.post, PATH, files=files, headers={"X-Request-Timeout-Ms": "1500"})
+        time.sleep(0.3)
+        long = threads.submit(client.post, PATH, files=files, headers={"Prefer": "respond-async"})
+        assert short.result().json()["code"] == "storage_unavailable"
+        proxy.become("good")
+        job = long.result().headers["location"]
+        wait_until(lambda: client.get(job).json()["status"] not in ("queued", "running"))
+        assert client.get(job).json()["status"] == "succeeded"
+
+
 def test_a_reply_waits_for_a_slow_storage(http: httpx.Client, proxy: Any, bucket: Any, files: Files) -> None:
     proxy.become("slow")
     sent = time.monotonic()
