@@ -117,8 +117,8 @@ def test_a_drain_answers_what_was_accepted_and_refuses_the_rest(
         served.process.terminate()
         answers: list[Answered] = [answer_of(future) for future in waiting]
         assert served.process.wait(60) == 0
-    codes = {answered.code for answered in answers}
-    assert codes <= {StatusCode.OK, StatusCode.UNAVAILABLE}, codes
+    odd = [one for one in answers if one.code not in (StatusCode.OK, StatusCode.UNAVAILABLE)]
+    assert odd == []
     accepted = [line for line in served.lines("request") if line["status"] == 200 and "Infer" in str(line["path"])]
     assert len(accepted) == sum(answered.code is StatusCode.OK for answered in answers)
 

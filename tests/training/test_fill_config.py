@@ -1,0 +1,38 @@
+"""Values of a FillNet's config that contradict each other are refused with what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from training.fill_config import FillConfig
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "judge with two widths": ({"judge": {"widths": [8, 8]}}, "six positive numbers"),
+    "judge whose ramp falls": ({"judge": {"ramp": [20, 10]}}, "two numbers of steps, the smaller first"),
+    "coverage that falls": ({"coverage": [0.5, 0.1]}, "two numbers between 0 and 1"),
+    "perceptual share without features": ({"features": None, "shares": {"perceptual": 1.0}}, "needs VGG16"),
+    "half precision": ({"precision": "fp16"}, "use bf16"),
+    "room for shards that never come": ({"capacity_gb": 1.0}, "capacity_gb is for data.layout shards"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_values_that_contradict_each_other_are_refused(name: str, fill_config: Callable[..., FillConfig]) -> None:
+    fill_config()
+    knobs, reason = WRONG[name]
+    with pytest.raises(ValidationError, match=reason):
+        fill_config(**knobs)
+
+
+def test_a_crop_that_the_net_cannot_take_is_refused(
+    fill_run: Callable[..., dict[str, Any]], fill_config: Callable[..., FillConfig]
+) -> None:
+    data = fill_run()["data"]
+    with pytest.raises(ValidationError, match="is no multiple of"):
+        fill_config(data={**data, "crop": 72})
+    with pytest.raises(ValidationError, match="is for pix2pix"):
+        fill_config(data={**data, "layout": "pairs"})
