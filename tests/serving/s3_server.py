@@ -17,6 +17,7 @@ from tests.serving.hosts.network import Host
 from tests.serving.waiting import wait_until
 
 KEY, SECRET = "test-key", "test-secret-that-must-not-be-logged"
+_STAYS = "stays"
 
 
 @dataclass
@@ -30,7 +31,15 @@ class Bucket:
 
     @property
     def names(self) -> set[str]:
-        return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
+        found = (path for path in self.folder.rglob("*") if path.is_file() and path.name != _STAYS)
+        return {str(path.relative_to(self.folder)) for path in found}
+
+    def keep_folder(self, name: str) -> None:
+        """Keep a folder when its last object is deleted: rclone's server would remove it, and then it refuses an object
+        that is just being put there, which a real S3 never does, as it has no folders.
+        """
+        (self.folder / name).mkdir(parents=True, exist_ok=True)
+        (self.folder / name / _STAYS).touch()
 
     @property
     def endpoint(self) -> str:

@@ -60,6 +60,7 @@ def running_fleet(folder: Path, postgres: PostgresCluster, count: int, **setting
     """Run so many servers until the block ends."""
     with ExitStack() as stack:
         bucket = stack.enter_context(serving_bucket(folder))
+        bucket.keep_folder("fleet/.jobs")
         database = postgres.new_database()
         chosen = {
             "ledger_url": database,
