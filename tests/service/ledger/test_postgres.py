@@ -15,6 +15,7 @@ from service.core.errors import NotReady
 from service.core.settings import SettingsInvalid
 from service.jobs import jobs_table
 from service.jobs.jobs_table import Job
+from service.ledger.contract import Transaction
 from service.ledger.postgres import migrating
 from service.ledger.postgres.address import parse_address
 from service.ledger.postgres.migrating import migrations
@@ -109,8 +110,19 @@ def test_a_database_that_takes_no_writes_is_not_used(own_cluster: PostgresCluste
         PostgresServer(parse_address(url)).open()
 
 
+def refuse_writes(server: PostgresServer, connections: int) -> None:
+    """Have so many connections of the pool refuse writes: each is set while those before it are held."""
+
+    def work(one: Transaction) -> None:
+        one.execute("SET default_transaction_read_only = on")
+        if connections > 1:
+            refuse_writes(server, connections - 1)
+
+    server.read(work)
+
+
 def test_a_connection_that_takes_no_writes_any_more_is_replaced(server: PostgresServer) -> None:
-    server.read(lambda one: one.execute("SET default_transaction_read_only = on"))
+    refuse_writes(server, connections=3)  # the pool may have opened a second one, which would take the write
     with pytest.raises(NotReady, match="read-only"):
         server.write(partial(jobs_table.insert, job=JOB, max_unfinished=1))
     back, entered = time.monotonic(), None
