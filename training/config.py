@@ -21,7 +21,7 @@ from training.losses.patch_gan import smallest_side
 from training.pdgan_config import PDGANConfig
 from training.pgn_config import PGNConfig
 from training.pix2pixhd_config import Pix2PixHDConfig
-from training.run_config import PAIRED_LAYOUTS, DataConfig, FitConfig, Layout, MasksConfig, PhaseConfig, Precision
+from training.run_config import DataConfig, FitConfig, Layout, MasksConfig, PhaseConfig, Precision, refuse_pairs
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -94,8 +94,7 @@ class PConvConfig(FitConfig):
             raise ValueError("losses on features need VGG16: give the file's path as features = …")
         if self.lpips_features is None and any(phase.lpips for phase in self.phase):
             raise ValueError("lpips needs AlexNet: give the file's path as lpips_features = …")
-        if self.data.layout in PAIRED_LAYOUTS:
-            raise ValueError(f"data.layout {self.data.layout} is for pix2pix, pix2pixhd and dcgan")
+        refuse_pairs(self.data.layout)
         return self
 
 

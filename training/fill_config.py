@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from export.generators.fillnet import FillNetOptions
-from training.run_config import PAIRED_LAYOUTS, ConfigSection, FitConfig, PhaseConfig
+from training.run_config import ConfigSection, FitConfig, PhaseConfig, check_coverage, refuse_pairs
 
 LARGEST_STRIDE = 32
 """Largest stride of the discriminator; the size of crops is a multiple of it."""
@@ -72,9 +72,7 @@ class FillConfig(FitConfig):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> FillConfig:
-        low, high = self.coverage
-        if not 0 < low <= high < 1:
-            raise ValueError(f"coverage {self.coverage}: two numbers between 0 and 1, the smaller first")
+        check_coverage("coverage", self.coverage)
         multiple = max(self.generator.multiple, LARGEST_STRIDE)
         for crop in (self.data.crop, *(phase.crop for phase in self.phase if phase.crop)):
             if crop % multiple:
@@ -83,8 +81,7 @@ class FillConfig(FitConfig):
             raise ValueError("shares.perceptual needs VGG16: give the file's path as features = …, or set it to 0")
         if self.precision == "fp16":
             raise ValueError("precision fp16 is not for gradients at the picture; use bf16")
-        if self.data.layout in PAIRED_LAYOUTS:
-            raise ValueError(f"data.layout {self.data.layout} is for pix2pix, pix2pixhd and dcgan")
+        refuse_pairs(self.data.layout)
         if self.capacity_gb and self.data.layout != "shards":
             raise ValueError("capacity_gb is for data.layout shards: other layouts are read once")
         return self

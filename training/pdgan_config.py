@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from export.generators.pdgan.diverse import SIDE
 from export.generators.pdgan.generator import PDGANOptions
-from training.run_config import PAIRED_LAYOUTS, FitConfig, PhaseConfig
+from training.run_config import FitConfig, PhaseConfig, check_coverage, refuse_pairs
 
 
 class PDGANPhase(PhaseConfig):
@@ -44,13 +44,10 @@ class PDGANConfig(FitConfig):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> PDGANConfig:
-        low, high = self.coverage
-        if not 0 < low <= high < 1:
-            raise ValueError(f"coverage {self.coverage}: two numbers between 0 and 1, the smaller first")
+        check_coverage("coverage", self.coverage)
         if self.data.crop != SIDE:
             raise ValueError(f"data.crop {self.data.crop}: nets of this family take {SIDE} and nothing else")
-        if self.data.layout in PAIRED_LAYOUTS:
-            raise ValueError(f"data.layout {self.data.layout} is for pix2pix, pix2pixhd and dcgan")
+        refuse_pairs(self.data.layout)
         if self.generator.diverse and self.generator.ngf == 1:
             raise ValueError("generator.ngf 1: its last norm would have the variance of one channel; use 2 or more")
         if self.features is None and any(phase.perceptual for phase in self.phase):

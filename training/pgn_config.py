@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from export.generators.pgn import SIDE, PGNOptions
-from training.run_config import PAIRED_LAYOUTS, FitConfig, PhaseConfig
+from training.run_config import FitConfig, PhaseConfig, refuse_pairs
 
 
 class PGNPhase(PhaseConfig):
@@ -36,8 +36,7 @@ class PGNConfig(FitConfig):
     def _check_consistency(self) -> PGNConfig:
         if self.data.crop != SIDE:
             raise ValueError(f"data.crop {self.data.crop}: nets of this family take {SIDE} and nothing else")
-        if self.data.layout in PAIRED_LAYOUTS:
-            raise ValueError(f"data.layout {self.data.layout} is for pix2pix, pix2pixhd and dcgan")
+        refuse_pairs(self.data.layout)
         for index, phase in enumerate(self.phase):
             if not phase.l1 and not phase.l2:
                 raise ValueError(f"phase.{index}: without l1 and l2 nothing says what is to be filled in; set one")

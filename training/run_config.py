@@ -15,6 +15,19 @@ PAIRED_LAYOUTS: tuple[Layout, ...] = ("pairs", "facades", "cityscapes", "ade20k"
 """Layouts with an input and a target for each picture."""
 
 
+def refuse_pairs(layout: Layout) -> None:
+    """Raise ValueError for layouts with an input and a target, in configs of nets that learn from pictures alone."""
+    if layout in PAIRED_LAYOUTS:
+        raise ValueError(f"data.layout {layout} is for pix2pix, pix2pixhd and dcgan")
+
+
+def check_coverage(name: str, coverage: tuple[float, float]) -> None:
+    """Raise ValueError unless the option's smallest and largest part of a crop in the hole are two such numbers."""
+    low, high = coverage
+    if not 0 < low <= high < 1:
+        raise ValueError(f"{name} {coverage}: two numbers between 0 and 1, the smaller first")
+
+
 class ConfigSection(BaseModel):
     """A frozen section of options; unknown names are refused."""
 
@@ -60,9 +73,7 @@ class MasksConfig(ConfigSection):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> MasksConfig:
-        low, high = self.coverage
-        if not 0 < low <= high < 1:
-            raise ValueError(f"masks.coverage {self.coverage}: two numbers between 0 and 1, the smaller first")
+        check_coverage("masks.coverage", self.coverage)
         return self
 
 
