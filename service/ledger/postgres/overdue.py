@@ -1,6 +1,7 @@
 """Cuts connections on which the database answers nothing: a host that hangs closes none, and its kernel still answers.
 
-The database ends its own statements earlier (`statement_timeout`), so only one that hangs is cut.
+The database ends its own statements earlier (`statement_timeout`), so only one that hangs is cut. Time in which this
+process itself stood still, as a paused host does, does not count.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 import psycopg
 
 _LOOK_S = 0.5
+_PAUSE_S = 2.0
+"""A look that comes this much later than the one before: the process stood still between them."""
 
 
 class OverdueWatch:
@@ -31,8 +34,9 @@ class OverdueWatch:
         self._lock = threading.Lock()
         self._since: dict[psycopg.Connection[Any], float] = {}
         self._cut: set[psycopg.Connection[Any]] = set()
+        self._looked_at: float | None = None
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="ledger-overdue", daemon=True)
+        self._thread = threading.Thread(target=self._look_until_closed, name="ledger-overdue", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -62,14 +66,22 @@ class OverdueWatch:
             if cut:
                 raise Hung(f"it has not answered for {self._limit_s:.0f} s")
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Cut the connections that are overdue now; called twice a second."""
+        with self._lock:  # a connection that is left meanwhile keeps its socket until we are done
+            now = self._clock()
+            paused_s = now - (now if self._looked_at is None else self._looked_at)
+            self._looked_at = now
+            if paused_s > _PAUSE_S:
+                self._since = {connection: since + paused_s for connection, since in self._since.items()}
+            for connection, since in self._since.items():
+                if now - since > self._limit_s and connection not in self._cut:
+                    self._cut.add(connection)
+                    _shut_down(connection)
+
+    def _look_until_closed(self) -> None:
         while not self._ended.wait(_LOOK_S):
-            with self._lock:  # a connection that is left meanwhile keeps its socket until we are done
-                now = self._clock()
-                for connection, since in self._since.items():
-                    if now - since > self._limit_s and connection not in self._cut:
-                        self._cut.add(connection)
-                        _shut_down(connection)
+            self.look()
 
 
 class Hung(psycopg.OperationalError):

@@ -23,6 +23,8 @@ CHANNEL = "retouch"
 _MOST_CONNECTIONS = 8
 _PATIENCE_S = 2.0
 """Longest wait for a connection: either all are busy, or the database is away."""
+_PAUSE_S = 2 * _PATIENCE_S
+"""A wait that took this long was not the database's: this process stood still meanwhile."""
 _AWAY_S = 0.5
 """Time in which nothing is tried again after the database could not be reached."""
 _IDLE_S = 60.0
@@ -109,7 +111,7 @@ class PostgresServer(Connections):
         try:
             return self._try(work, writing=writing, again=True)
         except psycopg.Error as error:
-            if isinstance(error, psycopg.OperationalError):
+            if isinstance(error, (PoolTimeout, Hung)):  # others tell of one connection or one statement
                 self._away_until = self._clock() + _AWAY_S
             if isinstance(error, (Hung, psycopg.errors.ReadOnlySqlTransaction)):
                 self._pool.drain()  # the idle connections hang, or no longer take writes, too
@@ -117,8 +119,12 @@ class PostgresServer(Connections):
             raise unavailable(self.address.without_secrets(why)) from None
 
     def _try(self, work: Callable[[Transaction], T], *, writing: bool, again: bool) -> T:
-        """Run `work`; once more over another connection if the first had broken before anything was committed."""
+        """Run `work`; once more over another connection if the first had broken before anything was committed.
+
+        Once more, too, if no connection was had because this process stood still while it waited, as a paused host.
+        """
         committing, broken = False, False
+        asked = self._clock()
         try:
             with self._pool.connection() as connection, self.watch.over(connection):
                 try:
@@ -131,10 +137,9 @@ class PostgresServer(Connections):
                 finally:
                     broken = connection.broken
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            repeatable = (broken or isinstance(error, psycopg.errors.TransactionRollback)) and not isinstance(
-                error, Hung
-            )
-            if committing or not (again and repeatable):
+            paused = isinstance(error, PoolTimeout) and self._clock() - asked > _PAUSE_S
+            repeatable = broken or paused or isinstance(error, psycopg.errors.TransactionRollback)
+            if committing or isinstance(error, Hung) or not (again and repeatable):
                 raise
         if broken:
             self._pool.check()  # the database restarted: the other idle connections are broken, too

@@ -82,12 +82,19 @@ def running_fleet(folder: Path, postgres: PostgresCluster, count: int, **setting
 
 
 async def ended(http: httpx.AsyncClient, fleet: Fleet, job: str, first_node: int = 0) -> dict[str, Any]:
-    """Poll a job at one node after the other until it has ended; what it is then. Nodes that are gone are left out."""
+    """Poll a job at one node after the other until it has ended; what it is then. Nodes that are gone are left out.
+
+    A connection that breaks is asked again, as clients do with GET, if its node still runs; else this shows its log.
+    """
     for look in range(6000):
         number = (first_node + look) % len(fleet.nodes)
         if number in fleet.killed:
             continue
-        reply = await http.get(f"{fleet.url(number)}{job}")
+        try:
+            reply = await http.get(f"{fleet.url(number)}{job}")
+        except httpx.TransportError:
+            assert fleet.nodes[number].process.poll() is None, fleet.nodes[number].log
+            continue
         if reply.status_code == 200 and reply.json()["status"] not in ("queued", "running"):
             return dict(reply.json())
         assert reply.status_code in (200, 503), reply.text

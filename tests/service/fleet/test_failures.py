@@ -16,6 +16,7 @@ import pytest
 from tests.service.fleet.conftest import StartFleet
 from tests.service.fleet.nodes import ASYNC, PATH, Files, Fleet, ended, running_fleet
 from tests.serving.postgres_server import WRITTEN, PostgresCluster, running_postgres
+from tests.serving.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -59,6 +60,11 @@ async def test_what_was_promised_in_the_store_is_served_by_others_when_a_server_
         assert (again.headers["idempotency-replayed"], again.content) == ("true", reply.content)
 
 
+def jobs_ended(fleet: Fleet) -> list[object]:
+    """The jobs that the servers say they ended."""
+    return [line["job"] for node in fleet.nodes for line in node.lines("job ended")]
+
+
 async def test_a_server_that_is_frozen_and_goes_on_ends_no_job_twice(
     start_fleet: StartFleet, files: Files, http: httpx.AsyncClient
 ) -> None:
@@ -70,8 +76,8 @@ async def test_a_server_that_is_frozen_and_goes_on_ends_no_job_twice(
     fleet.thaw(0)
     fleet.killed.clear()
     await assert_all_succeed(http, fleet, await accept(http, fleet, files, 4, 0))
-    ended_by = [line["job"] for node in fleet.nodes for line in node.lines("job ended")]
-    assert len(ended_by) == len(set(ended_by)) == 14
+    await until(lambda: len(jobs_ended(fleet)) >= 14)  # a line is written after its job is seen to have ended
+    assert len(jobs_ended(fleet)) == len(set(jobs_ended(fleet))) == 14
 
 
 async def test_a_server_that_is_stopped_leaves_its_jobs_to_others_at_once(

@@ -21,8 +21,10 @@ from service.ledger.postgres.address import parse_address
 from service.ledger.postgres.migrating import migrations
 from service.ledger.postgres.server import PostgresServer
 from tests.serving.postgres_server import PASSWORD, WRITTEN, PostgresCluster, running_postgres
+from tests.serving.waiting import wait_until
 
 JOB = Job("1" * 32, "queued", "me", 1.0, {})
+SLEEPING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +172,36 @@ def test_a_restart_of_the_database_costs_no_transaction_once_it_is_back(
     own_cluster.stop()
     own_cluster.start()
     assert server.read(partial(jobs_table.find, job_id=JOB.id)) == JOB
+
+
+def hold_all_connections(server: PostgresServer, most: int, seconds: float) -> None:
+    """Use every connection of the pool for so many seconds."""
+
+    def work(one: Transaction) -> None:
+        if most > 1:
+            hold_all_connections(server, most - 1, seconds)
+        else:
+            one.execute("SELECT pg_sleep(?)", (seconds,))
+
+    server.read(work)
+
+
+@pytest.mark.parametrize(("jump_s", "found"), [(0.0, False), (60.0, True)])
+def test_a_wait_for_a_connection_that_a_pause_of_this_process_ended_is_begun_anew(
+    own_cluster: PostgresCluster, jump_s: float, found: bool
+) -> None:
+    jumps = [0.0]
+    server = PostgresServer(parse_address(own_cluster.new_database()), lambda: time.monotonic() + jumps[0])
+    server.open()
+    with ThreadPoolExecutor(2) as threads:
+        held = threads.submit(hold_all_connections, server, 8, 3.0)
+        wait_until(lambda: own_cluster.query(SLEEPING) == "1")
+        asked = threads.submit(server.read, partial(jobs_table.find, job_id=JOB.id))
+        time.sleep(0.5)  # it waits
+        jumps[0] = jump_s
+        assert isinstance(asked.exception(), NotReady) is not found
+        held.result()
+    server.close()
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])

@@ -1,0 +1,61 @@
+"""A database that answers nothing is given up, but not because this process stood still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from service.ledger.postgres.address import parse_address
+from service.ledger.postgres.overdue import Hung, OverdueWatch
+from tests.serving.postgres_server import PostgresCluster
+
+LIMIT_S = 12.0
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def connection(postgres: PostgresCluster) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(parse_address(postgres.new_database()).conninfo, autocommit=True) as one:
+        yield one
+
+
+def look_until(watch: OverdueWatch, clock: Clock, end_s: float) -> None:
+    """Look every half second, as the thread does."""
+    while clock.now < end_s:
+        clock.now += 0.5
+        watch.look()
+
+
+def test_a_connection_in_use_for_too_long_is_cut(clock: Clock, connection: psycopg.Connection[Any]) -> None:
+    watch = OverdueWatch(LIMIT_S, clock)
+    with pytest.raises(Hung, match="has not answered for 12 s"), watch.over(connection):
+        look_until(watch, clock, LIMIT_S + 1.0)
+
+
+def test_time_in_which_this_process_stood_still_does_not_count(
+    clock: Clock, connection: psycopg.Connection[Any]
+) -> None:
+    watch = OverdueWatch(LIMIT_S, clock)
+    with watch.over(connection):
+        look_until(watch, clock, 1.0)
+        clock.now += 100.0
+        watch.look()
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+    with pytest.raises(Hung), watch.over(connection):
+        look_until(watch, clock, clock.now + LIMIT_S + 1.0)
