@@ -6,14 +6,17 @@ import asyncio
 import errno
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from service.core.errors import Conflict, InvalidImage, InvalidOption, NotReady
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
+from service.ledger.sqlite_file import LEDGER_FILE
 from service.repeats import idempotency_table
 from service.repeats.idempotency import fingerprint_of, key_name
 from service.repeats.response_files import KeptResponse
@@ -269,3 +272,20 @@ def test_a_key_is_answered_once_over_http(serve: Any, files: Files) -> None:
         assert len({job.headers["location"] for job in jobs}) == 1
         other = client.post("/v1/inpaint", files=files, data={"quality": "5"}, headers=key)
         assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
+
+
+def test_a_job_whose_server_died_before_it_answered_is_found_by_a_repeat_over_http(serve: Any, files: Files) -> None:
+    running = serve()
+    file = running.service.settings.results_dir / LEDGER_FILE
+    headers = {"Prefer": "respond-async", "Idempotency-Key": str(uuid4())}
+    with running.client() as client, closing(sqlite3.connect(file)) as ledger:
+        first = client.post("/v1/inpaint", files=files, headers=headers)
+        with ledger:
+            ledger.execute("DELETE FROM idempotency")
+        again = client.post("/v1/inpaint", files=files, headers=headers)
+        assert (again.status_code, again.headers["location"]) == (202, first.headers["location"])
+        assert "idempotency-replayed" not in again.headers
+        with ledger:
+            ledger.execute("DELETE FROM idempotency")
+        other = client.post("/v1/inpaint", files=files, headers=headers, data={"quality": "5"})
+        assert other.headers["location"] != first.headers["location"], "the key is free, and this is another request"
