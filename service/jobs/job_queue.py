@@ -16,8 +16,6 @@ from service.jobs.jobs_table import Job
 from service.ledger.contract import Owner
 from service.ledger.database import Database
 
-IN_DOUBT_S = 10.0
-"""Age at which a process runs a job of its own that it does not know: entering it takes milliseconds."""
 _LOOK_EVERY_S = 0.5
 
 
@@ -71,7 +69,7 @@ class HostQueue:
 
     async def _unknown(self, running: Collection[str]) -> list[Job]:
         """Unfinished jobs of this process that it does not run."""
-        since = self.now() - IN_DOUBT_S
+        since = self.now() - jobs_table.IN_DOUBT_S
         mine = await self.ledger.read(partial(jobs_table.entered_before, owner=self.owner.id, moment=since))
         asked = [self.ledger.read(partial(jobs_table.find, job_id=job_id)) for job_id in mine - set(running)]
         return [job for job in await asyncio.gather(*asked) if job is not None and job.finished_at is None]

@@ -34,6 +34,9 @@ ALTER TABLE jobs ADD COLUMN request_key TEXT;
 CREATE UNIQUE INDEX IF NOT EXISTS jobs_request_key ON jobs (request_key);
 """
 
+IN_DOUBT_S = 10.0
+"""Age at which a process runs a job of its own that it does not know: entering it takes milliseconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:

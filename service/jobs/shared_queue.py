@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from service.jobs import jobs_table
-from service.jobs.job_queue import IN_DOUBT_S
 from service.jobs.jobs_table import Job
 from service.ledger.contract import SharedOwner, Transaction
 from service.ledger.database import Database
@@ -48,7 +47,7 @@ class SharedQueue:
         if room <= 0:
             return []
         judges = int(self.owner.is_steady)
-        mine = (self.owner.id, self.now() - IN_DOUBT_S)
+        mine = (self.owner.id, self.now() - jobs_table.IN_DOUBT_S)
         values = (*mine, judges, self.owner.id, self.owner.lease_s, room + len(running))
         if not (set(await self.ledger.read(partial(_waiting, values=values))) - set(running)):
             return []

@@ -185,7 +185,9 @@ def test_a_message_is_claimed_by_one_sender_however_many_ask_at_once(connect: Co
     with ThreadPoolExecutor(len(processes)) as threads:
         claims = [name for claimed in threads.map(claim_all, processes) for name in claimed]
     assert sorted(claims) == sorted(messages)
-    processes[0].write(partial(webhook_table.postpone, delivery_id="msg_001", next_at=0.5))
+    claimed = Delivery("msg_001", "http://a", "{}", next_at=9.0)
+    assert processes[0].write(partial(webhook_table.postpone, claimed=claimed, next_at=0.5))
+    assert not processes[0].write(partial(webhook_table.postpone, claimed=claimed, next_at=0.5)), "it was given back"
     processes[0].write(partial(webhook_table.remove, delivery_id="msg_002"))
     again = processes[0].write(partial(webhook_table.claim_due, now=9.0, again_at=10.0, most=300))
     assert {message.id for message in again} == messages - {"msg_002"}
