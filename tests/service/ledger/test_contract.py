@@ -232,6 +232,20 @@ def test_a_key_of_a_dead_process_is_claimed_again_and_an_answered_one_is_not(led
     assert ledger.write(partial(claim, wanted=other, now=100.0))
 
 
+def test_a_claim_that_was_given_up_touches_no_later_one_of_the_same_process(ledger: Connections) -> None:
+    given_up, later = Claim("key", "print", "me", 100.1), Claim("key", "print", "me", 100.2)
+    claim = idempotency_table.claim
+    assert ledger.write(partial(claim, wanted=given_up, now=1.0))
+    assert ledger.write(partial(idempotency_table.release_unanswered, claimed=given_up))
+    assert ledger.write(partial(claim, wanted=later, now=1.0))
+    assert not ledger.write(partial(idempotency_table.mark_answered, claimed=given_up))
+    assert ledger.write(partial(idempotency_table.release_unanswered, claimed=given_up)), "it is there no more"
+    assert ledger.read(partial(idempotency_table.find, name="key", now=1.0)) == later
+    assert ledger.write(partial(idempotency_table.mark_answered, claimed=later))
+    assert not ledger.write(partial(idempotency_table.release_unanswered, claimed=later))
+    assert ledger.read(partial(idempotency_table.find, name="key", now=1.0)) == replace(later, done=True)
+
+
 def test_the_cache_keeps_what_was_used_last(ledger: Connections) -> None:
     for number, fingerprint in enumerate("abcd"):
         about = f'{{"result_ids": ["{number:032x}"], "100%": 1}}'
