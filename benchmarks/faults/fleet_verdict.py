@@ -9,7 +9,7 @@ from itertools import pairwise
 from benchmarks.faults.fleet_clients import Arrival, Record
 from benchmarks.faults.fleet_faults import KILL, RESTART_AFTER_S, Fault
 
-_RECORDED_WITHIN_S = 5.0
+_RECORDED_WITHIN_S = 2.0
 """A sender that lives for longer after the receiver has a message, with its database there, has recorded that."""
 _ON_THE_WAY_S = RESTART_AFTER_S
 """A message may arrive after its sender was killed, but a sender that was started again sent it by then."""

@@ -21,7 +21,7 @@ def fault(begun: float, kind: str = KILL, address: str = "a") -> Fault:
     [
         ([fault(SENT + 0.2)], 1),
         ([fault(SENT - 0.2)], 1),  # it was on the way
-        ([fault(SENT + 6.0)], 0),  # it had time to record it
+        ([fault(SENT + 2.5)], 0),  # it had time to record it
         ([fault(SENT - 4.0)], 0),  # it was started again
         ([fault(SENT + 0.2, address="b")], 0),
         ([fault(SENT + 0.2, "freeze_a_node")], 0),
