@@ -1,4 +1,7 @@
-"""Clients of a fleet that come back until they are answered, their record, and the receiver of their webhooks."""
+"""Clients of a fleet that come back until they are answered, their record, and the receiver of their webhooks.
+
+Each job's webhook has the client's key in its URL, so that the receiver sees every job that was made for a key.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,17 @@ from aiohttp import web
 from tests.service.fleet.nodes import ASYNC, PATH, Fleet
 
 _PATIENCE_S = 120.0
+_TRIES_SHOWN = 40
 _POLL_S = (0.25, 0.75)
 _READERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A webhook that arrived, at a time of the monotonic clock, from a node's address."""
+
+    at: float
+    sender: str
 
 
 @dataclass(slots=True)
@@ -30,8 +42,10 @@ class Record:
     promised: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
     statuses: Counter[int] = field(default_factory=Counter)
-    webhooks: dict[str, list[float]] = field(default_factory=dict)
-    """Times of arrival in seconds, by the id of the message, which has the job's."""
+    webhooks: dict[str, list[Arrival]] = field(default_factory=dict)
+    """Arrivals of each message, by its id, which has the job's."""
+    jobs_of_key: dict[str, set[str]] = field(default_factory=dict)
+    """Ids of the messages about jobs of one key."""
 
 
 @dataclass(slots=True)
@@ -47,59 +61,75 @@ class Clients:
 
     async def picture(self) -> None:
         """Ask for one picture, answered at once."""
-        reply = await self._until_answered({"Idempotency-Key": uuid4().hex}, {})
+        reply = await self._until_answered(uuid4().hex, {}, {})
         if reply is not None:
             self.record.promised.add(reply.headers["location"])
 
     async def job(self) -> None:
         """Ask for one job, and poll it to its end."""
-        reply = await self._until_answered({"Idempotency-Key": uuid4().hex, **ASYNC}, {"webhook": self.hook})
+        key = uuid4().hex
+        reply = await self._until_answered(key, ASYNC, {"webhook": f"{self.hook}{key}"})
         if reply is None:
             return
         place, end = reply.headers["location"], time.monotonic() + _PATIENCE_S
         self.record.jobs.add(place)
-        said = "no answer"
+        tries: list[str] = []
         while time.monotonic() < end:
             await asyncio.sleep(self.chance.uniform(*_POLL_S))
-            state = await self._ask("GET", place)
+            state = await self._ask("GET", place, tries)
             if state is None:
                 continue
-            said = state.text
             if state.status_code == 200 and state.json()["status"] == "succeeded":
                 self.record.promised.update(state.json()["result_urls"])
                 return
             if state.status_code == 404 or (state.status_code == 200 and state.json()["status"] == "failed"):
                 break
-        self.record.lost.append(f"{place}: {said}")
+        self.record.lost.append(f"{key}, accepted as {place}: {_last(tries)}")
 
-    async def _until_answered(self, headers: dict[str, str], data: dict[str, str]) -> httpx.Response | None:
+    async def _until_answered(self, key: str, headers: dict[str, str], data: dict[str, str]) -> httpx.Response | None:
         """Answer to a request with a key; one of five is sent once more, to see that the answer is the same."""
-        end, first, said = time.monotonic() + _PATIENCE_S, None, "no answer"
+        end, first = time.monotonic() + _PATIENCE_S, None
+        tries: list[str] = []
         while time.monotonic() < end:
-            reply = await self._ask("POST", PATH, headers=headers, data=data)
+            reply = await self._ask("POST", PATH, tries, headers={"Idempotency-Key": key, **headers}, data=data)
             self.record.statuses[reply.status_code if reply is not None else 0] += 1
             if reply is not None and reply.status_code in (200, 202):
                 if first is not None:
                     if first.headers["location"] != reply.headers["location"] or first.content != reply.content:
-                        self.record.twice.append(headers["Idempotency-Key"])
+                        self.record.twice.append(f"{key}: {_last(tries)}")
                     return first
                 first = reply
                 if self.chance.random() > 0.2:
                     return first
                 continue
-            said = reply.text if reply is not None else said
             await asyncio.sleep(self.chance.uniform(0.1, 0.6))
         if first is None:
-            self.record.lost.append(f"{headers}: {said}")
+            self.record.lost.append(f"{key}: {_last(tries)}")
         return first
 
-    async def _ask(self, method: str, path: str, **fields: object) -> httpx.Response | None:
-        """Ask a random node; None without an answer."""
-        url = self.fleet.url(self.chance.randrange(len(self.fleet.nodes)))
+    async def _ask(self, method: str, path: str, tries: list[str], **fields: object) -> httpx.Response | None:
+        """Ask a random node, and note what it said; None without an answer."""
+        number = self.chance.randrange(len(self.fleet.nodes))
         files = self.files if method == "POST" else None
-        with suppress(httpx.HTTPError):
-            return await self.http.request(method, f"{url}{path}", files=files, **fields)
-        return None
+        sent, reply = time.monotonic(), None
+        try:
+            reply = await self.http.request(method, f"{self.fleet.url(number)}{path}", files=files, **fields)
+            said = f"{reply.status_code} {reply.headers.get('location') or _reason(reply)}"
+        except httpx.HTTPError as error:
+            said = type(error).__name__
+        tries.append(f"{sent:.1f} to {time.monotonic():.1f} node {number} {said}")
+        return reply
+
+
+def _reason(reply: httpx.Response) -> str:
+    """Code and state in a reply of JSON."""
+    with suppress(ValueError, AttributeError):
+        return f"{reply.json().get('code')} {reply.json().get('status')}"
+    return ""
+
+
+def _last(tries: list[str]) -> str:
+    return "; ".join(tries[-_TRIES_SHOWN:])
 
 
 async def missing_results(fleet: Fleet, http: httpx.AsyncClient, promised: set[str]) -> list[str]:
@@ -130,7 +160,7 @@ class Receiver:
     async def start(self, address: str) -> web.AppRunner:
         """Listen on a free port of an address."""
         application = web.Application()
-        application.router.add_post("/", self._receive)
+        application.router.add_post("/{key}", self._receive)
         runner = web.AppRunner(application)
         await runner.setup()
         await web.TCPSite(runner, address, 0).start()
@@ -138,5 +168,7 @@ class Receiver:
         return runner
 
     async def _receive(self, request: web.Request) -> web.Response:
-        self.record.webhooks.setdefault(request.headers["webhook-id"], []).append(time.monotonic())
+        name, sender = request.headers["webhook-id"], request.remote or ""
+        self.record.webhooks.setdefault(name, []).append(Arrival(time.monotonic(), sender))
+        self.record.jobs_of_key.setdefault(request.match_info["key"], set()).add(name)
         return web.Response(status=204)

@@ -5,15 +5,27 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-from collections import Counter
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.service.fleet.hosts import FleetOfHosts
 
 _BETWEEN_S = 3.0
+RESTART_AFTER_S = 3.0
+KILL = "kill_a_node"
 _STUTTER_S = (0.2, 0.05)
 """Time for which a slow process stands still, and for which it runs, in turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault that was, between two times of the monotonic clock. address: of the node that it hit; empty for none."""
+
+    kind: str
+    address: str
+    begun: float
+    ended: float
 
 
 @dataclass(slots=True)
@@ -22,7 +34,8 @@ class Faults:
 
     hosts: FleetOfHosts
     chance: random.Random
-    done: Counter[str] = field(default_factory=Counter)
+    done: list[Fault] = field(default_factory=list)
+    _address: str = ""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Cause faults until the event is set."""
@@ -43,14 +56,15 @@ class Faults:
                 await asyncio.sleep(_BETWEEN_S)
                 if stop.is_set():
                     return
+                self._address, begun = "", time.monotonic()
                 await kind()
-                self.done[kind.__name__] += 1
+                self.done.append(Fault(kind.__name__, self._address, begun, time.monotonic()))
 
     async def kill_a_node(self) -> None:
-        """SIGKILL; started again after 3 s with its folder."""
+        """SIGKILL; started again after a while with its folder."""
         node = self.hosts.fleet.nodes[self._node()]
-        node.kill()
-        await asyncio.sleep(3.0)
+        await asyncio.to_thread(node.kill)
+        await asyncio.sleep(RESTART_AFTER_S)
         await asyncio.to_thread(node.start)
 
     async def freeze_a_node(self) -> None:
@@ -107,7 +121,9 @@ class Faults:
         self.hosts.clocks[self._node()].shift(self.chance.randint(-600, 600))
 
     def _node(self) -> int:
-        return self.chance.randrange(len(self.hosts.fleet.nodes))
+        number = self.chance.randrange(len(self.hosts.fleet.nodes))
+        self._address = self.hosts.hosts[number].address
+        return number
 
 
 async def _stutter(freeze: Callable[[], None], thaw: Callable[[], None], lasts_s: float) -> None:

@@ -148,7 +148,7 @@ def _state_of_host(settings: Settings, ledger: Database, store: ResultStore, own
         """Return at once: results in a spool are found by every process of the host."""
 
     folder = settings.results_dir
-    jobs = JobRecords(ledger, owner, HostQueue(ledger, owner), KeptOrders(folder), time.time, promised)
+    jobs = JobRecords(ledger, owner, HostQueue(ledger, owner, time.time), KeptOrders(folder), time.time, promised)
     return SharedState(store, jobs, KeptResponses(folder), asyncio.sleep)
 
 

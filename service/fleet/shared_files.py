@@ -1,6 +1,6 @@
 """Files that every host reads, in the bucket of the results: orders of jobs, and responses to idempotency keys.
 
-`.jobs/ID` is an order, `.replies/ab/NAME-OWNER` a response; retention and lists know neither. All methods block.
+`.jobs/ID` is an order, `.replies/ab/NAME-OWNER-EXPIRY` a response; retention and lists know neither. All methods block.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ class SharedOrders:
 class SharedResponses:
     """Responses in the bucket, by their claim. See `ResponseFiles`.
 
-    The owner is part of the name: a process that lost its claim while it was frozen overwrites no other's answer.
+    Owner and expiry of the claim are part of the name: a process that lost its claim while it was frozen overwrites no
+    other's answer, and a request that the bucket carries out late overwrites none of the next claim.
     """
 
     objects: ObjectStorage
@@ -118,7 +119,7 @@ def _order_name(job_id: str) -> str:
 
 
 def _response_name(held: Claim) -> str:
-    return f"{_RESPONSES}/{held.name[:2]}/{held.name}-{held.owner}"
+    return f"{_RESPONSES}/{held.name[:2]}/{held.name}-{held.owner}-{held.expires_at!r}"
 
 
 def _away(what: str, error: OSError) -> NotReady:

@@ -59,6 +59,8 @@ class Intake:
     flow: Flow
     result_ids: tuple[str, ...] = ()
     """The stored results that were made for it."""
+    repeat_key: str | None = None
+    """See `Call`; known once its key is read."""
 
     @property
     def max_body_bytes(self) -> int:
@@ -107,6 +109,7 @@ class Intake:
         return Call(
             *(self.arrival.request_id, self.received_at, self.received_at + self.allowed_s, self.flow),
             traceparent=self.arrival.traceparent,
+            repeat_key=self.repeat_key,
             own_deadline=self.own_deadline,
             on_large=partial(self.service.admission.mark_large, self.place),
         )
@@ -151,6 +154,7 @@ class Intake:
         """
         name = key_name(key, self.flow.client, order.task)
         fingerprint = await asyncio.to_thread(fingerprint_of, order, *wishes)
+        self.repeat_key = f"{name}-{fingerprint}"
 
         async def kept_work() -> KeptResponse:
             return replace(await work(), result_ids=self.result_ids)

@@ -1,9 +1,12 @@
-"""Who runs a job: with SQLite the process that accepted it, or the heir of a dead one."""
+"""Who runs a job: with SQLite the process that accepted it, or the heir of a dead one.
+
+A process also takes jobs of its own that it does not run: their commit was reported as failed and was written.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -18,10 +21,6 @@ _LOOK_EVERY_S = 0.5
 
 class JobQueue(Protocol):
     """The jobs of all processes, of which this one runs some. Used on the event loop."""
-
-    @property
-    def keeps_doubtful(self) -> bool:
-        """Whether a job may have been entered although the ledger reported a failure, and is run then."""
 
     def owner_of_new(self, running: int) -> str:
         """The owner of a job that this process accepts while it runs so many; empty: the first one with room."""
@@ -49,24 +48,31 @@ class HostQueue:
 
     ledger: Database
     owner: Owner
-    keeps_doubtful = False
+    now: Callable[[], float]
 
     def owner_of_new(self, running: int) -> str:  # noqa: ARG002 -- admission limits them
         """See `JobQueue`."""
         return self.owner.id
 
-    async def take(self, running: Collection[str]) -> list[Job]:  # noqa: ARG002 -- a process inherits nothing from itself
+    async def take(self, running: Collection[str]) -> list[Job]:
         """See `JobQueue`.
 
         Raises:
             OSError: no file descriptor is left to check an owner's lock.
         """
-        taken: list[Job] = []
+        taken = await self._unknown(running)
         for owner_id in await self.ledger.read(jobs_table.owners):
             if not await asyncio.to_thread(self.owner.is_alive, owner_id):
                 inherit = partial(jobs_table.inherit, dead=owner_id, heir=self.owner.id)
                 taken += await self.ledger.write(inherit)
         return taken
+
+    async def _unknown(self, running: Collection[str]) -> list[Job]:
+        """Unfinished jobs of this process that it does not run."""
+        since = self.now() - jobs_table.IN_DOUBT_S
+        mine = await self.ledger.read(partial(jobs_table.entered_before, owner=self.owner.id, moment=since))
+        asked = [self.ledger.read(partial(jobs_table.find, job_id=job_id)) for job_id in mine - set(running)]
+        return [job for job in await asyncio.gather(*asked) if job is not None and job.finished_at is None]
 
     async def give_back(self, job_id: str) -> None:
         """See `JobQueue`: it is inherited once this process has ended."""

@@ -55,11 +55,11 @@ class Jobs:
 
         Args:
             order: the request.
-            call: its client and deadline.
+            call: its client, its deadline, and its key if it may be repeated: a job with that key is returned.
             facts: JSON values that are stored with the job.
             admitted: holds the request's admission; closed when the job has ended. The caller keeps it if this
                 raises or if the job existed.
-            job_id: id for a request that may be repeated: an existing job of that id is returned instead of a new one.
+            job_id: id for a request that may be repeated, in the same way.
 
         Raises:
             Overloaded: too many jobs are unfinished.
@@ -79,8 +79,8 @@ class Jobs:
         }
         owner_id = parts.queue.owner_of_new(len(self.running) + self._entering)
         job = Job(job_id, "queued", owner_id, parts.now(), facts, attempts=1 if owner_id else 0)
-        entered = await self._enter(job, order)
-        if entered is not job and (entered is None or entered.finished_at is not None):
+        entered = await self._enter(job, order, call.repeat_key)
+        if entered is not job and (entered is None or entered.id != job_id or entered.finished_at is not None):
             await self._drop_order(job_id)
         if entered is None:
             raise Overloaded(
@@ -90,21 +90,19 @@ class Jobs:
             self._launch(job, self._run_job(job, order, admitted.pop_all(), call.on_large))
         return entered
 
-    async def _enter(self, job: Job, order: Order) -> Job | None:
-        """Store the order, then the job. See `jobs_table.insert` for what is returned, and `start` for errors."""
-        parts = self._parts
+    async def _enter(self, job: Job, order: Order, request_key: str | None) -> Job | None:
+        """Store the order, then the job. See `jobs_table.insert` for what is returned, and `start` for errors.
+
+        The order stays if the ledger fails, as the job may be entered all the same; `drop_orphans` removes it if not.
+        """
+        parts, limit = self._parts, self._limits.max_unfinished
         self._entering += 1
         try:
             await asyncio.to_thread(parts.kept.keep, job.id, order)
-            return await parts.ledger.write(
-                partial(jobs_table.insert, job=job, max_unfinished=self._limits.max_unfinished)
-            )
+            insert = partial(jobs_table.insert, job=job, max_unfinished=limit, request_key=request_key)
+            return await parts.ledger.write(insert)
         except OSError as error:
             raise parts.disk.record_failure(error, sum(map(len, order.files.values()))) from error
-        except BaseException as error:
-            if not (isinstance(error, NotReady) and parts.queue.keeps_doubtful):
-                await self._drop_order(job.id)
-            raise
         finally:
             self._entering -= 1
 

@@ -1,4 +1,8 @@
-"""Ledger table of jobs, with its SQL statements. Times are seconds since the epoch."""
+"""Ledger table of jobs, with its SQL statements. Times are seconds since the epoch.
+
+A job carries the key of its request (`Call.repeat_key`), if that has one: a repeat of the request finds the job, even
+if the first try was refused because the database went away during its commit, or its server died before it answered.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,12 @@ CREATE TABLE IF NOT EXISTS jobs (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS jobs_unfinished ON jobs (owner) WHERE finished_at IS NULL;
 CREATE INDEX IF NOT EXISTS jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
+ALTER TABLE jobs ADD COLUMN request_key TEXT;
+CREATE UNIQUE INDEX IF NOT EXISTS jobs_request_key ON jobs (request_key);
 """
+
+IN_DOUBT_S = 10.0
+"""Age at which a process runs a job of its own that it does not know: entering it takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +77,23 @@ class Job:
         return WebhookReply(state="skipped" if skipped else "pending")
 
 
-def insert(ledger: Transaction, job: Job, max_unfinished: int) -> Job | None:
-    """Insert a new job and return it, or return the existing job of its id.
+def insert(ledger: Transaction, job: Job, max_unfinished: int, request_key: str | None = None) -> Job | None:
+    """Insert a new job and return it, or return the existing job of its id or of its request.
 
     Returns None if `max_unfinished` jobs of all processes together are already unfinished.
     """
-    if (known := find(ledger, job.id)) is not None:
+    if (known := _find_existing(ledger, job.id, request_key)) is not None:
         return known
     unfinished = ledger.execute("SELECT count(*) AS jobs FROM jobs WHERE finished_at IS NULL").fetchone()["jobs"]
     if unfinished >= max_unfinished:
         return None
     entered = ledger.execute(
-        "INSERT INTO jobs (id, status, owner, attempts, created_at, facts) VALUES (?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT (id) DO NOTHING",
-        (job.id, job.status, job.owner, job.attempts, job.created_at, json.dumps(job.facts)),
+        "INSERT INTO jobs (id, status, owner, attempts, created_at, facts, request_key) VALUES (?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT DO NOTHING",
+        (job.id, job.status, job.owner, job.attempts, job.created_at, json.dumps(job.facts), request_key),
     )
     if not entered.rowcount:
-        return find(ledger, job.id)
+        return _find_existing(ledger, job.id, request_key)
     if not job.owner:
         ledger.notify("jobs")
     return job
@@ -96,6 +105,11 @@ def find(ledger: Transaction, job_id: str, finished_after: float = 0.0) -> Job |
         "SELECT * FROM jobs WHERE id = ? AND (finished_at IS NULL OR finished_at > ?)", (job_id, finished_after)
     ).fetchone()
     return None if row is None else replace(job_from_row(row), webhook=webhook_table.find_state(ledger, job_id))
+
+
+def _find_existing(ledger: Transaction, job_id: str, request_key: str | None) -> Job | None:
+    row = ledger.execute("SELECT id FROM jobs WHERE id = ? OR request_key = ?", (job_id, request_key)).fetchone()
+    return None if row is None else find(ledger, row["id"])
 
 
 def begin(ledger: Transaction, job_id: str) -> None:
@@ -137,6 +151,14 @@ def finish(ledger: Transaction, job: Job) -> bool:
 def owners(ledger: Transaction) -> list[str]:
     """Return the processes that own unfinished jobs."""
     return [row["owner"] for row in ledger.execute("SELECT DISTINCT owner FROM jobs WHERE finished_at IS NULL")]
+
+
+def entered_before(ledger: Transaction, owner: str, moment: float) -> set[str]:
+    """Return the ids of the unfinished jobs that a process owns since before `moment`."""
+    rows = ledger.execute(
+        "SELECT id FROM jobs WHERE finished_at IS NULL AND owner = ? AND created_at < ?", (owner, moment)
+    )
+    return {row["id"] for row in rows}
 
 
 def inherit(ledger: Transaction, dead: str, heir: str) -> list[Job]:

@@ -18,8 +18,6 @@ from service.ledger.database import Database
 TOPIC = "jobs"
 _LOOK_EVERY_S = 2.0
 """Pause without a notification: leases end, and notifications are lost while the database is away."""
-_IN_DOUBT_S = 10.0
-"""Age at which a process runs a job of its own that it does not know: entering it takes milliseconds."""
 _WAITING = (
     "SELECT id FROM jobs WHERE finished_at IS NULL AND (owner = '' OR (owner = ? AND created_at < ?) "
     "OR (? = 1 AND owner <> ? AND owner NOT IN (SELECT id FROM nodes WHERE seen_at > clock_timestamp() - ? * interval "
@@ -38,7 +36,6 @@ class SharedQueue:
     owner: SharedOwner
     now: Callable[[], float]
     slots: int
-    keeps_doubtful = True
 
     def owner_of_new(self, running: int) -> str:
         """See `JobQueue`."""
@@ -50,7 +47,7 @@ class SharedQueue:
         if room <= 0:
             return []
         judges = int(self.owner.is_steady)
-        mine = (self.owner.id, self.now() - _IN_DOUBT_S)
+        mine = (self.owner.id, self.now() - jobs_table.IN_DOUBT_S)
         values = (*mine, judges, self.owner.id, self.owner.lease_s, room + len(running))
         if not (set(await self.ledger.read(partial(_waiting, values=values))) - set(running)):
             return []

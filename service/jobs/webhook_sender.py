@@ -1,4 +1,9 @@
-"""Delivers webhooks at least once, in no particular order, with growing pauses, across restarts."""
+"""Delivers webhooks at least once, in no particular order, with growing pauses, across restarts.
+
+One process at a time sends a message: who claims it has a lease, and sends nothing that would outlast it. A message
+arrives twice only if its sender dies, or loses the ledger for longer than the lease, after the receiver has it and
+before that is recorded; both have the same id.
+"""
 
 from __future__ import annotations
 
@@ -96,6 +101,8 @@ class Deliverer:
         return len(due)
 
     async def _attempt_delivery(self, session: aiohttp.ClientSession, message: Delivery) -> None:
+        if self.now() + self.timeout_s + _READ_S > message.next_at:
+            return  # this process stood still since its claim, and another one sends it
         answer = await self._answer_in_time(self._post_message(session, message))
         outcome = self._delivery_outcome(answer, message)
         # until it is done: a message that was delivered and is not recorded would be sent again
@@ -119,7 +126,8 @@ class Deliverer:
         """Record the result of an attempt, for the next one and for clients that poll the job."""
         if outcome == "failed":
             next_at = self.now() + self.retry_after_s[message.tries - 1]
-            webhook_table.postpone(ledger, message.id, next_at)
+            if not webhook_table.postpone(ledger, message, next_at):
+                return
         else:
             webhook_table.remove(ledger, message.id)
         told = WebhookReply(state=_STATES[outcome], tries=message.tries, reason=reason)

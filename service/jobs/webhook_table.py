@@ -30,7 +30,11 @@ CREATE TABLE IF NOT EXISTS webhook_states (
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One message to deliver. tries: attempts so far."""
+    """One message to deliver.
+
+    next_at: time of the next attempt; while it is claimed, the end of the lease, which tells whose claim it is.
+    tries: attempts so far.
+    """
 
     id: str
     url: str
@@ -62,9 +66,10 @@ def claim_due(ledger: Transaction, now: float, again_at: float, most: int) -> li
     return [Delivery(row["id"], row["url"], row["body"], row["next_at"], row["tries"]) for row in rows]
 
 
-def postpone(ledger: Transaction, delivery_id: str, next_at: float) -> None:
-    """Schedule the next attempt after a failed one."""
-    ledger.execute("UPDATE deliveries SET next_at = ? WHERE id = ?", (next_at, delivery_id))
+def postpone(ledger: Transaction, claimed: Delivery, next_at: float) -> bool:
+    """Schedule the next attempt after a failed one; returns False if another process has the message by now."""
+    mine = "UPDATE deliveries SET next_at = ? WHERE id = ? AND next_at = ?"
+    return ledger.execute(mine, (next_at, claimed.id, claimed.next_at)).rowcount == 1
 
 
 def remove(ledger: Transaction, delivery_id: str) -> None:

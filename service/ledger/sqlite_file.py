@@ -38,7 +38,7 @@ class SqliteFile(Connections):
 
     Args:
         path: of the file.
-        schemas: of the tables, as SQL statements.
+        schemas: of the tables, as SQL statements; a column that an older file lacks is added with ALTER TABLE.
         on_failed: called when the file cannot be used, on any thread.
     """
 
@@ -57,7 +57,7 @@ class SqliteFile(Connections):
         try:
             self._writing = self._connect(self._write_lock)
             for schema in self._schemas:
-                self._writing.executescript(schema)
+                _create(self._writing, schema)
             self._reading = self._connect(self._read_lock)
         except sqlite3.Error as error:
             raise _not_usable(self.path, error) from error
@@ -111,6 +111,16 @@ class SqliteFile(Connections):
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute(f"PRAGMA journal_size_limit={16 * _MIB}")
         return connection
+
+
+def _create(connection: sqlite3.Connection, schema: str) -> None:
+    """Create tables, columns and indexes that are missing."""
+    for statement in schema.split(";"):
+        try:
+            connection.execute(statement)
+        except sqlite3.OperationalError as error:  # noqa: PERF203 -- SQLite has no IF NOT EXISTS for columns
+            if "duplicate column name" not in str(error):
+                raise
 
 
 def _not_usable(path: Path, error: sqlite3.Error) -> SettingsInvalid:

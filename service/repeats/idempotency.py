@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from service.core.errors import Conflict, Gone, InvalidOption, NotReady
 from service.core.order import Order
@@ -30,6 +30,7 @@ REPLAYED = "idempotency-replayed"
 _KEY = re.compile(r'"[^"\\]{1,255}"|[^"\\\s]{1,255}')
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.25
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class Idempotency:
     """Returns those of the results that are deleted; blocks."""
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     """Waits so many seconds, or until a key was answered in another process."""
-    _giving_back: set[asyncio.Task[None]] = field(default_factory=set)
+    _background: set[asyncio.Task[Any]] = field(default_factory=set)
+    """Tasks that go on when their requests have ended."""
 
     async def run_once(self, name: str, fingerprint: str, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
         """Return the stored answer to the key, or run `work` and store its answer.
@@ -110,8 +112,8 @@ class Idempotency:
             await asyncio.to_thread(self.kept.drop, expired)
 
     async def close(self) -> None:
-        """Stop releasing keys; other processes release those that are left once this process has ended."""
-        tasks = list(self._giving_back)
+        """Stop recording answers and releasing keys; others release those that stay once this process has ended."""
+        tasks = list(self._background)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -126,10 +128,10 @@ class Idempotency:
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:  # the ledger may still write the claim
-            self._release_in_background(self._release_after_failure(claiming, mine))
+            self._in_background(self._release_after_failure(claiming, mine))
             raise
         except NotReady:  # it may be written all the same: a database can go away between a commit and its answer
-            self._release_in_background(self.ledger.write_until_done(partial(self._release_claim, mine)))
+            self._release_in_background(mine)
             raise
 
     async def _release_after_failure(self, claiming: asyncio.Future[bool], mine: Claim) -> None:
@@ -140,9 +142,17 @@ class Idempotency:
             await self.ledger.write_until_done(partial(self._release_claim, mine))
 
     async def _answer_first_request(self, mine: Claim, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
-        settled = False
         try:
             response = await work()
+        except BaseException:
+            self._release_in_background(mine)
+            raise
+        # goes on if the client leaves: what is being stored must not meet the answer to the next request with the key
+        return await asyncio.shield(self._in_background(self._record(mine, response)))
+
+    async def _record(self, mine: Claim, response: KeptResponse) -> KeptResponse:
+        """Store the answer and return it; if that fails, the key is released."""
+        try:
             if response.result_ids:  # before it is kept, so that a deletion at that moment finds it
                 contain = partial(idempotency_table.contain, name=mine.name, result_ids=response.result_ids)
                 await self.ledger.write(contain)
@@ -150,23 +160,33 @@ class Idempotency:
                 await asyncio.to_thread(self._keep, mine, response)
             except OSError as error:
                 raise self.disk.record_failure(error, len(response.body)) from error
-            settled = await self.ledger.write(partial(idempotency_table.mark_answered, claimed=mine))
-            if not settled:
-                raise _in_progress("this server lost the Idempotency-Key to another one; come back for its answer")
-            return response
-        finally:
-            if not settled:  # not awaited, as this task may be being cancelled
-                self._release_in_background(self.ledger.write_until_done(partial(self._release_claim, mine)))
+            answered = await self.ledger.write(partial(idempotency_table.mark_answered, claimed=mine))
+        except Exception:
+            self._release_in_background(mine)
+            raise
+        if not answered:
+            self._release_in_background(mine)
+            raise _in_progress("this server lost the Idempotency-Key to another one; come back for its answer")
+        return response
 
     def _keep(self, mine: Claim, response: KeptResponse) -> None:
         self.kept.keep(mine, response)
         if self.deleted(response.result_ids):  # it was deleted while the answer was written
             self.kept.replace_deleted(mine)
 
-    def _release_in_background(self, giving_back: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(giving_back)
-        self._giving_back.add(task)
-        task.add_done_callback(self._giving_back.discard)
+    def _release_in_background(self, mine: Claim) -> None:
+        self._in_background(self.ledger.write_until_done(partial(self._release_claim, mine)))
+
+    def _in_background(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._forget_task)
+        return task
+
+    def _forget_task(self, task: asyncio.Task[Any]) -> None:
+        self._background.discard(task)
+        if not task.cancelled():
+            task.exception()  # it has been told to whoever still waits
 
     def _release_claim(self, mine: Claim, ledger: Transaction) -> None:
         """Release a key without an answer. If its answer was recorded after all, it stays: it may have been sent."""

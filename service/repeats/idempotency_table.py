@@ -27,6 +27,8 @@ CREATE INDEX IF NOT EXISTS idempotency_results_name ON idempotency_results (name
 
 TOPIC = "keys"
 """Topic of the notification that a key was answered or released."""
+_THIS = "name = ? AND owner = ? AND expires_at = ?"
+"""Condition for the row of a claim; see `_this`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Claim:
     name: a digest of the client, the endpoint and the key.
     fingerprint: a digest of the first request with the key.
     owner: the process that answers it, or answered it.
+    expires_at: with the owner, it tells this claim from a later one of the same process, which a request that was given
+        up must not touch.
     """
 
     name: str
@@ -82,28 +86,21 @@ def containing(ledger: Transaction, result_id: str) -> list[Claim]:
 
 
 def mark_answered(ledger: Transaction, claimed: Claim) -> bool:
-    """Mark the claim as answered: its response is stored. Returns False if another process holds the key by now."""
+    """Mark the claim as answered: its response is stored. Returns False if there is another claim by now."""
     ledger.notify(TOPIC)
-    held = ledger.execute("UPDATE idempotency SET done = 1 WHERE name = ? AND owner = ?", (claimed.name, claimed.owner))
+    held = ledger.execute(f"UPDATE idempotency SET done = 1 WHERE {_THIS}", _this(claimed))  # noqa: S608 -- ours
     return held.rowcount == 1
 
 
 def release(ledger: Transaction, claimed: Claim) -> None:
     """Release a claim without an answer, so that the next request with the key counts as the first."""
-    ledger.notify(TOPIC)
-    gone = ledger.execute("DELETE FROM idempotency WHERE name = ? AND owner = ?", (claimed.name, claimed.owner))
-    if gone.rowcount:
-        ledger.execute("DELETE FROM idempotency_results WHERE name = ?", (claimed.name,))
+    _release(ledger, claimed, (0, 1))
 
 
 def release_unanswered(ledger: Transaction, claimed: Claim) -> bool:
     """Release a claim unless its answer is recorded; returns whether there is no such claim any more."""
-    held = ledger.execute(
-        "SELECT 1 FROM idempotency WHERE name = ? AND owner = ? AND done = 1", (claimed.name, claimed.owner)
-    ).fetchone()
-    if held is None:
-        release(ledger, claimed)
-    return held is None
+    _release(ledger, claimed, (0, 0))
+    return ledger.execute(f"SELECT 1 FROM idempotency WHERE {_THIS}", _this(claimed)).fetchone() is None  # noqa: S608 -- ours
 
 
 def delete_expired(ledger: Transaction, now: float) -> list[Claim]:
@@ -112,6 +109,18 @@ def delete_expired(ledger: Transaction, now: float) -> list[Claim]:
     claims = [_claim_from_row(row) for row in rows]
     ledger.executemany("DELETE FROM idempotency_results WHERE name = ?", [(claim.name,) for claim in claims])
     return claims
+
+
+def _release(ledger: Transaction, claimed: Claim, done: tuple[int, int]) -> None:
+    """Release a claim that is in one of the states."""
+    ledger.notify(TOPIC)
+    gone = ledger.execute(f"DELETE FROM idempotency WHERE {_THIS} AND done IN (?, ?)", (*_this(claimed), *done))  # noqa: S608 -- ours
+    if gone.rowcount:
+        ledger.execute("DELETE FROM idempotency_results WHERE name = ?", (claimed.name,))
+
+
+def _this(claimed: Claim) -> tuple[str, str, float]:
+    return claimed.name, claimed.owner, claimed.expires_at
 
 
 def _claim_from_row(row: Any) -> Claim:

@@ -7,6 +7,7 @@ from collections import Counter
 from uuid import uuid4
 
 import httpx
+import psycopg
 import pytest
 
 from tests.service.fleet.conftest import StartFleet
@@ -72,6 +73,21 @@ async def test_the_same_key_at_all_servers_at_once_is_computed_once(
         assert len({reply.headers["location"] for reply in replies}) == 1
         assert sum("idempotency-replayed" not in reply.headers for reply in replies) == 1
         assert fleet.computed() == before + 1
+
+
+async def test_a_job_whose_server_died_before_it_answered_is_what_a_repeat_gets_at_every_server(
+    fleet: Fleet, files: Files, http: httpx.AsyncClient
+) -> None:
+    headers = {"Idempotency-Key": str(uuid4()), **ASYNC}
+    places = []
+    for number in range(3):
+        reply = await http.post(f"{fleet.url(number)}{PATH}", files=files, headers=headers)
+        assert reply.status_code == 202, reply.text
+        places.append(reply.headers["location"])
+        with psycopg.connect(fleet.database) as ledger:  # what it would have recorded next
+            ledger.execute("DELETE FROM idempotency")
+    assert places == [places[0]] * 3
+    assert (await ended(http, fleet, places[0]))["status"] == "succeeded"
 
 
 async def test_a_key_with_another_request_is_refused_by_every_server(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +54,14 @@ def test_an_order_comes_back_as_it_was_until_it_is_dropped(bucket: Bucket) -> No
         orders.keep("../escape", order())
 
 
-def test_an_answer_belongs_to_a_key_and_its_owner(bucket: Bucket) -> None:
+def test_an_answer_belongs_to_one_claim_on_a_key(bucket: Bucket) -> None:
     responses = SharedResponses(storage_at(bucket.port))
     answer = KeptResponse(200, (("content-type", "image/png"),), b"\x89PNG", ("cd" * 16,))
     assert responses.find(HELD) is None
     responses.keep(HELD, answer)
     assert responses.find(HELD) == answer
-    assert responses.find(Claim(HELD.name, "print", "host-2", 0.0)) is None
+    assert responses.find(replace(HELD, owner="host-2")) is None
+    assert responses.find(replace(HELD, expires_at=0.1)) is None, "another claim of the same process"
     responses.replace_deleted(HELD)
     found = responses.find(HELD)
     assert found is not None

@@ -46,15 +46,17 @@ class Desk:
     admission: Admission
     clock: Clock
     disk: DiskState
+    ledger: Database
     asked: list[tuple[Order, Call]] = field(default_factory=list)
 
-    async def start(self, allowed_s: float = 60.0, job_id: str | None = None) -> Job:
+    async def start(self, allowed_s: float = 60.0, job_id: str | None = None, repeat_key: str | None = None) -> Job:
         flow = Flow("someone", 7)
         with ExitStack() as house:
             place = house.enter_context(self.admission.admit(AdmissionRequest(allowed_s, flow=flow)))
             self.admission.count_in_flight(place)
             on_large = partial(self.admission.mark_large, place)
-            call = Call("request1", self.clock(), self.clock() + allowed_s, flow, on_large=on_large)
+            end = self.clock() + allowed_s
+            call = Call("request1", self.clock(), end, flow, on_large=on_large, repeat_key=repeat_key)
             return await self.jobs.start(ORDER, call, {}, house, job_id)
 
     async def until(self, job_id: str, *statuses: str) -> Job:
@@ -93,14 +95,14 @@ async def process(root: Path, run: Run = succeed, max_jobs: int = 10, disk: Disk
             kept=KeptOrders(root, disk),
             disk=state,
             owner=owner,
-            queue=HostQueue(ledger, owner),
+            queue=HostQueue(ledger, owner, clock),
             admission=admission,
             run=remembering,
             clock=clock,
             now=clock,
             new_id=lambda: uuid4().hex,
         )
-        desk = Desk(Jobs(parts, JobLimits(max_jobs, 60.0)), owner, admission, clock, state)
+        desk = Desk(Jobs(parts, JobLimits(max_jobs, 60.0)), owner, admission, clock, state, ledger)
         try:
             yield desk
         finally:

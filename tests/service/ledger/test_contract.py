@@ -81,6 +81,51 @@ def test_a_job_exists_once_and_only_so_many_wait(ledger: Connections) -> None:
     assert ledger.read(jobs_table.unfinished) == {job(1).id, job(2).id}
 
 
+def test_a_request_with_a_key_is_one_job_however_often_it_comes(ledger: Connections) -> None:
+    def insert_keyed(one: Job, key: str) -> Job | None:
+        return ledger.write(partial(jobs_table.insert, job=one, max_unfinished=2, request_key=key))
+
+    assert insert_keyed(job(1), "key") == job(1)
+    assert insert_keyed(job(2), "key") == job(1)
+    assert insert_keyed(job(3), "other") == job(3)
+    assert insert_keyed(job(4), "key") == job(1), "however many jobs there are"
+    ended = job(1, status="failed", finished_at=5.0)
+    ledger.write(partial(jobs_table.finish, job=ended))
+    assert insert_keyed(job(4), "key") == ended
+    ledger.write(partial(jobs_table.forget, finished_before=5.0))
+    assert insert_keyed(job(4), "key") == job(4)
+    assert ledger.read(jobs_table.unfinished) == {job(3).id, job(4).id}
+
+
+def test_of_many_that_enter_one_request_at_once_one_does(connect: Connect) -> None:
+    processes = [connect() for _ in range(4)]
+    start = threading.Barrier(len(processes))
+
+    def enter(number: int) -> list[str]:
+        entered = []
+        for key in range(50):
+            one = job(100 * number + key)
+            start.wait()
+            found = processes[number].write(
+                partial(jobs_table.insert, job=one, max_unfinished=1000, request_key=f"key{key}")
+            )
+            assert found is not None
+            entered.append(found.id)
+        return entered
+
+    with ThreadPoolExecutor(len(processes)) as threads:
+        found = list(threads.map(enter, range(len(processes))))
+    assert found == [found[0]] * len(processes)
+    assert processes[0].read(jobs_table.unfinished) == set(found[0])
+
+
+def test_jobs_of_a_process_are_told_by_their_age(ledger: Connections) -> None:
+    for one in (job(1), job(2), job(3, owner="another"), job(9)):
+        insert(ledger, one)
+    ledger.write(partial(jobs_table.finish, job=job(2, status="failed", finished_at=3.0)))
+    assert ledger.read(partial(jobs_table.entered_before, owner="me", moment=9.0)) == {job(1).id}
+
+
 def test_a_job_ends_once_and_is_forgotten_with_its_webhook(ledger: Connections) -> None:
     insert(ledger, job())
     ledger.write(partial(jobs_table.begin, job_id=job().id))
@@ -140,7 +185,9 @@ def test_a_message_is_claimed_by_one_sender_however_many_ask_at_once(connect: Co
     with ThreadPoolExecutor(len(processes)) as threads:
         claims = [name for claimed in threads.map(claim_all, processes) for name in claimed]
     assert sorted(claims) == sorted(messages)
-    processes[0].write(partial(webhook_table.postpone, delivery_id="msg_001", next_at=0.5))
+    claimed = Delivery("msg_001", "http://a", "{}", next_at=9.0)
+    assert processes[0].write(partial(webhook_table.postpone, claimed=claimed, next_at=0.5))
+    assert not processes[0].write(partial(webhook_table.postpone, claimed=claimed, next_at=0.5)), "it was given back"
     processes[0].write(partial(webhook_table.remove, delivery_id="msg_002"))
     again = processes[0].write(partial(webhook_table.claim_due, now=9.0, again_at=10.0, most=300))
     assert {message.id for message in again} == messages - {"msg_002"}
@@ -183,6 +230,20 @@ def test_a_key_of_a_dead_process_is_claimed_again_and_an_answered_one_is_not(led
     assert ledger.write(partial(claim, wanted=mine, now=100.0))
     ledger.write(partial(idempotency_table.release, claimed=mine))
     assert ledger.write(partial(claim, wanted=other, now=100.0))
+
+
+def test_a_claim_that_was_given_up_touches_no_later_one_of_the_same_process(ledger: Connections) -> None:
+    given_up, later = Claim("key", "print", "me", 100.1), Claim("key", "print", "me", 100.2)
+    claim = idempotency_table.claim
+    assert ledger.write(partial(claim, wanted=given_up, now=1.0))
+    assert ledger.write(partial(idempotency_table.release_unanswered, claimed=given_up))
+    assert ledger.write(partial(claim, wanted=later, now=1.0))
+    assert not ledger.write(partial(idempotency_table.mark_answered, claimed=given_up))
+    assert ledger.write(partial(idempotency_table.release_unanswered, claimed=given_up)), "it is there no more"
+    assert ledger.read(partial(idempotency_table.find, name="key", now=1.0)) == later
+    assert ledger.write(partial(idempotency_table.mark_answered, claimed=later))
+    assert not ledger.write(partial(idempotency_table.release_unanswered, claimed=later))
+    assert ledger.read(partial(idempotency_table.find, name="key", now=1.0)) == replace(later, done=True)
 
 
 def test_the_cache_keeps_what_was_used_last(ledger: Connections) -> None:

@@ -135,3 +135,15 @@ def test_a_start_on_a_full_disk_says_to_make_room(tmp_path: Path) -> None:
         fill(folder)
         with pytest.raises(SettingsInvalid, match="make room"), Database(SqliteFile(folder / "ledger", [SCHEMA])):
             pass
+
+
+async def test_a_file_of_an_older_version_gets_the_columns_that_it_lacks(tmp_path: Path) -> None:
+    newer = f"{SCHEMA}; ALTER TABLE facts ADD COLUMN unit TEXT; CREATE UNIQUE INDEX IF NOT EXISTS units ON facts (unit)"
+    with Database(SqliteFile(tmp_path / "ledger", [SCHEMA])) as older:
+        await older.write(put(7))
+        for _ in range(2):
+            with Database(SqliteFile(tmp_path / "ledger", [newer])) as ledger:
+                await ledger.write(lambda one: one.execute("UPDATE facts SET unit = 'metre'"))
+                assert await ledger.read(value) == 7
+        await older.write(lambda one: one.execute("UPDATE facts SET value = 8"))
+        assert await older.read(value) == 8

@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from service.core.errors import NotReady
-from service.ledger.contract import Transaction, unavailable
-from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
-from service.repeats import idempotency_table
 from service.repeats.idempotency import key_name
 from service.repeats.response_files import KeptResponse
+from tests.fakes.lost_answers import LosesAnswers
 from tests.service.repeats.processes import process
 
 NAME = key_name("key", "someone", "inpaint")
-T = TypeVar("T")
-
-
-class LosesAnswers(SqliteFile):
-    """A ledger that writes, and then cannot tell that it has, once for each time that it was told to."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root / LEDGER_FILE, [idempotency_table.SCHEMA])
-        self.lose = 0
-
-    def write(self, work: Callable[[Transaction], T], *, synced: bool = False) -> T:
-        done = super().write(work, synced=synced)
-        if self.lose:
-            self.lose -= 1
-            raise unavailable("the connection broke during the commit")
-        return done
 
 
 async def test_a_key_whose_claim_was_written_although_it_seemed_to_fail_is_free_again(tmp_path: Path) -> None:

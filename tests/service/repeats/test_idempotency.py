@@ -6,17 +6,21 @@ import asyncio
 import errno
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from service.core.errors import Conflict, InvalidImage, InvalidOption, NotReady
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
+from service.ledger.sqlite_file import LEDGER_FILE
 from service.repeats import idempotency_table
 from service.repeats.idempotency import fingerprint_of, key_name
 from service.repeats.response_files import KeptResponse
+from service.saving.local_disk.disk import Disk
 from tests.fakes.clock import Clock
 from tests.fakes.disk import FailingDisk
 from tests.service.repeats.processes import kept, process
@@ -44,6 +48,18 @@ class Work:
             raise self.error
         headers = (("x-model", "photos/1"), ("content-type", "image/png"))
         return KeptResponse(200, headers, b"\x00\n" * 100 + b"%d" % self.done)
+
+
+class HeldDisk(Disk):
+    """Writes nothing before it is told to."""
+
+    def __init__(self) -> None:
+        self.writing, self.go_on = threading.Event(), threading.Event()
+
+    def write_soon(self, path: Path, data: bytes) -> None:
+        self.writing.set()
+        assert self.go_on.wait(20)
+        super().write_soon(path, data)
 
 
 async def test_a_later_duplicate_gets_the_first_answer_again_even_after_a_restart(tmp_path: Path) -> None:
@@ -130,14 +146,14 @@ async def test_who_leaves_while_the_key_is_being_claimed_leaves_it_free(
 async def test_a_key_is_given_back_once_the_disk_takes_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release, full = idempotency_table.release, [sqlite3.OperationalError("database or disk is full")]
+    release, full = idempotency_table.release_unanswered, [sqlite3.OperationalError("database or disk is full")]
 
-    def release_or_fail(ledger: sqlite3.Connection, claimed: idempotency_table.Claim) -> None:
+    def release_or_fail(ledger: sqlite3.Connection, claimed: idempotency_table.Claim) -> bool:
         if full:
             raise full.pop()
-        release(ledger, claimed)
+        return release(ledger, claimed)
 
-    monkeypatch.setattr(idempotency_table, "release", release_or_fail)
+    monkeypatch.setattr(idempotency_table, "release_unanswered", release_or_fail)
     async with process(tmp_path) as one, process(tmp_path) as other:
         with pytest.raises(InvalidImage):
             await one.run_once(NAME, "a", Work(InvalidImage("not an image")))
@@ -204,13 +220,30 @@ async def test_an_answer_that_the_disk_does_not_take_is_refused_and_its_key_give
                 await one.run_once(NAME, "a", work)
             assert refused.value.code == "storage_unavailable"
             assert kept(tmp_path) == []
-            await until(lambda: not one._giving_back)
+            await until(lambda: not one._background)
             disk.mend()
             assert one.disk.probe_if_doubtful()
         response = await one.run_once(NAME, "a", work)
         again = await one.run_once(NAME, "a", work)
         assert again.body == response.body
         assert work.done == 3
+
+
+async def test_an_answer_that_is_being_stored_when_its_client_leaves_is_the_one_that_a_repeat_gets(
+    tmp_path: Path,
+) -> None:
+    disk, work = HeldDisk(), Work()
+    async with process(tmp_path, disk=disk) as one:
+        left = asyncio.create_task(one.run_once(NAME, "a", work))
+        assert await asyncio.to_thread(disk.writing.wait, 20)
+        left.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await left
+        again = asyncio.create_task(one.run_once(NAME, "a", work))
+        await asyncio.sleep(0.05)
+        disk.go_on.set()
+        assert (await again).headers[-1] == ("idempotency-replayed", "true")
+    assert work.done == 1
 
 
 async def test_a_key_is_not_taken_while_the_disk_takes_nothing_but_kept_answers_are_given(tmp_path: Path) -> None:
@@ -269,3 +302,20 @@ def test_a_key_is_answered_once_over_http(serve: Any, files: Files) -> None:
         assert len({job.headers["location"] for job in jobs}) == 1
         other = client.post("/v1/inpaint", files=files, data={"quality": "5"}, headers=key)
         assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
+
+
+def test_a_job_whose_server_died_before_it_answered_is_found_by_a_repeat_over_http(serve: Any, files: Files) -> None:
+    running = serve()
+    file = running.service.settings.results_dir / LEDGER_FILE
+    headers = {"Prefer": "respond-async", "Idempotency-Key": str(uuid4())}
+    with running.client() as client, closing(sqlite3.connect(file)) as ledger:
+        first = client.post("/v1/inpaint", files=files, headers=headers)
+        with ledger:
+            ledger.execute("DELETE FROM idempotency")
+        again = client.post("/v1/inpaint", files=files, headers=headers)
+        assert (again.status_code, again.headers["location"]) == (202, first.headers["location"])
+        assert "idempotency-replayed" not in again.headers
+        with ledger:
+            ledger.execute("DELETE FROM idempotency")
+        other = client.post("/v1/inpaint", files=files, headers=headers, data={"quality": "5"})
+        assert other.headers["location"] != first.headers["location"], "the key is free, and this is another request"

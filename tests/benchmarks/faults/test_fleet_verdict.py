@@ -1,0 +1,44 @@
+"""A run of faults is judged: what came twice because its sender was killed is told from what came twice otherwise."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.faults.fleet_clients import Arrival, Record
+from benchmarks.faults.fleet_faults import KILL, Fault
+from benchmarks.faults.fleet_verdict import traces, verdict
+
+SENT = 100.0
+EXCUSED, OTHERWISE = "webhooks_twice_as_their_sender_was_killed_in_between", "webhooks_twice_otherwise"
+
+
+def fault(begun: float, kind: str = KILL, address: str = "a") -> Fault:
+    return Fault(kind, address, begun, begun + 9.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "excused"),
+    [
+        ([fault(SENT + 0.2)], 1),
+        ([fault(SENT - 0.2)], 1),  # it was on the way
+        ([fault(SENT + 2.5)], 0),  # it had time to record it
+        ([fault(SENT - 4.0)], 0),  # it was started again
+        ([fault(SENT + 0.2, address="b")], 0),
+        ([fault(SENT + 0.2, "freeze_a_node")], 0),
+        ([], 0),
+    ],
+)
+def test_a_message_that_came_twice_is_excused_only_if_its_sender_was_killed(found: list[Fault], excused: int) -> None:
+    record = Record(webhooks={"msg_1": [Arrival(SENT, "a"), Arrival(SENT + 60.0, "b")], "msg_2": [Arrival(SENT, "a")]})
+    told = verdict(record, found, [], [])
+    assert (told[EXCUSED], told[OTHERWISE]) == (excused, 1 - excused)
+    assert sum(line.startswith("webhook twice: msg_1") for line in traces(record, found, [], [])) == 1
+
+
+def test_a_key_with_two_jobs_and_a_job_that_nobody_was_told_of_are_counted_and_traced() -> None:
+    record = Record(jobs={"/v1/jobs/1", "/v1/jobs/3"})
+    record.jobs_of_key = {"one": {"msg_1", "msg_2"}, "other": {"msg_3"}}
+    record.webhooks = {name: [Arrival(SENT, "a")] for name in ("msg_1", "msg_2", "msg_3")}
+    told = verdict(record, [], [], [])
+    assert (told["keys_with_two_jobs"], told["jobs_nobody_was_told_of"], told["jobs"]) == (1, 1, 2)
+    assert traces(record, [], [], []) == ["jobs of key one: msg_1 (told), msg_2 (untold)"]

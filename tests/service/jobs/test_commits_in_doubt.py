@@ -1,0 +1,77 @@
+"""A database that goes away between the commit of a job and its answer: the job runs, and a repeat finds it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from service.core.errors import NotReady
+from tests.fakes.lost_answers import LosesAnswers
+from tests.service.jobs.processes import ORDER, Desk, process
+from tests.serving.waiting import until
+
+
+async def refused_after_the_commit(desk: Desk, root: Path, key: str) -> None:
+    desk.ledger.connections = ledger = LosesAnswers(root)
+    ledger.open()
+    ledger.lose = 1
+    with pytest.raises(NotReady):
+        await desk.start(repeat_key=key)
+
+
+async def test_a_repeat_finds_the_job_of_a_request_that_was_refused_after_its_commit(tmp_path: Path) -> None:
+    async with process(tmp_path) as desk, process(tmp_path) as other:
+        await refused_after_the_commit(desk, tmp_path, "key")
+        found = await other.start(repeat_key="key")
+        assert await desk.start(repeat_key="key") == found
+        await desk.jobs.take()
+        assert desk.asked == [], "its commit may be a moment ago"
+        desk.clock.now += 11.0
+        await desk.jobs.take()
+        await desk.until(found.id, "succeeded")
+        assert [order for order, _ in desk.asked + other.asked] == [ORDER]
+        await until(lambda: not list((tmp_path / ".jobs").iterdir()))
+        assert (await desk.start(repeat_key="another")).id != found.id
+
+
+async def test_a_job_that_was_entered_by_a_request_that_ended_meanwhile_keeps_what_it_was_sent(tmp_path: Path) -> None:
+    committed, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        committed.set()
+        assert go_on.wait(20)
+
+    async with process(tmp_path) as heir:
+        async with process(tmp_path) as dying:
+            dying.ledger.connections = ledger = LosesAnswers(tmp_path, hold)
+            ledger.open()
+            starting = asyncio.create_task(dying.start(repeat_key="key"))
+            assert await asyncio.to_thread(committed.wait, 20)
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+            go_on.set()
+        found = await heir.start(repeat_key="key")
+        await heir.jobs.take()
+        await heir.until(found.id, "succeeded")
+        assert [order for order, _ in heir.asked] == [ORDER]
+
+
+async def test_a_process_runs_no_job_twice_that_it_runs_for_long(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+
+    async def slow(*_: object) -> list[str]:
+        await gate.wait()
+        return []
+
+    async with process(tmp_path, slow) as desk:
+        job = await desk.start()
+        desk.clock.now += 11.0
+        await desk.jobs.take()
+        gate.set()
+        await desk.until(job.id, "succeeded")
+        await desk.jobs.take()
+        assert len(desk.asked) == 1
