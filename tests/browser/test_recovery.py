@@ -55,8 +55,13 @@ def test_a_second_tab_neither_takes_nor_overwrites_the_first_ones_work(desk: Des
     desk.page.wait_for_timeout(KEPT_AFTER_MS)
     second = Desk(desk.page.context.new_page(), url).go()
     expect(second.page.locator("#empty")).to_be_visible()
-    second.open(PICTURES / "skirt.jpg")
+    second.says("Retouch is open in another tab")
+    second.open(PICTURES / "skirt.jpg").collect()
+    second.drag(((60, 60), (90, 60)))
     second.page.wait_for_timeout(KEPT_AFTER_MS)
-    second.page.close()
+    with second.page.expect_event("dialog") as asked:
+        second.page.close(run_before_unload=True)
+    assert asked.value.type == "beforeunload"
+    asked.value.accept()
     desk.go()
     assert "dress.jpg" in (desk.page.get_attribute("#surface", "aria-label") or "")
