@@ -115,7 +115,9 @@ def test_a_busy_server_is_waited_for_as_long_as_it_says(tab: Tab, serve: Serve) 
         accepted = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
         assert accepted.status_code == 202
         wait_until(lambda: client.get(accepted.headers["Location"]).json()["status"] == "running")
-        desk.page.click("#fill")
+        with desk.page.expect_response("**/v1/inpaint") as refused:
+            desk.page.click("#fill")
+        assert refused.value.status == 503
         expect(desk.page.locator("#busy-text")).to_have_text(
             re.compile(r"The server is busy: again in \d+ s"), timeout=30_000
         )
@@ -126,7 +128,9 @@ def test_a_deadline_that_cannot_be_met_is_told_and_the_mask_stays(tab: Tab, serv
     server = serve(fake_batch_ms=2000, request_timeout_s=0.5)
     desk = tab(f"{server.url}/", expected=REFUSED).open(PICTURES / "dress.jpg").collect()
     desk.drag(LINE)
-    desk.page.click("#fill")
+    with desk.page.expect_response("**/v1/inpaint") as late:
+        desk.page.click("#fill")
+    assert late.value.status == 504
     expect(desk.page.locator("#status.wrong")).to_be_visible(timeout=30_000)
     assert desk.page.locator("#fill").is_enabled()
 
