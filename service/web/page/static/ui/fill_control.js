@@ -74,9 +74,10 @@ export class FillControl {
     if ($("instant").checked && more) await this.fill();
   }
 
-  /** Fills a picture within `Busy.run`; its pixels must be loaded. */
+  /** Fills a picture within `Busy.run`. */
   async filled(picture, choice, call, joinTo) {
     await picture.rest();
+    await picture.load(); // another picture may be shown by now
     const job = await prepared(picture);
     const reply = await call(async (options) => {
       const made = await requested(this.api, job, choice, options);
