@@ -17,7 +17,7 @@ PYTHON310 ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/n
 # on a host without this project's environments: make test-gpu GPU_PYTHONS="python3 /path/to/python3.10"
 GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 
-.PHONY: serve test test-slow test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev install-310 grpc-messages pins bench security fuzz clients compat clean browser
+.PHONY: serve test test-slow test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev install-310 grpc-messages pins bench security fuzz clients compat smoke clean browser
 
 serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000
 	$(BIN)/retouch serve
@@ -98,11 +98,19 @@ compat: .venv/.grpc .venv-compat/.ready ## other people's clients against a serv
 	.venv-compat/bin/python -m pytest --config-file tests/foreign_clients/pytest.ini --rootdir . --ignore tests/foreign_clients/of_kserve tests/foreign_clients
 	.venv-compat/bin/python -m pytest --config-file tests/foreign_clients/pytest.ini --rootdir . tests/foreign_clients/of_kserve # its messages and tritonclient's have the same names
 
+CHROMIUM ?= /usr/bin/chromium
+smoke: .venv/.grpc .venv-smoke/.ready ## openai, tritonclient and the page in Chromium, if there is one, against a server with the shipped models
+	.venv-smoke/bin/python -m pytest --config-file tests/foreign_clients/pytest.ini --rootdir . -k "not npm" \
+		tests/foreign_clients/test_openai.py tests/foreign_clients/test_tritonclient.py tests/foreign_clients/test_tritonclient_grpc.py
+	@if [ -x $(CHROMIUM) ]; then CHROMIUM=$(CHROMIUM) .venv-smoke/bin/python -m pytest --config-file tests/browser/pytest.ini \
+		-k "equals_that_of_the_api or when_the_stroke_is_let_go" tests/browser/test_filling.py; \
+	else echo "no Chromium here: the page is not tried"; fi
+
 browser: .venv/.serve .venv-browser/.ready ## the page in Chromium (CHROMIUM=/usr/bin/chromium) against a real server; needs npm for axe-core
 	.venv-browser/bin/python -m pytest --config-file tests/browser/pytest.ini $(PYTEST_ARGS) tests/browser
 
 clean:
-	rm -rf .venv .venv-310 .venv-clients .venv-compat .venv-browser tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
+	rm -rf .venv .venv-310 .venv-clients .venv-compat .venv-browser .venv-smoke tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
 
 .venv/bin/python:
 	@echo "making the virtual environment .venv"
@@ -145,6 +153,12 @@ AXE := axe-core@4.14.1
 	$(PYTHON) -m venv .venv-browser
 	.venv-browser/bin/python -m pip --disable-pip-version-check install --quiet --requirement tests/browser/requirements.txt
 	npm install --prefix .venv-browser --no-audit --no-fund --no-package-lock --silent $(AXE)
+	touch $@
+
+.venv-smoke/.ready: tests/foreign_clients/requirements.txt
+	$(PYTHON) -m venv .venv-smoke
+	grep -E '^(httpx|numpy|openai|pillow|playwright|pytest|tritonclient)\b' $< \
+		| .venv-smoke/bin/python -m pip --disable-pip-version-check install --quiet --requirement /dev/stdin
 	touch $@
 
 .venv-clients/.ready: tests/clients/requirements.txt tests/clients/package.json

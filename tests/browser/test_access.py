@@ -11,7 +11,7 @@ from tests.browser.conftest import Tab
 from tests.browser.desk import PICTURES, Desk
 
 AXE = Path(__file__).parents[2] / ".venv-browser/node_modules/axe-core/axe.min.js"
-SCREENS = {"phone": (390, 844), "desk": (1440, 900), "4K": (3840, 2160)}
+SCREENS = {"phone": (390, 844), "phone on its side": (844, 390), "desk": (1440, 900), "4K": (3840, 2160)}
 LEAST_TARGET = 44
 
 

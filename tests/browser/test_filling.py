@@ -72,6 +72,28 @@ def test_strokes_painted_during_a_fill_are_filled_after_it(tab: Tab, serve: Serv
     expect(desk.page.locator("#fill")).to_be_disabled(timeout=30_000)
 
 
+def test_a_stroke_in_progress_when_a_fill_comes_is_kept_whole(tab: Tab, serve: Serve) -> None:
+    desk = tab(f"{serve(fake_batch_ms=500).url}/").open(PICTURES / "dress.jpg").collect()
+    desk.drag(LINE)
+    with desk.page.expect_response("**/v1/inpaint") as reply:
+        desk.page.click("#fill")
+        desk.page.mouse.move(*desk.on_screen((60, 60)))
+        desk.page.mouse.down()
+        desk.page.mouse.move(*desk.on_screen((80, 60)), steps=4)
+    reply.value.finished()
+    desk.page.wait_for_timeout(500)
+    desk.page.mouse.move(*desk.on_screen((120, 60)), steps=4)
+    desk.page.mouse.up()
+    desk.filled()
+    mask = desk.mask()
+    assert mask[60, 60:120].all()
+    assert not mask[150].any(), "what was filled is still to be filled"
+    desk.page.click("#undo")
+    desk.page.click("#undo")
+    assert (desk.mask()[150, 100:140]).all()
+    assert not desk.mask()[60].any()
+
+
 def test_a_fill_is_cancelled_and_its_mask_stays(tab: Tab, serve: Serve) -> None:
     desk = tab(f"{serve(fake_batch_ms=2000).url}/").open(PICTURES / "dress.jpg").collect()
     desk.drag(LINE)
@@ -93,7 +115,9 @@ def test_a_busy_server_is_waited_for_as_long_as_it_says(tab: Tab, serve: Serve) 
         accepted = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
         assert accepted.status_code == 202
         wait_until(lambda: client.get(accepted.headers["Location"]).json()["status"] == "running")
-        desk.page.click("#fill")
+        with desk.page.expect_response("**/v1/inpaint") as refused:
+            desk.page.click("#fill")
+        assert refused.value.status == 503
         expect(desk.page.locator("#busy-text")).to_have_text(
             re.compile(r"The server is busy: again in \d+ s"), timeout=30_000
         )
@@ -104,7 +128,9 @@ def test_a_deadline_that_cannot_be_met_is_told_and_the_mask_stays(tab: Tab, serv
     server = serve(fake_batch_ms=2000, request_timeout_s=0.5)
     desk = tab(f"{server.url}/", expected=REFUSED).open(PICTURES / "dress.jpg").collect()
     desk.drag(LINE)
-    desk.page.click("#fill")
+    with desk.page.expect_response("**/v1/inpaint") as late:
+        desk.page.click("#fill")
+    assert late.value.status == 504
     expect(desk.page.locator("#status.wrong")).to_be_visible(timeout=30_000)
     assert desk.page.locator("#fill").is_enabled()
 
@@ -179,3 +205,6 @@ def test_a_wrong_key_is_asked_for_again(tab: Tab, serve: Serve, tmp_path: Path) 
     assert desk.page.input_value("#key") == ""
     desk.page.click("#key-dialog [data-close]")
     expect(desk.page.locator("#status.wrong")).to_be_visible()
+    desk.open(PICTURES / "dress.jpg")
+    desk.drag(LINE)
+    expect(desk.page.locator("#key-dialog")).to_be_visible()

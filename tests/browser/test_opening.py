@@ -12,13 +12,25 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import ROOT, Serve, Tab
-from tests.browser.desk import PICTURES
+from tests.browser.desk import PICTURES, Desk
 from tests.browser.test_gallery import REFUSED
 from tests.serving.served_process import ServedProcess
 from tests.serving.waiting import wait_until
 
 PREFIX = "/behind"
 PASSED_ON = ("Content-Type", "Content-Security-Policy", "ETag", "X-Seed")
+PHOTOGRAPHS = (PICTURES / "dress.jpg", PICTURES / "skirt.jpg")
+COPY_A_PICTURE = """async () => {
+    const canvas = new OffscreenCanvas(40, 30);
+    canvas.getContext("2d").fillRect(0, 0, 20, 30);
+    const blob = await canvas.convertToBlob();
+    await navigator.clipboard.write([new ClipboardItem({"image/png": blob})]);
+}"""
+CARRIED = """files => {
+    const carried = new DataTransfer();
+    for (const [name, bytes] of Object.entries(files)) carried.items.add(new File([new Uint8Array(bytes)], name));
+    return carried;
+}"""
 COMPILED_MS = 180_000
 """Longest time until the larger model is compiled on a busy machine."""
 
@@ -76,6 +88,24 @@ def test_it_loads_fills_and_saves_behind_a_prefix(tab: Tab, behind: str) -> None
     assert desk.saved().size == (256, 341)
     desk.page.click("#code")
     assert f"{behind}v1/inpaint" in desk.page.inner_text("#code-curl")
+
+
+def test_photographs_are_dropped_and_what_is_none_is_named(desk: Desk) -> None:
+    dropped = {path.name: list(path.read_bytes()) for path in PHOTOGRAPHS}
+    for files, said in (({"notes.txt": [65, 66]}, "notes.txt is neither"), (dropped, "2 photographs are open")):
+        data = desk.page.evaluate_handle(CARRIED, files)
+        for kind in ("dragover", "drop"):
+            desk.page.dispatch_event("#empty", kind, {"dataTransfer": data})
+        desk.says(said)
+    expect(desk.page.locator("#strip li")).to_have_count(2)
+    assert "dropping" not in (desk.page.get_attribute("#stage", "class") or "")
+
+
+def test_a_picture_is_pasted(tab: Tab, url: str) -> None:
+    desk = tab(url, permissions=["clipboard-read", "clipboard-write"])
+    desk.page.evaluate(COPY_A_PICTURE)
+    desk.page.keyboard.press("Control+v")
+    expect(desk.page.locator("#surface")).to_have_attribute("aria-label", "Picture image.png, 40 by 30 pixels")
 
 
 def test_the_page_works_over_plain_http_under_a_name(serve: Serve, tab: Tab) -> None:

@@ -41,11 +41,18 @@ DEVICES: dict[str, Callable[[Desk, Sequence[Point]], None]] = {
 }
 
 
-@pytest.fixture
-def blank(tab: Tab, url: str) -> Desk:
-    opened = tab(url, has_touch=True).open(encoded(noise(SIDE, SIDE), "noise.png")).collect()
-    opened.brush(20)
+SCREENS = {"desk": (1440, 900), "phone": (390, 844)}
+
+
+@pytest.fixture(params=SCREENS)
+def blank(tab: Tab, url: str, request: pytest.FixtureRequest) -> Desk:
+    width, height = SCREENS[request.param]
+    opened = tab(url, has_touch=True, viewport={"width": width, "height": height})
+    opened.open(encoded(noise(SIDE, SIDE), "noise.png")).collect().brush(20)
     return opened
+
+
+wide = pytest.mark.parametrize("blank", ["desk"], indirect=True)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -122,6 +129,7 @@ def test_two_fingers_pan_and_zoom_and_paint_nothing(blank: Desk) -> None:
     assert blank.page.locator("#undo").is_disabled()
 
 
+@wide  # a phone has fingers instead of these buttons
 def test_wheel_touchpad_keys_and_buttons_zoom(blank: Desk) -> None:
     def zoom() -> int:
         blank.page.wait_for_timeout(50)
@@ -165,6 +173,25 @@ def test_the_whole_mask_grows_shrinks_inverts_and_clears(blank: Desk) -> None:
     assert int(blank.mask().sum()) == pytest.approx(SIDE * SIDE - first, abs=12)
     blank.choose("mask-menu", '[data-mask="clear"]')
     assert blank.page.locator("#fill").is_disabled()
+
+
+def test_the_mask_is_changed_undone_and_saved_with_the_keyboard_alone(blank: Desk) -> None:
+    by_keyboard(blank, LINE)
+    sizes = [int(blank.mask().sum())]
+    for key in ("g", "s", "i", "Delete", "Control+z", "Control+z", "Control+y"):
+        blank.page.keyboard.press(key)
+        filled = blank.page.locator("#fill").is_enabled()
+        sizes.append(int(blank.mask().sum()) if filled else 0)
+        blank.page.focus("#surface")
+    drawn, grown, shrunk, inverted, cleared, *again = sizes
+    assert grown > drawn
+    assert shrunk == pytest.approx(drawn, rel=0.02)
+    assert (inverted, cleared, again) == (SIDE * SIDE - shrunk, 0, [inverted, shrunk, inverted])
+    blank.page.focus("#mask-menu summary")
+    blank.page.keyboard.press("Enter")
+    blank.page.focus('#mask-menu [data-mask="import"]')
+    with blank.page.expect_file_chooser():
+        blank.page.keyboard.press("Enter")
 
 
 def test_a_saved_mask_comes_back_and_one_of_another_size_is_scaled(blank: Desk) -> None:

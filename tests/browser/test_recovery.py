@@ -7,8 +7,19 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import Serve, Tab
 from tests.browser.desk import PICTURES, Desk
+from tests.browser.test_filling import STORED_WORK
 
 KEPT_AFTER_MS = 1500
+AGED = """async () => {
+    const open = indexedDB.open("retouch");
+    const database = await new Promise(resolve => { open.onsuccess = () => resolve(open.result); });
+    const pictures = database.transaction("pictures", "readwrite").objectStore("pictures");
+    const read = pictures.getAll();
+    const all = await new Promise(resolve => { read.onsuccess = () => resolve(read.result); });
+    for (const one of all) pictures.put({...one, saved: one.saved - 8 * 24 * 3600 * 1000});
+    await new Promise(resolve => { pictures.transaction.oncomplete = resolve; });
+    database.close();
+}"""
 
 
 def test_a_reload_brings_photographs_masks_and_fills_back(desk: Desk) -> None:
@@ -49,14 +60,29 @@ def test_one_button_forgets_everything(desk: Desk) -> None:
     expect(desk.page.locator("#empty")).to_be_visible()
 
 
+def test_what_is_older_than_a_week_is_removed(desk: Desk) -> None:
+    desk.open(PICTURES / "dress.jpg").collect()
+    desk.drag(((100, 150), (140, 150)))
+    desk.page.wait_for_timeout(KEPT_AFTER_MS)
+    desk.page.evaluate(AGED)
+    desk.go()
+    expect(desk.page.locator("#empty")).to_be_visible()
+    assert desk.page.evaluate(STORED_WORK) == "[]"
+
+
 def test_a_second_tab_neither_takes_nor_overwrites_the_first_ones_work(desk: Desk, url: str) -> None:
     desk.open(PICTURES / "dress.jpg").collect()
     desk.drag(((100, 150), (140, 150)))
     desk.page.wait_for_timeout(KEPT_AFTER_MS)
     second = Desk(desk.page.context.new_page(), url).go()
     expect(second.page.locator("#empty")).to_be_visible()
-    second.open(PICTURES / "skirt.jpg")
+    second.says("Retouch is open in another tab")
+    second.open(PICTURES / "skirt.jpg").collect()
+    second.drag(((60, 60), (90, 60)))
     second.page.wait_for_timeout(KEPT_AFTER_MS)
-    second.page.close()
+    with second.page.expect_event("dialog") as asked:
+        second.page.close(run_before_unload=True)
+    assert asked.value.type == "beforeunload"
+    asked.value.accept()
     desk.go()
     assert "dress.jpg" in (desk.page.get_attribute("#surface", "aria-label") or "")

@@ -7,7 +7,7 @@ import zipfile
 
 import numpy as np
 from PIL import Image
-from playwright.sync_api import expect
+from playwright.sync_api import Dialog, expect
 
 from tests.browser.desk import Desk, encoded, noise
 
@@ -45,7 +45,43 @@ def test_each_photograph_keeps_its_own_work_and_can_be_closed(desk: Desk) -> Non
     desk.page.click('#strip button[aria-label="0.png"]')
     expect(desk.page.locator("#undo")).to_be_enabled()
     assert (desk.mask() == mask).all()
+    asked: list[str] = []
+
+    def answer(dialog: Dialog) -> None:
+        asked.append(dialog.message)
+        dialog.accept() if len(asked) == 2 else dialog.dismiss()
+
+    desk.page.on("dialog", answer)
+    desk.page.click('#strip button[aria-label="Close 0.png"]')
+    expect(desk.page.locator("#strip li")).to_have_count(3)
     desk.page.click('#strip button[aria-label="Close 0.png"]')
     expect(desk.page.locator("#surface")).to_have_attribute("aria-label", "Picture 1.png, 200 by 200 pixels")
     desk.page.click('#strip button[aria-label="Close 1.png"]')
     expect(desk.page.locator("#strip")).to_be_hidden()
+    assert asked == ["Close 0.png? What was painted and filled on it is lost."] * 2
+
+
+def test_the_strip_is_used_with_the_keyboard_alone(desk: Desk) -> None:
+    desk.open(*(encoded(noise(200, 200, seed=i), f"{i}.png") for i in range(3))).collect()
+    desk.page.focus('#strip button[aria-label="1.png"]')
+    desk.page.keyboard.press("Enter")
+    surface = desk.page.locator("#surface")
+    expect(surface).to_have_attribute("aria-label", "Picture 1.png, 200 by 200 pixels")
+    expect(surface).to_be_focused()
+    for key in ("b", "Enter", "ArrowRight", "PageUp"):  # the next picture is not painted with a brush that is down
+        desk.page.keyboard.press(key)
+    expect(surface).to_have_attribute("aria-label", "Picture 0.png, 200 by 200 pixels")
+    expect(desk.page.locator("#undo")).to_be_disabled()
+    desk.page.keyboard.press("PageDown")
+    expect(desk.page.locator("#undo")).to_be_enabled()
+    desk.page.focus("#mask-for-all")
+    desk.page.keyboard.press("Enter")
+    desk.says("3 photographs are filled")
+    desk.page.focus("#zip")
+    with desk.page.expect_download(timeout=60_000):
+        desk.page.keyboard.press("Enter")
+    desk.page.focus('#strip button[aria-label="Close 2.png"]')
+    desk.page.on("dialog", lambda dialog: dialog.accept())
+    desk.page.keyboard.press("Enter")
+    expect(desk.page.locator("#strip li")).to_have_count(2)
+    expect(surface).to_be_focused()

@@ -1,17 +1,15 @@
-"""The openai package of Python and of npm, and LiteLLM."""
+"""The openai package of Python and of npm, and the AI SDK."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import io
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import httpx
-import litellm
 import openai
 import pytest
 
@@ -74,12 +72,6 @@ def test_python_raises_its_own_errors_asynchronously(url: str, photo: bytes) -> 
 
     with pytest.raises(openai.UnprocessableEntityError, match="alpha"):
         asyncio.run(edit())
-
-
-def test_litellm_edits(url: str, photo: bytes, alpha_mask: bytes, native: bytes) -> None:
-    files = {"image": io.BytesIO(photo), "mask": io.BytesIO(alpha_mask)}
-    reply = litellm.image_edit(model="openai/photos", prompt="", api_base=f"{url}/v1", api_key="none", **files)
-    assert picture(reply) == native
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""webuiapi, krita-iopaint's request, and curl."""
+"""LiteLLM, webuiapi, krita-iopaint's request, and curl."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import litellm
 import numpy as np
 import pytest
 import webuiapi
 from PIL import Image
 
 InBase64 = Callable[[bytes], str]
+
+
+def test_litellm_edits(url: str, photo: bytes, alpha_mask: bytes, native: bytes) -> None:
+    files = {"image": io.BytesIO(photo), "mask": io.BytesIO(alpha_mask)}
+    reply = litellm.image_edit(model="openai/photos", prompt="", api_base=f"{url}/v1", api_key="none", **files)
+    assert base64.b64decode(reply.data[0].b64_json) == native
 
 
 def test_webuiapi_fills(url: str, photo: bytes, mask: bytes, native: bytes) -> None:

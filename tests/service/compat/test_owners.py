@@ -1,4 +1,4 @@
-"""User A against user B on every foreign route, with two front ends and results in a bucket."""
+"""User A against user B on every foreign route and over gRPC, with two front ends and results in a bucket."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from grpc import StatusCode
 
 from tests.service.compat.foreign_requests import EDIT, GOOD, IMG2IMG, ForeignRequest
+from tests.service.grpc.conftest import some_port
 from tests.serving.bad_request import MASK, MULTIPART, PHOTO, body_of, part
 from tests.serving.fake_models import write_photos_and_facades
+from tests.serving.grpc_client import GrpcClient, files_request
 from tests.serving.key_files import add_key
 from tests.serving.s3_server import KEY, SECRET, serving_bucket
 from tests.serving.served_process import ServedProcess
@@ -29,6 +32,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
         settings = {
             "models_dir": write_photos_and_facades(folder / "models"),
             "workers": 2,
+            "grpc_port": some_port(),
             "keys_file": folder / "keys.json",
             "results_url": "s3://results/shop",
             "s3_endpoint": f"http://127.0.0.1:{bucket.port}",
@@ -110,6 +114,27 @@ def test_a_key_that_is_a_password_makes_results_of_its_own_user(
         made = asked(client, IMG2IMG).headers["Location"]
     assert bert.delete(made).status_code == 404  # the name beside a password counts for nothing
     assert anna.delete(made).status_code in (202, 204)
+
+
+def test_what_one_user_made_over_grpc_is_neither_listed_nor_deleted_nor_repeated_by_another(
+    served: ServedProcess, anna: httpx.Client, bert: httpx.Client
+) -> None:
+    address, request = str(served.lines("serving")[-1]["grpc"]), files_request(PHOTO, MASK)
+    of_anna, of_bert = (GrpcClient(address, (served.folder / name).read_text()) for name in ("anna", "bert"))
+    with of_anna, of_bert:
+        made, others = (
+            client.call("ModelInfer", request, idempotency_key="shared-grpc").trailing["location"]
+            for client in (of_anna, of_bert)
+        )
+        assert others != made
+        wait_until(lambda: made in urls(anna))
+        assert made not in urls(bert)
+        assert bert.delete(made).status_code == 404
+        assert anna.delete(made).status_code in (202, 204)
+        assert anna.get(made).status_code == 410
+        assert of_anna.call("ModelInfer", request, idempotency_key="shared-grpc").code is StatusCode.NOT_FOUND
+        again = of_bert.call("ModelInfer", request, idempotency_key="shared-grpc")
+    assert (again.code, again.trailing["location"]) == (StatusCode.OK, others)
 
 
 def test_a_link_opens_at_every_front_end_after_a_restart_and_until_its_owner_deletes_the_result(

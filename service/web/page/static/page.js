@@ -69,12 +69,14 @@ export async function startPage() {
     const name = workspace.active?.name ?? "photo.jpg";
     return { task: "inpaint", files: { image: name, mask: maskName(name) }, fields: fills.choice };
   });
-  await Promise.all([readModels(api, tabs, gallery), new Recovery(workspace).start()]);
+  await Promise.all([readModels(api, tabs, gallery, fills), new Recovery(workspace).start()]);
   document.documentElement.dataset.ready = "true"; // for tests
 }
 
 /** Reads the models until all that the server loads are there; those that come first are offered first. */
-async function readModels(api, tabs, gallery) {
+async function readModels(api, tabs, gallery, fills) {
+  const again = () => readModels(api, tabs, gallery, fills);
+  fills.onWaiting = () => {};
   try {
     const loading = await api.loading(); // asked before the models, so that none is missing afterwards
     const models = byTask(await api.get("v1/models"));
@@ -85,7 +87,10 @@ async function readModels(api, tabs, gallery) {
     if (!found) say("No model is ready yet.");
   } catch (error) {
     say(explained(error), true);
-    if (error.status === 401) return; // no key was given; the next call asks again
+    if (error.status === 401) {
+      fills.onWaiting = again; // no key was given
+      return;
+    }
   }
-  setTimeout(() => readModels(api, tabs, gallery), MODELS_AGAIN_MS);
+  setTimeout(again, MODELS_AGAIN_MS);
 }

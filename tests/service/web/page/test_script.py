@@ -26,7 +26,7 @@ def test_a_module_comes_once_and_after_what_it_imports(tmp_path: Path) -> None:
         b='import { a } from "./a.js";\n// why\n/** What.\n * @type {x} */\nexport function b() {\n  a();\n}\n',
         a="const hidden = 1;\nexport const a = () => hidden;\n",
     )
-    assert joined(folder, "main.js") == "const hidden=1;const a=()=>hidden;function b(){a();}\nb(a);"
+    assert joined(folder, "main.js") == "const hidden=1;const a=()=>hidden;function b(){a()}b(a);"
 
 
 @pytest.mark.parametrize(
@@ -39,10 +39,19 @@ def test_a_module_comes_once_and_after_what_it_imports(tmp_path: Path) -> None:
         ("a = b / c / d;", "a=b/c/d;"),
         ("a\n  .b()", "a\n.b()"),
         ("if (!a) return [b] ;", "if(!a)return[b];"),
+        ('if (a) {\n  b(";}");\n}\nc = { d };', 'if(a){b(";}")}c={d};'),
     ],
 )
 def test_spaces_and_comments_are_left_out_where_they_mean_nothing(tmp_path: Path, code: str, sent: str) -> None:
     assert joined(written(tmp_path, main=f"{code}\n"), "main.js").rstrip("\n") == sent
+
+
+def test_private_names_become_letters_and_nothing_else_does(tmp_path: Path) -> None:
+    code = (
+        'class A {\n  #long = 1;\n  async #other() {\n    return this.#long + "#long" + $(`#${this.#other}`);\n  }\n}\n'
+    )
+    sent = 'class A{#a=1;async #b(){return this.#a+"#long"+$(`#${this.#b}`)}}'
+    assert joined(written(tmp_path, main=code), "main.js") == sent
 
 
 @pytest.mark.parametrize(

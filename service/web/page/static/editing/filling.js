@@ -13,10 +13,11 @@ import { windowFor } from "./window.js";
 
 /**
  * What a fill needs, taken at one moment: painting goes on while it is computed.
- * @param {Picture} picture whose mask is not empty
+ * @param {Picture} picture
  */
 export async function prepared(picture) {
   const hole = picture.mask.bounds();
+  if (!hole) throw new Error("Nothing is painted.");
   const area = windowFor(picture, hole);
   const sent = picture.mask.cut(hole);
   const mask = picture.mask.cut(area);

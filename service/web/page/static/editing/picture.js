@@ -108,6 +108,11 @@ export class Picture {
     }
   }
 
+  /** Resolves when no stroke is in progress: a mask has one edit at a time. */
+  async rest() {
+    while (this.mask.before) await new Promise(requestAnimationFrame);
+  }
+
   /** Runs an edit of the mask and records it; false if it changed nothing. @param {(mask: Mask) => void} edit */
   edit(label, edit) {
     this.mask.begin();

@@ -24,7 +24,6 @@ export function connectOpening(open) {
   });
 }
 
-function given(transfer, open) {
-  const files = [...(transfer?.files ?? [])].filter((file) => file.type.startsWith("image/"));
-  if (files.length) open(files);
+function given({ files }, open) {
+  if (files.length) open([...files]);
 }

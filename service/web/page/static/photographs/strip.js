@@ -44,6 +44,7 @@ export class Strip {
   async #fillOne(picture, { data, width, height }, call) {
     try {
       await picture.load();
+      await picture.rest();
       picture.edit("mask for all", (mask) => replace(mask, data, width, height));
       const joinTo = picture.history.last;
       await this.fills.filled(picture, this.fills.choice, call, joinTo);
@@ -74,9 +75,12 @@ export class Strip {
 
   #update() {
     const { pictures, active } = this.workspace;
-    $("strip").hidden = pictures.length < 2;
-    $("strip").querySelector("ul").replaceChildren(...pictures.map((picture) => this.#item(picture, picture === active)));
-    $("strip").querySelector("[aria-current=true]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    const strip = $("strip");
+    const focused = strip.contains(document.activeElement);
+    strip.hidden = pictures.length < 2;
+    strip.querySelector("ul").replaceChildren(...pictures.map((picture) => this.#item(picture, picture === active)));
+    strip.querySelector("[aria-current=true]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    if (focused) $("surface").focus(); // the button that was pressed is gone
   }
 
   #item(picture, current) {
@@ -84,7 +88,10 @@ export class Strip {
     choose.setAttribute("aria-current", String(current));
     choose.onclick = () => this.workspace.activate(picture);
     const remove = element("button", { className: "icon", ariaLabel: `Close ${picture.name}` }, icon("close"));
-    remove.onclick = () => this.workspace.remove(picture);
+    remove.onclick = () => {
+      if (picture.history.canUndo && !confirm(`Close ${picture.name}? What was painted and filled on it is lost.`)) return;
+      this.workspace.remove(picture);
+    };
     return element("li", {}, choose, remove);
   }
 

@@ -29,7 +29,8 @@ export class Recovery {
 
   /** Brings stored work back and keeps further work; not in a second tab, which would overwrite the first one's. */
   async start() {
-    if (!(await locked())) return;
+    addEventListener("beforeunload", (event) => this.#lossy && event.preventDefault());
+    if (!(await locked())) return this.#tell("Retouch is open in another tab, which keeps its work: a reload of this one loses it.");
     try {
       await this.#restore();
       this.#on = true;
@@ -57,6 +58,11 @@ export class Recovery {
     }
     await this.#store.keep(new Set(this.#stored));
     if (fresh.length) say("Your work is back. Save, Forget stored work removes it from this browser.");
+  }
+
+  /** Whether something was done that is not kept. */
+  get #lossy() {
+    return (!this.#on || this.#told) && this.workspace.pictures.some(({ history }) => history.canUndo);
   }
 
   #note(picture) {

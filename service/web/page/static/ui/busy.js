@@ -40,7 +40,7 @@ export class Busy {
     const name = (text) => this.#show(() => `${text}… ${this.#seconds(since)} s`);
     const since = Date.now();
     name(label);
-    say(`${label}.`);
+    say(`${label}.`, false, false); // the line beside the button shows it
     const call = async (send) => {
       let waited = false;
       const attempt = (requestId) => {
@@ -68,7 +68,7 @@ export class Busy {
     const until = Date.now() + seconds * 1000;
     const reason = error instanceof Refusal ? "The server is busy" : error.message.replace(/\.$/, "");
     this.#show(() => `${reason}: again in ${Math.max(0, Math.ceil((until - Date.now()) / 1000))} s`);
-    say(`${reason}. It is tried again in ${seconds} seconds.`);
+    say(`${reason}. It is tried again in ${seconds} seconds.`, false, false);
   }
 
   #seconds(since) {

@@ -20,10 +20,10 @@ const KEYS = [
   ["Ctrl arrows", "on the picture: pan"],
 ];
 
-/** Asks for an API key. @param {string} reason of the server @returns {Promise<boolean>} false if it was not given */
+/** Asks for an API key. @param {string} reason of the server against the key before @returns {Promise<boolean>} false if it was not given */
 export function askForKey(reason) {
   const dialog = $("key-dialog");
-  $("key-reason").textContent = reason;
+  $("key-reason").textContent = currentKey() ? reason : "Whoever runs it gives you one.";
   $("key").value = "";
   dialog.showModal();
   return new Promise((resolve) => {

@@ -8,6 +8,8 @@ import { say } from "./status.js";
 export class FillControl {
   #strokes = 0;
   #waiting = false; // for a model
+  /** Called when something is to be filled and no model is known. */
+  onWaiting = () => {};
 
   /**
    * @param {import("../server/api.js").Api} api @param {import("./busy.js").Busy} busy
@@ -56,7 +58,10 @@ export class FillControl {
     const picture = this.workspace.active;
     if (!picture?.mask.area || this.busy.running) return;
     this.#waiting = !this.model();
-    if (this.#waiting) return say("No model is ready yet.");
+    if (this.#waiting) {
+      say("No model is ready yet.");
+      return this.onWaiting();
+    }
     const strokes = this.#strokes;
     const done = await this.busy.run("Filling", (call) => this.filled(picture, this.choice, call, joinTo));
     this.update();
@@ -69,10 +74,17 @@ export class FillControl {
     if ($("instant").checked && more) await this.fill();
   }
 
-  /** Fills a picture within `Busy.run`; its pixels must be loaded. */
+  /** Fills a picture within `Busy.run`. */
   async filled(picture, choice, call, joinTo) {
+    await picture.rest();
+    await picture.load(); // another picture may be shown by now
     const job = await prepared(picture);
-    const reply = await call((options) => requested(this.api, job, choice, options));
+    const reply = await call(async (options) => {
+      const made = await requested(this.api, job, choice, options);
+      await picture.rest();
+      options.signal.throwIfAborted(); // cancelled or undone after the reply came
+      return made;
+    });
     applied(picture, job, reply.patches[0], joinTo);
     this.workspace.edited(picture);
     return reply;

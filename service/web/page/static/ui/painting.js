@@ -41,6 +41,14 @@ export class Painting {
       },
     });
     $("surface").onkeydown = (event) => this.#key(event);
+    $("surface").onblur = () => {
+      clearTimeout(this.#spoken);
+      this.lift();
+    };
+    workspace.addEventListener("active", () => {
+      this.lift();
+      this.#cursor = null; // it may be outside of this picture
+    });
     for (const button of document.querySelectorAll("[data-tool]")) {
       button.onclick = () => this.choose(button.dataset.tool);
     }
@@ -80,7 +88,7 @@ export class Painting {
     this.resize(this.#size + direction * Math.max(1, Math.round(this.#size * 0.15)));
   }
 
-  /** Lifts the keyboard's brush, so that nothing is in progress. */
+  /** Lifts the brush, so that nothing is in progress. */
   lift() {
     if (this.#stroke) this.#end();
   }
@@ -104,7 +112,7 @@ export class Painting {
     this.view.redraw();
     if (!changed) return;
     this.workspace.edited(stroke.picture);
-    if (stroke.value) this.onStroke();
+    if (stroke.value && stroke.picture === this.workspace.active) this.onStroke();
   }
 
   #abort() {
@@ -132,7 +140,8 @@ export class Painting {
       this.#move(this.#cursor, 1);
     }
     clearTimeout(this.#spoken); // what Enter leads to is said instead
-    if (arrow) this.#spoken = setTimeout(() => say(`${Math.round(this.#cursor.x)}, ${Math.round(this.#cursor.y)}`), SPOKEN_AFTER_MS);
+    const { x, y } = this.#cursor;
+    if (arrow) this.#spoken = setTimeout(() => say(`${Math.round(x)}, ${Math.round(y)}`), SPOKEN_AFTER_MS);
   }
 
   #press() {

@@ -39,8 +39,8 @@ export class Sheets {
         "label",
         {},
         `${name[0].toUpperCase()}${name.slice(1)}`,
-        element("input", { type: "file", name, required, accept: "image/png,image/jpeg,image/webp" }),
         element("small", { textContent: description }),
+        element("input", { type: "file", name, required, accept: "image/png,image/jpeg,image/webp" }),
       ),
     );
     $("translate-form").querySelector(".parts").replaceChildren(...fields);

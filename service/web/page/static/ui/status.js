@@ -5,14 +5,15 @@ import { $ } from "./dom.js";
 const SHOWN_MS = 6000;
 let timer = 0;
 
-/** Says something. @param {string} text @param {boolean} wrong whether it is an error */
-export function say(text, wrong = false) {
+/** Says something. @param {string} text @param {boolean} wrong whether it is an error @param {boolean} shown false: only read out */
+export function say(text, wrong = false, shown = true) {
   const line = $("status");
   // what is outside an open dialog is neither seen nor read out
   const place = document.querySelector("dialog[open]") ?? document.body;
   if (line.parentNode !== place) place.append(line);
   line.textContent = text;
   line.classList.toggle("wrong", wrong);
+  line.classList.toggle("unseen", !shown);
   clearTimeout(timer);
   timer = setTimeout(() => (line.textContent = ""), wrong ? 2 * SHOWN_MS : SHOWN_MS);
 }
