@@ -1,4 +1,4 @@
-"""What a run of faults in a fleet is judged by, and what led to each count that should be 0. Pure."""
+"""The counts that a run of faults in a fleet is judged by, and what led to those that should be 0. Pure."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Call:
     traceparent: str = ""
     """The identity of the request's span (W3C Trace Context); empty if it is not traced."""
     repeat_key: str | None = None
-    """What the request shares with its repeats and with no other one; None if it has no Idempotency-Key."""
+    """Digest that the request shares with its repeats and with no other one; None if it has no Idempotency-Key."""
     own_deadline: bool = False
     """Whether the client set the deadline."""
     is_job: bool = False

@@ -51,6 +51,7 @@ async def test_what_was_promised_in_the_store_is_served_by_others_when_a_server_
     fleet = start_fleet(2, promise="store")
     sent = [http.post(f"{fleet.url(0)}{PATH}", files=files, headers={"Idempotency-Key": f"k{n}"}) for n in range(8)]
     replies = await asyncio.gather(*sent)
+    assert {reply.status_code for reply in replies} == {200}, {reply.text for reply in replies if reply.is_error}
     fleet.kill(0)
     shutil.rmtree(fleet.nodes[0].folder)
     for number, reply in enumerate(replies):

@@ -7,9 +7,7 @@ import base64
 import socket
 import sqlite3
 import time
-from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -20,63 +18,12 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from service.jobs import jobs_table, webhook_table
-from service.jobs.jobs_table import Job
-from service.jobs.name_lookup import NameLookup
-from service.jobs.webhook_sender import RETRY_AFTER_S, Deliverer
-from service.jobs.webhook_signing import Secrets
-from service.jobs.webhook_targets import Destinations, Resolve
-from service.ledger.contract import Transaction
-from service.ledger.database import Database
-from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
+from service.jobs import jobs_table
+from service.jobs.webhook_sender import RETRY_AFTER_S
+from service.jobs.webhook_targets import Destinations
+from service.ledger.sqlite_file import LEDGER_FILE
 from tests.fakes.clock import Clock
-from tests.fakes.lost_answers import LosesAnswers
-from tests.service.jobs.webhook_receiver import KEY, Receiver
-
-ALL = ["succeeded", "failed", "cancelled"]
-
-
-class Outcomes(Counter[str]):
-    def webhook_attempted(self, outcome: str) -> None:
-        self[outcome] += 1
-
-
-@asynccontextmanager
-async def deliverer(
-    root: Path, clock: Clock, destinations: Destinations | None = None, resolve: Resolve | None = None
-) -> AsyncIterator[Deliverer]:
-    with Database(SqliteFile(root / LEDGER_FILE, [jobs_table.SCHEMA, webhook_table.SCHEMA])) as ledger:
-        allowed = destinations or Destinations(private=True)
-        yield Deliverer(ledger, Secrets([KEY]), allowed, Outcomes(), clock, resolve or NameLookup())
-
-
-def ended(url: str, status: Any = "succeeded", events: list[str] | None = None) -> Job:
-    facts = {"webhook": url, "webhook_events": events or ALL}
-    return Job("j1", status, "owner", 1.0, facts, finished_at=2.0, result_urls=["/v1/results/r1"])
-
-
-def outcomes(one: Deliverer) -> Outcomes:
-    assert isinstance(one.observer, Outcomes)
-    return one.observer
-
-
-async def announce(one: Deliverer, job: Job) -> None:
-    """End the job, as `Jobs` does."""
-
-    def end(ledger: Transaction) -> None:
-        jobs_table.insert(ledger, replace(job, status="running"), 100)
-        jobs_table.finish(ledger, job)
-        one.enqueue_job_ended(ledger, job)
-
-    await one.ledger.write(end)
-
-
-async def told(one: Deliverer, job_id: str = "j1") -> dict[str, Any] | None:
-    """Return the job's state of its webhook."""
-    job = await one.ledger.read(lambda ledger: jobs_table.find(ledger, job_id))
-    assert job is not None
-    webhook = job.reply().webhook
-    return None if webhook is None else webhook.model_dump()
+from tests.service.jobs.webhook_receiver import KEY, Receiver, announce, deliverer, ended, outcomes, told
 
 
 async def test_the_end_of_a_job_arrives_signed_and_once(tmp_path: Path, receiver: Receiver) -> None:
@@ -273,56 +220,3 @@ async def test_the_job_tells_why_there_was_no_answer_and_nothing_of_the_network(
         await announce(one, ended(f"http://hooks.test:{free_port}/"))
         await one.deliver_due()
         assert await told(one) == {"state": "pending", "tries": 1, "reason": reason}
-
-
-async def test_of_two_processes_one_delivers_and_what_a_dead_one_took_comes_back(
-    tmp_path: Path, receiver: Receiver
-) -> None:
-    clock = Clock(1e9)
-    async with deliverer(tmp_path, clock) as one, deliverer(tmp_path, clock) as other:
-        await announce(one, ended(receiver.url))
-        taken = await one.ledger.write(lambda ledger: webhook_table.claim_due(ledger, clock.now, clock.now + 60, 16))
-        assert len(taken) == 1
-        assert await other.deliver_due() == 0
-        clock.now += 60
-        assert await other.deliver_due() == 1
-    assert len(receiver.got) == 1
-
-
-async def test_who_stood_still_since_its_claim_sends_nothing_as_another_does(
-    tmp_path: Path, receiver: Receiver
-) -> None:
-    clock = Clock(1e9)
-
-    def stand_still() -> None:
-        clock.now += 50.0
-
-    async with deliverer(tmp_path, clock) as one, deliverer(tmp_path, clock) as other:
-        await announce(one, ended(receiver.url))
-        one.ledger.connections = ledger = LosesAnswers(tmp_path, stand_still)
-        ledger.open()
-        await one.deliver_due()
-        assert receiver.got == []
-        clock.now += 10.0
-        await other.deliver_due()
-    assert len(receiver.got) == 1
-
-
-async def test_a_sender_whose_claim_has_ended_leaves_the_message_to_the_one_that_has_it(
-    tmp_path: Path, receiver: Receiver
-) -> None:
-    clock = Clock(1e9)
-    with closing(sqlite3.connect(tmp_path / LEDGER_FILE)) as table:
-
-        def claimed_meanwhile() -> None:
-            clock.now += 60.0
-            with table:
-                table.execute("UPDATE deliveries SET next_at = ?, tries = 2", (clock.now + 60.0,))
-
-        async with deliverer(tmp_path, clock) as one, deliverer(tmp_path, clock) as third:
-            await announce(one, ended(receiver.url))
-            receiver.statuses, receiver.before_answering = [500], claimed_meanwhile
-            await one.deliver_due()
-            clock.now += 59.0
-            assert await third.deliver_due() == 0
-            assert await told(one) == {"state": "pending", "tries": 0, "reason": None}

@@ -1,11 +1,26 @@
-"""A receiver on loopback, and jobs whose end is told to it."""
+"""A receiver on loopback, jobs whose end is told to it, and processes that tell it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 from aiohttp import web
+
+from service.jobs import jobs_table, webhook_table
+from service.jobs.jobs_table import Job
+from service.jobs.name_lookup import NameLookup
+from service.jobs.webhook_sender import Deliverer
+from service.jobs.webhook_signing import Secrets
+from service.jobs.webhook_targets import Destinations, Resolve
+from service.ledger.contract import Transaction
+from service.ledger.database import Database
+from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
+from tests.fakes.clock import Clock
 
 KEY = bytes(range(32))
 
@@ -24,3 +39,49 @@ class Receiver:
         self.before_answering()
         status = self.statuses.pop(0) if self.statuses else 204
         return web.Response(status=status, headers={"Location": self.url} if 300 <= status < 400 else {})
+
+
+ALL = ["succeeded", "failed", "cancelled"]
+
+
+class Outcomes(Counter[str]):
+    def webhook_attempted(self, outcome: str) -> None:
+        self[outcome] += 1
+
+
+@asynccontextmanager
+async def deliverer(
+    root: Path, clock: Clock, destinations: Destinations | None = None, resolve: Resolve | None = None
+) -> AsyncIterator[Deliverer]:
+    with Database(SqliteFile(root / LEDGER_FILE, [jobs_table.SCHEMA, webhook_table.SCHEMA])) as ledger:
+        allowed = destinations or Destinations(private=True)
+        yield Deliverer(ledger, Secrets([KEY]), allowed, Outcomes(), clock, resolve or NameLookup())
+
+
+def ended(url: str, status: Any = "succeeded", events: list[str] | None = None) -> Job:
+    facts = {"webhook": url, "webhook_events": events or ALL}
+    return Job("j1", status, "owner", 1.0, facts, finished_at=2.0, result_urls=["/v1/results/r1"])
+
+
+def outcomes(one: Deliverer) -> Outcomes:
+    assert isinstance(one.observer, Outcomes)
+    return one.observer
+
+
+async def announce(one: Deliverer, job: Job) -> None:
+    """End the job, as `Jobs` does."""
+
+    def end(ledger: Transaction) -> None:
+        jobs_table.insert(ledger, replace(job, status="running"), 100)
+        jobs_table.finish(ledger, job)
+        one.enqueue_job_ended(ledger, job)
+
+    await one.ledger.write(end)
+
+
+async def told(one: Deliverer, job_id: str = "j1") -> dict[str, Any] | None:
+    """Return the job's state of its webhook."""
+    job = await one.ledger.read(lambda ledger: jobs_table.find(ledger, job_id))
+    assert job is not None
+    webhook = job.reply().webhook
+    return None if webhook is None else webhook.model_dump()

@@ -6,17 +6,14 @@ import asyncio
 import errno
 import sqlite3
 import threading
-from contextlib import closing
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from service.core.errors import Conflict, InvalidImage, InvalidOption, NotReady
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
-from service.ledger.sqlite_file import LEDGER_FILE
 from service.repeats import idempotency_table
 from service.repeats.idempotency import fingerprint_of, key_name
 from service.repeats.response_files import KeptResponse
@@ -27,7 +24,6 @@ from tests.service.repeats.processes import kept, process
 from tests.serving.waiting import until
 
 NAME = key_name("key", "someone", "inpaint")
-Files = dict[str, tuple[str, bytes, str]]
 
 
 class Work:
@@ -282,40 +278,3 @@ def test_a_fingerprint_sees_files_their_names_options_and_wishes() -> None:
     }
     assert len(prints) == 5
     assert fingerprint_of(Order("inpaint", {"mask": b"c", "image": b"ab"}, options)) in prints
-
-
-def test_a_key_is_answered_once_over_http(serve: Any, files: Files) -> None:
-    running = serve()
-    before = running.executed
-    with running.client() as client:
-        key = {"Idempotency-Key": '"8e03978e-40d5-43e8-bc93-6894a57f9324"'}
-        replies = [client.post("/v1/inpaint", files=files, headers=key) for _ in range(3)]
-        assert [reply.status_code for reply in replies] == [200] * 3
-        assert len({(reply.content, reply.headers["location"]) for reply in replies}) == 1
-        assert len({reply.headers["x-request-id"] for reply in replies}) == 3
-        assert running.executed == before + 1
-        jobs = [
-            client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async", "Idempotency-Key": "j"})
-            for _ in range(2)
-        ]
-        assert [job.status_code for job in jobs] == [202, 202]
-        assert len({job.headers["location"] for job in jobs}) == 1
-        other = client.post("/v1/inpaint", files=files, data={"quality": "5"}, headers=key)
-        assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
-
-
-def test_a_job_whose_server_died_before_it_answered_is_found_by_a_repeat_over_http(serve: Any, files: Files) -> None:
-    running = serve()
-    file = running.service.settings.results_dir / LEDGER_FILE
-    headers = {"Prefer": "respond-async", "Idempotency-Key": str(uuid4())}
-    with running.client() as client, closing(sqlite3.connect(file)) as ledger:
-        first = client.post("/v1/inpaint", files=files, headers=headers)
-        with ledger:
-            ledger.execute("DELETE FROM idempotency")
-        again = client.post("/v1/inpaint", files=files, headers=headers)
-        assert (again.status_code, again.headers["location"]) == (202, first.headers["location"])
-        assert "idempotency-replayed" not in again.headers
-        with ledger:
-            ledger.execute("DELETE FROM idempotency")
-        other = client.post("/v1/inpaint", files=files, headers=headers, data={"quality": "5"})
-        assert other.headers["location"] != first.headers["location"], "the key is free, and this is another request"
