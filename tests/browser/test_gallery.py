@@ -146,7 +146,7 @@ def test_the_keyboard_alone_is_enough(tab: Tab, serve: Serve) -> None:
 def test_axe_finds_nothing_and_a_phone_shows_all_of_it(tab: Tab, serve: Serve) -> None:
     server = serve()
     kept(server.url, 3)
-    for scheme, (width, height) in zip(("light", "dark", "light"), SCREENS.values(), strict=True):
+    for scheme, (width, height) in zip(("light", "dark", "light", "dark"), SCREENS.values(), strict=True):
         desk = shown(tab(f"{server.url}/", viewport={"width": width, "height": height}, color_scheme=scheme), 3)
         desk.page.wait_for_timeout(300)
         assert violations(desk) == []

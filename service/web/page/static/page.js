@@ -74,8 +74,8 @@ export async function startPage() {
 }
 
 /** Reads the models until all that the server loads are there; those that come first are offered first. */
-async function readModels(api, tabs, gallery, fills) {
-  const again = () => readModels(api, tabs, gallery, fills);
+async function readModels(api, tabs, gallery, fills, told = false) {
+  const again = () => readModels(api, tabs, gallery, fills, true);
   fills.onWaiting = () => {};
   try {
     const loading = await api.loading(); // asked before the models, so that none is missing afterwards
@@ -84,7 +84,7 @@ async function readModels(api, tabs, gallery, fills) {
     if ($("tab-results").hidden && (await gallery.offered())) tabs.offerResults();
     const found = Object.values(models).some((list) => list.length);
     if (found && !loading) return;
-    if (!found) say("No model is ready yet.");
+    if (!found && !told) say("No model is ready yet.");
   } catch (error) {
     say(explained(error), true);
     if (error.status === 401) {
