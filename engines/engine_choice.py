@@ -16,7 +16,7 @@ from engines.cuda.api import open_cuda
 from engines.cuda.gpu_detection import has_nvidia_gpu
 from engines.cuda.inductor import InductorEngine
 from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
-from engines.engine_names import EngineChoice
+from engines.engine_names import DeviceChoice, EngineChoice
 from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ModelCorrupt, ParityTooLow
 from engines.fake import FakeEngine, FaultFile, no_fault
 from engines.files.regular import irregular_entries, open_regular
@@ -44,6 +44,7 @@ class EngineOptions:
     gpu: the number of the NVIDIA GPU, as in nvidia-smi.
     trt_level: TensorRT's builder optimisation level, 0 to 5.
     int8: whether models of precision int8 may be opened.
+    device: `cpu` leaves a GPU alone.
     """
 
     choice: EngineChoice = "auto"
@@ -55,6 +56,7 @@ class EngineOptions:
     gpu: int = 0
     trt_level: int = 3
     int8: bool = True
+    device: DeviceChoice = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +172,8 @@ def choose_engine(
     passed_over: dict[str, str] = {}
     failure: type[EngineError] = EngineUnavailable
     for candidate in to_try:
-        if candidate.needs_gpu and not gpu_is_here():
-            passed_over[candidate.name] = "no NVIDIA GPU here"
+        if candidate.needs_gpu and (why := _why_no_gpu(options, gpu_is_here)):
+            passed_over[candidate.name] = why
             continue
         try:
             engine = warm_up_engine(candidate.open(directory, manifest, options), warm_up_shapes)
@@ -196,6 +198,13 @@ def choose_engine(
         return ChosenEngine(engine, passed_over)
     reasons = "; ".join(f"{name}: {reason}" for name, reason in passed_over.items())
     raise failure(f"no engine can run {manifest.key} here ({reasons or 'none was tried'})")
+
+
+def _why_no_gpu(options: EngineOptions, gpu_is_here: Callable[[], bool]) -> str:
+    """Return why no GPU may be used; empty if one may."""
+    if options.device == "cpu":
+        return "--device cpu leaves the GPU alone"
+    return "" if gpu_is_here() else "no NVIDIA GPU here"
 
 
 def verify_onnx(directory: Path, manifest: Manifest) -> None:

@@ -72,6 +72,7 @@ def _build_for_this_host(directory: Path, manifest: Manifest, settings: Settings
         max_batch=settings.max_batch_size,
         trt_level=settings.trt_level,
         int8=settings.allow_int8,
+        device=settings.device,
     )
     try:
         # the warm-up compiles what a server compiles when it starts

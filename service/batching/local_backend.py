@@ -173,6 +173,7 @@ def make_engine_opener(settings: Settings, shapes: WarmUpShapes = lambda _: ()) 
         max_batch=settings.max_batch_size,
         trt_level=settings.trt_level,
         int8=settings.allow_int8,
+        device=settings.device,
     )
 
     def opened(directory: Path, manifest: Manifest) -> Engine:

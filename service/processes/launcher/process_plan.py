@@ -28,7 +28,8 @@ _LONGEST_PAUSE_S = 10.0
 
 def assign_gpus(settings: Settings, environ: Mapping[str, str], dev: Path = Path("/dev")) -> list[str]:
     """The GPU of each engine process, as in CUDA_VISIBLE_DEVICES; empty for one that computes on the CPU."""
-    gpus = [] if settings.engine in _ON_CPUS else visible_gpus(environ, dev)
+    on_cpus = settings.engine in _ON_CPUS or settings.device == "cpu"
+    gpus = [] if on_cpus else visible_gpus(environ, dev)
     count = settings.engine_processes or max(1, len(gpus))
     return [gpus[index % len(gpus)] if gpus else "" for index in range(count)]
 
