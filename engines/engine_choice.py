@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import structlog
 
-from engines.base import Engine, WarmUpShapes, warm_up_engine
+from engines.base import BatchShape, Engine, WarmUpShapes, warm_up_engine
 from engines.cpu.openvino_cpu import OpenVinoEngine
 from engines.cuda.api import open_cuda
 from engines.cuda.gpu_detection import has_nvidia_gpu
@@ -45,6 +46,7 @@ class EngineOptions:
     trt_level: TensorRT's builder optimisation level, 0 to 5.
     int8: whether models of precision int8 may be opened.
     device: `cpu` leaves a GPU alone.
+    notify: told what is done next, in words; building for a GPU takes minutes.
     """
 
     choice: EngineChoice = "auto"
@@ -57,6 +59,7 @@ class EngineOptions:
     trt_level: int = 3
     int8: bool = True
     device: DeviceChoice = "auto"
+    notify: Callable[[str], None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ def _open_trt(directory: Path, manifest: Manifest, options: EngineOptions) -> En
         cuda=open_cuda(options.gpu),
         library=load_tensorrt(),
         cache_dir=options.cache_dir,
-        options=BuildOptions(max_batch=options.max_batch, level=options.trt_level),
+        options=BuildOptions(max_batch=options.max_batch, level=options.trt_level, notify=options.notify),
     )
 
 
@@ -176,7 +179,9 @@ def choose_engine(
             passed_over[candidate.name] = why
             continue
         try:
-            engine = warm_up_engine(candidate.open(directory, manifest, options), warm_up_shapes)
+            options.notify(f"opening {candidate.name}")
+            shapes = partial(_told_shapes, warm_up_shapes, options.notify)
+            engine = warm_up_engine(candidate.open(directory, manifest, options), shapes)
         except DeviceLost:
             raise
         except (EngineError, ParityTooLow) as error:
@@ -198,6 +203,14 @@ def choose_engine(
         return ChosenEngine(engine, passed_over)
     reasons = "; ".join(f"{name}: {reason}" for name, reason in passed_over.items())
     raise failure(f"no engine can run {manifest.key} here ({reasons or 'none was tried'})")
+
+
+def _told_shapes(shapes: WarmUpShapes, notify: Callable[[str], None], engine: Engine) -> Iterator[BatchShape]:
+    """Yield the shapes of the warm-up, each of which may be compiled first, and say before each how many there are."""
+    every = list(shapes(engine))
+    for number, shape in enumerate(every, 1):
+        notify(f"warming up {engine.name}, shape {number} of {len(every)}")
+        yield shape
 
 
 def _why_no_gpu(options: EngineOptions, gpu_is_here: Callable[[], bool]) -> str:

@@ -16,8 +16,8 @@ _KEPT_MESSAGES = 20
 
 _log = structlog.get_logger(__name__)
 
-# the wheels of library and bindings alone, without the package that names both, have the last two names
-MODULES = ("tensorrt", "tensorrt_rtx", "tensorrt_bindings", "tensorrt_rtx_bindings")
+# wheels of the library and its bindings, without the package that names both, have only the modules of bindings
+MODULES = ("tensorrt", "tensorrt_bindings", "tensorrt_rtx", "tensorrt_rtx_bindings")
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ def _without_driver(host: GpuHost) -> GpuChoice:
 
 def _ways(host: GpuHost, cuda: int) -> Iterator[Way | tuple[str, str]]:
     """Yield the ways, best first, and in their place the reasons against those that this host cannot go."""
-    if host.tensorrt:
+    if host.tensorrt and not ("RTX" in host.tensorrt and _unknown_to_rtx(host)):
         yield Way("trt", host.tensorrt)
         return
     yield _full_tensorrt(host, cuda)
@@ -141,11 +141,14 @@ def _full_tensorrt(host: GpuHost, cuda: int) -> Way | tuple[str, str]:
 def _tensorrt_rtx(host: GpuHost, cuda: int) -> Way | tuple[str, str]:
     if host.machine not in {"x86_64", "AMD64"}:
         return "TensorRT-RTX", f"PyPI has it for x86-64 only, this is {host.machine}"
-    other = next((gpu for gpu in host.driver.gpus if gpu.capability not in _RTX_GPUS), None)
-    if other is not None:
+    if (other := _unknown_to_rtx(host)) is not None:
         return "TensorRT-RTX", f"it does not support {_describe(other)}"
     packages = tuple(f"tensorrt-rtx-cu{cuda}-{part}=={_TENSORRT_RTX}" for part in ("libs", "bindings"))
     return Way("trt", "TensorRT-RTX", packages, gigabytes=0.6)
+
+
+def _unknown_to_rtx(host: GpuHost) -> Gpu | None:
+    return next((gpu for gpu in host.driver.gpus if gpu.capability not in _RTX_GPUS), None)
 
 
 def _onnxruntime(host: GpuHost, cuda: int) -> Way | tuple[str, str]:

@@ -20,7 +20,7 @@ _MAX_BYTES = 2**16
 
 
 class GpuRecord(BaseModel):
-    """What was installed, and for which host.
+    """An installation and the host that it was made for.
 
     state: `unfinished` from the first change until the runtime was seen to load.
     facts: GPUs, driver branch, Python and packages; with others the choice is made again.

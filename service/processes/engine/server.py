@@ -79,6 +79,7 @@ class EngineServer:
             ready = loaded and self._backend.ready
             news, self._ready = ready != self._ready, ready
             self._row.ready, self._row.heartbeat_at = ready, time.monotonic()
+            self._row.loading = self._backend.loading
             self._backend.metrics.refresh()
             if news:  # after the metrics, so that no front end reports readiness before them
                 for session in self._sessions:

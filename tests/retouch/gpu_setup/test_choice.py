@@ -97,6 +97,11 @@ def test_tensorrt_that_can_be_imported_is_kept():
     assert (way.name, way.requirements, way.engine) == ("TensorRT 10.9.0", (), "trt")
 
 
+def test_tensorrt_rtx_that_does_not_support_the_gpu_is_not_kept():
+    assert ways(choose_packages(host(HOPPER, tensorrt="TensorRT-RTX 1.7.1"))) == [ORT13]
+    assert choose_packages(host(ADA, tensorrt="TensorRT-RTX 1.7.1")).ways[0].name == "TensorRT-RTX 1.7.1"
+
+
 def test_the_systems_tensorrt_is_linked_rather_than_downloaded():
     folder = Path("/usr/lib/python3/dist-packages/tensorrt")
     of = host(HOPPER, system_tensorrt=SystemTensorRt("10.9.0", folder), nvidia_index=NVIDIA_INDEX)

@@ -12,6 +12,8 @@ from retouch.gpu_setup.errors import InstallFailed
 from retouch.gpu_setup.installing import Checks, Installer
 from retouch.gpu_setup.record import RECORD_FILE, read_record
 
+pytestmark = pytest.mark.slow  # pip runs several times in each
+
 FACTS = ("NVIDIA L4 8.9", "driver 580")
 FULL = Way("trt", "TensorRT", ("full-libs==1.0", "full-bindings==1.0"))
 RTX = Way("trt", "TensorRT-RTX", ("rtx==1.0",))

@@ -43,6 +43,7 @@ def test_there_is_an_engine_process_for_each_gpu_that_may_be_seen_and_one_withou
     assert assign_gpus(auto, {"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == [""]
     assert assign_gpus(auto, {}, tmp_path / "none") == [""]
     assert assign_gpus(Settings(workers=2, engine="openvino"), {}, tmp_path) == [""]
+    assert assign_gpus(Settings(workers=2, device="cpu"), {}, tmp_path) == [""]
     assert assign_gpus(Settings(workers=2, engine_processes=4), {}, tmp_path) == ["0", "1", "2", "0"]
 
 
