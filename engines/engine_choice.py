@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,18 +17,18 @@ from engines.cuda.gpu_detection import has_nvidia_gpu
 from engines.cuda.inductor import InductorEngine
 from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
 from engines.engine_names import DeviceChoice, EngineChoice
-from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ModelCorrupt, ParityTooLow
+from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ParityTooLow
 from engines.fake import FakeEngine, FaultFile, no_fault
-from engines.files.regular import irregular_entries, open_regular
-from engines.manifest import ONNX_FILE, Manifest
+from engines.manifest import Manifest
+from engines.model_files import refuse_irregular_files, verify_onnx
 from engines.onnxrt import OnnxRuntimeEngine
+from engines.race.finding import Course, find_fastest, processor_facts
+from engines.race.timing import Racer, RaceResult
 from engines.trt.build import BuildOptions
 from engines.trt.engine import TrtEngine
 from engines.trt.library import load_tensorrt
 
 _log = structlog.get_logger(__name__)
-_MAX_ONNX_BYTES = 2**31
-"""The largest model.onnx in bytes; protobuf reads no larger one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,9 @@ class EngineOptions:
     int8: whether models of precision int8 may be opened.
     device: `cpu` leaves a GPU alone.
     notify: told what is done next, in words; building for a GPU takes minutes.
+    race_s: seconds to time the engines of a GPU side by side, if `choice` is `auto`; 0 for the fixed order. What an
+        earlier race found counts in any case.
+    race_on_cpu: whether those of a CPU race, too.
     """
 
     choice: EngineChoice = "auto"
@@ -60,6 +62,8 @@ class EngineOptions:
     int8: bool = True
     device: DeviceChoice = "auto"
     notify: Callable[[str], None] = lambda _: None
+    race_s: float = 0.0
+    race_on_cpu: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,16 +169,11 @@ def choose_engine(
         DeviceLost: the process must end; another engine would fail too, or silently run on the CPU.
     """
     to_try = candidates_for(options.choice) if among is None else among
-    if manifest.precision == "int8" and not options.int8:
-        raise EngineUnavailable(
-            f"{manifest.key} is INT8, which --no-allow-int8 forbids; leave that out, or export it with --precision fp16"
-        )
-    _refuse_irregular_files(directory, manifest)
-    if any(candidate.reads_onnx for candidate in to_try):
-        verify_onnx(directory, manifest)
+    _check_model(directory, manifest, options, reads_onnx=any(candidate.reads_onnx for candidate in to_try))
     passed_over: dict[str, str] = {}
     failure: type[EngineError] = EngineUnavailable
-    for candidate in to_try:
+    race = _race(to_try, directory, manifest, options, gpu_is_here) if options.choice == "auto" else None
+    for candidate in _in_order(to_try, race):
         if candidate.needs_gpu and (why := _why_no_gpu(options, gpu_is_here)):
             passed_over[candidate.name] = why
             continue
@@ -192,6 +191,7 @@ def choose_engine(
             _log.exception("engine failed to open", model=manifest.key, engine=candidate.name)
             passed_over[candidate.name] = f"{type(error).__name__}: {error}"
             continue
+        _note_race(race, candidate.name, engine, passed_over)
         _log.info(
             "engine chosen",
             model=manifest.key,
@@ -203,6 +203,59 @@ def choose_engine(
         return ChosenEngine(engine, passed_over)
     reasons = "; ".join(f"{name}: {reason}" for name, reason in passed_over.items())
     raise failure(f"no engine can run {manifest.key} here ({reasons or 'none was tried'})")
+
+
+def _check_model(directory: Path, manifest: Manifest, options: EngineOptions, *, reads_onnx: bool) -> None:
+    """Raise EngineUnavailable for a forbidden precision, and ModelCorrupt for files that must not be opened."""
+    if manifest.precision == "int8" and not options.int8:
+        raise EngineUnavailable(
+            f"{manifest.key} is INT8, which --no-allow-int8 forbids; leave that out, or export it with --precision fp16"
+        )
+    refuse_irregular_files(directory, manifest)
+    if reads_onnx:
+        verify_onnx(directory, manifest)
+
+
+def _race(
+    candidates: tuple[Candidate, ...],
+    directory: Path,
+    manifest: Manifest,
+    options: EngineOptions,
+    gpu_is_here: Callable[[], bool],
+) -> RaceResult | None:
+    """Return which of the engines of the same device are fastest here; None if that is not known."""
+    on_gpu = not _why_no_gpu(options, gpu_is_here)
+    racers = [
+        Racer(candidate.name, partial(candidate.open, directory, manifest, options))
+        for candidate in candidates
+        if candidate.needs_gpu == on_gpu and candidate.reads_onnx
+    ]
+    course = Course(directory, manifest, options.max_batch, {"threads": options.threads, "level": options.trt_level})
+    try:
+        device = open_cuda(options.gpu).device._asdict() if on_gpu else processor_facts()
+    except DeviceLost:
+        raise
+    except EngineError:  # every engine on the GPU will say so
+        return None
+    seconds = options.race_s if on_gpu or options.race_on_cpu else 0.0
+    return find_fastest(racers, course, device, options.cache_dir / "races", seconds, options.notify)
+
+
+def _in_order(candidates: tuple[Candidate, ...], race: RaceResult | None) -> list[Candidate]:
+    """Return the candidates with those that raced in the order of the race, in the places that they had."""
+    order = race.order if race is not None else ()
+    raced = iter(sorted((one for one in candidates if one.name in order), key=lambda one: order.index(one.name)))
+    return [next(raced) if one.name in order else one for one in candidates]
+
+
+def _note_race(race: RaceResult | None, name: str, engine: Engine, passed_over: dict[str, str]) -> None:
+    """Note a race that the engine has won, also as the reason against those that are better in the fixed order."""
+    if race is None or len(race.order) < 2 or name != race.order[0]:
+        return
+    engine.note = "; ".join(part for part in (engine.note, race.why) if part)
+    names: list[str] = [candidate.name for candidate in CANDIDATES]
+    better = [other for other in race.order[1:] if names.index(other) < names.index(name)]
+    passed_over.update(dict.fromkeys(better, race.why))
 
 
 def _told_shapes(shapes: WarmUpShapes, notify: Callable[[str], None], engine: Engine) -> Iterator[BatchShape]:
@@ -218,36 +271,3 @@ def _why_no_gpu(options: EngineOptions, gpu_is_here: Callable[[], bool]) -> str:
     if options.device == "cpu":
         return "--device cpu leaves the GPU alone"
     return "" if gpu_is_here() else "no NVIDIA GPU here"
-
-
-def verify_onnx(directory: Path, manifest: Manifest) -> None:
-    """Check that model.onnx has the SHA-256 digest of the manifest.
-
-    Raises:
-        ModelCorrupt: it is missing, unreadable or has another digest.
-    """
-    path = directory / ONNX_FILE
-    digest = hashlib.sha256()
-    try:
-        with open_regular(path) as file:
-            while file.tell() <= _MAX_ONNX_BYTES and (block := file.read(1 << 20)):
-                digest.update(block)
-    except OSError as error:
-        raise ModelCorrupt(f"{path}: cannot be read ({error.strerror}); export {manifest.key} again") from error
-    if digest.hexdigest() != manifest.onnx_sha256:
-        raise ModelCorrupt(
-            f"{path}: sha256 is {digest.hexdigest()[:12]}…, the manifest says {manifest.onnx_sha256[:12]}…; "
-            f"copy or export {manifest.key} again"
-        )
-
-
-def _refuse_irregular_files(directory: Path, manifest: Manifest) -> None:
-    """Raise ModelCorrupt if the directory holds FIFOs, devices or sockets, on which a runtime could block for ever."""
-    try:
-        odd = irregular_entries(directory)
-    except OSError as error:
-        raise ModelCorrupt(f"{directory}: cannot be read ({error.strerror}); export {manifest.key} again") from error
-    if odd:
-        raise ModelCorrupt(
-            f"{directory}: {', '.join(odd)}: no regular file; remove it, or copy or export {manifest.key} again"
-        )

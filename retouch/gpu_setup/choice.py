@@ -16,7 +16,7 @@ from retouch.gpu_setup.host import NVIDIA_INDEX, Gpu, GpuHost
 _OLDEST_DRIVERS = ((580, 13), (525, 12))
 """The oldest driver branch for each major version of CUDA; packages for 12 run on newer drivers too."""
 _OLDEST_GPU = (7, 5)
-"""Turing: CUDA 13, TensorRT 10.5 and cuDNN 9.11 dropped what came before."""
+"""Turing: CUDA 13 dropped what came before, and TensorRT-RTX begins there."""
 _RTX_GPUS = frozenset({(7, 5), (8, 6), (8, 9), (12, 0), (12, 1)})
 """The compute capabilities in TensorRT-RTX's support matrix: no data-centre GPU such as A100 (8.0) or H100 (9.0)."""
 
