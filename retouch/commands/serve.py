@@ -25,7 +25,6 @@ _Config = Annotated[
 ]
 _PASSWORD = re.compile(r"(?<=://)[^@]*:.*@|(?<=[?&])(ssl)?password=[^&]*&?")
 """User and password of an address, or its password as an option; also where characters in it are not quoted."""
-_GPU_TO_DO = "install them with `retouch install-gpu`, or say that this is meant with --device cpu"
 _PrintConfig = Annotated[bool, typer.Option("--print-config", help="print the resolved settings as TOML and exit")]
 
 
@@ -81,13 +80,17 @@ def _log_start(settings: Settings) -> None:
 
 def _chosen_front_ends(settings: Settings) -> int:
     """Return the number of front ends, 0 for one process, after logging why."""
-    from service.processes.launcher.process_plan import choose_processes, facts_of_this_host  # noqa: PLC0415 -- as above
+    from service.processes.launcher.process_plan import (  # noqa: PLC0415 -- as above
+        choose_processes,
+        facts_of_this_host,
+        unused_gpu,
+    )
 
     facts = facts_of_this_host(settings)
     chosen = choose_processes(settings, facts)
     log = structlog.get_logger(__name__)
-    if any(facts.gpus) and not facts.gpu_packages:
-        log.warning("the GPU is not used", reason="its packages are not installed", to_do=_GPU_TO_DO)
+    if why := unused_gpu(facts):
+        log.warning("the GPU is not used", reason=why)
     log.info("processes", front_ends=chosen.front_ends or "none: one process", why=chosen.why)
     return chosen.front_ends
 

@@ -85,6 +85,13 @@ def choose_processes(settings: Settings, host: HostFacts) -> Processes:
     return Processes(min(int(cores), _MOST_BY_ITSELF), f"{device}: a front end for each of {cores:.0f} cores")
 
 
+def unused_gpu(host: HostFacts) -> str:
+    """Say why a GPU that may be used cannot be, and what to do; empty if it can, or if there is none."""
+    if not any(host.gpus) or host.gpu_packages:
+        return ""
+    return "its packages are not installed: `retouch install-gpu` installs them; --device cpu says that this is meant"
+
+
 def divide_settings(settings: Settings, front_ends: int, cores: int) -> Settings:
     """The settings of one of the front ends: limits of memory are divided among all and rounded up."""
     whole = settings.model_dump()

@@ -8,15 +8,18 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from engines import engine_choice
 from engines.base import BatchShape, Feed, Outputs
+from engines.cuda.api import Cuda
 from engines.engine_choice import CANDIDATES, Candidate, EngineOptions, choose_engine
 from engines.errors import DeviceLost, EngineError, EngineFailed, EngineOutOfMemory, EngineUnavailable
 from engines.fake import FakeEngine
-from engines.manifest import read_manifest
+from engines.manifest import Manifest, read_manifest
 from engines.race.finding import Course, find_fastest, processor_facts
 from engines.race.timing import Racer, run_race
 from tests.engines.conftest import conv_graph
 from tests.fakes.clock import Clock
+from tests.fakes.cuda import FakeRuntime
 
 SMALL, LARGE = BatchShape(1, 16, 16), BatchShape(8, 16, 16)
 
@@ -225,6 +228,32 @@ def test_auto_prefers_the_winner_and_gives_the_race_as_the_reason(directory, tmp
         assert "race: onnxrt is faster (openvino " in engine.note
         assert passed_over["openvino"] in engine.note
         assert passed_over["trt"] == "no NVIDIA GPU here"
+
+
+def test_engines_of_a_gpu_race_at_the_first_load_and_another_gpu_makes_them_race_again(
+    directory, tmp_path, monkeypatch
+):
+    device = FakeRuntime()
+    monkeypatch.setattr(engine_choice, "open_cuda", lambda _index: Cuda(device))
+    opened: list[str] = []
+
+    def candidate(name: str, engine: type[FakeEngine]) -> Candidate:
+        def opening(_directory: Path, manifest: Manifest, _options: EngineOptions) -> FakeEngine:
+            opened.append(name)
+            return engine(manifest, batch_s=0.002) if engine is FakeEngine else engine(manifest)
+
+        return Candidate(name, opening, needs_gpu=True)
+
+    among = (candidate("trt", FakeEngine), candidate("inductor", Fast), *with_fast_onnxrt()[3:])
+    options = EngineOptions(cache_dir=tmp_path, race_s=0.1)
+    for _ in range(2):
+        engine, passed_over = choose_engine(directory, read_manifest(directory), options, among, lambda: True)
+        assert "race: inductor is faster (trt " in engine.note
+        assert list(passed_over) == ["trt"]
+    assert opened == ["trt", "inductor", "inductor", "inductor"]
+    device.name = b"Another GPU"
+    choose_engine(directory, read_manifest(directory), options, among, lambda: True)
+    assert opened[4:] == ["trt", "inductor", "inductor"]
 
 
 def test_a_real_race_of_openvino_and_onnx_runtime_ends_with_one_of_them(directory, tmp_path):
