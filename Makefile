@@ -19,8 +19,16 @@ GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 
 .PHONY: serve test test-slow test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev install-310 grpc-messages pins bench security fuzz clients compat smoke clean browser
 
-serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000
+# a GPU's packages depend on its driver, so `retouch install-gpu` chooses them; where there is no driver it does nothing
+CPU ?=
+serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000, on an NVIDIA GPU if there is one; CPU=1: without
+ifeq ($(CPU),)
+	$(BIN)/retouch install-gpu
 	$(BIN)/retouch serve
+else
+	test ! -e .venv/retouch-gpu.json || $(BIN)/retouch install-gpu --undo-unfinished
+	$(BIN)/retouch serve --device cpu
+endif
 
 test: .venv/.dev ## the fast tests: at least four fifths of all
 	$(BIN)/python -m pytest $(PYTEST_CORES) $(PYTEST_ARGS) -m "not gpu and not slow"

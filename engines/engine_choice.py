@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import structlog
 
-from engines.base import Engine, WarmUpShapes, warm_up_engine
+from engines.base import BatchShape, Engine, WarmUpShapes, warm_up_engine
 from engines.cpu.openvino_cpu import OpenVinoEngine
 from engines.cuda.api import open_cuda
 from engines.cuda.gpu_detection import has_nvidia_gpu
 from engines.cuda.inductor import InductorEngine
 from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
-from engines.engine_names import EngineChoice
-from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ModelCorrupt, ParityTooLow
+from engines.engine_names import DeviceChoice, EngineChoice
+from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ParityTooLow
 from engines.fake import FakeEngine, FaultFile, no_fault
-from engines.files.regular import irregular_entries, open_regular
-from engines.manifest import ONNX_FILE, Manifest
+from engines.manifest import Manifest
+from engines.model_files import refuse_irregular_files, verify_onnx
 from engines.onnxrt import OnnxRuntimeEngine
+from engines.race.finding import Course, find_fastest, processor_facts
+from engines.race.timing import Racer, RaceResult
 from engines.trt.build import BuildOptions
 from engines.trt.engine import TrtEngine
 from engines.trt.library import load_tensorrt
 
 _log = structlog.get_logger(__name__)
-_MAX_ONNX_BYTES = 2**31
-"""The largest model.onnx in bytes; protobuf reads no larger one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,11 @@ class EngineOptions:
     gpu: the number of the NVIDIA GPU, as in nvidia-smi.
     trt_level: TensorRT's builder optimisation level, 0 to 5.
     int8: whether models of precision int8 may be opened.
+    device: `cpu` leaves a GPU alone.
+    notify: told what is done next, in words; building for a GPU takes minutes.
+    race_s: seconds to time the engines of a GPU side by side, if `choice` is `auto`; 0 for the fixed order. What an
+        earlier race found counts in any case.
+    race_on_cpu: whether those of a CPU race, too.
     """
 
     choice: EngineChoice = "auto"
@@ -55,6 +60,10 @@ class EngineOptions:
     gpu: int = 0
     trt_level: int = 3
     int8: bool = True
+    device: DeviceChoice = "auto"
+    notify: Callable[[str], None] = lambda _: None
+    race_s: float = 0.0
+    race_on_cpu: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +91,7 @@ def _open_trt(directory: Path, manifest: Manifest, options: EngineOptions) -> En
         cuda=open_cuda(options.gpu),
         library=load_tensorrt(),
         cache_dir=options.cache_dir,
-        options=BuildOptions(max_batch=options.max_batch, level=options.trt_level),
+        options=BuildOptions(max_batch=options.max_batch, level=options.trt_level, notify=options.notify),
     )
 
 
@@ -160,21 +169,18 @@ def choose_engine(
         DeviceLost: the process must end; another engine would fail too, or silently run on the CPU.
     """
     to_try = candidates_for(options.choice) if among is None else among
-    if manifest.precision == "int8" and not options.int8:
-        raise EngineUnavailable(
-            f"{manifest.key} is INT8, which --no-allow-int8 forbids; leave that out, or export it with --precision fp16"
-        )
-    _refuse_irregular_files(directory, manifest)
-    if any(candidate.reads_onnx for candidate in to_try):
-        verify_onnx(directory, manifest)
+    _check_model(directory, manifest, options, reads_onnx=any(candidate.reads_onnx for candidate in to_try))
     passed_over: dict[str, str] = {}
     failure: type[EngineError] = EngineUnavailable
-    for candidate in to_try:
-        if candidate.needs_gpu and not gpu_is_here():
-            passed_over[candidate.name] = "no NVIDIA GPU here"
+    race = _race(to_try, directory, manifest, options, gpu_is_here) if options.choice == "auto" else None
+    for candidate in _in_order(to_try, race):
+        if candidate.needs_gpu and (why := _why_no_gpu(options, gpu_is_here)):
+            passed_over[candidate.name] = why
             continue
         try:
-            engine = warm_up_engine(candidate.open(directory, manifest, options), warm_up_shapes)
+            options.notify(f"opening {candidate.name}")
+            shapes = partial(_told_shapes, warm_up_shapes, options.notify)
+            engine = warm_up_engine(candidate.open(directory, manifest, options), shapes)
         except DeviceLost:
             raise
         except (EngineError, ParityTooLow) as error:
@@ -185,6 +191,7 @@ def choose_engine(
             _log.exception("engine failed to open", model=manifest.key, engine=candidate.name)
             passed_over[candidate.name] = f"{type(error).__name__}: {error}"
             continue
+        _note_race(race, candidate.name, engine, passed_over)
         _log.info(
             "engine chosen",
             model=manifest.key,
@@ -198,34 +205,69 @@ def choose_engine(
     raise failure(f"no engine can run {manifest.key} here ({reasons or 'none was tried'})")
 
 
-def verify_onnx(directory: Path, manifest: Manifest) -> None:
-    """Check that model.onnx has the SHA-256 digest of the manifest.
-
-    Raises:
-        ModelCorrupt: it is missing, unreadable or has another digest.
-    """
-    path = directory / ONNX_FILE
-    digest = hashlib.sha256()
-    try:
-        with open_regular(path) as file:
-            while file.tell() <= _MAX_ONNX_BYTES and (block := file.read(1 << 20)):
-                digest.update(block)
-    except OSError as error:
-        raise ModelCorrupt(f"{path}: cannot be read ({error.strerror}); export {manifest.key} again") from error
-    if digest.hexdigest() != manifest.onnx_sha256:
-        raise ModelCorrupt(
-            f"{path}: sha256 is {digest.hexdigest()[:12]}…, the manifest says {manifest.onnx_sha256[:12]}…; "
-            f"copy or export {manifest.key} again"
+def _check_model(directory: Path, manifest: Manifest, options: EngineOptions, *, reads_onnx: bool) -> None:
+    """Raise EngineUnavailable for a forbidden precision, and ModelCorrupt for files that must not be opened."""
+    if manifest.precision == "int8" and not options.int8:
+        raise EngineUnavailable(
+            f"{manifest.key} is INT8, which --no-allow-int8 forbids; leave that out, or export it with --precision fp16"
         )
+    refuse_irregular_files(directory, manifest)
+    if reads_onnx:
+        verify_onnx(directory, manifest)
 
 
-def _refuse_irregular_files(directory: Path, manifest: Manifest) -> None:
-    """Raise ModelCorrupt if the directory holds FIFOs, devices or sockets, on which a runtime could block for ever."""
+def _race(
+    candidates: tuple[Candidate, ...],
+    directory: Path,
+    manifest: Manifest,
+    options: EngineOptions,
+    gpu_is_here: Callable[[], bool],
+) -> RaceResult | None:
+    """Return which of the engines of the same device are fastest here; None if that is not known."""
+    on_gpu = not _why_no_gpu(options, gpu_is_here)
+    racers = [
+        Racer(candidate.name, partial(candidate.open, directory, manifest, options))
+        for candidate in candidates
+        if candidate.needs_gpu == on_gpu and candidate.reads_onnx
+    ]
+    course = Course(directory, manifest, options.max_batch, {"threads": options.threads, "level": options.trt_level})
     try:
-        odd = irregular_entries(directory)
-    except OSError as error:
-        raise ModelCorrupt(f"{directory}: cannot be read ({error.strerror}); export {manifest.key} again") from error
-    if odd:
-        raise ModelCorrupt(
-            f"{directory}: {', '.join(odd)}: no regular file; remove it, or copy or export {manifest.key} again"
-        )
+        device = open_cuda(options.gpu).device._asdict() if on_gpu else processor_facts()
+    except DeviceLost:
+        raise
+    except EngineError:  # every engine on the GPU will say so
+        return None
+    seconds = options.race_s if on_gpu or options.race_on_cpu else 0.0
+    return find_fastest(racers, course, device, options.cache_dir / "races", seconds, options.notify)
+
+
+def _in_order(candidates: tuple[Candidate, ...], race: RaceResult | None) -> list[Candidate]:
+    """Return the candidates with those that raced in the order of the race, in the places that they had."""
+    order = race.order if race is not None else ()
+    raced = iter(sorted((one for one in candidates if one.name in order), key=lambda one: order.index(one.name)))
+    return [next(raced) if one.name in order else one for one in candidates]
+
+
+def _note_race(race: RaceResult | None, name: str, engine: Engine, passed_over: dict[str, str]) -> None:
+    """Note a race that the engine has won, also as the reason against those that are better in the fixed order."""
+    if race is None or len(race.order) < 2 or name != race.order[0]:
+        return
+    engine.note = "; ".join(part for part in (engine.note, race.why) if part)
+    names: list[str] = [candidate.name for candidate in CANDIDATES]
+    better = [other for other in race.order[1:] if names.index(other) < names.index(name)]
+    passed_over.update(dict.fromkeys(better, race.why))
+
+
+def _told_shapes(shapes: WarmUpShapes, notify: Callable[[str], None], engine: Engine) -> Iterator[BatchShape]:
+    """Yield the shapes of the warm-up, each of which may be compiled first, and say before each how many there are."""
+    every = list(shapes(engine))
+    for number, shape in enumerate(every, 1):
+        notify(f"warming up {engine.name}, shape {number} of {len(every)}")
+        yield shape
+
+
+def _why_no_gpu(options: EngineOptions, gpu_is_here: Callable[[], bool]) -> str:
+    """Return why no GPU may be used; empty if one may."""
+    if options.device == "cpu":
+        return "--device cpu leaves the GPU alone"
+    return "" if gpu_is_here() else "no NVIDIA GPU here"

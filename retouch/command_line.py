@@ -14,6 +14,7 @@ from retouch.commands.doctor import doctor
 from retouch.commands.export import export
 from retouch.commands.fill import generate, inpaint, translate
 from retouch.commands.import_graph import import_graph
+from retouch.commands.install_gpu import install_gpu
 from retouch.commands.keys import keys_app
 from retouch.commands.models import models_app
 from retouch.commands.serve import make_serve_command
@@ -57,3 +58,4 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(models_app, name="models")
 app.add_typer(keys_app, name="keys")
 app.command()(doctor)
+app.command("install-gpu")(install_gpu)

@@ -152,8 +152,8 @@ class Service:
         self.fail_waiting_requests()
 
     def _unready_reasons(self, *, draining: bool) -> list[str]:
-        loaded = self.backend.loaded.is_set()
-        return unready_reasons(ReadinessState(draining, loaded, self.backend.ready, self.models.statuses()))
+        backend, loaded = self.backend, self.backend.loaded.is_set()
+        return unready_reasons(ReadinessState(draining, loaded, backend.ready, self.models.statuses(), backend.loading))
 
 
 @asynccontextmanager

@@ -1,25 +1,53 @@
-"""`make serve` says what it does while it installs."""
+"""`make serve` says what it does while it installs, and looks for a GPU unless it is told not to."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from retouch.gpu_setup.record import RECORD_FILE
+
 ROOT = Path(__file__).parents[1]
 PYTHON = """#!/bin/sh
 case "$*" in
-    "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
+    "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python && cp "$(dirname "$0")/retouch" .venv/bin/ ;;
     *" --quiet "*) ;;
     *) echo "pip speaks" ;;
 esac
 """
 """Stands for Python, and then for that of the virtual environment; pip speaks unless it is told not to."""
 
+RETOUCH = """#!/bin/sh
+echo "retouch $*"
+case "$*" in "$FAILS") exit 1 ;; esac
+"""
+"""Stands for the command; fails when it is called with the arguments in `FAILS`."""
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """Python in a checkout of the Makefile alone."""
+    for name in ("Makefile", "pyproject.toml", "requirements/constraints.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name, script in {"python": PYTHON, "retouch": RETOUCH}.items():
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    return tmp_path / "python"
+
+
+def make(python: Path, *arguments: str, fails: str = "never") -> subprocess.CompletedProcess[str]:
+    command = ["make", "--silent", "--no-print-directory", *arguments, f"PYTHON={python}"]
+    environ = {key: value for key, value in os.environ.items() if key != "CPU"} | {"FAILS": fails}
+    return subprocess.run(command, cwd=python.parent, capture_output=True, text=True, check=False, env=environ)
+
+
 @pytest.mark.parametrize(
     ("target", "said"),
     [
@@ -29,18 +57,33 @@ esac
     ],
 )
 def test_an_installation_says_what_it_installs_and_lets_pip_show_its_progress(
-    tmp_path: Path, target: str, said: str
+    python: Path, target: str, said: str
 ) -> None:
-    for name in ("Makefile", "pyproject.toml", "requirements/constraints.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
-    python = tmp_path / "python"
-    python.write_text(PYTHON)
-    python.chmod(0o755)
-    command = ["make", "--silent", "--no-print-directory", target, f"PYTHON={python}"]
-    lines = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert [line.split(",")[0] for line in lines] == [
+    assert [line.split(",")[0] for line in make(python, target).stdout.splitlines()] == [
         "making the virtual environment .venv",
         f"installing {said} into .venv",
         "pip speaks",
+    ]
+
+
+def commands_of(done: subprocess.CompletedProcess[str]) -> list[str]:
+    return [line for line in done.stdout.splitlines() if line.startswith("retouch ")]
+
+
+def test_serve_installs_what_a_gpu_needs_before_it_serves(python: Path) -> None:
+    assert commands_of(make(python, "serve")) == ["retouch install-gpu", "retouch serve"]
+
+
+def test_serve_without_a_gpu_on_request_installs_nothing_for_one(python: Path) -> None:
+    assert commands_of(make(python, "serve", "CPU=1")) == ["retouch serve --device cpu"]
+
+
+def test_serve_ends_where_the_gpus_packages_cannot_be_installed_and_serves_on_the_cpu_on_request(python: Path) -> None:
+    failed = make(python, "serve", fails="install-gpu")
+    assert failed.returncode != 0
+    assert commands_of(failed) == ["retouch install-gpu"]
+    (python.parent / ".venv" / RECORD_FILE).write_text("{}")
+    assert commands_of(make(python, "serve", "CPU=1", fails="install-gpu")) == [
+        "retouch install-gpu --undo-unfinished",
+        "retouch serve --device cpu",
     ]

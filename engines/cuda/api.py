@@ -262,5 +262,5 @@ def open_cuda(index: int = 0) -> Cuda:
     try:
         runtime = importlib.import_module("cuda.bindings.runtime")
     except ImportError as error:
-        raise EngineUnavailable("cuda-python is not installed; pip install -e '.[gpu]'") from error
+        raise EngineUnavailable("cuda-python is not installed; retouch install-gpu") from error
     return Cuda(runtime, index)

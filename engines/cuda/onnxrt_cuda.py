@@ -7,9 +7,10 @@ again, at the first batch of each shape, what the loader thread recorded at the 
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, redirect_stdout
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -192,9 +193,12 @@ def import_onnxruntime(provider: str = _CUDA) -> Any:
     try:
         import onnxruntime as ort  # noqa: PLC0415 - only this engine needs it
     except ImportError as error:
-        raise EngineUnavailable("onnxruntime is not installed; pip install onnxruntime-gpu") from error
+        raise EngineUnavailable("onnxruntime is not installed; retouch install-gpu") from error
     if provider not in ort.get_available_providers():
-        raise EngineUnavailable("this onnxruntime has no CUDA provider; pip install onnxruntime-gpu in its place")
+        raise EngineUnavailable("this onnxruntime has no CUDA provider; `retouch install-gpu` may replace it by one")
+    if provider == _CUDA and hasattr(ort, "preload_dlls"):
+        with redirect_stdout(io.StringIO()):  # it prints what it does not find; the session's own error names it
+            ort.preload_dlls()  # the CUDA libraries of pip's packages are in no folder that the linker looks into
     return ort
 
 

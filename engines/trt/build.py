@@ -7,6 +7,7 @@ type of each layer is set.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from engines.base import BatchShape
 from engines.errors import EngineUnavailable
 from engines.manifest import MOST_SAMPLES, ONNX_FILE, Manifest
 from engines.tensors import tensor_shape
+from engines.trt.build_progress import watch_build
 from engines.trt.layer_types import pin_types
 from engines.trt.library import TensorRt
 
@@ -51,6 +53,7 @@ class BuildOptions:
     version_compatible: the plan also runs on later TensorRT versions (slower).
     hardware_compatible: the plan also runs on other GPUs, Ampere and later (slower).
     level: builder optimisation level, 0 (fastest build) to 5, in versions that have it.
+    notify: told how far the build is, in words; versions before 8.7 do not say.
     """
 
     max_batch: int = 8
@@ -58,6 +61,7 @@ class BuildOptions:
     version_compatible: bool = False
     hardware_compatible: bool = False
     level: int = 3
+    notify: Callable[[str], None] = lambda _: None
 
 
 class Profile(NamedTuple):
@@ -133,7 +137,10 @@ def build_plan(
         config.add_optimization_profile(_make_profile(builder, manifest, profile))
     if not library.is_strongly_typed:
         pin_types(library.module, network)
+    options.notify(f"building its plan with {library.name}")
+    monitor = watch_build(library, config, options.notify)  # must live until the plan is built
     plan = builder.build_serialized_network(network, config)
+    del monitor
     if plan is None:
         raise EngineUnavailable(f"{library.name} cannot build {manifest.key}{_error_suffix(library)}")
     return Plan(bytes(plan), bytes(cache.serialize()) if cache is not None else b"")

@@ -16,8 +16,8 @@ _KEPT_MESSAGES = 20
 
 _log = structlog.get_logger(__name__)
 
-# the RTX wheels of PyPI install the bindings under the last name, NVIDIA's own packages under the first two
-MODULES = ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings")
+# wheels of the library and its bindings, without the package that names both, have only the modules of bindings
+MODULES = ("tensorrt", "tensorrt_bindings", "tensorrt_rtx", "tensorrt_rtx_bindings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def load_tensorrt(modules: Sequence[str] = MODULES) -> TensorRt:
         return _wrap_module(module)
     found = f" ({'; '.join(reasons)})" if reasons else ""
     raise EngineUnavailable(
-        f"TensorRT is not installed{found}; pip install tensorrt from NVIDIA's index, or tensorrt-rtx-cu13 from PyPI"
+        f"TensorRT is not installed{found}; `retouch install-gpu` installs the best one that this host can have"
     )
 
 

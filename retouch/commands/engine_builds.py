@@ -7,9 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from engines.engine_choice import EngineOptions, choose_engine, verify_onnx
+from engines.engine_choice import EngineOptions, choose_engine
 from engines.errors import ModelNotFound, RetouchError
 from engines.manifest import Manifest
+from engines.model_files import verify_onnx
+from engines.race.finding import RACE_S
 from engines.repository.listing import list_versions, read_manifest_of
 from engines.trt.build import BuildOptions, ComputeCapability
 from engines.trt.library import load_tensorrt
@@ -72,6 +74,9 @@ def _build_for_this_host(directory: Path, manifest: Manifest, settings: Settings
         max_batch=settings.max_batch_size,
         trt_level=settings.trt_level,
         int8=settings.allow_int8,
+        device=settings.device,
+        race_s=RACE_S,
+        race_on_cpu=True,
     )
     try:
         # the warm-up compiles what a server compiles when it starts

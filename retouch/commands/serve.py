@@ -80,10 +80,17 @@ def _log_start(settings: Settings) -> None:
 
 def _chosen_front_ends(settings: Settings) -> int:
     """Return the number of front ends, 0 for one process, after logging why."""
-    from service.processes.launcher.process_plan import choose_processes, facts_of_this_host  # noqa: PLC0415 -- as above
+    from service.processes.launcher.process_plan import (  # noqa: PLC0415 -- as above
+        choose_processes,
+        facts_of_this_host,
+        unused_gpu,
+    )
 
-    chosen = choose_processes(settings, facts_of_this_host(settings))
+    facts = facts_of_this_host(settings)
+    chosen = choose_processes(settings, facts)
     log = structlog.get_logger(__name__)
+    if why := unused_gpu(facts):
+        log.warning("the GPU is not used", reason=why)
     log.info("processes", front_ends=chosen.front_ends or "none: one process", why=chosen.why)
     return chosen.front_ends
 

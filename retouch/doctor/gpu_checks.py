@@ -7,9 +7,14 @@ from typing import Any, NamedTuple
 
 from engines.cuda.api import Cuda, open_cuda
 from engines.cuda.gpu_detection import has_nvidia_gpu
+from engines.cuda.onnxrt_cuda import import_onnxruntime
 from engines.errors import EngineError
 from engines.trt.library import TensorRt, load_tensorrt
+from retouch.gpu_setup.choice import choose_packages, describe_gpus
+from retouch.gpu_setup.host import GpuHost, this_host
 from service.devices.gpu_cvcuda import load_cvcuda
+
+INSTALL = "retouch install-gpu"
 
 
 class GpuSources(NamedTuple):
@@ -18,7 +23,9 @@ class GpuSources(NamedTuple):
     is_here: Callable[[], bool] = has_nvidia_gpu
     open_cuda: Callable[[], Cuda] = open_cuda
     load_tensorrt: Callable[[], TensorRt] = load_tensorrt
+    import_onnxruntime: Callable[[], Any] = import_onnxruntime
     load_cvcuda: Callable[[], Any] = load_cvcuda
+    ask_host: Callable[[], GpuHost] = this_host
 
 
 class GpuFact(NamedTuple):
@@ -30,10 +37,23 @@ class GpuFact(NamedTuple):
 
 
 def gpu_facts(host: GpuSources) -> list[GpuFact]:
-    """Check GPU, driver, TensorRT and CV-CUDA; on a host without a GPU nothing of CUDA is imported."""
-    if not host.is_here():
-        return [GpuFact("GPU", True, "no NVIDIA GPU here; the processor computes")]
-    return [_check_device(host), _check_tensorrt(host), _check_cvcuda(host)]
+    """Check driver, GPU, TensorRT, ONNX Runtime and CV-CUDA; without a GPU nothing of CUDA is imported.
+
+    What is missing is followed by the one command that installs it, or by why nothing can be installed.
+    """
+    asked = host.ask_host()
+    choice = choose_packages(asked)
+    if not host.is_here() or not asked.driver.gpus:
+        detail = f"{choice.why_cpu}; the processor computes"
+        return [GpuFact("GPU", not choice.to_do, f"{detail}. {choice.to_do}" if choice.to_do else detail)]
+    facts = [_check_device(host), _check_runtime(host), _check_cvcuda(host)]
+    if choice.why_cpu:
+        return [*facts, GpuFact("GPU packages", False, f"{choice.why_cpu}. {choice.to_do}")]
+    missing = [fact.name for fact in facts if not fact.is_fine]
+    if not missing:
+        return facts
+    remedy = f"missing: {', '.join(missing)}. One command installs what {describe_gpus(asked)} can have: {INSTALL}"
+    return [*facts, GpuFact("GPU packages", False, remedy)]
 
 
 def _check_device(host: GpuSources) -> GpuFact:
@@ -46,11 +66,17 @@ def _check_device(host: GpuSources) -> GpuFact:
     return GpuFact("GPU", True, f"{device.name}, capability {capability}, {gibibytes:.0f} GiB, driver for CUDA {cuda}")
 
 
-def _check_tensorrt(host: GpuSources) -> GpuFact:
+def _check_runtime(host: GpuSources) -> GpuFact:
+    """Check for TensorRT or, on GPUs and hosts for which there is none, ONNX Runtime for CUDA."""
     try:
         return GpuFact("TensorRT", True, host.load_tensorrt().name)
     except EngineError as error:
-        return GpuFact("TensorRT", False, str(error))
+        without = str(error)
+    try:
+        version = host.import_onnxruntime().__version__
+    except EngineError:
+        return GpuFact("TensorRT", False, without)
+    return GpuFact("TensorRT", True, f"not installed; ONNX Runtime {version} for CUDA computes in its place")
 
 
 def _check_cvcuda(host: GpuSources) -> GpuFact:

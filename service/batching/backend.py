@@ -75,6 +75,10 @@ class Backend(Protocol):
         """Set when the models have been loaded for the first time."""
 
     @property
+    def loading(self) -> str:
+        """The model that is being loaded and how far that is, for people; empty if none is."""
+
+    @property
     def server_load(self) -> ServerLoad:
         """Requests of other front ends that use the same backend."""
 

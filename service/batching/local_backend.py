@@ -21,8 +21,10 @@ from engines.cpu.lanes import LaneEngine
 from engines.engine_choice import EngineOptions, open_engine
 from engines.errors import DeviceLost
 from engines.fake import FAULT_FILE
+from engines.load_report import LoadReport
 from engines.manifest import Manifest
-from engines.repository.listing import why_empty
+from engines.race.finding import RACE_S
+from engines.repository.listing import list_versions, why_empty
 from engines.repository.repository import ModelRepository
 from service.admission.admission import ServerLoad, SingleFrontEndLoad
 from service.batching.batcher import Batcher, BatchPolicy, Entry
@@ -63,6 +65,11 @@ class LocalBackend:
     loaded: asyncio.Event = field(default_factory=asyncio.Event)
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     server_load: ServerLoad = field(default_factory=SingleFrontEndLoad)
+    report: LoadReport = field(default_factory=LoadReport)
+
+    @property
+    def loading(self) -> str:
+        return self.report.describe()
 
     @property
     def ready(self) -> bool:
@@ -124,6 +131,7 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
     *,
     own_process: bool = False,
     warm_up: bool = True,
+    report: LoadReport | None = None,
 ) -> AsyncIterator[LocalBackend]:
     """Open a backend in this process; models are still loading when the block begins.
 
@@ -134,16 +142,17 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         open_device: opens the device that computes batches; by default the one that suits each engine.
         only: names of the models to load; None for all.
         own_process: whether this is an engine process; `lost` is then also set when the worker hangs.
+        report: told what is being loaded; by default one that the log follows.
         warm_up: whether engines on a CPU are warmed up; those on a GPU always are, because they compile for each shape.
     """
     clock = time.monotonic
     shapes = partial(warm_up_shapes if warm_up else _gpu_warm_up_shapes, settings)
     async with AsyncExitStack() as stack:
-        models = ModelRepository(
-            settings.models_dir,
-            _with_warm_up(open_model, shapes) if open_model else make_engine_opener(settings, shapes),
-            only=only,
-        )
+        report = report or LoadReport(log=lambda progress: log.info("model loading", progress=progress))
+        names = {key.name for key in list_versions(settings.models_dir)}
+        report.expect(len(names if only is None else names & set(only)))
+        opener = _with_warm_up(open_model, shapes) if open_model else make_engine_opener(settings, shapes, report)
+        models = ModelRepository(settings.models_dir, opener, only=only)
         stack.callback(models.close)
         batcher = Batcher(BatchPolicy(settings.max_batch_size), clock)
         metrics.watch(metrics.queue_depth, batcher.__len__)
@@ -156,14 +165,17 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         )
         stack.push_async_callback(_join_worker, supervisor)
         stack.callback(batcher.close)
-        backend = LocalBackend(settings, models, batcher, supervisor, metrics, own_process)
+        backend = LocalBackend(settings, models, batcher, supervisor, metrics, own_process, report=report)
         for loop in (backend.follow_models(), backend.supervise()):
             stack.push_async_callback(cancel_and_wait, asyncio.create_task(loop))
         yield backend
 
 
-def make_engine_opener(settings: Settings, shapes: WarmUpShapes = lambda _: ()) -> OpenEngine:
+def make_engine_opener(
+    settings: Settings, shapes: WarmUpShapes = lambda _: (), report: LoadReport | None = None
+) -> OpenEngine:
     """A function that loads the engine that the settings choose, among those with enough memory for the shapes."""
+    report = report or LoadReport()
     options = EngineOptions(
         choice=settings.engine,
         threads=settings.engine_threads,
@@ -173,11 +185,15 @@ def make_engine_opener(settings: Settings, shapes: WarmUpShapes = lambda _: ()) 
         max_batch=settings.max_batch_size,
         trt_level=settings.trt_level,
         int8=settings.allow_int8,
+        device=settings.device,
+        notify=report.step,
+        race_s=RACE_S,
     )
 
     def opened(directory: Path, manifest: Manifest) -> Engine:
         log.info("model loading", model=manifest.key)  # takes seconds on a CPU, minutes where a plan is built
-        return open_engine(directory, manifest, options, shapes)
+        with report.loading(manifest.key):
+            return open_engine(directory, manifest, options, shapes)
 
     return opened
 

@@ -23,6 +23,7 @@ SETTING_GROUPS: dict[str, tuple[str, ...]] = {
         "translate_model",
         "generate_model",
         "engine",
+        "device",
         "engine_cache_dir",
         "trt_level",
         "allow_int8",

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from engines.engine_names import EngineChoice
+from engines.engine_names import DeviceChoice, EngineChoice
 from engines.errors import RetouchError
 from engines.manifest import Task
 from engines.validation import unknown_name, validation_message
@@ -99,6 +99,7 @@ class Settings(BaseModel):
     generate_model: str = Field("housefronts", description="model of /v1/generate when the request names none")
 
     engine: EngineChoice = Field("auto", description="runtime; auto picks the best that is available")
+    device: DeviceChoice = Field("auto", description="auto uses an NVIDIA GPU where there is one; cpu leaves it alone")
     engine_cache_dir: Path = Field(Path("cache"), description="folder of compiled engines and precision decisions")
     engine_threads: int = Field(0, ge=0, description="CPU threads of the engine; 0 means all cores")
     trt_level: int = Field(

@@ -99,4 +99,4 @@ def load_cvcuda() -> Any:
     try:
         return importlib.import_module("cvcuda")
     except ImportError as error:
-        raise EngineUnavailable(f"CV-CUDA does not load ({error}); pip install -e '.[gpu]'") from error
+        raise EngineUnavailable(f"CV-CUDA does not load ({error}); retouch install-gpu") from error

@@ -21,6 +21,8 @@ class ReadinessState:
     """Whether the model repository has been scanned once."""
     worker_ready: bool
     models: Sequence[ModelStatus]
+    loading: str = ""
+    """The model that is being loaded and how far that is; empty if none is."""
 
 
 @dataclass(slots=True)
@@ -63,11 +65,11 @@ def unready_reasons(state: ReadinessState) -> list[str]:
     if state.draining:
         reasons.append("draining: the server is shutting down")
     if not state.scanned:
-        reasons.append("models are loading")
+        reasons.append(f"models are loading: {state.loading}" if state.loading else "models are loading")
     elif not any(model.state == "ready" for model in state.models):
         refused = "; ".join(f"{m.name}/{m.version}: {m.reason}" for m in state.models if m.state == "refused")
         reasons.append(f"no model can be served ({without_folders(refused) or _EMPTY})")
-    if not state.worker_ready:
+    if not state.worker_ready and (state.scanned or not state.loading):  # no worker is expected before
         reasons.append("the device worker died or hangs and is being restarted")
     return reasons
 

@@ -68,9 +68,9 @@ def test_gpu_without_its_libraries_is_told_what_to_install(directory, options, m
     engine, passed_over = choose_engine(directory, read_manifest(directory), options, gpu_is_here=lambda: True)
     assert engine.name == "openvino"
     assert passed_over == {
-        "trt": "cuda-python is not installed; pip install -e '.[gpu]'",
+        "trt": "cuda-python is not installed; retouch install-gpu",
         "inductor": f"{directory / 'program.pt2'} is not there; retouch export --program writes it",
-        "onnxrt-cuda": "this onnxruntime has no CUDA provider; pip install onnxruntime-gpu in its place",
+        "onnxrt-cuda": "this onnxruntime has no CUDA provider; `retouch install-gpu` may replace it by one",
     }
 
 
@@ -97,6 +97,23 @@ def test_surprise_of_one_runtime_does_not_keep_the_next_from_serving(directory, 
         opened = choose_engine(directory, read_manifest(directory), options, (Candidate("openvino", surprise), fake))
     assert opened.passed_over == {"openvino": "AttributeError: an API that changed"}
     assert [line["event"] for line in logs] == ["engine failed to open", "engine chosen"]
+
+
+def test_a_gpu_is_left_alone_on_request(directory, options):
+    on_cpu = replace(options, device="cpu")
+    engine, passed_over = choose_engine(directory, read_manifest(directory), on_cpu, gpu_is_here=lambda: True)
+    assert engine.device == "cpu"
+    gpus = ("trt", "inductor", "onnxrt-cuda")
+    assert passed_over == dict.fromkeys(gpus, "--device cpu leaves the GPU alone")
+
+
+def test_what_is_done_next_is_told(directory, options):
+    told: list[str] = []
+    shapes = [BatchShape(1, 16, 16), BatchShape(2, 16, 16)]
+    fake = next(candidate for candidate in CANDIDATES if candidate.name == "fake")
+    notified = replace(options, notify=told.append)
+    choose_engine(directory, read_manifest(directory), notified, (fake,), warm_up_shapes=lambda _: shapes)
+    assert told == ["opening fake", "warming up fake, shape 1 of 2", "warming up fake, shape 2 of 2"]
 
 
 def test_engine_under_the_bar_is_passed_over(directory, options):

@@ -28,6 +28,7 @@ COMMANDS = [
     "build",
     "doctor",
     "keys",
+    "install-gpu",
 ]
 HEAVY = {"numpy", "torch", "fastapi", "onnx", "onnxruntime", "openvino", "cv2", "httpx", "aiohttp", "matplotlib"}
 

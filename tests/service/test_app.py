@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from structlog.testing import capture_logs
 
+from engines.base import Engine
+from engines.fake import FakeEngine
+from engines.load_report import LoadReport
+from engines.manifest import Manifest
 from service.app import Service, open_service
+from service.batching.local_backend import open_local_backend
 from service.core.settings import Settings
+from tests.fakes.clock import Clock
 from tests.serving.waiting import until
 
 AddModel = Callable[..., Path]
@@ -35,6 +43,25 @@ async def test_a_server_says_when_it_is_ready_and_with_which_models_and_engines(
     assert line["after_s"] >= 0
     assert not named(lines, "no models")
     assert not named(lines, "not ready"), "the end is no outage"
+
+
+async def test_while_models_load_the_reasons_say_which_and_how_far(tmp_path: Path, models_dir: Path) -> None:
+    may_load = threading.Event()
+
+    def slowly(_: Path, manifest: Manifest) -> Engine:
+        with report.loading(manifest.key):
+            report.step("building its plan, 40 %")
+            may_load.wait(30)
+            return FakeEngine(manifest)
+
+    report = LoadReport(Clock())
+    settings = settings_of(tmp_path, models_dir)
+    open_backend = partial(open_local_backend, open_model=slowly, report=report)
+    async with open_service(settings, open_backend) as service:
+        expected = ["models are loading: facades/1 (1 of 2), building its plan, 40 %, for 0 s"]
+        await until(lambda: service.unready_reasons() == expected)
+        may_load.set()
+        await until(lambda: service.unready_reasons() == [])
 
 
 async def test_an_empty_models_folder_is_named_in_the_log_and_not_to_clients(tmp_path: Path) -> None:

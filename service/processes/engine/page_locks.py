@@ -8,7 +8,7 @@ import structlog
 
 from engines.cuda.api import Cuda, open_cuda
 from engines.cuda.gpu_detection import has_nvidia_gpu
-from engines.engine_names import EngineChoice
+from engines.engine_names import DeviceChoice, EngineChoice
 from engines.errors import EngineError
 from service.processes.shared.slots import Memory
 
@@ -70,9 +70,9 @@ class CudaPageLocks:
             _log.warning("slots not unlocked", reason=str(error))
 
 
-def open_page_locks(choice: EngineChoice) -> PageLocks:
+def open_page_locks(choice: EngineChoice, device: DeviceChoice = "auto") -> PageLocks:
     """Page locks for this process's GPU, if there is one and the chosen engines may use it."""
-    if choice not in _ON_GPUS or not has_nvidia_gpu():
+    if choice not in _ON_GPUS or device == "cpu" or not has_nvidia_gpu():
         return NoPageLocks()
     try:
         return CudaPageLocks(open_cuda())

@@ -79,6 +79,7 @@ class EngineServer:
             ready = loaded and self._backend.ready
             news, self._ready = ready != self._ready, ready
             self._row.ready, self._row.heartbeat_at = ready, time.monotonic()
+            self._row.loading = self._backend.loading
             self._backend.metrics.refresh()
             if news:  # after the metrics, so that no front end reports readiness before them
                 for session in self._sessions:
@@ -162,7 +163,8 @@ async def serve(assignment: Assignment) -> int:
     if replaces:  # counted here, because a process that hangs or is killed cannot count itself
         metrics.worker_restarts.inc()
     open_backend = partial(open_local_backend, settings, metrics, own_process=True)
-    async with open_backend() as backend, _open_server(backend, row, open_page_locks(settings.engine)) as server:
+    page_locks = open_page_locks(settings.engine, settings.device)
+    async with open_backend() as backend, _open_server(backend, row, page_locks) as server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, *hangup_signals()):
             loop.add_signal_handler(number, ending.set)

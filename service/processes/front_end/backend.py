@@ -17,12 +17,12 @@ from pathlib import Path
 from engines.errors import EngineUnavailable, ModelNotFound
 from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
-from service.admission.reservation_store import ReservationStore
 from service.core.batch_rows import ComputedSample, Sample
 from service.core.errors import NotReady, ShuttingDown
 from service.core.flow import ANYONE, Flow
 from service.core.settings import Settings
 from service.lifecycle.background import cancel_and_wait
+from service.processes.front_end.board_load import StatusBoardLoad
 from service.processes.front_end.engine_client import EngineClient, EngineFacts, RemoteModel, SampleOrder
 from service.processes.front_end.pending import EngineProcessLost
 from service.processes.shared.assignment import Assignment
@@ -217,26 +217,6 @@ def _shutting_down_error() -> ShuttingDown:
     return ShuttingDown("the server shut down before this request was computed; ask another replica")
 
 
-@dataclass(frozen=True, slots=True)
-class StatusBoardLoad:
-    """Load of all front ends, read from the status board; see `ServerLoad`."""
-
-    board: StatusBoard
-    index: int
-    reservation_store: ReservationStore
-
-    @property
-    def in_flight_elsewhere(self) -> int:
-        return self.board.in_flight_elsewhere(self.index)
-
-    @property
-    def engines(self) -> int:
-        return max(1, self.board.ready_engines)
-
-    def publish(self, in_flight: int) -> None:
-        self.board.front_end(self.index).in_flight = in_flight
-
-
 class RemoteBackend:
     """Backend whose engines are in other processes.
 
@@ -265,6 +245,10 @@ class RemoteBackend:
     @property
     def ready(self) -> bool:
         return any(client.ready for client in self.clients)
+
+    @property
+    def loading(self) -> str:
+        return self.server_load.board.loading
 
     def handle_engine_change(self) -> None:
         """Handle that an engine process connects, is lost, or changes its models."""

@@ -28,7 +28,8 @@ _LONGEST_PAUSE_S = 10.0
 
 def assign_gpus(settings: Settings, environ: Mapping[str, str], dev: Path = Path("/dev")) -> list[str]:
     """The GPU of each engine process, as in CUDA_VISIBLE_DEVICES; empty for one that computes on the CPU."""
-    gpus = [] if settings.engine in _ON_CPUS else visible_gpus(environ, dev)
+    on_cpus = settings.engine in _ON_CPUS or settings.device == "cpu"
+    gpus = [] if on_cpus else visible_gpus(environ, dev)
     count = settings.engine_processes or max(1, len(gpus))
     return [gpus[index % len(gpus)] if gpus else "" for index in range(count)]
 
@@ -82,6 +83,13 @@ def choose_processes(settings: Settings, host: HostFacts) -> Processes:
     if cores < _CORES_FOR_MANY:
         return Processes(1, f"{device}, and there are {cores:.0f} cores: one for HTTP and pictures")
     return Processes(min(int(cores), _MOST_BY_ITSELF), f"{device}: a front end for each of {cores:.0f} cores")
+
+
+def unused_gpu(host: HostFacts) -> str:
+    """Say why a GPU that may be used cannot be, and what to do; empty if it can, or if there is none."""
+    if not any(host.gpus) or host.gpu_packages:
+        return ""
+    return "its packages are not installed: `retouch install-gpu` installs them; --device cpu says that this is meant"
 
 
 def divide_settings(settings: Settings, front_ends: int, cores: int) -> Settings:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from service.processes.shared import reservation_store
 from service.processes.shared.reservation_store import SharedReservationStore
 
-_COLUMNS = 5
-_IN_FLIGHT, _LOAD, _BEAT, _READY, _USED = range(_COLUMNS)
+_NUMBERS = 5
+_IN_FLIGHT, _LOAD, _BEAT, _READY, _USED = range(_NUMBERS)
+_TEXT_CELLS = 32
+_COLUMNS = _NUMBERS + _TEXT_CELLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,12 @@ class StatusBoard:
         """Number of engine processes that are ready."""
         return sum(self.engine(index).ready for index in range(self._row_counts.engines))
 
+    @property
+    def loading(self) -> str:
+        """The model that the first of the engine processes that load one is loading, for people."""
+        texts = (self.engine(index).loading for index in range(self._row_counts.engines))
+        return next((text for text in texts if text), "")
+
 
 class StatusRow:
     """The status of one process, written by that process."""
@@ -119,6 +127,19 @@ class StatusRow:
     def ready(self, ready: bool) -> None:
         self._cells[_READY] = ready
 
+    @property
+    def loading(self) -> str:
+        """The model that an engine process loads, for people; while it is written, parts may be of the text before."""
+        return bytes(self._text).partition(b"\0")[0].decode(errors="replace")
+
+    @loading.setter
+    def loading(self, text: str) -> None:
+        self._text[:] = text.encode()[: len(self._text)].ljust(len(self._text), b"\0")
+
+    @property
+    def _text(self) -> memoryview:
+        return self._cells[_NUMBERS:].cast("B")
+
     def claim_row(self, now: float) -> bool:
         """Start to use this row; True if an earlier process has used it."""
         self.clear_row()
@@ -130,3 +151,4 @@ class StatusRow:
         """Clear the row of a process that has ended, except that it was used."""
         for column in (_IN_FLIGHT, _LOAD, _BEAT, _READY):
             self._cells[column] = 0.0
+        self.loading = ""

@@ -134,7 +134,7 @@ def test_thread_takes_the_device_before_it_uses_it(cuda, runtime):
 
 def test_missing_library_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
-    with pytest.raises(EngineUnavailable, match=r"pip install -e '\.\[gpu\]'"):
+    with pytest.raises(EngineUnavailable, match=r"retouch install-gpu"):
         open_cuda()
 
 

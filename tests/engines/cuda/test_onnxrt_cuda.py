@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from structlog.testing import capture_logs
 
 from engines.base import BatchShape, blank_feed
 from engines.cuda.api import Cuda, DeviceBuffer
-from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine
+from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
 from engines.errors import DeviceLost, EngineDead, EngineFailed, EngineOutOfMemory, EngineUnavailable, ParityTooLow
 from engines.manifest import read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
@@ -30,13 +31,23 @@ def open_bound(directory: Path, cache: Path, **options: Any) -> OnnxRuntimeCudaE
 
 def test_host_without_the_provider_is_told_what_to_install(publish, tmp_path, monkeypatch):
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
-    with pytest.raises(EngineUnavailable, match="pip install onnxruntime-gpu"):
+    with pytest.raises(EngineUnavailable, match="retouch install-gpu"):
         open_bound(publish(onnx_model=conv_graph()), tmp_path, provider="CUDAExecutionProvider")
+
+
+def test_cuda_libraries_of_pips_packages_are_loaded_first_without_a_word(monkeypatch, capsys):
+    module = SimpleNamespace(
+        get_available_providers=lambda: ["CUDAExecutionProvider"],
+        preload_dlls=lambda: sys.stdout.write("Failed to load libcudnn"),
+    )
+    monkeypatch.setitem(sys.modules, "onnxruntime", module)
+    assert import_onnxruntime() is module
+    assert capsys.readouterr().out == ""
 
 
 def test_missing_library_is_named(publish, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(EngineUnavailable, match="pip install onnxruntime-gpu"):
+    with pytest.raises(EngineUnavailable, match="retouch install-gpu"):
         open_bound(publish(onnx_model=conv_graph()), tmp_path)
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from engines.engine_choice import EngineOptions, choose_engine, verify_onnx
+from engines.engine_choice import EngineOptions, choose_engine
 from engines.errors import ManifestInvalid, ModelCorrupt
 from engines.files.regular import irregular_entries, open_regular, read_regular
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, read_manifest
+from engines.model_files import verify_onnx
 from engines.plan_cache import PlanCache
 
 

@@ -19,7 +19,7 @@ from tests.engines.conftest import conv_graph, shipped
 @pytest.fixture(scope="module")
 def library() -> TensorRt:
     try:
-        return load_tensorrt(MODULES[1:])
+        return load_tensorrt(MODULES[2:])
     except EngineUnavailable as error:
         pytest.skip(str(error))
 

@@ -13,7 +13,7 @@ from service.devices.gpu_cvcuda import load_cvcuda
 
 def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cvcuda", None)
-    with pytest.raises(EngineUnavailable, match=r"CV-CUDA does not load .*pip install -e '\.\[gpu\]'"):
+    with pytest.raises(EngineUnavailable, match=r"CV-CUDA does not load .*retouch install-gpu"):
         load_cvcuda()
 
 

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from service.core.settings import Settings
-from service.processes.launcher.process_plan import HostFacts, Restarts, assign_gpus, choose_processes, divide_settings
+from service.processes.launcher.process_plan import (
+    HostFacts,
+    Restarts,
+    assign_gpus,
+    choose_processes,
+    divide_settings,
+    unused_gpu,
+)
 
 
 def test_a_process_that_lived_well_is_started_again_at_once() -> None:
@@ -43,7 +50,16 @@ def test_there_is_an_engine_process_for_each_gpu_that_may_be_seen_and_one_withou
     assert assign_gpus(auto, {"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == [""]
     assert assign_gpus(auto, {}, tmp_path / "none") == [""]
     assert assign_gpus(Settings(workers=2, engine="openvino"), {}, tmp_path) == [""]
+    assert assign_gpus(Settings(workers=2, device="cpu"), {}, tmp_path) == [""]
     assert assign_gpus(Settings(workers=2, engine_processes=4), {}, tmp_path) == ["0", "1", "2", "0"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "packages", "is_said"),
+    [(["0"], False, True), (["0"], True, False), ([""], False, False), ([], False, False)],
+)
+def test_a_gpu_whose_packages_are_missing_is_not_passed_over_in_silence(gpus, packages, is_said) -> None:
+    assert ("retouch install-gpu" in unused_gpu(HostFacts(8, gpus, packages))) is is_said
 
 
 AUTO_ON_CPU = Settings(engine="openvino")

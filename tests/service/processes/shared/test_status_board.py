@@ -31,6 +31,19 @@ def test_what_one_process_writes_the_others_read(descriptor: int) -> None:
     assert theirs.ready_engines == 1
 
 
+def test_a_front_end_reads_what_an_engine_process_loads(descriptor: int) -> None:
+    mine, theirs = StatusBoard(descriptor, PLACES), StatusBoard(descriptor, PLACES)
+    assert theirs.loading == ""
+    mine.engine(1).loading = "photos/5 (2 of 4), 40 %"
+    assert (theirs.loading, theirs.ready_engines) == ("photos/5 (2 of 4), 40 %", 0)
+    mine.engine(1).loading = "x"
+    assert theirs.loading == "x"
+    mine.engine(1).loading = "é" * 1000
+    assert theirs.loading == "é" * 128
+    mine.engine(1).clear_row()
+    assert theirs.loading == ""
+
+
 def test_a_front_end_counts_what_is_inside_at_the_others(descriptor: int) -> None:
     board = StatusBoard(descriptor, PLACES)
     for index, in_flight in enumerate((1, 20, 300)):

@@ -1,0 +1,73 @@
+"""The report of a start: the model that is being loaded and how far that is. One thread writes it, any reads it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+
+class _Loading(NamedTuple):
+    """A model that is being loaded; replaced as a whole, so that no reader sees parts of two."""
+
+    model: str
+    number: int
+    since: float
+    step: str = ""
+
+
+class LoadReport:
+    """Progress of loading models, in words.
+
+    Args:
+        clock: monotonic seconds.
+        log: told each new model and, at most every `log_every_s`, how far it is.
+        log_every_s: seconds between two lines of the log.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        log: Callable[[str], None] = lambda _: None,
+        log_every_s: float = 5.0,
+    ) -> None:
+        self._clock, self._log, self._log_every_s = clock, log, log_every_s
+        self._loading: _Loading | None = None
+        self._names: list[str] = []
+        self._expected = 0
+        self._logged_at = 0.0
+
+    def expect(self, models: int) -> None:
+        """Say how many models will be loaded, before the first of them."""
+        self._expected = models
+
+    @contextmanager
+    def loading(self, model: str) -> Iterator[None]:
+        """Report `NAME/VERSION` as the model that is being loaded, until the block ends."""
+        name = model.partition("/")[0]
+        if name not in self._names:
+            self._names.append(name)
+        self._loading = _Loading(model, self._names.index(name) + 1, self._clock())
+        self._logged_at = self._clock()
+        try:
+            yield
+        finally:
+            self._loading = None
+
+    def step(self, text: str) -> None:
+        """Say which step the load of the present model is at."""
+        if (loading := self._loading) is None:
+            return
+        self._loading = loading._replace(step=text)
+        if self._clock() >= self._logged_at + self._log_every_s:
+            self._logged_at = self._clock()
+            self._log(self.describe())
+
+    def describe(self) -> str:
+        """Say what is loaded: `photos/5 (2 of 4), building its plan with TensorRT 11.4.0, 40 %, for 34 s`; or empty."""
+        if (loading := self._loading) is None:
+            return ""
+        place = f" ({loading.number} of {self._expected})" if loading.number <= self._expected else ""
+        seconds = f"for {self._clock() - loading.since:.0f} s"
+        return ", ".join(part for part in (f"{loading.model}{place}", loading.step, seconds) if part)

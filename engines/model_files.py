@@ -1,0 +1,46 @@
+"""The checks of a model's files before a runtime opens them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from engines.errors import ModelCorrupt
+from engines.files.regular import irregular_entries, open_regular
+from engines.manifest import ONNX_FILE, Manifest
+
+_MAX_ONNX_BYTES = 2**31
+"""The largest model.onnx in bytes; protobuf reads no larger one."""
+
+
+def verify_onnx(directory: Path, manifest: Manifest) -> None:
+    """Check that model.onnx has the SHA-256 digest of the manifest.
+
+    Raises:
+        ModelCorrupt: it is missing, unreadable or has another digest.
+    """
+    path = directory / ONNX_FILE
+    digest = hashlib.sha256()
+    try:
+        with open_regular(path) as file:
+            while file.tell() <= _MAX_ONNX_BYTES and (block := file.read(1 << 20)):
+                digest.update(block)
+    except OSError as error:
+        raise ModelCorrupt(f"{path}: cannot be read ({error.strerror}); export {manifest.key} again") from error
+    if digest.hexdigest() != manifest.onnx_sha256:
+        raise ModelCorrupt(
+            f"{path}: sha256 is {digest.hexdigest()[:12]}…, the manifest says {manifest.onnx_sha256[:12]}…; "
+            f"copy or export {manifest.key} again"
+        )
+
+
+def refuse_irregular_files(directory: Path, manifest: Manifest) -> None:
+    """Raise ModelCorrupt if the directory holds FIFOs, devices or sockets, on which a runtime could block for ever."""
+    try:
+        odd = irregular_entries(directory)
+    except OSError as error:
+        raise ModelCorrupt(f"{directory}: cannot be read ({error.strerror}); export {manifest.key} again") from error
+    if odd:
+        raise ModelCorrupt(
+            f"{directory}: {', '.join(odd)}: no regular file; remove it, or copy or export {manifest.key} again"
+        )

@@ -1,0 +1,1 @@
+"""A race of engines on this host: which runs a model fastest, measured side by side and remembered."""

@@ -1,0 +1,147 @@
+"""The fastest engine for a model on this host: from the memory of earlier races, or by a race now."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+from pydantic import ValidationError
+
+from engines.base import BatchShape
+from engines.errors import DeviceLost
+from engines.files.atomic import write_atomically
+from engines.files.regular import read_regular
+from engines.manifest import Manifest
+from engines.parity.decisions import fingerprint
+from engines.race.timing import Racer, RaceResult, run_race
+
+RACE_S = 5.0
+"""Seconds of a race by default."""
+_FORMAT = 1
+_MAX_BYTES = 2**16
+_RUNTIMES = (
+    *("openvino", "onnxruntime", "onnxruntime-gpu", "torch", "cuda-bindings"),
+    *("tensorrt", "tensorrt-cu13-libs", "tensorrt-cu12-libs", "tensorrt-rtx-cu13-libs", "tensorrt-rtx-cu12-libs"),
+)
+
+
+_log = structlog.get_logger(__name__)
+
+
+class RaceMemory:
+    """The results of earlier races: one small JSON file for each fingerprint of what a result depends on."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def get(self, facts: Mapping[str, object]) -> RaceResult | None:
+        """Return the result for exactly these facts; None if there is none or its file is damaged."""
+        try:
+            return RaceResult.model_validate_json(read_regular(self._path(facts), _MAX_BYTES))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValidationError) as error:
+            _log.warning("race ignored", path=str(self._path(facts)), reason=type(error).__name__)
+            return None
+
+    def put(self, facts: Mapping[str, object], result: RaceResult) -> None:
+        """Store a result; if that fails, the next start races again."""
+        try:
+            write_atomically(self._path(facts), result.model_dump_json().encode())
+        except OSError as error:
+            _log.warning("race not kept", path=str(self._path(facts)), reason=error.strerror)
+
+    def _path(self, facts: Mapping[str, object]) -> Path:
+        return self._directory / f"{fingerprint(facts)}.json"
+
+
+class Course(NamedTuple):
+    """A model and the settings that its engines are opened with."""
+
+    directory: Path
+    manifest: Manifest
+    max_batch: int
+    settings: Mapping[str, object]
+
+    def shapes(self) -> list[BatchShape]:
+        """Return the shapes to race on: one sample and a full batch of the smallest tile, one sample of the largest."""
+        tiles = sorted(self.manifest.size.tile_sizes(), key=lambda size: size[0] * size[1])
+        most = min(self.max_batch, self.manifest.max_batch)
+        return list(dict.fromkeys((BatchShape(1, *tiles[0]), BatchShape(most, *tiles[0]), BatchShape(1, *tiles[-1]))))
+
+    def facts(self, racers: Sequence[str]) -> dict[str, object]:
+        """Return everything that a result depends on, except the device."""
+        program = self.directory / "program.pt2"
+        return {
+            "race": _FORMAT,
+            "model": self.manifest.key,
+            "onnx": self.manifest.onnx_sha256,
+            "precision": self.manifest.precision,
+            "program": program.stat().st_mtime_ns if program.exists() else 0,
+            "racers": [*racers],
+            "shapes": self.shapes(),
+            "versions": {name: found for name in _RUNTIMES if (found := _version(name))},
+            **self.settings,
+        }
+
+
+def find_fastest(
+    racers: Sequence[Racer],
+    course: Course,
+    device: Mapping[str, object],
+    memory: Path,
+    seconds: float,
+    notify: Callable[[str], None] = lambda _: None,
+) -> RaceResult | None:
+    """Return the result of an earlier race under the same conditions, or race now and remember the result.
+
+    Args:
+        racers: the engines in their fixed order.
+        course: the model.
+        device: the facts of the device that a result depends on.
+        memory: the folder of results.
+        seconds: for a race; 0 for none.
+        notify: told what is done.
+
+    Returns:
+        None if nothing is known or the race failed, which is logged: then the fixed order holds.
+
+    Raises:
+        DeviceLost: the process must end.
+    """
+    try:
+        facts = {**course.facts([racer.name for racer in racers]), **device}
+        results = RaceMemory(memory)
+        if (known := results.get(facts)) is not None or not seconds:
+            return known
+        result = run_race(racers, course.shapes(), seconds, notify)
+    except DeviceLost:
+        raise
+    except Exception as error:  # whatever goes wrong, there is the fixed order
+        reason = f"{type(error).__name__}: {error}"
+        _log.warning("race failed, the fixed order holds", model=course.manifest.key, reason=reason)
+        return None
+    if result is not None:
+        results.put(facts, result)
+    return result
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def processor_facts(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, object]:
+    """Return the name of the processor and the number of its cores that this process may use."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:  # no such file on systems other than Linux
+        lines = []
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return {"processor": name, "cores": os.cpu_count()}

@@ -1,0 +1,166 @@
+"""Times engines side by side.
+
+Rounds are interleaved, so that a busy moment of the host hits all engines, and engines are compared within a round.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from typing import NamedTuple
+
+import structlog
+from pydantic import BaseModel, ConfigDict
+
+from engines.base import BatchShape, Engine, blank_feed
+from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, ParityTooLow
+
+MARGIN = 0.05
+"""How much faster an engine must be than the first of the fixed order to be preferred to it."""
+_LEAST_ROUNDS, _MOST_ROUNDS = 3, 50
+_BLOCK_S = 0.02
+"""Batches that are shorter are repeated until a measurement takes this long."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Racer(NamedTuple):
+    """An engine that may take part: `open` raises EngineError or ParityTooLow where it cannot."""
+
+    name: str
+    open: Callable[[], Engine]
+
+
+class RaceResult(BaseModel):
+    """The engines of a race, the fastest first, and the times in words."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    order: tuple[str, ...]
+    why: str
+
+
+def run_race(
+    racers: Sequence[Racer],
+    shapes: Sequence[BatchShape],
+    seconds: float,
+    notify: Callable[[str], None] = lambda _: None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> RaceResult | None:
+    """Time the engines side by side; None if none runs.
+
+    Args:
+        racers: the engines in their fixed order.
+        shapes: the shapes to time, each in turn; later ones are left out when the time is up.
+        seconds: for the timed batches together. Opening, and the first batch of a shape, may compile and are not timed.
+        notify: told what is done, in words.
+        clock: monotonic seconds.
+
+    Raises:
+        EngineOutOfMemory: two engines do not fit the device together, or one does not at present.
+        DeviceLost: the process must end.
+    """
+    with ExitStack() as opened:
+        engines = _open_all(racers, opened, notify)
+        laps: dict[BatchShape, list[_Round]] = {}
+        left_s = seconds
+        for shape in shapes:
+            if len(engines) < 2 or (laps and left_s <= 0):
+                break
+            notify(f"racing {', '.join(engines)} at {_words(shape)}")
+            laps[shape] = _time_rounds(engines, shape, left_s / (len(shapes) - len(laps)), clock)
+            left_s -= sum(taken.block_s for one in laps[shape] for taken in one.values())
+        return _judge(laps, list(engines)) if engines else None
+
+
+class _Lap(NamedTuple):
+    """One measurement of one engine: seconds for a block of batches, and for one of them."""
+
+    block_s: float
+    batch_s: float
+
+
+_Round = dict[str, _Lap]
+
+
+def _open_all(racers: Sequence[Racer], opened: ExitStack, notify: Callable[[str], None]) -> dict[str, Engine]:
+    engines = {}
+    for racer in racers:
+        notify(f"opening {racer.name} for a race")
+        try:
+            engines[racer.name] = opened.enter_context(closing(racer.open()))
+        except DeviceLost:
+            raise
+        except EngineOutOfMemory:
+            raise
+        except (EngineError, ParityTooLow) as error:
+            _log.info("not in the race", engine=racer.name, reason=str(error))
+    return engines
+
+
+def _time_rounds(
+    engines: dict[str, Engine], shape: BatchShape, seconds: float, clock: Callable[[], float]
+) -> list[_Round]:
+    """Time the engines in turn, until the time is up; one that fails is taken out of `engines`."""
+    repeats = {}
+    for name in list(engines):
+        lap = _time_block(engines, name, shape, 1, clock) and _time_block(engines, name, shape, 1, clock)
+        if lap is not None:  # the first batch may have compiled
+            repeats[name] = max(1, math.ceil(_BLOCK_S / max(lap.batch_s, 1e-6)))
+    rounds: list[_Round] = []
+    spent = 0.0
+    while len(engines) > 1 and len(rounds) < _MOST_ROUNDS and (spent < seconds or len(rounds) < _LEAST_ROUNDS):
+        names = list(engines) if len(rounds) % 2 else list(reversed(engines))
+        laps = {name: _time_block(engines, name, shape, repeats[name], clock) for name in names}
+        rounds.append({name: lap for name, lap in laps.items() if lap is not None})
+        spent += sum(lap.block_s for lap in rounds[-1].values())
+    return rounds
+
+
+def _time_block(
+    engines: dict[str, Engine], name: str, shape: BatchShape, repeats: int, clock: Callable[[], float]
+) -> _Lap | None:
+    engine, feed = engines[name], blank_feed(engines[name].manifest, shape)
+    began = clock()
+    try:
+        for _ in range(repeats):
+            engine.infer(feed)
+    except (DeviceLost, EngineOutOfMemory):
+        raise
+    except EngineError as error:
+        _log.warning("out of the race", engine=name, reason=str(error))
+        del engines[name]
+        return None
+    taken = clock() - began
+    return _Lap(taken, taken / repeats)
+
+
+def _judge(laps: Mapping[BatchShape, list[_Round]], names: Sequence[str]) -> RaceResult:
+    """Order the engines by their times relative to the first; without a clear winner the fixed order stays."""
+    if len(names) == 1:
+        return RaceResult(order=(names[0],), why=f"race: only {names[0]} runs here")
+    first = names[0]
+    ratios = dict.fromkeys(names, 1.0)
+    for name in names:
+        logs = [
+            math.log(statistics.median(one[name].batch_s / one[first].batch_s for one in rounds))
+            for rounds in laps.values()
+        ]
+        ratios[name] = math.exp(statistics.fmean(logs))
+    fastest = min(names, key=lambda name: ratios[name])
+    is_clear = ratios[fastest] < 1 - MARGIN
+    order = sorted(names, key=lambda name: ratios[name]) if is_clear else list(names)
+    times = "; ".join(
+        ", ".join(f"{name} {statistics.median(one[name].batch_s for one in rounds) * 1e3:.4g}" for name in names)
+        + f" ms at {_words(shape)}"
+        for shape, rounds in laps.items()
+    )
+    what = f"{order[0]} is faster" if is_clear else f"{first} stays, as none is faster by {MARGIN:.0%}"
+    return RaceResult(order=tuple(order), why=f"race: {what} ({times})")
+
+
+def _words(shape: BatchShape) -> str:
+    return f"{shape.batch} × {shape.width}×{shape.height}"

@@ -1,0 +1,1 @@
+"""`retouch install-gpu`: which packages a host with an NVIDIA GPU needs, and their installation."""

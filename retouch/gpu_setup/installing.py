@@ -1,0 +1,168 @@
+"""Installs the packages that were chosen: what every engine needs, then the first runtime that loads.
+
+A way that fails gives place to the next one, and that is said. The record is `unfinished` until a runtime was seen to
+load; the step that overwrites the CPU's ONNX Runtime comes last and is undone if it fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from retouch.gpu_setup.choice import GpuChoice, Way, without_first_way
+from retouch.gpu_setup.errors import InstallFailed
+from retouch.gpu_setup.pip import Environment
+from retouch.gpu_setup.record import GpuRecord, read_record, remove_record, write_record
+
+HOW_TO_GO_ON = (
+    "Run `make serve` or `retouch install-gpu` again to go on from here (pip keeps what it has downloaded); "
+    "`make serve CPU=1` or `retouch serve --device cpu` serves on the CPU meanwhile"
+)
+_OPEN_DEVICE = "from engines.cuda.api import open_cuda; print(open_cuda().device.name)"
+_LOAD = {
+    "trt": "from engines.trt.library import load_tensorrt; print(load_tensorrt().name)",
+    "onnxrt-cuda": "from engines.cuda.onnxrt_cuda import import_onnxruntime; print(import_onnxruntime().__version__)",
+}
+_ONNXRUNTIME_VERSION = "import onnxruntime; print(onnxruntime.__version__)"
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """Python code that succeeds in the environment where a part works, and prints its name.
+
+    Args:
+        device: opens the GPU.
+        runtimes: loads the runtime of an engine.
+        onnxruntime: loads ONNX Runtime, and prints its version.
+    """
+
+    device: str = _OPEN_DEVICE
+    runtimes: tuple[tuple[str, str], ...] = tuple(_LOAD.items())
+    onnxruntime: str = _ONNXRUNTIME_VERSION
+
+    def of(self, engine: str) -> str:
+        """Return the code that loads the runtime of an engine."""
+        return dict(self.runtimes)[engine]
+
+
+@dataclass(frozen=True, slots=True)
+class Installer:
+    """Installs into one environment.
+
+    Args:
+        environment: the environment.
+        say: tells people what is done next.
+        checks: how to find out whether a part works.
+    """
+
+    environment: Environment
+    say: Callable[[str], None]
+    checks: Checks = Checks()
+
+    def installed(self, facts: tuple[str, ...]) -> str:
+        """Return the runtime that is installed for these facts and loads; empty if something is to be done."""
+        record = read_record(self.environment.folder)
+        if record is None or record.state != "done" or record.facts != facts:
+            return ""
+        if self.environment.ask(self.checks.device)[1]:
+            return ""
+        _, error = self.environment.ask(self.checks.of(record.engine))
+        return "" if error else record.runtime
+
+    def install(self, choice: GpuChoice, facts: tuple[str, ...]) -> str:
+        """Install the packages and the first way that works; returns its runtime.
+
+        Raises:
+            InstallFailed: the GPU cannot be opened, or no way works; the message has every reason.
+        """
+        before = GpuRecord(state="unfinished", facts=facts, onnxruntime=self._onnxruntime_for_the_cpu())
+        try:
+            write_record(self.environment.folder, before)
+            self.say(f"installing for CUDA {choice.cuda}: {', '.join(choice.packages)}")
+            self.environment.install(choice.packages)
+            self._open_device()
+            way, runtime = self._first_that_works(choice, before)
+            done = before.model_copy(update={"state": "done", "engine": way.engine, "runtime": runtime})
+            write_record(self.environment.folder, done)
+        except OSError as error:
+            raise InstallFailed(f"{self.environment.folder} cannot be written ({error.strerror})") from error
+        except InstallFailed as error:
+            raise InstallFailed(f"{error}. {HOW_TO_GO_ON}") from error
+        return runtime
+
+    def restore_cpu(self) -> bool:
+        """Put the CPU's ONNX Runtime back, where an installation that was cut off left none that loads.
+
+        Returns:
+            Whether something was to be done.
+
+        Raises:
+            InstallFailed: it could not be put back.
+        """
+        record = read_record(self.environment.folder)
+        if record is None or record.state == "done":
+            return False
+        broken = bool(self.environment.ask(self.checks.onnxruntime)[1])
+        if broken and record.onnxruntime:
+            self.say("the installation for the GPU was cut off: putting back the CPU's ONNX Runtime")
+            self.environment.install([f"onnxruntime=={record.onnxruntime}"], over=True)
+        remove_record(self.environment.folder)
+        return broken
+
+    def _onnxruntime_for_the_cpu(self) -> str:
+        """Return the version to put back: what is there, or what was there before an installation that was cut off."""
+        version, _ = self.environment.ask(self.checks.onnxruntime)
+        record = read_record(self.environment.folder)
+        return record.onnxruntime if record is not None and record.onnxruntime else version
+
+    def _open_device(self) -> None:
+        name, error = self.environment.ask(self.checks.device)
+        if error:
+            raise InstallFailed(f"the packages are installed, but the GPU does not open: {error}")
+        self.say(f"the GPU opens: {name}")
+
+    def _first_that_works(self, choice: GpuChoice, before: GpuRecord) -> tuple[Way, str]:
+        for name, why in choice.passed_over:
+            self.say(f"not {name}: {why}")
+        while choice.ways:
+            way = choice.ways[0]
+            try:
+                return way, self._go(way)
+            except InstallFailed as error:
+                self.say(f"not {way.name}: {error}")
+                choice = without_first_way(choice, str(error))
+                if way.replaces_onnxruntime and before.onnxruntime:
+                    self.environment.install([f"onnxruntime=={before.onnxruntime}"], over=True)
+        reasons = "; ".join(f"{name}: {why}" for name, why in choice.passed_over)
+        raise InstallFailed(f"no runtime for this GPU could be installed ({reasons})")
+
+    def _go(self, way: Way) -> str:
+        """Go one way, and load its runtime."""
+        if way.requirements:
+            size = f", about {way.gigabytes:g} GB" if way.gigabytes else ""
+            self.say(f"installing {way.name}{size}: {', '.join(way.requirements)}")
+            self.environment.install(way.requirements, source=way.source, only_wheels=True)
+        if way.folder is not None:
+            link_packages(way.folder, self._site_packages())
+        name, error = self.environment.ask(self.checks.of(way.engine))
+        if error and way.replaces_onnxruntime:  # the CPU's package, installed later, has overwritten its files
+            self.environment.install([way.requirements[0].replace("[cuda,cudnn]", "")], over=True)
+            name, error = self.environment.ask(self.checks.of(way.engine))
+        if error:
+            raise InstallFailed(f"it is installed, but does not load: {error}")
+        return f"{way.name} {name}" if way.replaces_onnxruntime else name
+
+    def _site_packages(self) -> Path:
+        folder, error = self.environment.ask("import sysconfig; print(sysconfig.get_path('purelib'))")
+        if error:
+            raise InstallFailed(f"{self.environment.python} does not run: {error}")
+        return Path(folder)
+
+
+def link_packages(module: Path, site_packages: Path) -> None:
+    """Link a TensorRT of the system into an environment: its module, and the packages beside it that it imports."""
+    for source in sorted(module.parent.glob("tensorrt*")):
+        target = site_packages / source.name
+        if source.is_dir() and not target.exists():
+            target.symlink_to(source)

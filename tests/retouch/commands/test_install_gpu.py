@@ -1,0 +1,73 @@
+"""`retouch install-gpu` says what it would do, from what nvidia-smi and the index answer; without a driver, nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from retouch.command_line import app
+
+
+@pytest.fixture
+def put_smi(tmp_path, monkeypatch):
+    """Put an nvidia-smi on PATH that shows this line; without a line there is none."""
+
+    def put(line: str = "") -> None:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        if line:
+            (folder / "nvidia-smi").write_text(f"#!/bin/sh\necho '{line}'\n")
+            (folder / "nvidia-smi").chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder))
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    return put
+
+
+def run(*arguments: str, index: Path | str = "") -> Result:
+    return CliRunner().invoke(app, ["install-gpu", *arguments, "--nvidia-index", str(index)])
+
+
+@pytest.mark.parametrize("arguments", [(), ("--dry-run",)])
+def test_without_a_driver_there_is_nothing_to_install(put_smi, arguments):
+    put_smi()
+    done = run(*arguments)
+    assert (done.exit_code, done.output) == (0, "no NVIDIA driver here: the CPU computes\n")
+
+
+def test_a_gpu_that_cannot_be_used_is_a_warning_and_the_cpu_computes(put_smi):
+    put_smi("NVIDIA L4, 470.82.01, 8.9")
+    done = run()
+    assert done.exit_code == 0
+    assert done.stderr.startswith("warning: the driver 470.82.1 is too old")
+    assert "update the NVIDIA driver to 580" in done.stderr
+
+
+def test_a_dry_run_names_the_packages_in_their_order_and_what_is_passed_over(put_smi):
+    put_smi("NVIDIA H200, 580.65.06, 9.0")
+    lines = run("--dry-run").output.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "NVIDIA H200 (9.0), driver 580.65.6",
+        "for CUDA 13",
+        "not TensorRT",
+        "not TensorRT-RTX",
+        "first ONNX Runtime for CUDA",
+    ]
+
+
+def test_a_folder_with_the_library_is_taken_as_nvidias_index(put_smi, tmp_path):
+    put_smi("NVIDIA H200, 580.65.06, 9.0")
+    (tmp_path / "tensorrt_cu13_libs-11.4.0.106-py3-none-manylinux_2_28_x86_64.whl").touch()
+    lines = run("--dry-run", index=tmp_path).output.splitlines()
+    assert lines[2:4] == [
+        "not TensorRT-RTX: it does not support NVIDIA H200 (9.0)",
+        "first TensorRT: tensorrt-cu13-libs==11.4.0.106, tensorrt-cu13-bindings==11.4.0.106",
+    ]
+
+
+def test_undoing_where_nothing_was_begun_changes_nothing(put_smi):
+    put_smi()
+    done = run("--undo-unfinished")
+    assert (done.exit_code, done.output) == (0, "")

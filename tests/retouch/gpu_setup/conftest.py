@@ -1,0 +1,62 @@
+"""A virtual environment and a folder of small wheels in place of NVIDIA's: pip installs them for real."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import venv
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from retouch.gpu_setup.pip import Environment
+
+WriteWheel = Callable[..., Path]
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of wheels, which is all that pip sees."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    for name, value in {"NO_INDEX": "1", "FIND_LINKS": str(folder), "CONFIG_FILE": "/dev/null"}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_CONSTRAINT"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+@pytest.fixture
+def write_wheel(wheels: Path) -> WriteWheel:
+    """Write a wheel of one file; `module` is its path, `folder` another place for the wheel."""
+
+    def write(requirement: str, module: str, text: str, folder: Path | None = None) -> Path:
+        name, _, version = requirement.partition("==")
+        stem = f"{name.replace('-', '_')}-{version}"
+        files = {
+            module: text,
+            f"{stem}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+            f"{stem}.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        }
+        record = "".join(f"{path},sha256={_digest(content)},{len(content)}\n" for path, content in files.items())
+        target = (folder or wheels) / f"{stem}-py3-none-any.whl"
+        with zipfile.ZipFile(target, "w") as archive:
+            for path, content in {**files, f"{stem}.dist-info/RECORD": record}.items():
+                archive.writestr(path, content)
+        return target
+
+    return write
+
+
+def _digest(content: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest()).rstrip(b"=").decode()
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    """A new environment, with the pip of the Python that it was made of."""
+    folder = tmp_path / "environment"
+    venv.create(folder, system_site_packages=True)
+    return Environment(folder / "bin" / "python", folder)

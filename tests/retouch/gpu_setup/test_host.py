@@ -1,0 +1,133 @@
+"""The driver is asked through nvidia-smi on PATH; every other answer is a reason in words."""
+
+from __future__ import annotations
+
+import http.server
+import sys
+import threading
+import venv
+from pathlib import Path
+
+import pytest
+
+from retouch.gpu_setup.host import Driver, Gpu, ask_driver, find_system_tensorrt, index_answers, read_answer, this_host
+
+L4 = "NVIDIA L4, 580.65.06, 8.9"
+
+
+@pytest.fixture
+def put_smi(tmp_path):
+    """Put an nvidia-smi on a PATH of its own: it prints the text and ends with the status."""
+
+    def put(text: str, status: int = 0, *, mode: int = 0o755) -> dict[str, str]:
+        command = tmp_path / "bin" / "nvidia-smi"
+        command.parent.mkdir()
+        command.write_text(f"#!/bin/sh\necho '{text}'\nexit {status}\n")
+        command.chmod(mode)
+        return {"PATH": str(command.parent)}
+
+    return put
+
+
+def write_card(pci: Path, vendor: str, kind: str) -> None:
+    card = pci / "0000:01:00.0"
+    card.mkdir(parents=True)
+    (card / "vendor").write_text(f"{vendor}\n")
+    (card / "class").write_text(f"{kind}\n")
+
+
+def test_a_driver_names_its_gpus(put_smi, tmp_path):
+    assert ask_driver(put_smi(f"{L4}\nNVIDIA H200, 580.65.06, 9.0"), tmp_path) == Driver(
+        (580, 65, 6), (Gpu("NVIDIA L4", (8, 9)), Gpu("NVIDIA H200", (9, 0)))
+    )
+
+
+def test_without_nvidia_smi_and_without_a_card_there_is_nothing_to_say(tmp_path):
+    assert ask_driver({"PATH": str(tmp_path)}, tmp_path) == Driver()
+
+
+@pytest.mark.parametrize(
+    ("vendor", "kind", "is_said"),
+    [
+        pytest.param("0x10de", "0x030200", True, id="NVIDIA's for computing"),
+        pytest.param("0x10de", "0x030000", True, id="NVIDIA's with a display"),
+        pytest.param("0x10de", "0x0c0330", False, id="NVIDIA's, but USB"),
+        pytest.param("0x1002", "0x030000", False, id="another maker's"),
+    ],
+)
+def test_a_card_without_a_driver_is_a_problem(tmp_path, vendor, kind, is_said):
+    write_card(tmp_path / "pci", vendor, kind)
+    problem = ask_driver({"PATH": str(tmp_path)}, tmp_path / "pci").problem
+    assert problem == ("no driver for it: nvidia-smi is not installed" if is_said else "")
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "problem"),
+    [
+        ("NVIDIA-SMI has failed because it cannot talk to the driver.", 9, "nvidia-smi fails: NVIDIA-SMI has failed"),
+        ("No devices were found", 0, "nvidia-smi shows no usable GPU: No devices were found"),
+        ("Old Card, 340.108, [N/A]", 0, "nvidia-smi shows no usable GPU: Old Card"),
+        (f"{L4}\n[Unknown Error]", 0, "nvidia-smi shows no usable GPU"),
+        ("", 0, "nvidia-smi shows no usable GPU: it says nothing"),
+    ],
+)
+def test_an_answer_without_a_usable_gpu_is_a_problem_in_its_own_words(put_smi, tmp_path, text, status, problem):
+    driver = ask_driver(put_smi(text, status), tmp_path)
+    assert driver.problem.startswith(problem)
+    assert driver.gpus == ()
+
+
+@pytest.mark.parametrize("hidden", ["", "-1"])
+def test_gpus_that_are_hidden_from_this_process_do_not_count(put_smi, tmp_path, hidden):
+    assert ask_driver({**put_smi(L4), "CUDA_VISIBLE_DEVICES": hidden}, tmp_path) == Driver()
+
+
+def test_spaces_around_the_lines_do_not_matter():
+    assert read_answer(f"\n {L4} \r\n\n").gpus == (Gpu("NVIDIA L4", (8, 9)),)
+
+
+def test_this_host_is_described_without_the_network(put_smi):
+    host = this_host(put_smi(L4))
+    assert (host.python, host.system, host.nvidia_index) == (sys.version_info[:2], sys.platform, "")
+    assert host.driver.version == (580, 65, 6)
+
+
+def test_a_systems_tensorrt_must_have_the_library(tmp_path):
+    venv.create(tmp_path / "system")
+    python = tmp_path / "system" / "bin" / "python"
+    assert find_system_tensorrt(python) is None
+    package = next((tmp_path / "system").glob("lib/python3*/site-packages")) / "tensorrt"
+    package.mkdir()
+    (package / "__init__.py").write_text("__version__ = '10.9.0'\n")
+    assert find_system_tensorrt(python) is None
+    (package / "__init__.py").write_text("__version__ = '10.9.0'\nOnnxParser = object\n")
+    assert find_system_tensorrt(python) == ("10.9.0", package)
+    assert find_system_tensorrt(tmp_path / "no-python") is None
+
+
+class Index(http.server.BaseHTTPRequestHandler):
+    """A package index that has the library of CUDA 13."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/simple/tensorrt-cu13-libs/" else 404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_an_index_answers_if_it_has_the_library():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Index) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        assert index_answers(f"{address}/simple/")
+        assert not index_answers(f"{address}/other")
+        server.shutdown()
+    assert not index_answers(address, seconds=1)
+    assert not index_answers("nonsense://")
+
+
+def test_a_folder_of_wheels_is_an_index(tmp_path):
+    assert not index_answers(str(tmp_path))
+    (tmp_path / "tensorrt_cu13_libs-11.4.0.106-py3-none-manylinux_2_28_x86_64.whl").touch()
+    assert index_answers(str(tmp_path))
