@@ -20,7 +20,7 @@ from service.core.errors import Cancelled, DeadlineExceeded, NotReady, ShuttingD
 from service.core.flow import Flow
 from service.core.order import Order
 from service.core.reply import Reply
-from service.repeats.idempotency import fingerprint_of, key_name
+from service.repeats.idempotency import fingerprint_of, job_id_of, key_name
 from service.repeats.response_files import KeptResponse
 
 T = TypeVar("T")
@@ -59,6 +59,8 @@ class Intake:
     flow: Flow
     result_ids: tuple[str, ...] = ()
     """The stored results that were made for it."""
+    job_id: str | None = None
+    """The id of the job that it starts, if it has an Idempotency-Key; by default a new one."""
 
     @property
     def max_body_bytes(self) -> int:
@@ -151,6 +153,7 @@ class Intake:
         """
         name = key_name(key, self.flow.client, order.task)
         fingerprint = await asyncio.to_thread(fingerprint_of, order, *wishes)
+        self.job_id = job_id_of(name, fingerprint)
 
         async def kept_work() -> KeptResponse:
             return replace(await work(), result_ids=self.result_ids)

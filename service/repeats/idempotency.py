@@ -191,6 +191,15 @@ def key_name(key: str, client: str, endpoint: str) -> str:
     return hashlib.sha256("\n".join((client, endpoint, word)).encode()).hexdigest()
 
 
+def job_id_of(name: str, fingerprint: str) -> str:
+    """Return the id of the job that a request with a key starts: the same for its repeats, and only for them.
+
+    A server that is killed between recording a job and storing its answer leaves the key free; a repeat then finds the
+    job by this id instead of starting another.
+    """
+    return hashlib.sha256(f"{name}\n{fingerprint}".encode()).hexdigest()[:32]
+
+
 def fingerprint_of(order: Order, *wishes: str) -> str:
     """Return a digest of everything that determines the response: the order and the headers in `wishes`."""
     digest = hashlib.sha256()

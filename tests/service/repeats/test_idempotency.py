@@ -14,6 +14,7 @@ import pytest
 from service.core.errors import Conflict, InvalidImage, InvalidOption, NotReady
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
+from service.ledger.sqlite_file import LEDGER_FILE
 from service.repeats import idempotency_table
 from service.repeats.idempotency import fingerprint_of, key_name
 from service.repeats.response_files import KeptResponse
@@ -269,3 +270,22 @@ def test_a_key_is_answered_once_over_http(serve: Any, files: Files) -> None:
         assert len({job.headers["location"] for job in jobs}) == 1
         other = client.post("/v1/inpaint", files=files, data={"quality": "5"}, headers=key)
         assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
+
+
+def test_a_job_whose_answer_was_lost_with_its_server_is_found_by_the_next_request_with_its_key(
+    serve: Any, files: Files
+) -> None:
+    running = serve()
+    with running.client() as client:
+        headers = {"Prefer": "respond-async", "Idempotency-Key": "j"}
+        first = client.post("/v1/inpaint", files=files, headers=headers)
+        with sqlite3.connect(running.service.settings.results_dir / LEDGER_FILE) as ledger:
+            ledger.execute("DELETE FROM idempotency")  # as if it had been killed before it stored its answer
+        ledger.close()
+        again = client.post("/v1/inpaint", files=files, headers=headers)
+        assert [first.status_code, again.status_code] == [202, 202]
+        assert first.headers["location"] == again.headers["location"]
+        other = client.post(
+            "/v1/inpaint", files=files, data={"quality": "5"}, headers={**headers, "Idempotency-Key": "k"}
+        )
+        assert other.headers["location"] != first.headers["location"]
