@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Ray Serve with one replica and with two, a GPU each. First: site and ray unpacked, prepare.sh done. At most 180 s, alone on the machine.
+# Ray's replicas behind HAProxy, one and two, a GPU each. First: site and ray (which brings HAProxy) unpacked, prepare.sh done.
+# At most 180 s, alone on the machine. WORKERS: processes for HTTP and pictures of each replica.
 set -x
 main() {
   . "$(dirname "$0")/env.sh"
@@ -11,9 +12,9 @@ main() {
   if [ -z "${FAKE:-}" ]; then
     how="--engine inductor --models-dir $MODELS/resnet_heavy --model resnet_heavy --task translate --side 768 --batch 4 --cache $CACHE"
   else
-    how="--engine fake --fake-batch-ms 300 --side 64 --gpus 0"
+    how="--engine fake --fake-batch-ms 300 --side 64 --gpus 0"; WORKERS=${WORKERS:-0}
   fi
-  timeout -k 5 175 python3 -m benchmarks.load.ray_scaling $how --no-save --connections 128 --clients 2 --seconds 5 --rounds 3 \
+  timeout -k 5 175 python3 -m benchmarks.load.ray_scaling $how --no-save --workers "${WORKERS:-8}" --connections 128 --clients 2 --seconds 5 --rounds 3 \
     --json $OUT/ray.json > $OUT/ray.log 2>&1
   echo "ray: exit $? after $SECONDS s" | tee $OUT/steps.txt
   mkdir -p $OUT/ray_logs; cp -L $RAY_TMPDIR/ray/session_latest/logs/*.{err,log} $OUT/ray_logs/ 2>/dev/null; find $OUT/ray_logs -size 0 -delete

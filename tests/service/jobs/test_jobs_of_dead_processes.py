@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -14,7 +13,6 @@ from service.core.errors import ShuttingDown
 from service.core.flow import Flow
 from service.core.order import Order
 from service.jobs.assembly import look_after
-from service.jobs.jobs import Jobs
 from service.lifecycle.background import run_in_background
 from tests.service.jobs.processes import ORDER, hang, process
 from tests.serving.waiting import until
@@ -34,48 +32,28 @@ async def test_the_job_of_a_dead_process_is_run_again_by_another_with_what_it_wa
         await until(lambda: not heir.admission.in_flight)
 
 
-async def test_a_job_that_is_started_again_under_its_id_is_the_one_that_was_there(tmp_path: Path) -> None:
-    job_id = uuid4().hex
+async def test_a_job_that_is_started_again_with_its_key_is_the_one_that_was_there(tmp_path: Path) -> None:
     async with process(tmp_path, hang) as dying:
-        first = await dying.start(job_id=job_id)
+        first = await dying.start(repeat_key="key")
     async with process(tmp_path) as desk:
-        assert await desk.start(job_id=job_id) == first
+        assert await desk.start(repeat_key="key") == first
         assert desk.asked == []  # it is taken up as any job of a dead process
         await desk.jobs.take()
-        finished = await desk.until(job_id, "succeeded")
-        assert await desk.start(job_id=job_id) == finished
+        finished = await desk.until(first.id, "succeeded")
+        assert await desk.start(repeat_key="key") == finished
         assert [order for order, _ in desk.asked] == [ORDER]
         await until(lambda: not list((tmp_path / ".jobs").iterdir()))
 
 
-async def test_of_two_processes_that_start_the_same_job_at_once_one_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def nobody(_jobs: Jobs, _job_id: str) -> None:
-        """Neither sees the other's."""
-
-    monkeypatch.setattr(Jobs, "find_job", nobody)
-    job_id = uuid4().hex
+async def test_of_two_processes_that_start_the_same_job_at_once_one_does(tmp_path: Path) -> None:
     async with process(tmp_path, hang) as one, process(tmp_path, hang) as other:
-        jobs = await asyncio.gather(one.start(job_id=job_id), other.start(job_id=job_id))
+        jobs = await asyncio.gather(one.start(repeat_key="key"), other.start(repeat_key="key"))
         assert jobs[0] == jobs[1]
         assert len(one.jobs.running) + len(other.jobs.running) == 1
-        assert (tmp_path / ".jobs" / job_id / "order.json").exists()
-        await one.jobs.cancel(job_id)
-        assert (await other.start(job_id=job_id)).status == "cancelled"
+        assert [path.name for path in (tmp_path / ".jobs").iterdir()] == [jobs[0].id]
+        await one.jobs.cancel(jobs[0].id)
+        assert (await other.start(repeat_key="key")).status == "cancelled"
         assert not list((tmp_path / ".jobs").iterdir())
-
-
-async def test_what_a_process_left_that_died_keeping_a_request_is_written_over(tmp_path: Path) -> None:
-    job_id = uuid4().hex
-    (tmp_path / ".jobs" / job_id).mkdir(parents=True)
-    (tmp_path / ".jobs" / job_id / "image").write_bytes(b"im")
-    async with process(tmp_path, hang) as dying:
-        await dying.start(job_id=job_id)
-    async with process(tmp_path) as heir:
-        await heir.jobs.take()
-        await heir.until(job_id, "succeeded")
-        assert [order for order, _ in heir.asked] == [ORDER]
 
 
 async def test_a_job_that_takes_processes_down_with_it_is_given_up_and_says_so(tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ def test_metrics_count_requests_stages_batches_and_saves(serve: Serve, files: Fi
     with running.client() as client:
         client.post("/v1/inpaint", files=files)
         client.post("/v1/inpaint", files={"image": b"x"})
-        running.service.store.flush(10)
+        wait_until(lambda: "retouch_save_lag_seconds_count 1.0" in client.get("/metrics").text)
+        wait_until(lambda: "retouch_requests_in_flight 0.0" in client.get("/metrics").text)
         text = client.get("/metrics").text
     for line in (
         'retouch_request_duration_seconds_count{code="200",endpoint="/v1/inpaint",model="photos/1"} 1.0',

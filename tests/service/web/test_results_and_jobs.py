@@ -11,6 +11,10 @@ from tests.serving.local_server import Running
 from tests.serving.waiting import wait_until
 
 
+def stored_pictures(folder: Path) -> list[Path]:
+    return list((folder / "results").rglob("*.png"))
+
+
 def test_a_saved_result_can_be_fetched_with_its_sidecar(serve: Serve, files: Files, tmp_path: Path) -> None:
     running = serve()
     with running.client() as client:
@@ -23,9 +27,8 @@ def test_a_saved_result_can_be_fetched_with_its_sidecar(serve: Serve, files: Fil
         assert sidecar["request_id"] == "r1"
         assert sidecar["model"] == "photos/1"
         assert sidecar["options"]["quality"] == 80
-        running.service.store.flush(10)
+        wait_until(lambda: len(stored_pictures(tmp_path)) == 1)
         assert client.get(location).content == response.content
-    assert len(list((tmp_path / "results").rglob("*.png"))) == 1
 
 
 def test_an_unsaved_result_has_no_location(serve: Serve, files: Files, tmp_path: Path) -> None:
@@ -37,8 +40,10 @@ def test_an_unsaved_result_has_no_location(serve: Serve, files: Files, tmp_path:
         ).json()
     assert "location" not in response.headers
     assert json["result_url"] is None
-    running.service.store.flush(10)
-    assert list((tmp_path / "results").rglob("*.png")) == []
+    with running.client() as client:  # pictures are stored in the order of their replies
+        saved = client.post("/v1/inpaint", files=files).headers["location"].rpartition("/")[2]
+    wait_until(lambda: any(saved in path.name for path in stored_pictures(tmp_path)))
+    assert len(stored_pictures(tmp_path)) == 1
 
 
 @pytest.mark.parametrize(
@@ -77,7 +82,7 @@ def test_a_job_can_be_cancelled_and_gives_its_place_back(serve: Serve, files: Fi
         accepted = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
         assert client.delete(accepted.headers["location"]).status_code == 200
         assert poll(client, accepted.headers["location"])["status"] in ("cancelled", "succeeded")
-    wait_until(lambda: running.service.admission.in_flight == 0)
+        wait_until(lambda: "retouch_requests_in_flight 0.0" in client.get("/metrics").text)
 
 
 def test_a_job_without_saving_would_have_no_result(server: Running, files: Files) -> None:

@@ -1,0 +1,69 @@
+"""HAProxy's table of servers, read and written over its runtime API (docker/ray/haproxy.cfg).
+
+The table has a fixed number of slots (`server-template`). Its two sections have the same slots: `replicas`, whose
+servers are checked for /readyz, and `unready`, which is asked when none of those is ready.
+"""
+
+from __future__ import annotations
+
+import csv
+import socket
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+READY, UNREADY = "replicas", "unready"
+_ANSWER_S = 2.0
+
+
+def plan_changes(wanted: Collection[str], slots: Mapping[str, str]) -> dict[str, str]:
+    """Return the slots to change, with their new address; "" empties a slot.
+
+    Args:
+        wanted: addresses of the servers that there are. Those that find no free slot are left out.
+        slots: the address in each slot, "" for a free one.
+    """
+    left = {slot: "" for slot, address in slots.items() if address and address not in wanted}
+    free = [slot for slot, address in slots.items() if not address] + list(left)
+    new = [address for address in wanted if address not in slots.values()]
+    return left | dict(zip(free, new, strict=False))
+
+
+class ProxyTable:
+    """The table of the HAProxy that listens for commands on a socket of this host.
+
+    All methods raise OSError if it cannot be reached, as while it is started again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def slots(self) -> dict[str, str]:
+        """Return the address in each slot, "" for a free one."""
+        lines = self._ask(f"show stat {READY} 4 -1").removeprefix("# ").splitlines()
+        rows = csv.DictReader(line for line in lines if line)
+        return {row["svname"]: "" if row["status"].startswith("MAINT") else row["addr"] for row in rows}
+
+    def place(self, slot: str, address: str) -> None:
+        """Put a server into a slot. It gets requests once its health check succeeds."""
+        host, _, port = address.rpartition(":")
+        where = f"addr {host.strip('[]')} port {port}"
+        # from another server's slot, too: what is under way there goes on
+        commands = [f"set server {section}/{slot} {what}" for what in (where, "state ready") for section in _SECTIONS]
+        self._ask(";".join([*commands, f"set server {READY}/{slot} health down"]))
+
+    def clear(self, slot: str) -> None:
+        """Empty a slot; requests under way go on."""
+        self._ask(";".join(f"set server {section}/{slot} state maint" for section in _SECTIONS))
+
+    def _ask(self, commands: str) -> str:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_ANSWER_S)
+            connection.connect(str(self._path))
+            connection.sendall(commands.encode() + b"\n")
+            answer = bytearray()
+            while received := connection.recv(65_536):
+                answer += received
+        return answer.decode()
+
+
+_SECTIONS = (READY, UNREADY)

@@ -1,0 +1,121 @@
+"""The process of a replica's server: `retouch serve` on a free port, started, asked and ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+_LOOK_EVERY_S = 0.1
+_ANSWER_S = 2.0
+"""Longest time that a probe or the metrics may take."""
+_DEPTH = "retouch_queue_depth"
+
+
+class ServerEnded(RuntimeError):
+    """The server's process has ended; its log says why."""
+
+
+class ServerProcess:
+    """`retouch serve` on a free port of an address.
+
+    A thread starts the process and waits for its end, because the kernel ends a process whose starting thread ends
+    (`__main__.py`): this one lives as long as the process.
+
+    Args:
+        settings: the server's settings. `host` and `port` are replaced. With keys, metrics get a port of their own,
+            as they would need a key on the main one.
+        host: the address to listen on, one of this host's.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], host: str) -> None:
+        self._reserved = ExitStack()
+        port = self._reserve_port(host)
+        chosen = {**settings, "host": host, "port": port}
+        if chosen.get("keys_file") and not chosen.get("metrics_port"):
+            chosen["metrics_port"] = self._reserve_port(host)
+        self._environ = {f"RETOUCH_{name.upper()}": str(value) for name, value in chosen.items()}
+        self.address = _address(host, port)
+        self._metrics = _address(host, chosen.get("metrics_port") or port)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started, self.ended = threading.Event(), threading.Event()
+        threading.Thread(target=self._run, name="server process", daemon=True).start()
+        self._started.wait()
+
+    @property
+    def status(self) -> int | None:
+        """The exit status once the process has ended; None before, or if it could not be started."""
+        return None if self._process is None else self._process.poll()
+
+    def answers(self, path: str) -> bool:
+        """Return whether a probe is answered with 200."""
+        try:
+            return httpx.get(f"http://{self.address}{path}", timeout=_ANSWER_S, trust_env=False).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def wait_for(self, path: str) -> None:
+        """Wait until a probe is answered with 200, however long models are loaded and engines built.
+
+        Raises:
+            ServerEnded: the process ended.
+        """
+        while not self.answers(path):
+            if self.ended.wait(_LOOK_EVERY_S):
+                raise ServerEnded(f"the server ended with status {self.status}; its log says why")
+
+    def queue_depth(self) -> float:
+        """Return the number of samples that wait for the device.
+
+        Raises:
+            httpx.HTTPError: the metrics cannot be read now.
+        """
+        reply = httpx.get(f"http://{self._metrics}/metrics", timeout=_ANSWER_S, trust_env=False).raise_for_status()
+        families = text_string_to_metric_families(reply.text)
+        return sum(sample.value for family in families if family.name == _DEPTH for sample in family.samples)
+
+    def stop(self, longest_s: float) -> None:
+        """Let the server drain and wait for its end; kill it if that takes longer. Does nothing once it has ended."""
+        self._signal(signal.SIGTERM)
+        if not self.ended.wait(longest_s):
+            self._signal(signal.SIGKILL)
+            self.ended.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)  # none to one that has ended
+
+    def _run(self) -> None:
+        try:
+            with suppress(OSError):  # `status` stays None
+                self._process = subprocess.Popen(  # noqa: S603 -- our own program
+                    [sys.executable, "-m", "service.ray", f"{os.getpid()}"], env={**os.environ, **self._environ}
+                )
+            self._started.set()
+            if self._process is not None:
+                self._process.wait()
+        finally:
+            self._reserved.close()
+            self.ended.set()
+
+    def _reserve_port(self, host: str) -> int:
+        """Return a free port, bound until the server has ended: it can listen there (SO_REUSEADDR), others cannot."""
+        family, kind, protocol, _, where = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        bound = self._reserved.enter_context(socket.socket(family, kind, protocol))
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(where)
+        port: int = bound.getsockname()[1]
+        return port
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

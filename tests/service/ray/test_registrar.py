@@ -1,0 +1,78 @@
+"""What a proxy's registrar knows, and that it keeps a real HAProxy's table, also of one that was started again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.ray.proxy_table import ProxyTable
+from service.ray.registrar import Registrar, Reported
+from tests.serving.haproxy import HAPROXY, haproxy
+from tests.serving.waiting import wait_until
+
+
+class Clock:
+    """Seconds that a test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_server_is_known_for_as_long_as_it_is_reported() -> None:
+    clock = Clock()
+    reported = Reported(clock)
+    for clock.now in (0.0, 3.0):
+        reported.add("a:1")
+    reported.add("b:1")
+    clock.now = 7.9
+    reported.add("b:1")
+    assert reported.addresses() == ["a:1", "b:1"]
+    clock.now = 8.0
+    assert reported.addresses() == ["b:1"]
+
+
+def test_what_is_reported_is_complete_when_every_server_had_the_time_to_report() -> None:
+    clock = Clock()
+    reported = Reported(clock)
+    clock.now = 4.9
+    assert not reported.complete
+    clock.now = 5.0
+    assert reported.complete
+
+
+@pytest.fixture
+def registrar(tmp_path: Path) -> Iterator[Registrar]:
+    one = Registrar(str(tmp_path / "haproxy.sock"))
+    yield one
+    one.__del__()  # as Ray does it
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAPROXY, reason="haproxy is not installed (apt-get install haproxy)")
+def test_the_table_of_a_proxy_that_was_started_again_is_written_again(
+    registrar: Registrar, tmp_path: Path, free_port: int
+) -> None:
+    for _ in range(2):
+        with haproxy(tmp_path, free_port) as proxy:
+            table = ProxyTable(proxy.socket)
+            registrar.report("127.0.0.1:9")
+            wait_until(lambda table=table: "127.0.0.1:9" in table.slots().values())  # type: ignore[misc]
+        proxy.socket.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAPROXY, reason="haproxy is not installed (apt-get install haproxy)")
+def test_a_server_that_is_not_reported_leaves_the_table_but_not_at_the_registrars_start(
+    registrar: Registrar, tmp_path: Path, free_port: int
+) -> None:
+    with haproxy(tmp_path, free_port) as proxy:
+        table = ProxyTable(proxy.socket)
+        table.place("r1", "127.0.0.1:8")  # by a registrar before this one
+        registrar.report("127.0.0.1:9")
+        wait_until(lambda: "127.0.0.1:9" in table.slots().values())
+        assert table.slots()["r1"] == "127.0.0.1:8"
+        wait_until(lambda: set(table.slots().values()) == {""})

@@ -1,0 +1,65 @@
+"""A real HAProxy with docker/ray/haproxy.cfg, whose table Ray fills."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.serving.waiting import wait_until
+
+HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
+CONFIG = Path(__file__).parents[2] / "docker/ray/haproxy.cfg"
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A running HAProxy."""
+
+    url: str
+    socket: Path
+
+    @property
+    def ready(self) -> set[str]:
+        """The addresses in its table whose health check succeeded."""
+        rows = csv.DictReader(line for line in self._show_stat().removeprefix("# ").splitlines() if line)
+        return {row["addr"] for row in rows if row["pxname"] == "replicas" and row["status"] == "UP" and row["addr"]}
+
+    def _show_stat(self) -> str:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(self.socket))
+            connection.sendall(b"show stat\n")
+            return connection.makefile().read()
+
+
+@contextmanager
+def haproxy(folder: Path, port: int, body_timeout: str = "30s") -> Iterator[Proxy]:
+    """Run HAProxy on a port of loopback until the block ends.
+
+    Args:
+        folder: folder of its socket and log; its path is short.
+        port: a free port.
+        body_timeout: longest time that a body may take to arrive.
+    """
+    assert HAPROXY, "apt-get install haproxy"
+    proxy = Proxy(f"http://127.0.0.1:{port}", folder / "haproxy.sock")
+    environ = {
+        "RETOUCH_BIND": f"127.0.0.1:{port}",
+        "RETOUCH_PROXY_SOCKET": str(proxy.socket),
+        "RETOUCH_BODY_TIMEOUT": body_timeout,
+    }
+    with (folder / "haproxy.log").open("wb") as log:
+        process = subprocess.Popen([HAPROXY, "-f", str(CONFIG)], env={**os.environ, **environ}, stderr=log, stdout=log)
+    try:
+        wait_until(lambda: proxy.socket.exists() or process.poll() is not None)
+        assert process.poll() is None, (folder / "haproxy.log").read_text()
+        yield proxy
+    finally:
+        process.kill()
+        process.wait()
