@@ -27,8 +27,8 @@ import psycopg
 
 from benchmarks.harness.inputs import inpaint_body
 from benchmarks.harness.raw_http import Client, encode
-from tests.serving.postgres_server import PostgresCluster, running_postgres
-from tests.serving.s3_server import KEY, SECRET, serving_bucket
+from tests.serving.backing.postgres_server import PostgresCluster, running_postgres
+from tests.serving.backing.s3_server import KEY, SECRET, serving_bucket
 from tests.serving.served_process import ServedProcess
 from tests.serving.waiting import wait_until
 

@@ -15,9 +15,9 @@ from PIL import Image
 
 from engines.fake import FakeEngine
 from engines.manifest import Manifest
+from tests.serving.backing.postgres_server import PostgresCluster, running_postgres
 from tests.serving.fake_models import fake_manifest, write_model, write_photos_and_facades
 from tests.serving.local_server import Running, Serve, serving
-from tests.serving.postgres_server import PostgresCluster, running_postgres
 
 
 @pytest.fixture

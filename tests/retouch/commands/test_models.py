@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from retouch.commands.models import models_app
 from tests.retouch.commands.test_doctor import write_model
-from tests.serving.s3_server import KEY, SECRET, unused_port
+from tests.serving.backing.s3_server import KEY, SECRET, unused_port
 
 
 def run(*arguments: str) -> Any:

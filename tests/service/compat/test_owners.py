@@ -11,11 +11,11 @@ from grpc import StatusCode
 
 from tests.service.compat.foreign_requests import EDIT, GOOD, IMG2IMG, ForeignRequest
 from tests.service.grpc.conftest import some_port
+from tests.serving.backing.s3_server import KEY, SECRET, serving_bucket
 from tests.serving.bad_request import MASK, MULTIPART, PHOTO, body_of, part
 from tests.serving.fake_models import write_photos_and_facades
 from tests.serving.grpc_client import GrpcClient, files_request
 from tests.serving.key_files import add_key
-from tests.serving.s3_server import KEY, SECRET, serving_bucket
 from tests.serving.served_process import ServedProcess
 from tests.serving.waiting import wait_until
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.service.fleet.nodes import Fleet, running_fleet
-from tests.serving.postgres_server import PostgresCluster
+from tests.serving.backing.postgres_server import PostgresCluster
 
 StartFleet = Callable[..., Fleet]
 

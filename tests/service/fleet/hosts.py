@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.service.fleet.nodes import Fleet
+from tests.serving.backing.postgres_server import PostgresPair, running_pair
+from tests.serving.backing.s3_server import KEY, SECRET, Bucket, serving_bucket
 from tests.serving.hosts.clock import HostClock, host_clock
 from tests.serving.hosts.network import Host, HostNetwork, host_network
-from tests.serving.postgres_server import PostgresPair, running_pair
-from tests.serving.s3_server import KEY, SECRET, Bucket, serving_bucket
 from tests.serving.served_process import SERVE, ServedProcess
 
 _DATABASE = "retouch"

@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 
-from tests.serving.postgres_server import PostgresCluster
-from tests.serving.s3_server import KEY, SECRET, Bucket, serving_bucket
+from tests.serving.backing.postgres_server import PostgresCluster
+from tests.serving.backing.s3_server import KEY, SECRET, Bucket, serving_bucket
 from tests.serving.served_process import ServedProcess
 
 Files = dict[str, tuple[str, bytes, str]]

@@ -15,7 +15,7 @@ import pytest
 
 from tests.service.fleet.conftest import StartFleet
 from tests.service.fleet.nodes import ASYNC, PATH, Files, Fleet, ended, running_fleet
-from tests.serving.postgres_server import WRITTEN, PostgresCluster, running_postgres
+from tests.serving.backing.postgres_server import WRITTEN, PostgresCluster, running_postgres
 from tests.serving.waiting import until
 
 pytestmark = pytest.mark.slow

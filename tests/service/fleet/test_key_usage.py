@@ -14,7 +14,7 @@ from service.fleet.key_usage import SharedKeyUsage
 from service.ledger.database import Database
 from service.ledger.postgres.address import parse_address
 from service.ledger.postgres.server import PostgresServer
-from tests.serving.postgres_server import PostgresCluster, running_postgres
+from tests.serving.backing.postgres_server import PostgresCluster, running_postgres
 
 LEASE_S = 10.0
 

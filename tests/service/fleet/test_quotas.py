@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from tests.service.fleet.nodes import PATH, Files, Fleet, running_fleet
+from tests.serving.backing.postgres_server import PostgresCluster
 from tests.serving.key_files import add_key
-from tests.serving.postgres_server import PostgresCluster
 
 pytestmark = pytest.mark.slow
 _DAILY, _RATE, _BURST = 200, 40.0, 20

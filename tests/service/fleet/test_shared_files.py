@@ -18,7 +18,7 @@ from service.fleet.shared_files import SharedOrders, SharedResponses
 from service.repeats.idempotency_table import Claim
 from service.repeats.response_files import KeptResponse
 from service.saving.storage.s3 import ObjectLocation, ObjectStorage, open_object_storage
-from tests.serving.s3_server import KEY, SECRET, Bucket, serving_bucket, unused_port
+from tests.serving.backing.s3_server import KEY, SECRET, Bucket, serving_bucket, unused_port
 
 JOB = "ab" * 16
 HELD = Claim("ab12" * 8, "print", "host-1", 0.0)

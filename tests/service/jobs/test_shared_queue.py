@@ -16,7 +16,7 @@ from service.ledger.contract import Transaction
 from service.ledger.database import Database
 from service.ledger.postgres.address import parse_address
 from service.ledger.postgres.server import PostgresServer
-from tests.serving.postgres_server import PostgresCluster
+from tests.serving.backing.postgres_server import PostgresCluster
 
 
 @dataclass

@@ -14,7 +14,7 @@ from service.ledger.postgres.server import PostgresServer
 from service.ledger.sqlite_file import SqliteFile
 from service.repeats import cache_table, idempotency_table
 from service.saving import index_table
-from tests.serving.postgres_server import PostgresCluster
+from tests.serving.backing.postgres_server import PostgresCluster
 
 TABLES = (jobs_table, webhook_table, idempotency_table, cache_table, index_table)
 Connect = Callable[[], Connections]

@@ -12,7 +12,7 @@ from service.ledger.contract import Transaction
 from service.ledger.postgres.address import Address, parse_address
 from service.ledger.postgres.node import Node
 from service.ledger.postgres.server import PostgresServer
-from tests.serving.postgres_server import PostgresCluster
+from tests.serving.backing.postgres_server import PostgresCluster
 from tests.serving.waiting import until
 
 _LEASE_S = 1.0

@@ -10,7 +10,7 @@ import pytest
 
 from service.ledger.postgres.address import parse_address
 from service.ledger.postgres.overdue import Hung, OverdueWatch
-from tests.serving.postgres_server import PostgresCluster
+from tests.serving.backing.postgres_server import PostgresCluster
 
 LIMIT_S = 12.0
 

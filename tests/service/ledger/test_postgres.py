@@ -20,7 +20,7 @@ from service.ledger.postgres import migrating
 from service.ledger.postgres.address import parse_address
 from service.ledger.postgres.migrating import migrations
 from service.ledger.postgres.server import PostgresServer
-from tests.serving.postgres_server import PASSWORD, WRITTEN, PostgresCluster, running_postgres
+from tests.serving.backing.postgres_server import PASSWORD, WRITTEN, PostgresCluster, running_postgres
 from tests.serving.waiting import wait_until
 
 JOB = Job("1" * 32, "queued", "me", 1.0, {})

@@ -19,8 +19,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.serving.backing.haproxy import Proxy, haproxy
 from tests.serving.fake_models import write_photos_and_facades
-from tests.serving.haproxy import Proxy, haproxy
 from tests.serving.waiting import wait_until
 
 _SHARED, _OWN = "shared", "own"

@@ -26,7 +26,7 @@ from service.ledger.sqlite_file import LEDGER_FILE
 from tests.service.ray.conftest import Cluster, Deployed
 from tests.service.web import test_models_and_probes, test_results_and_jobs, test_routes
 from tests.service.web.replies import poll
-from tests.serving.haproxy import HAPROXY
+from tests.serving.backing.haproxy import HAPROXY
 from tests.serving.waiting import wait_until
 
 pytestmark = [

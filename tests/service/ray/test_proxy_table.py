@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from service.ray.proxy_table import ProxyTable, plan_changes
-from tests.serving.haproxy import HAPROXY, Proxy, haproxy
+from tests.serving.backing.haproxy import HAPROXY, Proxy, haproxy
 from tests.serving.waiting import wait_until
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from service.ray.proxy_table import ProxyTable
 from service.ray.registrar import Registrar, Reported
-from tests.serving.haproxy import HAPROXY, haproxy
+from tests.serving.backing.haproxy import HAPROXY, haproxy
 from tests.serving.waiting import wait_until
 
 

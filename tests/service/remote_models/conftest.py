@@ -14,8 +14,8 @@ from service.remote_models.follower import Follower
 from service.remote_models.local_folder import LocalFolder
 from service.saving.storage.s3 import ObjectLocation, open_object_storage
 from tests.fakes.clock import Clock
+from tests.serving.backing.s3_server import KEY, SECRET, Bucket, serving_bucket
 from tests.serving.fake_models import fake_manifest, write_model
-from tests.serving.s3_server import KEY, SECRET, Bucket, serving_bucket
 
 Push = Callable[[int], VersionKey]
 Follow = Callable[..., Follower]

@@ -12,8 +12,8 @@ from retouch.commands.models import models_app
 from service.core.settings import SettingsInvalid
 from service.remote_models.assembly import parse_models_url
 from tests.service.remote_models.conftest import write_version
+from tests.serving.backing.s3_server import serving_bucket
 from tests.serving.local_server import Serve
-from tests.serving.s3_server import serving_bucket
 from tests.serving.waiting import wait_until
 
 pytestmark = pytest.mark.slow

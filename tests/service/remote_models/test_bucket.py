@@ -12,7 +12,7 @@ from engines.errors import ManifestInvalid
 from engines.repository.listing import VersionKey
 from service.remote_models.bucket import FILES_FILE, ModelBucket, RemoteVersion, VersionRefused, read_files
 from tests.service.remote_models.conftest import Push, write_version
-from tests.serving.s3_server import Bucket
+from tests.serving.backing.s3_server import Bucket
 
 KEY = VersionKey("photos", 1)
 LARGE = bytes(range(256)) * (36 * 2**12)

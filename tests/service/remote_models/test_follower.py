@@ -13,7 +13,7 @@ from service.remote_models.local_folder import LocalFolder
 from service.saving.storage.s3 import ObjectLocation, open_object_storage
 from tests.fakes.clock import Clock
 from tests.service.remote_models.conftest import Follow, Never, Push, served, write_version
-from tests.serving.s3_server import unused_port
+from tests.serving.backing.s3_server import unused_port
 
 
 def test_versions_come_and_go_with_those_in_the_bucket(

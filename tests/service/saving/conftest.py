@@ -13,7 +13,7 @@ from typing import Literal
 
 import pytest
 
-from tests.serving.s3_server import KEY, SECRET, Bucket, serving_bucket, unused_port
+from tests.serving.backing.s3_server import KEY, SECRET, Bucket, serving_bucket, unused_port
 
 Mood = Literal["good", "slow", "failing", "gone"]
 _CHUNK = 65_536

@@ -14,8 +14,8 @@ import pytest
 
 from service.core.settings import Settings, SettingsInvalid
 from service.saving.assembly import open_storage
+from tests.serving.backing.s3_server import KEY, SECRET
 from tests.serving.local_server import Running, Serve
-from tests.serving.s3_server import KEY, SECRET
 from tests.serving.served_process import ServedProcess
 from tests.serving.waiting import wait_until
 

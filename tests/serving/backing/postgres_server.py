@@ -16,8 +16,8 @@ from uuid import uuid4
 
 import pytest
 
+from tests.serving.backing.s3_server import unused_port
 from tests.serving.hosts.network import Host
-from tests.serving.s3_server import unused_port
 from tests.serving.waiting import wait_until
 
 PASSWORD = "pa#ss?w%rd-that-must-not-be-logged"
