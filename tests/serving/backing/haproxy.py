@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.serving.waiting import wait_until
 
 HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
-CONFIG = Path(__file__).parents[2] / "docker/ray/haproxy.cfg"
+CONFIG = Path(__file__).parents[3] / "docker/ray/haproxy.cfg"
 
 
 @dataclass(frozen=True)
