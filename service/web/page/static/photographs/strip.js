@@ -52,8 +52,6 @@ export class Strip {
     } catch (error) {
       if (error.name === "AbortError") throw error;
       return error;
-    } finally {
-      if (picture !== this.workspace.active) picture.release();
     }
   }
 

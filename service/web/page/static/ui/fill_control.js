@@ -76,18 +76,22 @@ export class FillControl {
 
   /** Fills a picture within `Busy.run`. */
   async filled(picture, choice, call, joinTo) {
-    await picture.rest();
-    await picture.load(); // another picture may be shown by now
-    const job = await prepared(picture);
-    const reply = await call(async (options) => {
-      const made = await requested(this.api, job, choice, options);
+    try {
+      await picture.load(); // another picture may be shown by now
       await picture.rest();
-      options.signal.throwIfAborted(); // cancelled or undone after the reply came
-      return made;
-    });
-    applied(picture, job, reply.patches[0], joinTo);
-    this.workspace.edited(picture);
-    return reply;
+      const job = await prepared(picture);
+      const reply = await call(async (options) => {
+        const made = await requested(this.api, job, choice, options);
+        await picture.rest();
+        options.signal.throwIfAborted(); // cancelled or undone after the reply came
+        return made;
+      });
+      applied(picture, job, reply.patches[0], joinTo);
+      this.workspace.edited(picture);
+      return reply;
+    } finally {
+      if (picture !== this.workspace.active) picture.release();
+    }
   }
 
   #offer(picture, patches) {
