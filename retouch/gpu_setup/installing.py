@@ -22,7 +22,7 @@ HOW_TO_GO_ON = (
 _OPEN_DEVICE = "from engines.cuda.api import open_cuda; print(open_cuda().device.name)"
 _LOAD = {
     "trt": "from engines.trt.library import load_tensorrt; print(load_tensorrt().name)",
-    "onnxrt-cuda": "from engines.cuda.onnxrt_cuda import import_onnxruntime; print(import_onnxruntime().__version__)",
+    "onnxrt-cuda": "from engines.cuda.onnxrt_cuda import start_onnxruntime; print(start_onnxruntime().__version__)",
 }
 _ONNXRUNTIME_VERSION = "import onnxruntime; print(onnxruntime.__version__)"
 

@@ -10,6 +10,7 @@ import pytest
 from retouch.gpu_setup.choice import GpuChoice, Way
 from retouch.gpu_setup.errors import InstallFailed
 from retouch.gpu_setup.installing import Checks, Installer
+from retouch.gpu_setup.pip import Environment
 from retouch.gpu_setup.record import RECORD_FILE, read_record
 
 pytestmark = pytest.mark.slow  # pip runs several times in each
@@ -166,6 +167,21 @@ def test_a_second_attempt_still_knows_what_was_there_before_the_first(installer,
             installer.install(CHOICE, FACTS)
         environment.install([str(write_wheel("ort-gpu==2.0", "onnxruntime.py", "raise OSError('half')\n"))], over=True)
     assert read_record(environment.folder).onnxruntime == "2.0"
+
+
+def test_an_onnx_runtime_whose_cuda_provider_does_not_start_does_not_work(tmp_path, monkeypatch):
+    (tmp_path / "onnxruntime.py").write_text(
+        "from types import SimpleNamespace as SessionOptions\n"
+        "__version__ = '2.0'\n"
+        "def get_available_providers():\n    return ['CUDAExecutionProvider', 'CPUExecutionProvider']\n"
+        "class InferenceSession:\n"
+        "    def __init__(self, model, options, providers):\n        assert model\n"
+        "    def get_providers(self):\n        return ['CPUExecutionProvider']\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found, error = Environment.of_this_process().ask(Checks().of("onnxrt-cuda"))
+    assert found == ""
+    assert "CUDA provider does not start here" in error
 
 
 def test_a_record_that_is_damaged_counts_as_none(environment):
