@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from engines.trt.library import MODULES
 from retouch.command_line import app
 
 
 @pytest.fixture
 def put_smi(tmp_path, monkeypatch):
-    """Put an nvidia-smi on PATH that shows this line; without a line there is none."""
+    """Put an nvidia-smi on PATH that shows this line, on a host without TensorRT; without a line there is no GPU."""
+    for module in MODULES:
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
 
     def put(line: str = "") -> None:
         folder = tmp_path / "bin"
@@ -22,6 +27,8 @@ def put_smi(tmp_path, monkeypatch):
             (folder / "nvidia-smi").chmod(0o755)
         monkeypatch.setenv("PATH", str(folder))
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if not line:  # hides those of this host
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
     return put
 
