@@ -38,7 +38,7 @@ def install_gpu(
         return
     typer.echo(describe_gpus(host))
     facts = facts_of(host, choice)
-    if not (again or dry_run) and (runtime := installer.installed(facts)):
+    if not (again or dry_run) and (runtime := installer.installed(choice, facts)):
         typer.echo(f"what the GPU needs is installed: {runtime}")
         return
     choice = choose_packages(_with_index(host, nvidia_index))

@@ -56,6 +56,11 @@ class Way(NamedTuple):
     gigabytes: float = 0.0
     replaces_onnxruntime: bool = False
 
+    @property
+    def is_there(self) -> bool:
+        """Whether its runtime can be imported already."""
+        return not self.requirements and self.folder is None
+
 
 @dataclass(frozen=True, slots=True)
 class GpuChoice:
