@@ -22,12 +22,12 @@ GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 # a GPU's packages depend on its driver, so `retouch install-gpu` chooses them; where there is no driver it does nothing
 CPU ?=
 serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000, on an NVIDIA GPU if there is one; CPU=1: without
-ifeq ($(CPU),)
-	$(BIN)/retouch install-gpu
-	$(BIN)/retouch serve
-else
+ifeq ($(CPU),1)
 	test ! -e .venv/retouch-gpu.json || $(BIN)/retouch install-gpu --undo-unfinished
 	$(BIN)/retouch serve --device cpu
+else # shells export CPU=x86_64 and the like
+	$(BIN)/retouch install-gpu
+	$(BIN)/retouch serve
 endif
 
 test: .venv/.dev ## the fast tests: at least four fifths of all

@@ -12,7 +12,7 @@ import structlog
 
 from engines.base import BatchShape, Engine, WarmUpShapes, warm_up_engine
 from engines.cpu.openvino_cpu import OpenVinoEngine
-from engines.cuda.api import open_cuda
+from engines.cuda.api import Cuda, open_cuda
 from engines.cuda.gpu_detection import has_nvidia_gpu
 from engines.cuda.inductor import InductorEngine
 from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
@@ -23,7 +23,7 @@ from engines.manifest import Manifest
 from engines.model_files import refuse_irregular_files, verify_onnx
 from engines.onnxrt import OnnxRuntimeEngine
 from engines.race.finding import Course, find_fastest, processor_facts
-from engines.race.timing import Racer, RaceResult
+from engines.race.timing import NO_RACE, Raced, Racer
 from engines.trt.build import BuildOptions
 from engines.trt.engine import TrtEngine
 from engines.trt.library import load_tensorrt
@@ -46,9 +46,8 @@ class EngineOptions:
     int8: whether models of precision int8 may be opened.
     device: `cpu` leaves a GPU alone.
     notify: told what is done next, in words; building for a GPU takes minutes.
-    race_s: seconds to time the engines of a GPU side by side, if `choice` is `auto`; 0 for the fixed order. What an
-        earlier race found counts in any case.
-    race_on_cpu: whether those of a CPU race, too.
+    race_s: seconds to time the engines of a device side by side, if `choice` is `auto`; 0 in a server, which must not
+        race beside its traffic. What an earlier race found counts in any case; without one the fixed order does.
     """
 
     choice: EngineChoice = "auto"
@@ -63,7 +62,6 @@ class EngineOptions:
     device: DeviceChoice = "auto"
     notify: Callable[[str], None] = lambda _: None
     race_s: float = 0.0
-    race_on_cpu: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +141,15 @@ def open_engine(
     return choose_engine(directory, manifest, options, warm_up_shapes=warm_up_shapes).engine
 
 
-def choose_engine(
+def choose_engine(  # noqa: PLR0913 -- two are for tests
     directory: Path,
     manifest: Manifest,
     options: EngineOptions,
     among: tuple[Candidate, ...] | None = None,
     gpu_is_here: Callable[[], bool] = has_nvidia_gpu,
     warm_up_shapes: WarmUpShapes = lambda _: (),
+    *,
+    open_gpu: Callable[[int], Cuda] = open_cuda,
 ) -> ChosenEngine:
     """Open and warm up the first runtime that works, and record why the better ones did not.
 
@@ -160,6 +160,7 @@ def choose_engine(
         among: the runtimes to try; all of the table by default.
         gpu_is_here: whether there is a GPU; without one no GPU library is imported.
         warm_up_shapes: the shapes to run once; an engine with too little memory for them is passed over too.
+        open_gpu: opens the GPU of a number, whose name and driver a race's result depends on.
 
     Raises:
         ModelCorrupt: model.onnx is missing or is not the file that the manifest was written for, or the directory
@@ -170,9 +171,9 @@ def choose_engine(
     """
     to_try = candidates_for(options.choice) if among is None else among
     _check_model(directory, manifest, options, reads_onnx=any(candidate.reads_onnx for candidate in to_try))
-    passed_over: dict[str, str] = {}
+    race = _race(to_try, directory, manifest, options, gpu_is_here, open_gpu)
+    passed_over = dict(race.left_out)
     failure: type[EngineError] = EngineUnavailable
-    race = _race(to_try, directory, manifest, options, gpu_is_here) if options.choice == "auto" else None
     for candidate in _in_order(to_try, race):
         if candidate.needs_gpu and (why := _why_no_gpu(options, gpu_is_here)):
             passed_over[candidate.name] = why
@@ -180,7 +181,8 @@ def choose_engine(
         try:
             options.notify(f"opening {candidate.name}")
             shapes = partial(_told_shapes, warm_up_shapes, options.notify)
-            engine = warm_up_engine(candidate.open(directory, manifest, options), shapes)
+            raced = race.engine if candidate.name in race.result.order else None
+            engine = warm_up_engine(raced or candidate.open(directory, manifest, options), shapes)
         except DeviceLost:
             raise
         except (EngineError, ParityTooLow) as error:
@@ -191,7 +193,7 @@ def choose_engine(
             _log.exception("engine failed to open", model=manifest.key, engine=candidate.name)
             passed_over[candidate.name] = f"{type(error).__name__}: {error}"
             continue
-        _note_race(race, candidate.name, engine, passed_over)
+        _note_race(race, to_try, candidate.name, engine, passed_over)
         _log.info(
             "engine chosen",
             model=manifest.key,
@@ -222,8 +224,11 @@ def _race(
     manifest: Manifest,
     options: EngineOptions,
     gpu_is_here: Callable[[], bool],
-) -> RaceResult | None:
-    """Return which of the engines of the same device are fastest here; None if that is not known."""
+    open_gpu: Callable[[int], Cuda],
+) -> Raced:
+    """Return which of the engines of the same device are fastest here; NO_RACE if that is not known, or not asked."""
+    if options.choice != "auto":
+        return NO_RACE
     on_gpu = not _why_no_gpu(options, gpu_is_here)
     racers = [
         Racer(candidate.name, partial(candidate.open, directory, manifest, options))
@@ -231,31 +236,34 @@ def _race(
         if candidate.needs_gpu == on_gpu and candidate.reads_onnx
     ]
     course = Course(directory, manifest, options.max_batch, {"threads": options.threads, "level": options.trt_level})
-    try:
-        device = open_cuda(options.gpu).device._asdict() if on_gpu else processor_facts()
-    except DeviceLost:
-        raise
-    except EngineError:  # every engine on the GPU will say so
-        return None
-    seconds = options.race_s if on_gpu or options.race_on_cpu else 0.0
-    return find_fastest(racers, course, device, options.cache_dir / "races", seconds, options.notify)
+
+    def device() -> dict[str, object]:
+        return open_gpu(options.gpu).device._asdict() if on_gpu else processor_facts()
+
+    return find_fastest(racers, course, device, options.cache_dir / "races", options.race_s, options.notify) or NO_RACE
 
 
-def _in_order(candidates: tuple[Candidate, ...], race: RaceResult | None) -> list[Candidate]:
-    """Return the candidates with those that raced in the order of the race, in the places that they had."""
-    order = race.order if race is not None else ()
+def _in_order(candidates: tuple[Candidate, ...], race: Raced) -> list[Candidate]:
+    """Return the candidates with those that raced in the order of the race, in the places that they had.
+
+    Those that were left out of the race, which happened just now, are not among them.
+    """
+    order = race.result.order
     raced = iter(sorted((one for one in candidates if one.name in order), key=lambda one: order.index(one.name)))
-    return [next(raced) if one.name in order else one for one in candidates]
+    there = (one for one in candidates if one.name not in race.left_out)
+    return [next(raced) if one.name in order else one for one in there]
 
 
-def _note_race(race: RaceResult | None, name: str, engine: Engine, passed_over: dict[str, str]) -> None:
+def _note_race(
+    race: Raced, candidates: tuple[Candidate, ...], name: str, engine: Engine, passed_over: dict[str, str]
+) -> None:
     """Note a race that the engine has won, also as the reason against those that are better in the fixed order."""
-    if race is None or len(race.order) < 2 or name != race.order[0]:
+    order, why = race.result.order, race.result.why
+    if len(order) < 2 or name != order[0]:
         return
-    engine.note = "; ".join(part for part in (engine.note, race.why) if part)
-    names: list[str] = [candidate.name for candidate in CANDIDATES]
-    better = [other for other in race.order[1:] if names.index(other) < names.index(name)]
-    passed_over.update(dict.fromkeys(better, race.why))
+    engine.note = "; ".join(part for part in (engine.note, why) if part)
+    names: list[str] = [candidate.name for candidate in candidates]
+    passed_over.update({other: why for other in order[1:] if names.index(other) < names.index(name)})
 
 
 def _told_shapes(shapes: WarmUpShapes, notify: Callable[[str], None], engine: Engine) -> Iterator[BatchShape]:

@@ -78,6 +78,11 @@ def test_serve_without_a_gpu_on_request_installs_nothing_for_one(python: Path) -
     assert commands_of(make(python, "serve", "CPU=1")) == ["retouch serve --device cpu"]
 
 
+@pytest.mark.parametrize("value", ["0", "x86_64", ""])
+def test_another_value_of_cpu_which_a_shell_may_export_does_not_leave_the_gpu_out(python: Path, value: str) -> None:
+    assert commands_of(make(python, "serve", f"CPU={value}")) == ["retouch install-gpu", "retouch serve"]
+
+
 def test_serve_ends_where_the_gpus_packages_cannot_be_installed_and_serves_on_the_cpu_on_request(python: Path) -> None:
     failed = make(python, "serve", fails="install-gpu")
     assert failed.returncode != 0

@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,6 +143,9 @@ class InductorEngine(Engine):
         self._streams.clear()
         self._memory.clear()
         self._program = self._pool = None
+        if self.device != "cpu" and self._torch.cuda.is_initialized():
+            with suppress(RuntimeError):  # a lost device, of which whoever closes the engine knows
+                self._torch.cuda.empty_cache()  # else torch keeps what it freed, and other engines cannot use it
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

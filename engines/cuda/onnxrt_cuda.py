@@ -31,6 +31,11 @@ from engines.tensors import largest_batch, most_rows, tensor_shape
 
 _CUDA = "CUDAExecutionProvider"
 _NO_GRAPH = "-1"
+_TINY_MODEL = (
+    b'\x08\x08:7\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01'
+    b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\r"
+)
+"""An ONNX model of one node, y = Identity(x), of IR version 8 and opset 13, as the `onnx` package may be missing."""
 
 _log = structlog.get_logger(__name__)
 
@@ -98,7 +103,7 @@ class OnnxRuntimeCudaEngine(Engine):
             self._io = self._resources.enter_context(closing(IoBuffers(cuda, manifest, self.most)))
             self._ort: Any = ort
             options = self._provider_options() if self._on_gpu else {}
-            self._session = _open_session(ort, directory / ONNX_FILE, manifest, provider, options)
+            self._session = _open_session(ort, directory / ONNX_FILE, manifest.key, provider, options)
             self.note = require_parity(self, directory, facts, DecisionCache(cache_dir / "precision"), self.most_rows)
         except BaseException:
             self.close()
@@ -202,13 +207,24 @@ def import_onnxruntime(provider: str = _CUDA) -> Any:
     return ort
 
 
-def _open_session(ort: Any, path: Path, manifest: Manifest, provider: str, provider_options: dict[str, str]) -> Any:
+def start_onnxruntime(provider: str = _CUDA) -> Any:
+    """Import onnxruntime and see its provider start with a tiny model; a list of providers says only what was built in.
+
+    Raises:
+        EngineUnavailable: it is not installed, has no such provider, or that does not start (no GPU, no cuDNN).
+    """
+    ort = import_onnxruntime(provider)
+    _open_session(ort, _TINY_MODEL, "a tiny model", provider, {})
+    return ort
+
+
+def _open_session(ort: Any, model: Path | bytes, name: str, provider: str, provider_options: dict[str, str]) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = 3
     try:
-        session = ort.InferenceSession(path, options, providers=[(provider, provider_options)])
+        session = ort.InferenceSession(model, options, providers=[(provider, provider_options)])
     except Exception as error:  # as above; this graph does not load here
-        raise EngineUnavailable(f"onnxrt cannot load {manifest.key} on the GPU: {_one_line(error)}") from error
+        raise EngineUnavailable(f"onnxrt cannot load {name} on the GPU: {_one_line(error)}") from error
     # onnxruntime silently falls back to the CPU where the driver or cuDNN is missing
     if provider not in session.get_providers():
         raise EngineUnavailable("onnxruntime's CUDA provider does not start here; see nvidia-smi, and install cuDNN 9")

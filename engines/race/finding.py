@@ -17,10 +17,10 @@ from engines.files.atomic import write_atomically
 from engines.files.regular import read_regular
 from engines.manifest import Manifest
 from engines.parity.decisions import fingerprint
-from engines.race.timing import Racer, RaceResult, run_race
+from engines.race.timing import Raced, Racer, RaceResult, run_race
 
 RACE_S = 5.0
-"""Seconds of a race by default."""
+"""Seconds of a race of `retouch build`."""
 _FORMAT = 1
 _MAX_BYTES = 2**16
 _RUNTIMES = (
@@ -92,17 +92,17 @@ class Course(NamedTuple):
 def find_fastest(
     racers: Sequence[Racer],
     course: Course,
-    device: Mapping[str, object],
+    device: Callable[[], Mapping[str, object]],
     memory: Path,
     seconds: float,
     notify: Callable[[str], None] = lambda _: None,
-) -> RaceResult | None:
+) -> Raced | None:
     """Return the result of an earlier race under the same conditions, or race now and remember the result.
 
     Args:
         racers: the engines in their fixed order.
         course: the model.
-        device: the facts of the device that a result depends on.
+        device: returns the facts of the device that a result depends on.
         memory: the folder of results.
         seconds: for a race; 0 for none.
         notify: told what is done.
@@ -114,20 +114,24 @@ def find_fastest(
         DeviceLost: the process must end.
     """
     try:
-        facts = {**course.facts([racer.name for racer in racers]), **device}
+        names = [racer.name for racer in racers]
+        facts = {**course.facts(names), **device()}
         results = RaceMemory(memory)
-        if (known := results.get(facts)) is not None or not seconds:
-            return known
-        result = run_race(racers, course.shapes(), seconds, notify)
+        known = results.get(facts)
+        if known is not None and set(known.order) <= set(names):
+            return Raced(known)
+        if not seconds:
+            return None
+        raced = run_race(racers, course.shapes(), seconds, notify)
     except DeviceLost:
         raise
     except Exception as error:  # whatever goes wrong, there is the fixed order
         reason = f"{type(error).__name__}: {error}"
         _log.warning("race failed, the fixed order holds", model=course.manifest.key, reason=reason)
         return None
-    if result is not None:
-        results.put(facts, result)
-    return result
+    if raced is not None:
+        results.put(facts, raced.result)
+    return raced
 
 
 def _version(name: str) -> str:
@@ -138,10 +142,11 @@ def _version(name: str) -> str:
 
 
 def processor_facts(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, object]:
-    """Return the name of the processor and the number of its cores that this process may use."""
+    """Return the name of the processor and the number of cores that this process may use (its CPU affinity)."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:  # no such file on systems other than Linux
         lines = []
     name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return {"processor": name, "cores": os.cpu_count()}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"processor": name, "cores": cores}

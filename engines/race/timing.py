@@ -9,7 +9,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from types import MappingProxyType
 from typing import NamedTuple
 
 import structlog
@@ -43,19 +43,36 @@ class RaceResult(BaseModel):
     why: str
 
 
+class Raced(NamedTuple):
+    """The outcome of a race, or of an earlier one.
+
+    result: the engines that finished.
+    engine: the only one that did, still open; None after an earlier race, or if there are several.
+    left_out: why the others did not finish, by name.
+    """
+
+    result: RaceResult
+    engine: Engine | None = None
+    left_out: Mapping[str, str] = MappingProxyType({})
+
+
+NO_RACE = Raced(RaceResult(order=(), why=""))
+
+
 def run_race(
     racers: Sequence[Racer],
     shapes: Sequence[BatchShape],
     seconds: float,
     notify: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = time.perf_counter,
-) -> RaceResult | None:
-    """Time the engines side by side; None if none runs.
+) -> Raced | None:
+    """Time the engines side by side; None if none runs. All are closed, except one that is the only one left.
 
     Args:
         racers: the engines in their fixed order.
         shapes: the shapes to time, each in turn; later ones are left out when the time is up.
-        seconds: for the timed batches together. Opening, and the first batch of a shape, may compile and are not timed.
+        seconds: after which no round is begun, except that a shape that was begun gets at least three. Only these
+            rounds count: opening an engine, and its first two blocks of a shape, may compile.
         notify: told what is done, in words.
         clock: monotonic seconds.
 
@@ -63,17 +80,26 @@ def run_race(
         EngineOutOfMemory: two engines do not fit the device together, or one does not at present.
         DeviceLost: the process must end.
     """
-    with ExitStack() as opened:
-        engines = _open_all(racers, opened, notify)
+    engines: dict[str, Engine] = {}
+    left_out: dict[str, str] = {}
+    try:
+        _open_all(racers, engines, left_out, notify)
         laps: dict[BatchShape, list[_Round]] = {}
         left_s = seconds
         for shape in shapes:
             if len(engines) < 2 or (laps and left_s <= 0):
                 break
             notify(f"racing {', '.join(engines)} at {_words(shape)}")
-            laps[shape] = _time_rounds(engines, shape, left_s / (len(shapes) - len(laps)), clock)
+            field = _Field(engines, left_out, clock)
+            laps[shape] = field.time_rounds(shape, left_s / (len(shapes) - len(laps)))
             left_s -= sum(taken.block_s for one in laps[shape] for taken in one.values())
-        return _judge(laps, list(engines)) if engines else None
+        if not engines:
+            return None
+        result = _judge(laps, list(engines))
+        return Raced(result, engines.popitem()[1] if len(engines) == 1 else None, left_out)
+    finally:
+        for engine in engines.values():
+            engine.close()
 
 
 class _Lap(NamedTuple):
@@ -86,56 +112,63 @@ class _Lap(NamedTuple):
 _Round = dict[str, _Lap]
 
 
-def _open_all(racers: Sequence[Racer], opened: ExitStack, notify: Callable[[str], None]) -> dict[str, Engine]:
-    engines = {}
+def _open_all(
+    racers: Sequence[Racer], engines: dict[str, Engine], left_out: dict[str, str], notify: Callable[[str], None]
+) -> None:
     for racer in racers:
         notify(f"opening {racer.name} for a race")
         try:
-            engines[racer.name] = opened.enter_context(closing(racer.open()))
-        except DeviceLost:
+            engines[racer.name] = racer.open()
+        except (DeviceLost, EngineOutOfMemory):
             raise
-        except EngineOutOfMemory:
+        except Exception as error:  # whatever one engine does, the others race
+            left_out[racer.name] = _reason(error)
+            _log.info("not in the race", engine=racer.name, reason=left_out[racer.name])
+
+
+class _Field(NamedTuple):
+    """The open engines, of which one that fails is closed and taken out, with the reason in `left_out`."""
+
+    engines: dict[str, Engine]
+    left_out: dict[str, str]
+    clock: Callable[[], float]
+
+    def time_rounds(self, shape: BatchShape, seconds: float) -> list[_Round]:
+        """Time the engines in turn, until the time is up."""
+        repeats = {}
+        for name in list(self.engines):
+            lap = self._time_block(name, shape, 1) and self._time_block(name, shape, 1)
+            if lap is not None:  # the first batch may have compiled
+                repeats[name] = max(1, math.ceil(_BLOCK_S / max(lap.batch_s, 1e-6)))
+        rounds: list[_Round] = []
+        spent = 0.0
+        while len(self.engines) > 1 and len(rounds) < _MOST_ROUNDS and (spent < seconds or len(rounds) < _LEAST_ROUNDS):
+            names = list(self.engines) if len(rounds) % 2 else list(reversed(self.engines))
+            laps = {name: self._time_block(name, shape, repeats[name]) for name in names}
+            rounds.append({name: lap for name, lap in laps.items() if lap is not None})
+            spent += sum(lap.block_s for lap in rounds[-1].values())
+        return rounds
+
+    def _time_block(self, name: str, shape: BatchShape, repeats: int) -> _Lap | None:
+        engine = self.engines[name]
+        try:
+            feed = blank_feed(engine.manifest, shape)
+            began = self.clock()
+            for _ in range(repeats):
+                engine.infer(feed)
+            taken = self.clock() - began
+        except (DeviceLost, EngineOutOfMemory):
             raise
-        except (EngineError, ParityTooLow) as error:
-            _log.info("not in the race", engine=racer.name, reason=str(error))
-    return engines
+        except Exception as error:  # as above
+            self.left_out[name] = _reason(error)
+            _log.warning("out of the race", engine=name, reason=self.left_out[name])
+            self.engines.pop(name).close()
+            return None
+        return _Lap(taken, taken / repeats)
 
 
-def _time_rounds(
-    engines: dict[str, Engine], shape: BatchShape, seconds: float, clock: Callable[[], float]
-) -> list[_Round]:
-    """Time the engines in turn, until the time is up; one that fails is taken out of `engines`."""
-    repeats = {}
-    for name in list(engines):
-        lap = _time_block(engines, name, shape, 1, clock) and _time_block(engines, name, shape, 1, clock)
-        if lap is not None:  # the first batch may have compiled
-            repeats[name] = max(1, math.ceil(_BLOCK_S / max(lap.batch_s, 1e-6)))
-    rounds: list[_Round] = []
-    spent = 0.0
-    while len(engines) > 1 and len(rounds) < _MOST_ROUNDS and (spent < seconds or len(rounds) < _LEAST_ROUNDS):
-        names = list(engines) if len(rounds) % 2 else list(reversed(engines))
-        laps = {name: _time_block(engines, name, shape, repeats[name], clock) for name in names}
-        rounds.append({name: lap for name, lap in laps.items() if lap is not None})
-        spent += sum(lap.block_s for lap in rounds[-1].values())
-    return rounds
-
-
-def _time_block(
-    engines: dict[str, Engine], name: str, shape: BatchShape, repeats: int, clock: Callable[[], float]
-) -> _Lap | None:
-    engine, feed = engines[name], blank_feed(engines[name].manifest, shape)
-    began = clock()
-    try:
-        for _ in range(repeats):
-            engine.infer(feed)
-    except (DeviceLost, EngineOutOfMemory):
-        raise
-    except EngineError as error:
-        _log.warning("out of the race", engine=name, reason=str(error))
-        del engines[name]
-        return None
-    taken = clock() - began
-    return _Lap(taken, taken / repeats)
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, EngineError | ParityTooLow) else f"{type(error).__name__}: {error}"
 
 
 def _judge(laps: Mapping[BatchShape, list[_Round]], names: Sequence[str]) -> RaceResult:

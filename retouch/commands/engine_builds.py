@@ -76,7 +76,6 @@ def _build_for_this_host(directory: Path, manifest: Manifest, settings: Settings
         int8=settings.allow_int8,
         device=settings.device,
         race_s=RACE_S,
-        race_on_cpu=True,
     )
     try:
         # the warm-up compiles what a server compiles when it starts

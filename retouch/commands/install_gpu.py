@@ -20,25 +20,31 @@ def install_gpu(
         str | None, typer.Option(help="index or folder with TensorRT (RETOUCH_NVIDIA_INDEX); empty: none")
     ] = None,
 ) -> None:
-    """Install CUDA packages and the best TensorRT that this host can have; nothing without an NVIDIA driver."""
+    """Install CUDA packages and the best TensorRT that this host can have; nothing where the CPU is to compute."""
     from retouch.gpu_setup.choice import choose_packages, describe_gpus  # noqa: PLC0415 -- as below
     from retouch.gpu_setup.host import this_host  # noqa: PLC0415 -- loads the engines
     from retouch.gpu_setup.installing import Installer  # noqa: PLC0415 -- as above
     from retouch.gpu_setup.pip import Environment  # noqa: PLC0415 -- as above
     from retouch.gpu_setup.record import facts_of  # noqa: PLC0415 -- as above
+    from service.core.settings import load_settings  # noqa: PLC0415 -- as above
+    from service.processes.launcher.process_plan import why_on_cpu  # noqa: PLC0415 -- as above
 
     installer = Installer(Environment.of_this_process(), typer.echo)
-    if undo:
+    why = why_on_cpu(load_settings({}))
+    if undo or (why and not dry_run):
         installer.restore_cpu()
+    if why and not undo:
+        typer.echo(f"{why}: nothing is installed for one")
+    if undo or why:
         return
-    host = this_host()
+    host = this_host(say=typer.echo)
     choice = choose_packages(host)
     if choice.why_cpu:
         _say_cpu(choice)
         return
     typer.echo(describe_gpus(host))
     facts = facts_of(host, choice)
-    if not (again or dry_run) and (runtime := installer.installed(facts)):
+    if not (again or dry_run) and (runtime := installer.installed(choice, facts)):
         typer.echo(f"what the GPU needs is installed: {runtime}")
         return
     choice = choose_packages(_with_index(host, nvidia_index))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from types import UnionType
@@ -90,9 +92,18 @@ def _chosen_front_ends(settings: Settings) -> int:
     chosen = choose_processes(settings, facts)
     log = structlog.get_logger(__name__)
     if why := unused_gpu(facts):
-        log.warning("the GPU is not used", reason=why)
+        log.warning("the GPU is not used", reason=_why_no_packages(os.environ) or why)
     log.info("processes", front_ends=chosen.front_ends or "none: one process", why=chosen.why)
     return chosen.front_ends
+
+
+def _why_no_packages(environ: Mapping[str, str]) -> str:
+    """Return why no packages can be installed for the GPUs here, such as cards that are too old; empty if some can."""
+    from retouch.gpu_setup.choice import choose_packages  # noqa: PLC0415 -- loads the engines
+    from retouch.gpu_setup.host import GpuHost, ask_driver  # noqa: PLC0415 -- as above
+
+    choice = choose_packages(GpuHost(ask_driver(environ), (sys.version_info.major, sys.version_info.minor)))
+    return f"{choice.why_cpu}. {choice.to_do}" if choice.why_cpu and choice.to_do else choice.why_cpu
 
 
 def to_toml(settings: Settings) -> str:

@@ -26,7 +26,7 @@ from engines.parity.probes import probe_feeds
 from engines.repository.listing import VersionKey, list_versions, read_manifest_of
 from retouch.doctor.gpu_checks import GpuSources, gpu_facts
 from service.core.settings import Settings
-from service.processes.launcher.process_plan import choose_processes, facts_of_this_host
+from service.processes.launcher.process_plan import choose_processes, facts_of_this_host, why_on_cpu
 
 Level = Literal["ok", "warning", "failed"]
 ChooseEngine = Callable[[Path, Manifest, EngineOptions], ChosenEngine]
@@ -88,7 +88,7 @@ def diagnose(settings: Settings, host: HostSources) -> Diagnosis:
         _check_processor(host),
         _check_library("OpenVINO", "openvino"),
         _check_library("ONNX Runtime", "onnxruntime"),
-        *_check_gpu(host.gpu),
+        *_check_gpu(settings, host.gpu),
         _check_processes(settings),
         _check_folder("engine cache", settings.engine_cache_dir, needed=False),
         _check_folder("results", settings.results_dir, needed=settings.save),
@@ -130,7 +130,9 @@ def _check_library(title: str, module: str) -> Check:
     return Check(name=title, level="ok", detail=importlib.metadata.version(module))
 
 
-def _check_gpu(host: GpuSources) -> list[Check]:
+def _check_gpu(settings: Settings, host: GpuSources) -> list[Check]:
+    if why := why_on_cpu(settings):
+        return [Check(name="GPU", level="ok", detail=f"not looked for: {why}")]
     return [
         Check(name=fact.name, level="ok" if fact.is_fine else "warning", detail=fact.detail) for fact in gpu_facts(host)
     ]

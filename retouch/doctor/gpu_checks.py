@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from engines.cuda.api import Cuda, open_cuda
 from engines.cuda.gpu_detection import has_nvidia_gpu
-from engines.cuda.onnxrt_cuda import import_onnxruntime
+from engines.cuda.onnxrt_cuda import start_onnxruntime
 from engines.errors import EngineError
 from engines.trt.library import TensorRt, load_tensorrt
 from retouch.gpu_setup.choice import choose_packages, describe_gpus
@@ -23,7 +23,7 @@ class GpuSources(NamedTuple):
     is_here: Callable[[], bool] = has_nvidia_gpu
     open_cuda: Callable[[], Cuda] = open_cuda
     load_tensorrt: Callable[[], TensorRt] = load_tensorrt
-    import_onnxruntime: Callable[[], Any] = import_onnxruntime
+    start_onnxruntime: Callable[[], Any] = start_onnxruntime
     load_cvcuda: Callable[[], Any] = load_cvcuda
     ask_host: Callable[[], GpuHost] = this_host
 
@@ -73,7 +73,7 @@ def _check_runtime(host: GpuSources) -> GpuFact:
     except EngineError as error:
         without = str(error)
     try:
-        version = host.import_onnxruntime().__version__
+        version = host.start_onnxruntime().__version__
     except EngineError:
         return GpuFact("TensorRT", False, without)
     return GpuFact("TensorRT", True, f"not installed; ONNX Runtime {version} for CUDA computes in its place")

@@ -17,6 +17,10 @@ _OLDEST_DRIVERS = ((580, 13), (525, 12))
 """The oldest driver branch for each major version of CUDA; packages for 12 run on newer drivers too."""
 _OLDEST_GPU = (7, 5)
 """Turing: CUDA 13 dropped what came before, and TensorRT-RTX begins there."""
+_IGNORED = (
+    "it is too old, the packages begin at 7.5 (Turing); name the others in CUDA_VISIBLE_DEVICES, else a server starts "
+    "a process on it too"
+)
 _RTX_GPUS = frozenset({(7, 5), (8, 6), (8, 9), (12, 0), (12, 1)})
 """The compute capabilities in TensorRT-RTX's support matrix: no data-centre GPU such as A100 (8.0) or H100 (9.0)."""
 
@@ -52,6 +56,11 @@ class Way(NamedTuple):
     gigabytes: float = 0.0
     replaces_onnxruntime: bool = False
 
+    @property
+    def is_there(self) -> bool:
+        """Whether its runtime can be imported already."""
+        return not self.requirements and self.folder is None
+
 
 @dataclass(frozen=True, slots=True)
 class GpuChoice:
@@ -62,7 +71,7 @@ class GpuChoice:
     cuda: the major version of CUDA that the packages are for.
     packages: what every engine on a GPU needs.
     ways: the ways to a runtime, best first; the first that works is enough.
-    passed_over: why a better way is not among them, by its name.
+    passed_over: why a better way is not among them, by its name; also the GPUs that are left out, by theirs.
     """
 
     why_cpu: str = ""
@@ -77,9 +86,10 @@ def choose_packages(host: GpuHost) -> GpuChoice:
     """Choose the packages for a host, or say why it computes on the CPU."""
     if not host.driver.gpus:
         return _without_driver(host)
-    old = next((gpu for gpu in host.driver.gpus if gpu.capability < _OLDEST_GPU), None)
-    if old is not None:
-        return GpuChoice(f"{_describe(old)} is too old: the packages begin at 7.5 (Turing)", "use a newer GPU")
+    old = [gpu for gpu in host.driver.gpus if gpu.capability < _OLDEST_GPU]
+    new = tuple(gpu for gpu in host.driver.gpus if gpu not in old)
+    if not new:
+        return GpuChoice(f"{_describe(old[0])} is too old: the packages begin at 7.5 (Turing)", "use a newer GPU")
     newest = next((cuda for oldest, cuda in _OLDEST_DRIVERS if host.driver.version[0] >= oldest), 0)
     if not newest:
         return GpuChoice(
@@ -88,9 +98,10 @@ def choose_packages(host: GpuHost) -> GpuChoice:
         )
     if not host.system.startswith("linux"):
         return GpuChoice(f"the GPU packages are for Linux, this is {host.system}", "use Linux, or WSL on Windows")
-    ways = list(_ways(host, newest))
+    ways = list(_ways(replace(host, driver=host.driver._replace(gpus=new)), newest))
     usable = tuple(way for way in ways if isinstance(way, Way))
-    passed_over = tuple(reason for reason in ways if not isinstance(reason, Way))
+    ignored = tuple((_describe(gpu), _IGNORED) for gpu in dict.fromkeys(old))
+    passed_over = (*ignored, *(reason for reason in ways if not isinstance(reason, Way)))
     return GpuChoice(cuda=newest, packages=_FOR_CUDA[newest], ways=usable, passed_over=passed_over)
 
 

@@ -5,31 +5,32 @@ Nothing here imports a CUDA library: the driver is asked through nvidia-smi, whi
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
-import urllib.error
+import tempfile
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from engines.errors import EngineError
 from engines.trt.library import load_tensorrt
+from retouch.gpu_setup.errors import InstallFailed
 
 NVIDIA_INDEX = "https://pypi.nvidia.com"
 INDEX_VARIABLE = "RETOUCH_NVIDIA_INDEX"
 _QUERY = ("--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader")
-_WSL_FOLDER = "/usr/lib/wsl/lib"
-"""nvidia-smi of WSL, which is not on every PATH."""
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
-_SMI_SECONDS = 30.0
-"""A driver that is loaded for the first question takes seconds for each GPU."""
+_PYTHON_SECONDS = 30.0
 _SYSTEM_TENSORRT = (
     "import json, pathlib, tensorrt as t;"
     "assert hasattr(t, 'OnnxParser');"
@@ -87,9 +88,14 @@ class GpuHost:
     nvidia_index: str = ""
 
 
-def this_host(environ: Mapping[str, str] = os.environ) -> GpuHost:
-    """Return the facts of this host that need no network: `nvidia_index` is empty."""
-    driver = ask_driver(environ)
+def this_host(environ: Mapping[str, str] = os.environ, say: Callable[[str], None] = lambda _: None) -> GpuHost:
+    """Return the facts of this host that need no network: `nvidia_index` is empty.
+
+    Args:
+        environ: as for `ask_driver`.
+        say: tells people what is waited for.
+    """
+    driver = ask_driver(environ, patience=Patience(say=say))
     found = driver.gpus != ()
     return GpuHost(
         driver,
@@ -101,27 +107,86 @@ def this_host(environ: Mapping[str, str] = os.environ) -> GpuHost:
     )
 
 
-def ask_driver(environ: Mapping[str, str], pci: Path = Path("/sys/bus/pci/devices")) -> Driver:
+class Places(NamedTuple):
+    """The folders of a host that are looked into.
+
+    pci: shows the cards, also those without a driver.
+    wsl: has nvidia-smi in WSL, where it is not on every PATH.
+    """
+
+    pci: Path = Path("/sys/bus/pci/devices")
+    wsl: Path = Path("/usr/lib/wsl/lib")
+
+
+class Patience(NamedTuple):
+    """How long the driver may take to answer.
+
+    seconds: after which it counts as stuck: 30, as one that is loaded for the question takes seconds for each GPU.
+    quiet_seconds: after which `say` tells people what is waited for.
+    kill_seconds: how long a killed nvidia-smi may take to end; one that the driver holds does not.
+    """
+
+    seconds: float = 30.0
+    quiet_seconds: float = 3.0
+    kill_seconds: float = 1.0
+    say: Callable[[str], None] = lambda _: None
+
+
+_HERE, _PATIENT = Places(), Patience()
+
+
+def ask_driver(environ: Mapping[str, str], places: Places = _HERE, patience: Patience = _PATIENT) -> Driver:
     """Ask the NVIDIA driver for its version and GPUs.
 
     Args:
         environ: `PATH` has nvidia-smi; `CUDA_VISIBLE_DEVICES` may hide all GPUs.
-        pci: the folder in which the kernel shows the cards, also those without a driver.
+        places: where else to look.
+        patience: how long the answer may take.
     """
     if environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in {"", "-1"}:
         return Driver()
-    command = shutil.which("nvidia-smi", path=os.pathsep.join((environ.get("PATH", os.defpath), _WSL_FOLDER)))
+    command = shutil.which("nvidia-smi", path=os.pathsep.join((environ.get("PATH", os.defpath), str(places.wsl))))
     if command is None:
-        return Driver(problem="no driver for it: nvidia-smi is not installed" if _has_card(pci) else "")
+        return Driver(problem="no driver for it: nvidia-smi is not installed" if _has_card(places.pci) else "")
     try:
-        done = subprocess.run(  # noqa: S603 -- the driver's own command
-            (command, *_QUERY), capture_output=True, text=True, timeout=_SMI_SECONDS, check=False
+        status, answer, problem = _run_bounded((command, *_QUERY), patience)
+    except OSError as error:
+        return Driver(problem=f"nvidia-smi does not start ({error.strerror})")
+    except subprocess.TimeoutExpired:
+        return Driver(problem=f"nvidia-smi does not answer within {patience.seconds:g} s")
+    return read_answer(answer) if status == 0 else Driver(problem=f"nvidia-smi fails: {_first_line(answer + problem)}")
+
+
+def _run_bounded(command: Sequence[str], patience: Patience) -> tuple[int, str, str]:
+    """Run a command; returns its status, output and errors. One that takes too long is killed, and left if that fails.
+
+    Both outputs are files: a pipe ends only when the last process that has it ends.
+
+    Raises:
+        TimeoutExpired: it took too long.
+    """
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(  # noqa: S603 -- the driver's own command
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Driver(problem=f"nvidia-smi does not answer ({type(error).__name__})")
-    if done.returncode:
-        return Driver(problem=f"nvidia-smi fails: {_first_line(done.stdout + done.stderr)}")
-    return read_answer(done.stdout)
+        try:
+            _wait(process, patience)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):  # one that the driver holds ends when the driver lets it go
+                process.wait(patience.kill_seconds)
+            raise
+        for file in (output, errors):
+            file.seek(0)
+        return process.returncode, output.read().decode(errors="replace"), errors.read().decode(errors="replace")
+
+
+def _wait(process: subprocess.Popen[bytes], patience: Patience) -> None:
+    try:
+        process.wait(min(patience.quiet_seconds, patience.seconds))
+    except subprocess.TimeoutExpired:
+        patience.say("asking the NVIDIA driver")
+        process.wait(max(0.0, patience.seconds - patience.quiet_seconds))
 
 
 def read_answer(text: str) -> Driver:
@@ -143,7 +208,7 @@ def find_system_tensorrt(python: Path) -> SystemTensorRt | None:
     """Return the TensorRT of that Python, such as one from NVIDIA's Debian packages; None without one."""
     try:
         done = subprocess.run(  # noqa: S603 -- our own code
-            (python, "-I", "-c", _SYSTEM_TENSORRT), capture_output=True, text=True, timeout=_SMI_SECONDS, check=True
+            (python, "-I", "-c", _SYSTEM_TENSORRT), capture_output=True, text=True, timeout=_PYTHON_SECONDS, check=True
         )
         version, folder = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
@@ -152,14 +217,29 @@ def find_system_tensorrt(python: Path) -> SystemTensorRt | None:
 
 
 def index_answers(address: str, seconds: float = 5.0) -> bool:
-    """Return whether a package index has TensorRT's library; a folder of wheels counts as an index."""
+    """Return whether a package index has TensorRT's library; a folder of wheels counts as an index.
+
+    Raises:
+        InstallFailed: the address is none.
+    """
     if "://" not in address:
         return any(Path(address).glob("tensorrt_cu*_libs-*.whl"))
+    if not address.startswith(("http://", "https://")):
+        raise _no_address(address, "neither http nor https")
     try:
         with urllib.request.urlopen(f"{address.rstrip('/')}/tensorrt-cu13-libs/", timeout=seconds) as answer:  # noqa: S310 -- the operator's own address
             return bool(answer.status < 400)
-    except (OSError, ValueError, urllib.error.URLError):
+    except (http.client.InvalidURL, ValueError) as error:
+        raise _no_address(address, str(error)) from error
+    except (OSError, http.client.HTTPException):
         return False
+
+
+def _no_address(address: str, why: str) -> InstallFailed:
+    return InstallFailed(
+        f"{address!r} is no address of a package index ({why}); set {INDEX_VARIABLE} or --nvidia-index to an http "
+        "address or a folder of wheels, or leave them out"
+    )
 
 
 def _importable_tensorrt() -> str:

@@ -22,9 +22,11 @@ HOW_TO_GO_ON = (
 _OPEN_DEVICE = "from engines.cuda.api import open_cuda; print(open_cuda().device.name)"
 _LOAD = {
     "trt": "from engines.trt.library import load_tensorrt; print(load_tensorrt().name)",
-    "onnxrt-cuda": "from engines.cuda.onnxrt_cuda import import_onnxruntime; print(import_onnxruntime().__version__)",
+    "onnxrt-cuda": "from engines.cuda.onnxrt_cuda import start_onnxruntime; print(start_onnxruntime().__version__)",
 }
-_ONNXRUNTIME_VERSION = "import onnxruntime; print(onnxruntime.__version__)"
+_ONNXRUNTIME = "import onnxruntime"
+_ONNXRUNTIME_VERSION = "from importlib.metadata import version; print(version('onnxruntime'))"
+"""That of the CPU's package, whose metadata stay when the GPU's overwrites its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +36,12 @@ class Checks:
     Args:
         device: opens the GPU.
         runtimes: loads the runtime of an engine.
-        onnxruntime: loads ONNX Runtime, and prints its version.
+        onnxruntime: loads ONNX Runtime.
     """
 
     device: str = _OPEN_DEVICE
     runtimes: tuple[tuple[str, str], ...] = tuple(_LOAD.items())
-    onnxruntime: str = _ONNXRUNTIME_VERSION
+    onnxruntime: str = _ONNXRUNTIME
 
     def of(self, engine: str) -> str:
         """Return the code that loads the runtime of an engine."""
@@ -60,15 +62,29 @@ class Installer:
     say: Callable[[str], None]
     checks: Checks = Checks()
 
-    def installed(self, facts: tuple[str, ...]) -> str:
-        """Return the runtime that is installed for these facts and loads; empty if something is to be done."""
+    def installed(self, choice: GpuChoice, facts: tuple[str, ...]) -> str:
+        """Return the runtime that is installed for these facts and loads; empty if something is to be done.
+
+        Packages that somebody else has installed, such as an image, count and are recorded.
+
+        Raises:
+            InstallFailed: the record cannot be written.
+        """
         record = read_record(self.environment.folder)
-        if record is None or record.state != "done" or record.facts != facts:
+        if record is not None and (record.state != "done" or record.facts != facts):
             return ""
         if self.environment.ask(self.checks.device)[1]:
             return ""
-        _, error = self.environment.ask(self.checks.of(record.engine))
-        return "" if error else record.runtime
+        if record is not None:
+            return "" if self.environment.ask(self.checks.of(record.engine))[1] else record.runtime
+        for way in choice.ways:
+            if way.is_there or way.replaces_onnxruntime:
+                name, error = self.environment.ask(self.checks.of(way.engine))
+                if not error:
+                    done = GpuRecord(state="done", facts=facts, engine=way.engine, runtime=_named(way, name))
+                    self._write(done)
+                    return done.runtime
+        return ""
 
     def install(self, choice: GpuChoice, facts: tuple[str, ...]) -> str:
         """Install the packages and the first way that works; returns its runtime.
@@ -76,17 +92,14 @@ class Installer:
         Raises:
             InstallFailed: the GPU cannot be opened, or no way works; the message has every reason.
         """
-        before = GpuRecord(state="unfinished", facts=facts, onnxruntime=self._onnxruntime_for_the_cpu())
+        before = GpuRecord(state="unfinished", facts=facts)
         try:
-            write_record(self.environment.folder, before)
+            self._write(before)
             self.say(f"installing for CUDA {choice.cuda}: {', '.join(choice.packages)}")
             self.environment.install(choice.packages)
             self._open_device()
-            way, runtime = self._first_that_works(choice, before)
-            done = before.model_copy(update={"state": "done", "engine": way.engine, "runtime": runtime})
-            write_record(self.environment.folder, done)
-        except OSError as error:
-            raise InstallFailed(f"{self.environment.folder} cannot be written ({error.strerror})") from error
+            way, runtime = self._first_that_works(choice)
+            self._write(before.model_copy(update={"state": "done", "engine": way.engine, "runtime": runtime}))
         except InstallFailed as error:
             raise InstallFailed(f"{error}. {HOW_TO_GO_ON}") from error
         return runtime
@@ -104,17 +117,23 @@ class Installer:
         if record is None or record.state == "done":
             return False
         broken = bool(self.environment.ask(self.checks.onnxruntime)[1])
-        if broken and record.onnxruntime:
+        if broken:
             self.say("the installation for the GPU was cut off: putting back the CPU's ONNX Runtime")
-            self.environment.install([f"onnxruntime=={record.onnxruntime}"], over=True)
+            self._put_onnxruntime_back()
         remove_record(self.environment.folder)
         return broken
 
-    def _onnxruntime_for_the_cpu(self) -> str:
-        """Return the version to put back: what is there, or what was there before an installation that was cut off."""
-        version, _ = self.environment.ask(self.checks.onnxruntime)
-        record = read_record(self.environment.folder)
-        return record.onnxruntime if record is not None and record.onnxruntime else version
+    def _write(self, record: GpuRecord) -> None:
+        try:
+            write_record(self.environment.folder, record)
+        except OSError as error:
+            raise InstallFailed(f"{self.environment.folder} cannot be written ({error.strerror})") from error
+
+    def _put_onnxruntime_back(self) -> None:
+        """Install the CPU's ONNX Runtime again, in the version that the environment says it has, if it has any."""
+        version, _ = self.environment.ask(_ONNXRUNTIME_VERSION)
+        if version:
+            self.environment.install([f"onnxruntime=={version}"], over=True)
 
     def _open_device(self) -> None:
         name, error = self.environment.ask(self.checks.device)
@@ -122,7 +141,7 @@ class Installer:
             raise InstallFailed(f"the packages are installed, but the GPU does not open: {error}")
         self.say(f"the GPU opens: {name}")
 
-    def _first_that_works(self, choice: GpuChoice, before: GpuRecord) -> tuple[Way, str]:
+    def _first_that_works(self, choice: GpuChoice) -> tuple[Way, str]:
         for name, why in choice.passed_over:
             self.say(f"not {name}: {why}")
         while choice.ways:
@@ -132,8 +151,8 @@ class Installer:
             except InstallFailed as error:
                 self.say(f"not {way.name}: {error}")
                 choice = without_first_way(choice, str(error))
-                if way.replaces_onnxruntime and before.onnxruntime:
-                    self.environment.install([f"onnxruntime=={before.onnxruntime}"], over=True)
+                if way.replaces_onnxruntime:
+                    self._put_onnxruntime_back()
         reasons = "; ".join(f"{name}: {why}" for name, why in choice.passed_over)
         raise InstallFailed(f"no runtime for this GPU could be installed ({reasons})")
 
@@ -151,13 +170,17 @@ class Installer:
             name, error = self.environment.ask(self.checks.of(way.engine))
         if error:
             raise InstallFailed(f"it is installed, but does not load: {error}")
-        return f"{way.name} {name}" if way.replaces_onnxruntime else name
+        return _named(way, name)
 
     def _site_packages(self) -> Path:
         folder, error = self.environment.ask("import sysconfig; print(sysconfig.get_path('purelib'))")
         if error:
             raise InstallFailed(f"{self.environment.python} does not run: {error}")
         return Path(folder)
+
+
+def _named(way: Way, name: str) -> str:
+    return f"{way.name} {name}" if way.replaces_onnxruntime else name
 
 
 def link_packages(module: Path, site_packages: Path) -> None:

@@ -26,7 +26,6 @@ class GpuRecord(BaseModel):
     facts: GPUs, driver branch, Python and packages; with others the choice is made again.
     engine: the engine that was installed.
     runtime: its runtime, with the version.
-    onnxruntime: the version of the CPU's ONNX Runtime, to put back if its replacement is cut off; empty if unknown.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,7 +34,6 @@ class GpuRecord(BaseModel):
     facts: tuple[str, ...]
     engine: Literal["trt", "onnxrt-cuda", ""] = ""
     runtime: str = ""
-    onnxruntime: str = ""
 
 
 def facts_of(host: GpuHost, choice: GpuChoice) -> tuple[str, ...]:

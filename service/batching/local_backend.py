@@ -23,7 +23,6 @@ from engines.errors import DeviceLost
 from engines.fake import FAULT_FILE
 from engines.load_report import LoadReport
 from engines.manifest import Manifest
-from engines.race.finding import RACE_S
 from engines.repository.listing import list_versions, why_empty
 from engines.repository.repository import ModelRepository
 from service.admission.admission import ServerLoad, SingleFrontEndLoad
@@ -187,7 +186,6 @@ def make_engine_opener(
         int8=settings.allow_int8,
         device=settings.device,
         notify=report.step,
-        race_s=RACE_S,
     )
 
     def opened(directory: Path, manifest: Manifest) -> Engine:

@@ -33,6 +33,8 @@ PREFIX = "RETOUCH_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 CLIENT_VARIABLES = (PREFIX + "API_KEY", PREFIX + "API_KEY_FILE")
 """Variables of the client, not settings of the server; both may be set on one machine."""
+INSTALL_VARIABLES = (PREFIX + "NVIDIA_INDEX",)
+"""Variables of `retouch install-gpu`, which `make serve` runs before the server."""
 FOREIGN_APIS = ("openai", "iopaint", "open-inference", "automatic1111")
 """Names of the foreign APIs; service/compat has a room for each."""
 _MIB_PER_UPLOAD = 4
@@ -262,7 +264,7 @@ def load_settings(
 
 def _read_environment(environ: Mapping[str, str]) -> dict[str, str]:
     known = {PREFIX + name.upper(): name for name in (*Settings.model_fields, *RETIRED)}
-    expected = {*known, CONFIG_VARIABLE, *CLIENT_VARIABLES}
+    expected = {*known, CONFIG_VARIABLE, *CLIENT_VARIABLES, *INSTALL_VARIABLES}
     unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in expected)
     links = [name for name in unknown if _SERVICE_LINK.fullmatch(name)]
     links += [name for name in known if environ.get(name, "").startswith(("tcp://", "udp://", "sctp://"))]

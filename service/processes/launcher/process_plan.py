@@ -26,10 +26,16 @@ _RAN_WELL_S = 10.0
 _LONGEST_PAUSE_S = 10.0
 
 
+def why_on_cpu(settings: Settings) -> str:
+    """Return why these settings leave a GPU alone; empty if they do not."""
+    if settings.device == "cpu":
+        return "the setting device is cpu"
+    return f"the engine {settings.engine} needs no GPU" if settings.engine in _ON_CPUS else ""
+
+
 def assign_gpus(settings: Settings, environ: Mapping[str, str], dev: Path = Path("/dev")) -> list[str]:
     """The GPU of each engine process, as in CUDA_VISIBLE_DEVICES; empty for one that computes on the CPU."""
-    on_cpus = settings.engine in _ON_CPUS or settings.device == "cpu"
-    gpus = [] if on_cpus else visible_gpus(environ, dev)
+    gpus = [] if why_on_cpu(settings) else visible_gpus(environ, dev)
     count = settings.engine_processes or max(1, len(gpus))
     return [gpus[index % len(gpus)] if gpus else "" for index in range(count)]
 

@@ -30,9 +30,13 @@ class FakeGpuTorch:
     def __init__(self) -> None:
         self.calls = 0
         self.replays = 0
+        self.emptied = 0
+        self.is_initialized = True
         self.streams: list[Any] = []
         self.cuda = SimpleNamespace(
             is_available=lambda: True,
+            is_initialized=lambda: self.is_initialized,
+            empty_cache=self._empty_cache,
             get_device_name=lambda _device: "Fake GPU",
             OutOfMemoryError=torch.cuda.OutOfMemoryError,
             Stream=lambda _device: SimpleNamespace(wait_stream=lambda _: None, synchronize=lambda: None),
@@ -46,6 +50,11 @@ class FakeGpuTorch:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
+
+    def _empty_cache(self) -> None:
+        self.emptied += 1
+        if self.emptied > 1:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     def _on(self, stream: Any) -> Any:
         self.streams.append(stream)
@@ -132,6 +141,18 @@ def test_parity_under_one_driver_says_nothing_of_another(gpu, directory, tmp_pat
         monkeypatch.setattr("engines.cuda.inductor.driver_version", lambda version=version: version)
         open_it(directory, tmp_path, device="cuda:0").close()
         assert len(list((tmp_path / "precision").iterdir())) == verdicts
+
+
+def test_a_closed_engine_gives_its_memory_back_to_the_gpu_if_that_still_works(gpu, directory, tmp_path):
+    engine = open_it(directory, tmp_path, device="cuda:0")
+    assert gpu.emptied == 0
+    engine.close()
+    assert gpu.emptied == 1
+    engine.close()
+    assert gpu.emptied == 2
+    gpu.is_initialized = False
+    engine.close()
+    assert gpu.emptied == 2
 
 
 def test_graphs_can_be_left_out(gpu, directory, tmp_path):

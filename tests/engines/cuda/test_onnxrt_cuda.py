@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from engines.base import BatchShape, blank_feed
 from engines.cuda.api import Cuda, DeviceBuffer
-from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
+from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime, start_onnxruntime
 from engines.errors import DeviceLost, EngineDead, EngineFailed, EngineOutOfMemory, EngineUnavailable, ParityTooLow
 from engines.manifest import read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
@@ -66,6 +66,13 @@ def test_provider_that_does_not_start_is_not_served_by_the_processor_in_silence(
     with pytest.raises(EngineUnavailable, match="does not start here"):
         open_bound(publish(onnx_model=conv_graph()), tmp_path, provider="CUDAExecutionProvider", cuda=Cuda(device))
     assert device.alive == 0
+
+
+def test_a_provider_that_was_built_in_is_seen_to_start_with_a_tiny_model(monkeypatch):
+    assert start_onnxruntime("CPUExecutionProvider") is onnxruntime
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
+    with pytest.warns(UserWarning, match="CUDAExecutionProvider"), pytest.raises(EngineUnavailable, match="not start"):
+        start_onnxruntime()
 
 
 def test_unparsable_graph_is_unavailable_by_name(publish, tmp_path):

@@ -17,6 +17,7 @@ from engines.engine_choice import ChosenEngine
 from engines.fake import FakeEngine, NotANumber
 from retouch.commands.doctor import doctor, show
 from retouch.doctor.diagnosis import Check, Diagnosis, HostSources, diagnose
+from retouch.doctor.gpu_checks import GpuSources
 from service.core.settings import Settings
 
 _PIXELS = ["batch", 3, "height", "width"]
@@ -210,6 +211,15 @@ def test_folders_are_looked_at_and_not_made(tmp_path, settings):
     assert not settings.results_dir.exists()
     settings.results_dir.mkdir()
     assert check(diagnose(settings, HostSources()), "results").detail.endswith("(writable)")
+
+
+def test_a_gpu_that_the_settings_leave_alone_is_not_looked_for(settings):
+    def refuse() -> Any:
+        raise AssertionError
+
+    host = HostSources(gpu=GpuSources(is_here=refuse, ask_host=refuse))
+    gpu = check(diagnose(settings.model_copy(update={"device": "cpu"}), host), "GPU")
+    assert (gpu.level, gpu.detail) == ("ok", "not looked for: the setting device is cpu")
 
 
 def test_old_python_fails(settings):

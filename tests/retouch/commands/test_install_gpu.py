@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from engines.trt.library import MODULES
 from retouch.command_line import app
+from retouch.gpu_setup.host import INDEX_VARIABLE
+from service.core.settings import INSTALL_VARIABLES, load_settings
 
 
 @pytest.fixture
 def put_smi(tmp_path, monkeypatch):
-    """Put an nvidia-smi on PATH that shows this line; without a line there is none."""
+    """Put an nvidia-smi on PATH that shows this line, on a host without TensorRT; without a line there is no GPU."""
+    for module in MODULES:
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
 
     def put(line: str = "") -> None:
         folder = tmp_path / "bin"
@@ -22,6 +29,8 @@ def put_smi(tmp_path, monkeypatch):
             (folder / "nvidia-smi").chmod(0o755)
         monkeypatch.setenv("PATH", str(folder))
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if not line:  # hides those of this host
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
     return put
 
@@ -65,6 +74,28 @@ def test_a_folder_with_the_library_is_taken_as_nvidias_index(put_smi, tmp_path):
         "not TensorRT-RTX: it does not support NVIDIA H200 (9.0)",
         "first TensorRT: tensorrt-cu13-libs==11.4.0.106, tensorrt-cu13-bindings==11.4.0.106",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("RETOUCH_DEVICE", "cpu", "the setting device is cpu"),
+        ("RETOUCH_ENGINE", "openvino", "the engine openvino needs"),
+    ],
+)
+def test_where_the_settings_leave_the_gpu_alone_it_is_not_asked(put_smi, monkeypatch, name, value, why):
+    put_smi("NVIDIA H200, 580.65.06, 9.0")
+    monkeypatch.setenv(name, value)
+    done = run("--dry-run")
+    assert done.exit_code == 0
+    assert done.output.startswith(why)
+    assert done.output.endswith("nothing is installed for one\n")
+    assert "H200" not in done.output
+
+
+def test_a_server_accepts_the_variable_that_names_the_index():
+    assert (INDEX_VARIABLE,) == INSTALL_VARIABLES
+    assert load_settings(environ={INDEX_VARIABLE: "/wheels"}) == load_settings(environ={})
 
 
 def test_undoing_where_nothing_was_begun_changes_nothing(put_smi):

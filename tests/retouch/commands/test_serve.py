@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -127,3 +128,17 @@ def test_the_first_line_of_the_log_comes_before_anything_is_loaded_and_names_the
     started = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     first = json.loads(started.stderr.splitlines()[0])
     assert (first["event"], first["models_dir"]) == ("starting", str(Path.cwd() / "a-folder"))
+
+
+def test_a_card_for_which_there_are_no_packages_is_not_said_to_need_an_installation(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")  # as above
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'GeForce GTX 1060, 580.65.06, 6.1'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['cuda'] = None\n")
+    environ = {**os.environ, "PATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": "0", "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "retouch", "serve", f"--results-dir={tmp_path / 'file/results'}"]
+    started = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
+    lines = [json.loads(line) for line in started.stderr.splitlines() if line.startswith("{")]
+    (reason,) = [line["reason"] for line in lines if line["event"] == "the GPU is not used"]
+    assert reason.startswith("GeForce GTX 1060 (6.1) is too old")
+    assert "install-gpu" not in reason

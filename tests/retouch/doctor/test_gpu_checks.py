@@ -21,7 +21,7 @@ def gpu_host(**parts: Any) -> GpuSources:
         "is_here": lambda: True,
         "open_cuda": lambda: SimpleNamespace(device=device),
         "load_tensorrt": lambda: SimpleNamespace(name="TensorRT 10.9.0"),
-        "import_onnxruntime": lambda: SimpleNamespace(__version__="1.31.1"),
+        "start_onnxruntime": lambda: SimpleNamespace(__version__="1.31.1"),
         "load_cvcuda": lambda: SimpleNamespace(__version__="0.19.0"),
         "ask_host": lambda: L4,
     }
@@ -41,7 +41,7 @@ def test_gpu_is_described_with_its_libraries():
 
 
 def test_each_missing_part_comes_with_its_remedy_and_all_with_one_command():
-    none = {"open_cuda": missing, "load_tensorrt": missing, "import_onnxruntime": missing, "load_cvcuda": missing}
+    none = {"open_cuda": missing, "load_tensorrt": missing, "start_onnxruntime": missing, "load_cvcuda": missing}
     facts = gpu_facts(gpu_host(**none))
     assert [fact.is_fine for fact in facts] == [False] * 4
     assert [fact.detail for fact in facts] == [
@@ -75,7 +75,7 @@ def test_a_card_without_a_driver_is_a_warning():
 
 
 def test_host_without_a_gpu_gets_one_line_and_loads_nothing():
-    none = {"open_cuda": None, "load_tensorrt": None, "import_onnxruntime": None, "load_cvcuda": None}
+    none = {"open_cuda": None, "load_tensorrt": None, "start_onnxruntime": None, "load_cvcuda": None}
     facts = gpu_facts(gpu_host(is_here=lambda: False, ask_host=lambda: GpuHost(Driver(), (3, 12)), **none))
     assert facts == [GpuFact("GPU", True, "no NVIDIA driver here; the processor computes")]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.util
+import shutil
 import venv
 import zipfile
 from collections.abc import Callable
@@ -54,9 +56,20 @@ def _digest(content: str) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest()).rstrip(b"=").decode()
 
 
+@pytest.fixture(scope="session")
+def new_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an environment with pip, to be copied; the pip of this Python is there sooner than a new one."""
+    folder = tmp_path_factory.mktemp("new") / "environment"
+    pip = importlib.util.find_spec("pip")
+    venv.create(folder, with_pip=pip is None)
+    if pip is not None and pip.origin is not None:
+        (packages,) = folder.glob("lib/python3*/site-packages")
+        shutil.copytree(Path(pip.origin).parent, packages / "pip")
+    return folder
+
+
 @pytest.fixture
-def environment(tmp_path: Path) -> Environment:
-    """A new environment, with the pip of the Python that it was made of."""
-    folder = tmp_path / "environment"
-    venv.create(folder, system_site_packages=True)
+def environment(tmp_path: Path, new_environment: Path) -> Environment:
+    """A new environment, with a pip of its own."""
+    folder = shutil.copytree(new_environment, tmp_path / "environment", symlinks=True)
     return Environment(folder / "bin" / "python", folder)

@@ -23,6 +23,7 @@ TURING, A100, AMPERE = Gpu("NVIDIA T4", (7, 5)), Gpu("NVIDIA A100", (8, 0)), Gpu
 ADA, HOPPER = Gpu("NVIDIA L4", (8, 9)), Gpu("NVIDIA H200", (9, 0))
 B200, BLACKWELL = Gpu("NVIDIA B200", (10, 0)), Gpu("NVIDIA RTX 5090", (12, 0))
 VOLTA = Gpu("Tesla V100", (7, 0))
+PASCAL = Gpu("GeForce GTX 1060", (6, 1))
 NEW, OLD = (580, 159, 4), (550, 54, 14)
 
 FULL13, FULL12 = "tensorrt-cu13-libs", "tensorrt-cu12-libs"
@@ -59,6 +60,7 @@ def ways(choice) -> list[str]:
         pytest.param(host(ADA, driver=(579, 9)), 12, [RTX12, ORT12], id="last driver of CUDA 12"),
         pytest.param(host(ADA, driver=(525, 60)), 12, [RTX12, ORT12], id="first driver of CUDA 12"),
         pytest.param(host(HOPPER, python=(3, 10)), 13, [ORT310], id="Python 3.10 has an older ONNX Runtime"),
+        pytest.param(host(ADA, PASCAL), 13, [RTX13, ORT13], id="an old second GPU does not count"),
         pytest.param(host(ADA, machine="aarch64"), 13, [], id="Arm, nothing on PyPI"),
         pytest.param(host(HOPPER, machine="aarch64", nvidia_index="/w"), 13, [FULL13], id="Arm, NVIDIA's index"),
     ],
@@ -79,7 +81,7 @@ def test_a_host_gets_the_best_runtime_that_it_can_have_and_the_next_ones_after_i
             "install",
         ),
         (host(VOLTA), "Tesla V100 (7.0) is too old", "newer GPU"),
-        (host(ADA, VOLTA), "Tesla V100 (7.0) is too old", "newer GPU"),
+        (host(PASCAL, VOLTA), "GeForce GTX 1060 (6.1) is too old", "newer GPU"),
         (host(ADA, driver=(520, 61)), "the driver 520.61 is too old: CUDA 12 needs 525", "580"),
         (host(ADA, system="win32"), "the GPU packages are for Linux, this is win32", "WSL"),
     ],
@@ -113,6 +115,13 @@ def test_the_systems_tensorrt_is_linked_rather_than_downloaded():
 def test_only_nvidias_index_is_asked_for_the_full_tensorrt():
     choice = choose_packages(host(ADA, nvidia_index="https://mirror.example/simple"))
     assert [way.source for way in choice.ways] == ["https://mirror.example/simple", "", ""]
+
+
+def test_an_old_gpu_beside_a_good_one_is_named_with_what_to_do():
+    (gpu, why), *_ = choose_packages(host(ADA, VOLTA)).passed_over
+    assert gpu == "Tesla V100 (7.0)"
+    assert "too old" in why
+    assert "CUDA_VISIBLE_DEVICES" in why
 
 
 def test_what_is_passed_over_is_said():

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import http.server
+import socketserver
 import sys
 import threading
+import time
 import venv
 from pathlib import Path
 
 import pytest
 
-from retouch.gpu_setup.host import Driver, Gpu, ask_driver, find_system_tensorrt, index_answers, read_answer, this_host
+from engines.trt.library import MODULES
+from retouch.gpu_setup.errors import InstallFailed
+from retouch.gpu_setup.host import (
+    Driver,
+    Gpu,
+    Patience,
+    Places,
+    ask_driver,
+    find_system_tensorrt,
+    index_answers,
+    read_answer,
+    this_host,
+)
 
 L4 = "NVIDIA L4, 580.65.06, 8.9"
 
@@ -29,6 +43,11 @@ def put_smi(tmp_path):
     return put
 
 
+def places(pci: Path) -> Places:
+    """Return the folders of a host whose only nvidia-smi is on PATH."""
+    return Places(pci, wsl=pci / "none")
+
+
 def write_card(pci: Path, vendor: str, kind: str) -> None:
     card = pci / "0000:01:00.0"
     card.mkdir(parents=True)
@@ -37,13 +56,13 @@ def write_card(pci: Path, vendor: str, kind: str) -> None:
 
 
 def test_a_driver_names_its_gpus(put_smi, tmp_path):
-    assert ask_driver(put_smi(f"{L4}\nNVIDIA H200, 580.65.06, 9.0"), tmp_path) == Driver(
+    assert ask_driver(put_smi(f"{L4}\nNVIDIA H200, 580.65.06, 9.0"), places(tmp_path)) == Driver(
         (580, 65, 6), (Gpu("NVIDIA L4", (8, 9)), Gpu("NVIDIA H200", (9, 0)))
     )
 
 
 def test_without_nvidia_smi_and_without_a_card_there_is_nothing_to_say(tmp_path):
-    assert ask_driver({"PATH": str(tmp_path)}, tmp_path) == Driver()
+    assert ask_driver({"PATH": str(tmp_path)}, places(tmp_path)) == Driver()
 
 
 @pytest.mark.parametrize(
@@ -57,7 +76,7 @@ def test_without_nvidia_smi_and_without_a_card_there_is_nothing_to_say(tmp_path)
 )
 def test_a_card_without_a_driver_is_a_problem(tmp_path, vendor, kind, is_said):
     write_card(tmp_path / "pci", vendor, kind)
-    problem = ask_driver({"PATH": str(tmp_path)}, tmp_path / "pci").problem
+    problem = ask_driver({"PATH": str(tmp_path)}, places(tmp_path / "pci")).problem
     assert problem == ("no driver for it: nvidia-smi is not installed" if is_said else "")
 
 
@@ -72,24 +91,55 @@ def test_a_card_without_a_driver_is_a_problem(tmp_path, vendor, kind, is_said):
     ],
 )
 def test_an_answer_without_a_usable_gpu_is_a_problem_in_its_own_words(put_smi, tmp_path, text, status, problem):
-    driver = ask_driver(put_smi(text, status), tmp_path)
+    driver = ask_driver(put_smi(text, status), places(tmp_path))
     assert driver.problem.startswith(problem)
     assert driver.gpus == ()
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])
 def test_gpus_that_are_hidden_from_this_process_do_not_count(put_smi, tmp_path, hidden):
-    assert ask_driver({**put_smi(L4), "CUDA_VISIBLE_DEVICES": hidden}, tmp_path) == Driver()
+    assert ask_driver({**put_smi(L4), "CUDA_VISIBLE_DEVICES": hidden}, places(tmp_path)) == Driver()
+
+
+@pytest.mark.parametrize("script", ["trap '' TERM INT\nsleep 30", "sleep 30 &\nwait"])
+def test_a_driver_that_does_not_answer_is_left_after_a_while_with_whatever_it_started(put_smi, tmp_path, script):
+    said: list[str] = []
+    environ = put_smi(L4)
+    (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/sh\nPATH=/bin:/usr/bin\n{script}\n")
+    began = time.monotonic()
+    patience = Patience(seconds=0.3, quiet_seconds=0.1, say=said.append)
+    assert ask_driver(environ, places(tmp_path), patience).problem == "nvidia-smi does not answer within 0.3 s"
+    assert said == ["asking the NVIDIA driver"]
+    assert time.monotonic() - began < 10
+
+
+def test_what_a_quick_driver_leaves_running_is_not_waited_for_and_nothing_is_said(put_smi, tmp_path):
+    environ = put_smi(L4)
+    (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/sh\necho '{L4}'\n/bin/sleep 5 &\n")
+    said: list[str] = []
+    began = time.monotonic()
+    assert ask_driver(environ, places(tmp_path), Patience(say=said.append)).version == (580, 65, 6)
+    assert (said, time.monotonic() - began < 3) == ([], True)
+
+
+def test_an_nvidia_smi_that_cannot_be_started_is_a_problem(put_smi, tmp_path):
+    environ = put_smi(L4)
+    (tmp_path / "bin" / "nvidia-smi").write_text("#!/no/such/shell\n")
+    assert ask_driver(environ, places(tmp_path)).problem.startswith("nvidia-smi does not start (")
 
 
 def test_spaces_around_the_lines_do_not_matter():
     assert read_answer(f"\n {L4} \r\n\n").gpus == (Gpu("NVIDIA L4", (8, 9)),)
 
 
-def test_this_host_is_described_without_the_network(put_smi):
+def test_this_host_is_described_without_the_network(put_smi, monkeypatch, tmp_path):
+    for module in MODULES:
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
     host = this_host(put_smi(L4))
     assert (host.python, host.system, host.nvidia_index) == (sys.version_info[:2], sys.platform, "")
     assert host.driver.version == (580, 65, 6)
+    assert (host.tensorrt, host.system_tensorrt) == ("", None)
 
 
 def test_a_systems_tensorrt_must_have_the_library(tmp_path):
@@ -124,7 +174,24 @@ def test_an_index_answers_if_it_has_the_library():
         assert not index_answers(f"{address}/other")
         server.shutdown()
     assert not index_answers(address, seconds=1)
-    assert not index_answers("nonsense://")
+
+
+def test_a_server_that_speaks_something_else_is_no_index():
+    class Banner(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(4096)
+            self.request.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Banner) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert not index_answers(f"http://127.0.0.1:{server.server_address[1]}")
+        server.shutdown()
+
+
+@pytest.mark.parametrize("address", ["nonsense://", "http://host:port", "http://[::1", "http://a b/"])
+def test_what_is_no_address_is_an_error_that_names_the_setting(address):
+    with pytest.raises(InstallFailed, match=r"no address of a package index .*RETOUCH_NVIDIA_INDEX"):
+        index_answers(address)
 
 
 def test_a_folder_of_wheels_is_an_index(tmp_path):

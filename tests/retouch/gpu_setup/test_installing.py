@@ -10,6 +10,7 @@ import pytest
 from retouch.gpu_setup.choice import GpuChoice, Way
 from retouch.gpu_setup.errors import InstallFailed
 from retouch.gpu_setup.installing import Checks, Installer
+from retouch.gpu_setup.pip import Environment
 from retouch.gpu_setup.record import RECORD_FILE, read_record
 
 pytestmark = pytest.mark.slow  # pip runs several times in each
@@ -25,7 +26,7 @@ CHECKS = Checks(
         ("trt", "import trt; print(trt.name)"),
         ("onnxrt-cuda", "import onnxruntime as o; assert o.cuda, 'no CUDA provider'; print(o.__version__)"),
     ),
-    onnxruntime="import onnxruntime; print(onnxruntime.__version__)",
+    onnxruntime="import onnxruntime",
 )
 OPENS = "def open():\n    return 'NVIDIA L4'\n"
 CPU_ORT, GPU_ORT = "__version__ = '2.0'\ncuda = False\n", "__version__ = '2.0'\ncuda = True\n"
@@ -60,8 +61,8 @@ def test_the_best_runtime_is_installed_and_the_second_time_there_is_nothing_to_d
         "not X: never",
         "installing TensorRT: full-libs==1.0, full-bindings==1.0",
     ]
-    assert installer.installed(FACTS) == "TensorRT 11.4"
-    assert installer.installed(("another GPU",)) == ""
+    assert installer.installed(CHOICE, FACTS) == "TensorRT 11.4"
+    assert installer.installed(CHOICE, ("another GPU",)) == ""
 
 
 def test_a_package_that_cannot_be_had_gives_place_to_the_next_runtime(installer, write_wheel, said):
@@ -78,7 +79,7 @@ def test_a_runtime_that_does_not_load_gives_place_to_the_next(installer, write_w
     assert installer.install(CHOICE, FACTS) == "ONNX Runtime 2.0"
     assert "not TensorRT-RTX: it is installed, but does not load: OSError: libcuda.so.1: cannot open" in said
     assert onnxruntime_of(environment) == "2.0 True"
-    assert installer.installed(FACTS) == "ONNX Runtime 2.0"
+    assert installer.installed(CHOICE, FACTS) == "ONNX Runtime 2.0"
 
 
 def test_a_cpu_package_that_overwrote_the_gpus_is_overwritten_again(installer, write_wheel, environment):
@@ -88,7 +89,7 @@ def test_a_cpu_package_that_overwrote_the_gpus_is_overwritten_again(installer, w
     choice = replace(CHOICE, ways=(ORT,))
     installer.install(choice, FACTS)
     environment.install([str(cpu)], over=True)
-    assert installer.installed(FACTS) == ""
+    assert installer.installed(CHOICE, FACTS) == ""
     assert installer.install(choice, FACTS) == "ONNX Runtime 2.0"
     assert onnxruntime_of(environment) == "2.0 True"
 
@@ -116,7 +117,7 @@ def test_an_installation_that_fails_says_how_to_go_on_and_how_to_serve_meanwhile
     with pytest.raises(InstallFailed, match=r"could not install driver-api==13\.0 .*`make serve`.*`make serve CPU=1`"):
         installer.install(CHOICE, FACTS)
     assert read_record(environment.folder).state == "unfinished"
-    assert installer.installed(FACTS) == ""
+    assert installer.installed(CHOICE, FACTS) == ""
 
 
 def test_a_gpu_that_does_not_open_ends_the_installation_before_a_runtime_is_fetched(installer, write_wheel, said):
@@ -155,17 +156,51 @@ def test_a_finished_installation_is_left_alone_by_the_cpu(installer, write_wheel
     write_wheel("rtx==1.0", "trt.py", "name = 'TensorRT-RTX 1.7'\n")
     installer.install(CHOICE, FACTS)
     assert not installer.restore_cpu()
-    assert installer.installed(FACTS) == "TensorRT-RTX 1.7"
+    assert installer.installed(CHOICE, FACTS) == "TensorRT-RTX 1.7"
 
 
-def test_a_second_attempt_still_knows_what_was_there_before_the_first(installer, write_wheel, environment, driver_api):
+def test_the_version_that_the_environment_has_is_put_back_not_that_of_an_earlier_attempt(
+    installer, write_wheel, environment, driver_api
+):
     environment.install([str(write_wheel("onnxruntime==2.0", "onnxruntime.py", CPU_ORT))])
     driver_api.unlink()
-    for _ in range(2):
-        with pytest.raises(InstallFailed):
-            installer.install(CHOICE, FACTS)
-        environment.install([str(write_wheel("ort-gpu==2.0", "onnxruntime.py", "raise OSError('half')\n"))], over=True)
-    assert read_record(environment.folder).onnxruntime == "2.0"
+    with pytest.raises(InstallFailed):
+        installer.install(CHOICE, FACTS)
+    environment.install([str(write_wheel("onnxruntime==2.1", "onnxruntime.py", CPU_ORT.replace("2.0", "2.1")))])
+    environment.install([str(write_wheel("ort-gpu==2.0", "onnxruntime.py", "raise OSError('half')\n"))], over=True)
+    assert installer.restore_cpu()
+    assert onnxruntime_of(environment) == "2.1 False"
+
+
+def test_packages_that_are_there_and_work_are_recorded_and_nothing_is_installed(
+    installer, write_wheel, environment, driver_api, said
+):
+    environment.install([str(driver_api), str(write_wheel("ort-gpu==2.0", "onnxruntime.py", GPU_ORT))])
+    assert installer.installed(CHOICE, FACTS) == "ONNX Runtime 2.0"
+    assert read_record(environment.folder).state == "done"
+    assert installer.installed(CHOICE, ("another GPU",)) == ""
+    assert said == []
+
+
+def test_packages_that_are_there_and_do_not_work_are_not_recorded(installer, write_wheel, environment, driver_api):
+    environment.install([str(driver_api), str(write_wheel("ort-gpu==2.0", "onnxruntime.py", CPU_ORT))])
+    assert installer.installed(CHOICE, FACTS) == ""
+    assert read_record(environment.folder) is None
+
+
+def test_an_onnx_runtime_whose_cuda_provider_does_not_start_does_not_work(tmp_path, monkeypatch):
+    (tmp_path / "onnxruntime.py").write_text(
+        "from types import SimpleNamespace as SessionOptions\n"
+        "__version__ = '2.0'\n"
+        "def get_available_providers():\n    return ['CUDAExecutionProvider', 'CPUExecutionProvider']\n"
+        "class InferenceSession:\n"
+        "    def __init__(self, model, options, providers):\n        assert model\n"
+        "    def get_providers(self):\n        return ['CPUExecutionProvider']\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found, error = Environment.of_this_process().ask(Checks().of("onnxrt-cuda"))
+    assert found == ""
+    assert "CUDA provider does not start here" in error
 
 
 def test_a_record_that_is_damaged_counts_as_none(environment):
