@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import msgspec
 import structlog
@@ -86,6 +87,7 @@ class SharedResponses:
     """
 
     objects: ObjectStorage
+    by_claim: ClassVar[bool] = True
 
     def keep(self, held: Claim, response: KeptResponse) -> None:
         """See `ResponseFiles`."""

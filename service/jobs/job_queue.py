@@ -26,7 +26,7 @@ class JobQueue(Protocol):
         """The owner of a job that this process accepts while it runs so many; empty: the first one with room."""
 
     async def take(self, running: Collection[str]) -> list[Job]:
-        """Jobs that this process owns from now on and must run, oldest first; `running` are those it runs already.
+        """Jobs that this process owns from now on and must run, oldest first; `running` are those it runs or enters.
 
         Raises:
             NotReady: code `ledger_unavailable`.

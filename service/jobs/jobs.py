@@ -46,7 +46,7 @@ class Jobs:
         self._parts = parts
         self._limits = limits
         self.running: dict[str, asyncio.Task[None]] = {}  # the jobs of this process, by id
-        self._entering = 0
+        self._entering: dict[str, str] = {}  # the jobs that are being entered: id and owner
 
     async def start(self, order: Order, call: Call, facts: dict[str, Any], admitted: ExitStack) -> Job:
         """Accept a request as a job, which stays admitted until it ends.
@@ -72,9 +72,9 @@ class Jobs:
             "deadline_at": parts.now() + call.deadline - parts.clock(),
             "flow": list(call.flow),
         }
-        owner_id = parts.queue.owner_of_new(len(self.running) + self._entering)
-        job = Job(job_id, "queued", owner_id, parts.now(), facts, attempts=1 if owner_id else 0)
-        entered = await self._enter(job, order, call.repeat_key)
+        owner_id = parts.queue.owner_of_new(len(self.running) + len(self._entering))
+        new = Job(job_id, "queued", owner_id, parts.now(), facts, attempts=1 if owner_id else 0)
+        job, entered = await self._enter(new, order, call.repeat_key)
         if entered is not job and (entered is None or entered.id != job_id or entered.finished_at is not None):
             await self._drop_order(job_id)
         if entered is None:
@@ -85,21 +85,23 @@ class Jobs:
             self._launch(job, self._run_job(job, order, admitted.pop_all(), call.on_large))
         return entered
 
-    async def _enter(self, job: Job, order: Order, request_key: str | None) -> Job | None:
-        """Store the order, then the job. See `jobs_table.insert` for what is returned, and `start` for errors.
+    async def _enter(self, new: Job, order: Order, request_key: str | None) -> tuple[Job, Job | None]:
+        """Store the order, then the job, which is as old as that. See `start` for errors.
 
-        The order stays if the ledger fails, as the job may be entered all the same; `drop_orphans` removes it if not.
+        Returns the job, and what `jobs_table.insert` returns for it. The order stays if the ledger fails, as the job
+        may be entered all the same; `drop_orphans` removes it if not.
         """
         parts, limit = self._parts, self._limits.max_unfinished
-        self._entering += 1
+        self._entering[new.id] = new.owner
         try:
-            await asyncio.to_thread(parts.kept.keep, job.id, order)
+            await asyncio.to_thread(parts.kept.keep, new.id, order)
+            job = replace(new, created_at=parts.now())
             insert = partial(jobs_table.insert, job=job, max_unfinished=limit, request_key=request_key)
-            return await parts.ledger.write(insert)
+            return job, await parts.ledger.write(insert)
         except OSError as error:
             raise parts.disk.record_failure(error, sum(map(len, order.files.values()))) from error
         finally:
-            self._entering -= 1
+            del self._entering[new.id]
 
     async def get(self, job_id: str) -> Job:
         """Return the job of that id, whichever process runs it.
@@ -128,7 +130,8 @@ class Jobs:
 
     async def take(self) -> None:
         """Run jobs that wait for a process, such as those of dead ones; called once the models are loaded."""
-        for job in await self._parts.queue.take(self.running):
+        entering = {job_id for job_id, owner in self._entering.items() if owner}  # `start` launches them
+        for job in await self._parts.queue.take(self.running.keys() | entering):
             log.info("job taken up", job=job.id, attempts=job.attempts)
             self._launch(job, self._run_again(job))
 

@@ -35,7 +35,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS jobs_request_key ON jobs (request_key);
 """
 
 IN_DOUBT_S = 10.0
-"""Age at which a process runs a job of its own that it does not know: entering it takes milliseconds."""
+"""Age at which a process runs a job of its own that it neither runs nor is entering: its commit was in doubt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,10 @@ class Idempotency:
     async def delete_expired(self) -> None:
         """Remove expired keys and their answers."""
         for expired in await self.ledger.write(partial(idempotency_table.delete_expired, now=self.now())):
-            await asyncio.to_thread(self.kept.drop, expired)
+            if self.kept.by_claim:
+                await asyncio.to_thread(self.kept.drop, expired)
+            else:
+                await self.ledger.write(partial(self._drop_if_free, expired))
 
     async def close(self) -> None:
         """Stop recording answers and releasing keys; others release those that stay once this process has ended."""
@@ -139,7 +142,7 @@ class Idempotency:
         with suppress(NotReady):  # which leaves open whether it is written
             written = await claiming
         if written:
-            await self.ledger.write_until_done(partial(self._release_claim, mine))
+            await self._release(mine)
 
     async def _answer_first_request(self, mine: Claim, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
         try:
@@ -175,7 +178,7 @@ class Idempotency:
             self.kept.replace_deleted(mine)
 
     def _release_in_background(self, mine: Claim) -> None:
-        self._in_background(self.ledger.write_until_done(partial(self._release_claim, mine)))
+        self._in_background(self._release(mine))
 
     def _in_background(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
@@ -188,11 +191,27 @@ class Idempotency:
         if not task.cancelled():
             task.exception()  # it has been told to whoever still waits
 
-    def _release_claim(self, mine: Claim, ledger: Transaction) -> None:
+    async def _release(self, mine: Claim) -> None:
         """Release a key without an answer. If its answer was recorded after all, it stays: it may have been sent."""
-        if idempotency_table.release_unanswered(ledger, mine):
+        released = await self.ledger.write_until_done(partial(self._release_claim, mine))
+        if released and self.kept.by_claim:
             with suppress(OSError):  # a stored answer without a key is never sent
-                self.kept.drop(mine)
+                await asyncio.to_thread(self.kept.drop, mine)  # after the commit: a bucket may hang
+
+    def _release_claim(self, mine: Claim, ledger: Transaction) -> bool:
+        released = idempotency_table.release_unanswered(ledger, mine)
+        if released and not self.kept.by_claim:
+            with suppress(OSError):  # as above
+                self._drop_if_free(mine, ledger)
+        return released
+
+    def _drop_if_free(self, gone: Claim, ledger: Transaction) -> None:
+        """Drop the answer of a claim that is gone, unless it may be that of the next one, which has the same file.
+
+        In the transaction, so that nobody claims the key in between.
+        """
+        if idempotency_table.is_free(ledger, gone.name):
+            self.kept.drop(gone)
 
 
 def _in_progress(why: str) -> Conflict:

@@ -103,6 +103,11 @@ def release_unanswered(ledger: Transaction, claimed: Claim) -> bool:
     return ledger.execute(f"SELECT 1 FROM idempotency WHERE {_THIS}", _this(claimed)).fetchone() is None  # noqa: S608 -- ours
 
 
+def is_free(ledger: Transaction, name: str) -> bool:
+    """Return whether there is no claim on the key, not even an expired one."""
+    return ledger.execute("SELECT 1 FROM idempotency WHERE name = ?", (name,)).fetchone() is None
+
+
 def delete_expired(ledger: Transaction, now: float) -> list[Claim]:
     """Remove expired claims and return them."""
     rows = ledger.execute("DELETE FROM idempotency WHERE expires_at <= ? RETURNING *", (now,)).fetchall()

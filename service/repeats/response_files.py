@@ -9,7 +9,7 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from service.repeats.idempotency_table import Claim
 from service.saving.local_disk.disk import Disk
@@ -39,6 +39,9 @@ DELETED = KeptResponse(_GONE, (), b"")
 class ResponseFiles(Protocol):
     """Responses by the claim on their key, where every process that may repeat them can read them. All block."""
 
+    by_claim: ClassVar[bool]
+    """Whether each claim has a file of its own; otherwise all claims on a key have the same."""
+
     def keep(self, held: Claim, response: KeptResponse) -> None:
         """Store a response.
 
@@ -58,7 +61,7 @@ class ResponseFiles(Protocol):
         """Replace a response with a deleted result, if there is one, by a note that says so. Raises as `keep`."""
 
     def drop(self, held: Claim) -> None:
-        """Remove the response of an expired key.
+        """Remove the response of a claim that is gone; without `by_claim` only while the key is free.
 
         Raises:
             OSError: it cannot be removed now.
@@ -67,6 +70,8 @@ class ResponseFiles(Protocol):
 
 class KeptResponses:
     """Responses under one directory, by the name of their key, a hexadecimal digest."""
+
+    by_claim: ClassVar[bool] = False
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         self._directory = directory / ".replies"

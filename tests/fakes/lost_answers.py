@@ -23,10 +23,12 @@ class LosesAnswers(SqliteFile):
     def __init__(self, root: Path, committed: Callable[[], object] = lambda: None) -> None:
         super().__init__(root / LEDGER_FILE)
         self.lose = 0
+        self.writes = 0
         self._committed = committed
 
     def write(self, work: Callable[[Transaction], T], *, synced: bool = False) -> T:
         done = super().write(work, synced=synced)
+        self.writes += 1
         self._committed()
         if self.lose:
             self.lose -= 1

@@ -6,6 +6,8 @@ what is no longer used is dropped two versions later.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -15,6 +17,11 @@ import structlog
 _log = structlog.get_logger(__name__)
 _LOCK = 0x7265746F756368
 """Key of the advisory lock that one server holds while it migrates: `retouch` in ASCII."""
+_TRIES = 30
+_TRY_S = 2
+"""Longest wait of a try for the tables; the statements of other servers wait behind it, at most 5 s."""
+_PAUSE_S = 0.5
+"""Pause between tries, in which the statements of other servers go on."""
 
 
 def migrations() -> list[tuple[int, str]]:
@@ -28,7 +35,8 @@ def migrate(connection: psycopg.Connection[dict[str, Any]]) -> None:
     """Apply the migrations that the database lacks; one that is newer than this server stays as it is.
 
     Raises:
-        psycopg.Error: the database is away, or its user may not create tables.
+        psycopg.Error: the database is away, or its user may not create tables; LockNotAvailable: another transaction
+            has used the tables for over a minute.
     """
     known = _version(connection)
     if known >= migrations()[-1][0]:
@@ -36,17 +44,35 @@ def migrate(connection: psycopg.Connection[dict[str, Any]]) -> None:
         return
     with connection.transaction():
         connection.execute("SET LOCAL statement_timeout = 0")
+        connection.execute("SET LOCAL lock_timeout = 0")  # for another server's migration
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         connection.execute(
             "CREATE TABLE IF NOT EXISTS ledger_versions "
             "(version INTEGER PRIMARY KEY, applied_at TIMESTAMPTZ NOT NULL DEFAULT now())"
         )
         known = _version(connection)  # after that statement, which sees what another server created meanwhile
-        for number, statements in migrations():
-            if number > known:
-                connection.execute(statements.encode())
-                connection.execute("INSERT INTO ledger_versions (version) VALUES (%s)", (number,))
-                _log.info("ledger migrated", version=number)
+        if lacking := [one for one in migrations() if one[0] > known]:
+            _apply(connection, lacking)
+
+
+def _apply(connection: psycopg.Connection[dict[str, Any]], lacking: Sequence[tuple[int, str]]) -> None:
+    """Apply migrations; while transactions use the tables, try again and again."""
+    for left in reversed(range(_TRIES)):
+        try:
+            with connection.transaction():  # a savepoint: a try that fails gives back all its locks
+                connection.execute(f"SET LOCAL lock_timeout = '{_TRY_S}s'".encode())
+                for number, statements in lacking:
+                    connection.execute(statements.encode())
+                    connection.execute("INSERT INTO ledger_versions (version) VALUES (%s)", (number,))
+        except psycopg.errors.LockNotAvailable:  # noqa: PERF203 -- the loop is for retries
+            if not left:
+                raise
+            if left == _TRIES - 1:
+                _log.warning("the migration of the ledger waits for a transaction that uses its tables")
+            time.sleep(_PAUSE_S)
+        else:
+            _log.info("ledger migrated", versions=[number for number, _ in lacking])
+            return
 
 
 def _version(connection: psycopg.Connection[dict[str, Any]]) -> int:

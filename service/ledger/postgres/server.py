@@ -79,6 +79,11 @@ class PostgresServer(Connections):
         try:
             with self.connect() as connection:
                 migrate(connection)
+        except psycopg.errors.LockNotAvailable:
+            raise SettingsInvalid(
+                f"the ledger {self.address.shown} cannot be migrated: a transaction has used its tables for over a "
+                "minute; wait for it or end it (pg_stat_activity shows it), and start again"
+            ) from None
         except psycopg.Error as error:
             why = self.address.without_secrets(error)
             raise SettingsInvalid(

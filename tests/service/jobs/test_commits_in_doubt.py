@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.core.errors import NotReady
+from service.saving.local_disk.disk import Disk
 from tests.fakes.lost_answers import LosesAnswers
 from tests.service.jobs.processes import ORDER, Desk, process
 from tests.serving.waiting import until
@@ -75,3 +76,34 @@ async def test_a_process_runs_no_job_twice_that_it_runs_for_long(tmp_path: Path)
         await desk.until(job.id, "succeeded")
         await desk.jobs.take()
         assert len(desk.asked) == 1
+
+
+async def test_a_job_that_is_still_being_entered_is_not_taken(tmp_path: Path) -> None:
+    committed, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        desk.clock.now += 11.0
+        committed.set()
+        assert go_on.wait(20)
+
+    async with process(tmp_path) as desk:
+        desk.ledger.connections = ledger = LosesAnswers(tmp_path, hold)
+        ledger.open()
+        starting = asyncio.create_task(desk.start())
+        assert await asyncio.to_thread(committed.wait, 20)
+        await desk.jobs.take()
+        go_on.set()
+        job = await starting
+        await desk.until(job.id, "succeeded")
+        assert [call.request_id for _, call in desk.asked] == ["request1"]
+
+
+async def test_the_time_in_which_an_order_is_stored_makes_its_job_no_older(tmp_path: Path) -> None:
+    class SlowDisk(Disk):
+        def write(self, path: Path, data: bytes) -> None:
+            desk.clock.now += 11.0
+            super().write(path, data)
+
+    async with process(tmp_path, disk=SlowDisk()) as desk:
+        job = await desk.start()
+        assert job.created_at == desk.clock.now

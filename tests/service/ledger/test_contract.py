@@ -237,9 +237,11 @@ def test_a_claim_that_was_given_up_touches_no_later_one_of_the_same_process(ledg
     claim = idempotency_table.claim
     assert ledger.write(partial(claim, wanted=given_up, now=1.0))
     assert ledger.write(partial(idempotency_table.release_unanswered, claimed=given_up))
+    assert ledger.read(partial(idempotency_table.is_free, name="key"))
     assert ledger.write(partial(claim, wanted=later, now=1.0))
     assert not ledger.write(partial(idempotency_table.mark_answered, claimed=given_up))
     assert ledger.write(partial(idempotency_table.release_unanswered, claimed=given_up)), "it is there no more"
+    assert not ledger.read(partial(idempotency_table.is_free, name="key")), "nor is its answer to be dropped"
     assert ledger.read(partial(idempotency_table.find, name="key", now=1.0)) == later
     assert ledger.write(partial(idempotency_table.mark_answered, claimed=later))
     assert not ledger.write(partial(idempotency_table.release_unanswered, claimed=later))

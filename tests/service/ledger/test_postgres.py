@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from tests.serving.backing.postgres_server import PASSWORD, WRITTEN, PostgresClu
 from tests.serving.waiting import wait_until
 
 JOB = Job("1" * 32, "queued", "me", 1.0, {})
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 SLEEPING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
 
 
@@ -162,6 +164,40 @@ def test_many_servers_that_start_at_once_migrate_once(postgres: PostgresCluster)
     applied = servers[0].read(lambda one: one.execute("SELECT count(*) AS n FROM ledger_versions").fetchone())
     assert applied == {"n": len(migrations())}
     for one in servers:
+        one.close()
+
+
+def undo_last_migration(ledger: Transaction) -> None:
+    ledger.execute("ALTER TABLE jobs DROP COLUMN request_key")
+    ledger.execute("DELETE FROM ledger_versions WHERE version >= 3")
+
+
+def test_a_migration_waits_for_a_long_transaction_and_holds_up_no_other(own_cluster: PostgresCluster) -> None:
+    url = own_cluster.new_database()
+    older, newer = (PostgresServer(parse_address(address)) for address in (url, f"{url}?options=-clock_timeout%3D200"))
+    older.open()
+    older.write(undo_last_migration)
+    holding, go_on = threading.Event(), threading.Event()
+
+    def hold(one: Transaction) -> None:
+        one.execute("SELECT count(*) FROM jobs")
+        holding.set()
+        assert go_on.wait(20)
+
+    with ThreadPoolExecutor(2) as threads:
+        held = threads.submit(older.write, hold)
+        try:
+            assert holding.wait(20)
+            opening = threads.submit(newer.open)
+            wait_until(lambda: opening.done() or own_cluster.query(WAITING) == "1")
+            assert older.read(partial(jobs_table.find, job_id=JOB.id)) is None
+            assert not opening.done()
+        finally:
+            go_on.set()
+        held.result()
+        opening.result()
+    assert newer.write(partial(jobs_table.insert, job=JOB, max_unfinished=1, request_key="key")) == JOB
+    for one in (older, newer):
         one.close()
 
 

@@ -19,10 +19,12 @@ from tests.fakes.clock import Clock
 
 
 @asynccontextmanager
-async def process(root: Path, clock: Clock | None = None, disk: Disk | None = None) -> AsyncIterator[Idempotency]:
+async def process(
+    root: Path, clock: Clock | None = None, disk: Disk | None = None, retry_s: float = 0.001
+) -> AsyncIterator[Idempotency]:
     owner = SpoolOwner(root, lambda: uuid4().hex)
     owner.create()
-    with Database(SqliteFile(root / LEDGER_FILE, [idempotency_table.SCHEMA]), retry_s=0.001) as ledger:
+    with Database(SqliteFile(root / LEDGER_FILE, [idempotency_table.SCHEMA]), retry_s=retry_s) as ledger:
         desk = Idempotency(
             ledger, KeptResponses(root, disk), DiskState(root), owner, clock or Clock(), ttl_s=60.0, wait_s=30.0
         )

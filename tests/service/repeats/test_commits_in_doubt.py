@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from service.core.errors import NotReady
 from service.repeats.idempotency import key_name
-from service.repeats.response_files import KeptResponse
+from service.repeats.idempotency_table import Claim
+from service.repeats.response_files import KeptResponse, KeptResponses
+from tests.fakes.clock import Clock
 from tests.fakes.lost_answers import LosesAnswers
 from tests.service.repeats.processes import process
+from tests.serving.waiting import until
 
 NAME = key_name("key", "someone", "inpaint")
+
+
+class HangingBucket(KeptResponses):
+    """Responses of all hosts: their storage takes none, and hangs when one is to be removed."""
+
+    by_claim: ClassVar[bool] = True
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.dropping, self.go_on = threading.Event(), threading.Event()
+
+    def keep(self, held: Claim, response: KeptResponse) -> None:
+        raise NotReady("the bucket is away", code="storage_unavailable")
+
+    def drop(self, held: Claim) -> None:
+        self.dropping.set()
+        assert self.go_on.wait(20)
 
 
 async def test_a_key_whose_claim_was_written_although_it_seemed_to_fail_is_free_again(tmp_path: Path) -> None:
@@ -46,3 +69,71 @@ async def test_an_answer_that_was_recorded_although_it_seemed_to_fail_is_what_a_
         await asyncio.sleep(0.1)  # for what runs behind the refusal
         assert (await one.run_once(NAME, "a", work)).body == b"1"
     assert done == 1
+
+
+async def test_a_claim_that_is_released_late_leaves_the_answer_to_the_next_one(tmp_path: Path) -> None:
+    done = 0
+    clock = Clock()
+
+    async def work() -> KeptResponse:
+        nonlocal done
+        done += 1
+        return KeptResponse(200, (), b"%d" % done)
+
+    async with process(tmp_path, clock, retry_s=0.3) as one:
+        one.ledger.connections = ledger = LosesAnswers(tmp_path)
+        ledger.open()
+        ledger.lose = 2  # the claim's answer, and that of its first release
+        with pytest.raises(NotReady):
+            await one.run_once(NAME, "a", work)
+        await until(lambda: not ledger.lose)
+        clock.now += 0.1
+        assert (await one.run_once(NAME, "a", work)).body == b"1"
+        await until(lambda: ledger.writes == 5)  # claim, release, claim, answer, and the release once more
+        assert (await one.run_once(NAME, "a", work)).body == b"1"
+    assert done == 1
+
+
+async def test_an_answer_that_is_dropped_slowly_holds_up_no_transaction(tmp_path: Path) -> None:
+    async def work() -> KeptResponse:
+        return KeptResponse(200, (), b"picture")
+
+    async with process(tmp_path) as local:
+        bucket = HangingBucket(tmp_path)
+        one = replace(local, kept=bucket)
+        with pytest.raises(NotReady):
+            await one.run_once(NAME, "a", work)
+        assert await asyncio.to_thread(bucket.dropping.wait, 20)
+        try:
+            answer = await asyncio.wait_for(local.run_once("another", "a", work), 5.0)
+        finally:
+            bucket.go_on.set()
+        assert answer.body == b"picture"
+
+
+async def test_a_key_that_is_used_anew_while_its_expired_answer_is_removed_keeps_the_new_one(tmp_path: Path) -> None:
+    done = 0
+    clock = Clock()
+    committed, go_on = threading.Event(), threading.Event()
+
+    async def work() -> KeptResponse:
+        nonlocal done
+        done += 1
+        return KeptResponse(200, (), b"%d" % done)
+
+    def hold() -> None:
+        committed.set()
+        assert go_on.wait(20)
+
+    async with process(tmp_path, clock) as one, process(tmp_path, clock) as other:
+        await other.run_once(NAME, "a", work)
+        clock.now += 61
+        one.ledger.connections = ledger = LosesAnswers(tmp_path, hold)
+        ledger.open()
+        removing = asyncio.create_task(one.delete_expired())
+        assert await asyncio.to_thread(committed.wait, 20)
+        await other.run_once(NAME, "a", work)
+        go_on.set()
+        await removing
+        assert (await other.run_once(NAME, "a", work)).body == b"2"
+    assert done == 2
