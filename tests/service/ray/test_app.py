@@ -152,6 +152,17 @@ def test_strangers_are_served_only_if_that_is_said() -> None:
         build(Arguments())
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("host", "0.0.0.0"), ("host", "::"), ("port", 8000), ("grpc_port", 8001), ("metrics_port", "9100")],
+)
+def test_an_address_that_a_replica_cannot_have_is_refused(name: str, value: object) -> None:
+    from service.ray.app import Arguments, build  # noqa: PLC0415 -- warns when it is imported
+
+    with pytest.raises(SettingsInvalid, match=f"settings: {name} .*leave it out"):
+        build(Arguments(settings={"allow_anonymous": True, name: value}))
+
+
 def _options(application: Any) -> Any:
     return application._bound_deployment._deployment_config.model_copy(
         update={"ray_actor_options": application._bound_deployment.ray_actor_options}
