@@ -112,7 +112,7 @@ def deploy(replicas: int, settings: dict[str, Any], gpus_each: float, folder: Pa
 
 def known_replicas(folder: Path) -> int:
     """Return how many servers HAProxy knows."""
-    return sum(map(bool, ProxyTable(folder / "haproxy.sock").slots().values()))
+    return sum(bool(slot.address) for slot in ProxyTable(folder / "haproxy.sock").slots().values())
 
 
 def cpu_seconds(folder: Path) -> Counter[str]:

@@ -5,6 +5,7 @@ Ray places, scales and replaces servers. Requests reach them through HAProxy (do
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,12 +13,13 @@ from ray import serve
 from ray.serve import Application
 
 from service.auth.exposure import check_exposure
-from service.core.settings import load_settings
+from service.core.settings import SettingsInvalid, load_settings
 from service.ray.registrar import Registrar
 from service.ray.replica import Replica
 
 PROXY = "retouch_proxy"
 """Resource of a node that has an HAProxy: `ray start --resources '{"retouch_proxy": 1}'`."""
+_EVERY_ADDRESS = ("0.0.0.0", "::", "[::]")  # noqa: S104 -- refused
 _DRAIN_DELAY_S = 3.0
 """Time in which HAProxy's checks find that a server drains; longer than two of them."""
 _LOOK_EVERY_S = 2.0
@@ -42,15 +44,19 @@ class Arguments(BaseModel):
     downscale_delay_s: float = Field(300.0, ge=0, description="how long they must be flat before one is removed")
     proxies: int = Field(1, ge=1, description="nodes with an HAProxy, each with the resource retouch_proxy")
     proxy_socket: str = Field("/run/haproxy/retouch.sock", description="HAProxy's socket for commands on those nodes")
-    settings: dict[str, Any] = Field({}, description="the server's, as in a config file; RETOUCH_… of the node below")
+    settings: dict[str, Any] = Field(
+        {}, description="the server's but for ports, as in a config file; RETOUCH_… of the node below"
+    )
 
 
 def build(arguments: Arguments) -> Application:
     """Build the application that Ray deploys.
 
     Raises:
-        SettingsInvalid: a setting is unknown, misspelt or out of range, or anybody could use the servers.
+        SettingsInvalid: a setting is unknown, misspelt or out of range, anybody could use the servers, or a replica
+            could not have the address that is asked for.
     """
+    _check_addresses(arguments.settings)
     chosen = {"drain_delay_s": _DRAIN_DELAY_S, **arguments.settings}
     settings = load_settings({"host": "0.0.0.0", **chosen})  # noqa: S104 -- any node's address; nothing is bound here
     check_exposure(settings)
@@ -75,6 +81,20 @@ def build(arguments: Arguments) -> Application:
     depth = arguments.queue_depth or float(settings.max_batch_size)
     deployment = serve.deployment(name="server", **options)(Replica)
     return deployment.bind(chosen, depth, longest_stop_s, registrars)
+
+
+def _check_addresses(settings: Mapping[str, Any]) -> None:
+    for name in ("port", "grpc_port", "metrics_port"):
+        if settings.get(name):
+            raise SettingsInvalid(
+                f"settings: {name} cannot be chosen, as a node may have several replicas: leave it out, and each gets "
+                "free ports (gRPC is not served behind HAProxy)"
+            )
+    if settings.get("host") in _EVERY_ADDRESS:
+        raise SettingsInvalid(
+            f"settings: host {settings['host']} is no address at which the proxies can reach a replica: leave it out, "
+            "and each listens on its node's address"
+        )
 
 
 def _registrar(number: int, arguments: Arguments) -> Application:

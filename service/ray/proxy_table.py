@@ -9,22 +9,39 @@ from __future__ import annotations
 import csv
 import socket
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 READY, UNREADY = "replicas", "unready"
 _ANSWER_S = 2.0
 
 
-def plan_changes(wanted: Collection[str], slots: Mapping[str, str]) -> dict[str, str]:
+@dataclass(frozen=True)
+class Slot:
+    """A slot of the table.
+
+    Args:
+        address: of its server; "" if it is free.
+        down: whether the health checks of its server fail.
+    """
+
+    address: str = ""
+    down: bool = True
+
+
+def plan_changes(wanted: Collection[str], slots: Mapping[str, Slot]) -> dict[str, str]:
     """Return the slots to change, with their new address; "" empties a slot.
+
+    A server that HAProxy finds healthy keeps its slot: it may be the reports that are lost.
 
     Args:
         wanted: addresses of the servers that there are. Those that find no free slot are left out.
-        slots: the address in each slot, "" for a free one.
+        slots: all slots, by their name.
     """
-    left = {slot: "" for slot, address in slots.items() if address and address not in wanted}
-    free = [slot for slot, address in slots.items() if not address] + list(left)
-    new = [address for address in wanted if address not in slots.values()]
+    left = {name: "" for name, slot in slots.items() if slot.address and slot.down and slot.address not in wanted}
+    free = [name for name, slot in slots.items() if not slot.address] + list(left)
+    known = {slot.address for slot in slots.values()}
+    new = [address for address in wanted if address not in known]
     return left | dict(zip(free, new, strict=False))
 
 
@@ -37,11 +54,11 @@ class ProxyTable:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def slots(self) -> dict[str, str]:
-        """Return the address in each slot, "" for a free one."""
+    def slots(self) -> dict[str, Slot]:
+        """Return all slots, by their name."""
         lines = self._ask(f"show stat {READY} 4 -1").removeprefix("# ").splitlines()
         rows = csv.DictReader(line for line in lines if line)
-        return {row["svname"]: "" if row["status"].startswith("MAINT") else row["addr"] for row in rows}
+        return {row["svname"]: _slot(row["status"], row["addr"]) for row in rows}
 
     def place(self, slot: str, address: str) -> None:
         """Put a server into a slot. It gets requests once its health check succeeds."""
@@ -64,6 +81,10 @@ class ProxyTable:
             while received := connection.recv(65_536):
                 answer += received
         return answer.decode()
+
+
+def _slot(status: str, address: str) -> Slot:
+    return Slot() if status.startswith("MAINT") else Slot(address, status.startswith("DOWN"))
 
 
 _SECTIONS = (READY, UNREADY)

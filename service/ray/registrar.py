@@ -14,7 +14,7 @@ from service.ray.proxy_table import ProxyTable, plan_changes
 _log = structlog.get_logger(__name__)
 _LOOK_EVERY_S = 0.5
 _FORGET_S = 5.0
-"""Time after which a server that is not reported any more is taken out of the table."""
+"""Time after which a server that is not reported any more is taken out of the table, if its health checks fail."""
 
 
 class Reported:
@@ -50,7 +50,8 @@ class Reported:
 class Registrar:
     """Keeps HAProxy's table equal to what replicas report, also after HAProxy was started again.
 
-    Health is HAProxy's own business: it checks the servers in its table. A registrar that is away changes nothing.
+    Health is HAProxy's own business: it checks the servers in its table, and a healthy one stays there, as its reports
+    may be what fails. A registrar that is away changes nothing.
 
     Args:
         path: HAProxy's socket for commands.
@@ -94,6 +95,6 @@ class Registrar:
                 _log.info("replica added", address=address, slot=slot)
             elif self._reported.complete:
                 self._table.clear(slot)
-                _log.info("replica removed", address=slots[slot], slot=slot)
+                _log.info("replica removed", address=slots[slot].address, slot=slot)
         if len(wanted) > len(slots):
             _log.error("more replicas than slots; raise the number in haproxy.cfg", slots=len(slots))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import ray
@@ -99,8 +100,7 @@ class Replica:
         while not (self._stopped.is_set() or self._server.ended.is_set()):
             if self._server.answers("/livez"):
                 self._pulse.beat()
-                for report in reports:
-                    _try_to_report(report, self._server.address)
+                report_to_all(reports, self._server.address)
             self._stopped.wait(REPORT_EVERY_S)
 
 
@@ -117,6 +117,13 @@ class Pulse:
     def silent_s(self) -> float:
         """Return the seconds since the last answer."""
         return self._clock() - self._at
+
+
+def report_to_all(reports: Sequence[Report], address: str) -> None:
+    """Tell all proxies' registrars of a server at once, so that those that are away do not delay the others."""
+    with ThreadPoolExecutor(len(reports)) as pool:
+        for report in reports:
+            pool.submit(_try_to_report, report, address)
 
 
 def _try_to_report(report: Report, address: str) -> None:

@@ -15,7 +15,10 @@ def by_queue_depth(context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
     """Return the wanted number of replicas; Ray applies its bounds and delays.
 
     As many as bring the queues of all together to the depth that is wanted of each; one fewer at a time, because an
-    empty queue does not say how many replicas keep it empty.
+    empty queue does not say how many replicas keep it empty. None fewer while the depth of a queue is unknown, as that
+    of a server that is too busy to say it.
     """
     shares = (context.aggregated_metrics or {}).get(QUEUE_SHARE, {})
-    return max(1, math.ceil(sum(shares.values())), context.current_num_replicas - 1), {}
+    current = context.current_num_replicas
+    fewest = current - 1 if len(shares) >= current else current
+    return max(1, math.ceil(sum(shares.values())), fewest), {}

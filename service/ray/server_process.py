@@ -15,6 +15,8 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from service.core.settings import load_settings
+
 _LOOK_EVERY_S = 0.1
 _ANSWER_S = 2.0
 """Longest time that a probe or the metrics may take."""
@@ -32,20 +34,24 @@ class ServerProcess:
     (`__main__.py`): this one lives as long as the process.
 
     Args:
-        settings: the server's settings. `host` and `port` are replaced. With keys, metrics get a port of their own,
-            as they would need a key on the main one.
+        settings: the server's settings; others are those of this node's environment. `host` and all ports are
+            replaced, as a node may have several servers. With keys, also by the environment, metrics get a port of
+            their own, as they would need a key on the main one. There is no gRPC: the proxies do not pass it on.
         host: the address to listen on, one of this host's.
+
+    Raises:
+        SettingsInvalid: a setting is unknown or out of range, perhaps in this node's environment.
     """
 
     def __init__(self, settings: Mapping[str, Any], host: str) -> None:
+        merged = load_settings(environ={**os.environ, **_environ(settings)})
         self._reserved = ExitStack()
         port = self._reserve_port(host)
-        chosen = {**settings, "host": host, "port": port}
-        if chosen.get("keys_file") and not chosen.get("metrics_port"):
-            chosen["metrics_port"] = self._reserve_port(host)
-        self._environ = {f"RETOUCH_{name.upper()}": str(value) for name, value in chosen.items()}
+        chosen = {**settings, "host": host, "port": port, "grpc_port": 0}
+        chosen["metrics_port"] = self._reserve_port(host) if merged.keys_file or merged.metrics_port else 0
+        self._environ = _environ(chosen)
         self.address = _address(host, port)
-        self._metrics = _address(host, chosen.get("metrics_port") or port)
+        self._metrics = _address(host, chosen["metrics_port"] or port)
         self._process: subprocess.Popen[bytes] | None = None
         self._started, self.ended = threading.Event(), threading.Event()
         threading.Thread(target=self._run, name="server process", daemon=True).start()
@@ -78,10 +84,10 @@ class ServerProcess:
 
         Raises:
             httpx.HTTPError: the metrics cannot be read now.
+            LookupError: they do not tell it.
         """
         reply = httpx.get(f"http://{self._metrics}/metrics", timeout=_ANSWER_S, trust_env=False).raise_for_status()
-        families = text_string_to_metric_families(reply.text)
-        return sum(sample.value for family in families if family.name == _DEPTH for sample in family.samples)
+        return read_depth(reply.text)
 
     def stop(self, longest_s: float) -> None:
         """Let the server drain and wait for its end; kill it if that takes longer. Does nothing once it has ended."""
@@ -115,6 +121,22 @@ class ServerProcess:
         bound.bind(where)
         port: int = bound.getsockname()[1]
         return port
+
+
+def read_depth(metrics: str) -> float:
+    """Return the number of samples that wait for the device by a server's metrics.
+
+    Raises:
+        LookupError: they do not tell it; that is not an empty queue.
+    """
+    for family in text_string_to_metric_families(metrics):
+        if family.name == _DEPTH:
+            return sum(sample.value for sample in family.samples)
+    raise LookupError(f"the server's metrics have no {_DEPTH}: server and replica are of different versions")
+
+
+def _environ(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {f"RETOUCH_{name.upper()}": str(value) for name, value in settings.items()}
 
 
 def _address(host: str, port: int) -> str:

@@ -1,4 +1,4 @@
-"""Replicas of Ray behind HAProxy: the HTTP contract of tests/service/web, all of it, and replicas that go and come.
+"""Replicas of Ray behind HAProxy: the contract of tests/service/web, but a fixed port, and replicas that come and go.
 
 One file, because a process starts Ray once.
 """
@@ -37,11 +37,13 @@ pytestmark = [
 ]
 Files = dict[str, tuple[str, bytes, str]]
 _JOB = {"Prefer": "respond-async"}
+_OF_ONE_SERVER = "test_metrics_can_have_a_port_of_their_own"
+"""Refused here: a node may have several replicas."""
 _contract = {
     name: test
     for module in (test_routes, test_results_and_jobs, test_models_and_probes)
     for name, test in vars(module).items()
-    if name.startswith("test_")
+    if name.startswith("test_") and name != _OF_ONE_SERVER
 }
 globals().update(_contract)
 
@@ -150,6 +152,17 @@ def test_strangers_are_served_only_if_that_is_said() -> None:
 
     with pytest.raises(SettingsInvalid, match="allow-anonymous"):
         build(Arguments())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("host", "0.0.0.0"), ("host", "::"), ("port", 8000), ("grpc_port", 8001), ("metrics_port", "9100")],
+)
+def test_an_address_that_a_replica_cannot_have_is_refused(name: str, value: object) -> None:
+    from service.ray.app import Arguments, build  # noqa: PLC0415 -- warns when it is imported
+
+    with pytest.raises(SettingsInvalid, match=f"settings: {name} .*leave it out"):
+        build(Arguments(settings={"allow_anonymous": True, name: value}))
 
 
 def _options(application: Any) -> Any:

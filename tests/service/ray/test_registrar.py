@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -44,6 +46,10 @@ def test_what_is_reported_is_complete_when_every_server_had_the_time_to_report()
     assert reported.complete
 
 
+def addresses(table: ProxyTable) -> set[str]:
+    return {slot.address for slot in table.slots().values()} - {""}
+
+
 @pytest.fixture
 def registrar(tmp_path: Path) -> Iterator[Registrar]:
     one = Registrar(str(tmp_path / "haproxy.sock"))
@@ -60,7 +66,7 @@ def test_the_table_of_a_proxy_that_was_started_again_is_written_again(
         with haproxy(tmp_path, free_port) as proxy:
             table = ProxyTable(proxy.socket)
             registrar.report("127.0.0.1:9")
-            wait_until(lambda table=table: "127.0.0.1:9" in table.slots().values())  # type: ignore[misc]
+            wait_until(lambda table=table: "127.0.0.1:9" in addresses(table))  # type: ignore[misc]
         proxy.socket.unlink()
 
 
@@ -73,6 +79,36 @@ def test_a_server_that_is_not_reported_leaves_the_table_but_not_at_the_registrar
         table = ProxyTable(proxy.socket)
         table.place("r1", "127.0.0.1:8")  # by a registrar before this one
         registrar.report("127.0.0.1:9")
-        wait_until(lambda: "127.0.0.1:9" in table.slots().values())
-        assert table.slots()["r1"] == "127.0.0.1:8"
-        wait_until(lambda: set(table.slots().values()) == {""})
+        wait_until(lambda: "127.0.0.1:9" in addresses(table))
+        assert table.slots()["r1"].address == "127.0.0.1:8"
+        wait_until(lambda: not addresses(table))
+
+
+class _Ready(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Write nothing."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAPROXY, reason="haproxy is not installed (apt-get install haproxy)")
+def test_a_healthy_server_stays_in_the_table_although_it_is_not_reported(
+    registrar: Registrar, tmp_path: Path, free_port: int
+) -> None:
+    with haproxy(tmp_path, free_port) as proxy, ThreadingHTTPServer(("127.0.0.1", 0), _Ready) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        healthy = f"127.0.0.1:{server.server_port}"
+        table = ProxyTable(proxy.socket)
+        table.place("r1", healthy)
+        wait_until(lambda: proxy.ready == {healthy})
+        registrar.report(healthy)
+        registrar.report("127.0.0.1:9")
+        wait_until(lambda: "127.0.0.1:9" in addresses(table))
+        wait_until(lambda: "127.0.0.1:9" not in addresses(table))
+        assert addresses(table) == {healthy}
+        server.shutdown()
+        server.server_close()
+        wait_until(lambda: not addresses(table))

@@ -20,7 +20,10 @@ from service.ray.scaling import by_queue_depth
         pytest.param(1, [1.1], 2, id="a little deeper"),
         pytest.param(4, [0.0, 0.0, 0.0, 0.0], 3, id="empty: one fewer at a time"),
         pytest.param(1, [0.0], 1, id="never none"),
-        pytest.param(2, [], 1, id="nothing is known yet"),
+        pytest.param(2, [], 2, id="nothing is known yet: none fewer"),
+        pytest.param(4, [0.0, 0.0, 0.0], 4, id="one is unknown: none fewer"),
+        pytest.param(3, [2.0, 2.5], 5, id="one is unknown, the others are deep: more"),
+        pytest.param(0, [], 1, id="nobody there yet"),
     ],
 )
 def test_replicas_follow_the_depth_of_all_queues(replicas: int, shares: list[float], wanted: int) -> None:

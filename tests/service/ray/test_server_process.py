@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.ray.server_process import ServerEnded, ServerProcess
+from service.core.settings import SettingsInvalid
+from service.ray.server_process import ServerEnded, ServerProcess, read_depth
 from tests.serving.key_files import add_key
 from tests.serving.waiting import wait_until
 
@@ -51,8 +52,32 @@ def test_a_server_that_asks_for_keys_says_how_deep_its_queue_is_all_the_same(sta
     assert server.queue_depth() == 0.0
 
 
+def test_settings_of_the_node_count_except_for_ports_which_a_second_replica_would_want_too(
+    start: Start, tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_key(tmp_path / "keys.json")
+    monkeypatch.setenv("RETOUCH_KEYS_FILE", str(tmp_path / "keys.json"))
+    monkeypatch.setenv("RETOUCH_METRICS_PORT", str(free_port))
+    monkeypatch.setenv("RETOUCH_GRPC_PORT", str(free_port))
+    servers = [start(results_dir=tmp_path / name) for name in "ab"]
+    for server in servers:
+        server.wait_for("/readyz")
+        assert server.queue_depth() == 0.0
+
+
+def test_a_depth_that_the_metrics_do_not_tell_is_not_zero() -> None:
+    assert read_depth("# TYPE retouch_queue_depth gauge\nretouch_queue_depth 3\n") == 3.0
+    with pytest.raises(LookupError, match="retouch_queue_depth"):
+        read_depth("# TYPE other gauge\nother 3\n")
+
+
+def test_settings_that_are_invalid_on_this_node_are_told_of(start: Start) -> None:
+    with pytest.raises(SettingsInvalid, match="max_batch_size"):
+        start(max_batch_size=-1)
+
+
 def test_a_server_that_cannot_start_is_told_of(start: Start) -> None:
-    server = start(max_batch_size=-1)
+    server = start(keys_file="/missing/keys.json")
     with pytest.raises(ServerEnded, match=r"ended with status [12]"):
         server.wait_for("/livez")
 

@@ -39,13 +39,14 @@ class Proxy:
 
 
 @contextmanager
-def haproxy(folder: Path, port: int, body_timeout: str = "30s") -> Iterator[Proxy]:
+def haproxy(folder: Path, port: int, body_timeout: str = "30s", unready_timeout: str = "10s") -> Iterator[Proxy]:
     """Run HAProxy on a port of loopback until the block ends.
 
     Args:
         folder: folder of its socket and log; its path is short.
         port: a free port.
         body_timeout: longest time that a body may take to arrive.
+        unready_timeout: longest time that a reply may take while no server is ready.
     """
     assert HAPROXY, "apt-get install haproxy"
     proxy = Proxy(f"http://127.0.0.1:{port}", folder / "haproxy.sock")
@@ -53,6 +54,7 @@ def haproxy(folder: Path, port: int, body_timeout: str = "30s") -> Iterator[Prox
         "RETOUCH_BIND": f"127.0.0.1:{port}",
         "RETOUCH_PROXY_SOCKET": str(proxy.socket),
         "RETOUCH_BODY_TIMEOUT": body_timeout,
+        "RETOUCH_UNREADY_TIMEOUT": unready_timeout,
     }
     with (folder / "haproxy.log").open("wb") as log:
         process = subprocess.Popen([HAPROXY, "-f", str(CONFIG)], env={**os.environ, **environ}, stderr=log, stdout=log)

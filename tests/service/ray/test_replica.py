@@ -1,0 +1,24 @@
+"""What a replica tells the proxies."""
+
+from __future__ import annotations
+
+from threading import Barrier
+
+import pytest
+
+pytest.importorskip("ray")  # without it there is no replica
+from service.ray.replica import report_to_all
+
+
+def test_registrars_are_told_at_once_and_one_that_is_away_does_not_matter() -> None:
+    together, told = Barrier(2), []
+
+    def report(address: str, timeout_s: float) -> None:
+        together.wait(timeout_s)
+        told.append(address)
+
+    def away(address: str, timeout_s: float) -> None:
+        raise TimeoutError
+
+    report_to_all([report, away, report], "a:1")
+    assert told == ["a:1", "a:1"]
