@@ -11,21 +11,13 @@ import pytest
 
 from service.ray.proxy_table import ProxyTable
 from service.ray.registrar import Registrar, Reported
+from tests.fakes.clock import Clock
 from tests.serving.backing.haproxy import HAPROXY, haproxy
 from tests.serving.waiting import wait_until
 
 
-class Clock:
-    """Seconds that a test sets."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_server_is_known_for_as_long_as_it_is_reported() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     reported = Reported(clock)
     for clock.now in (0.0, 3.0):
         reported.add("a:1")
@@ -38,7 +30,7 @@ def test_a_server_is_known_for_as_long_as_it_is_reported() -> None:
 
 
 def test_what_is_reported_is_complete_when_every_server_had_the_time_to_report() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     reported = Reported(clock)
     clock.now = 4.9
     assert not reported.complete
