@@ -14,8 +14,8 @@ from pathlib import Path
 import structlog
 
 from engines.files.atomic import write_atomically
+from engines.files.record_cache import fingerprint
 from engines.files.regular import read_regular
-from engines.parity.decisions import fingerprint
 
 _MAGIC = b"RETOUCH-PLAN-1\0\0"
 _LENGTH = struct.Struct("<I")

@@ -26,9 +26,10 @@ from engines.cpu.lanes import LaneEngine
 from engines.cpu.openvino_faults import endless_in_bf16
 from engines.errors import EngineDead, EngineFailed, EngineUnavailable
 from engines.feeds import batch_shape
+from engines.files.record_cache import fingerprint
 from engines.manifest import ONNX_FILE, Manifest
 from engines.parity.comparison import compare
-from engines.parity.decisions import Decision, DecisionCache, fingerprint
+from engines.parity.decisions import Decision, DecisionCache
 from engines.parity.probes import probe_feeds
 from engines.tensors import tensor_shape
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from engines.base import Engine, Feed
 from engines.errors import ParityTooLow
+from engines.files.record_cache import fingerprint
 from engines.onnxrt import OnnxRuntimeEngine
 from engines.parity.comparison import compare
-from engines.parity.decisions import Decision, DecisionCache, fingerprint
+from engines.parity.decisions import Decision, DecisionCache
 from engines.parity.probes import probe_feeds, single_row_probe_feeds, smallest_and_largest_tiles
 
 _VERDICTS_FORMAT = 2

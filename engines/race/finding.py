@@ -9,54 +9,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 import structlog
-from pydantic import ValidationError
 
 from engines.base import BatchShape
 from engines.errors import DeviceLost
-from engines.files.atomic import write_atomically
-from engines.files.regular import read_regular
+from engines.files.record_cache import RecordCache, fingerprint
 from engines.manifest import Manifest
-from engines.parity.decisions import fingerprint
 from engines.race.timing import Raced, Racer, RaceResult, run_race
 
 RACE_S = 5.0
 """Seconds of a race of `retouch build`."""
 _FORMAT = 1
-_MAX_BYTES = 2**16
 _RUNTIMES = (
     *("openvino", "onnxruntime", "onnxruntime-gpu", "torch", "cuda-bindings"),
     *("tensorrt", "tensorrt-cu13-libs", "tensorrt-cu12-libs", "tensorrt-rtx-cu13-libs", "tensorrt-rtx-cu12-libs"),
 )
-
-
 _log = structlog.get_logger(__name__)
-
-
-class RaceMemory:
-    """The results of earlier races: one small JSON file for each fingerprint of what a result depends on."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-
-    def get(self, facts: Mapping[str, object]) -> RaceResult | None:
-        """Return the result for exactly these facts; None if there is none or its file is damaged."""
-        try:
-            return RaceResult.model_validate_json(read_regular(self._path(facts), _MAX_BYTES))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValidationError) as error:
-            _log.warning("race ignored", path=str(self._path(facts)), reason=type(error).__name__)
-            return None
-
-    def put(self, facts: Mapping[str, object], result: RaceResult) -> None:
-        """Store a result; if that fails, the next start races again."""
-        try:
-            write_atomically(self._path(facts), result.model_dump_json().encode())
-        except OSError as error:
-            _log.warning("race not kept", path=str(self._path(facts)), reason=error.strerror)
-
-    def _path(self, facts: Mapping[str, object]) -> Path:
-        return self._directory / f"{fingerprint(facts)}.json"
 
 
 class Course(NamedTuple):
@@ -115,9 +82,9 @@ def find_fastest(
     """
     try:
         names = [racer.name for racer in racers]
-        facts = {**course.facts(names), **device()}
-        results = RaceMemory(memory)
-        known = results.get(facts)
+        key = fingerprint({**course.facts(names), **device()})
+        results = RecordCache(memory, RaceResult, "race")
+        known = results.get(key)
         if known is not None and set(known.order) <= set(names):
             return Raced(known)
         if not seconds:
@@ -130,7 +97,7 @@ def find_fastest(
         _log.warning("race failed, the fixed order holds", model=course.manifest.key, reason=reason)
         return None
     if raced is not None:
-        results.put(facts, raced.result)
+        results.put(key, raced.result)
     return raced
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-READY, UNREADY = "replicas", "unready"
+READY, UNREADY = _SECTIONS = ("replicas", "unready")
 _ANSWER_S = 2.0
 
 
@@ -85,6 +85,3 @@ class ProxyTable:
 
 def _slot(status: str, address: str) -> Slot:
     return Slot() if status.startswith("MAINT") else Slot(address, status.startswith("DOWN"))
-
-
-_SECTIONS = (READY, UNREADY)
