@@ -29,8 +29,12 @@ def study(  # noqa: PLR0913, PLR0917 -- each is a flag
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="timed steps of each cell; their losses are compared")] = 100,
     warm_up: Annotated[int, typer.Option(min=0, help="steps before them, with compilation")] = 20,
-    phase: Annotated[int, typer.Option(min=0, help="whose steps, counted from 0")] = 0,
+    phase: Annotated[int | None, typer.Option(min=0, help="whose steps, counted from 0; else the study's own")] = None,
     pictures: Annotated[int, typer.Option(min=1, help="of the data, at most: the others are not read")] = 2000,
+    turn: Annotated[
+        Path | None, typer.Option(help="a file by which studies that run at once time their steps one at a time")
+    ] = None,
+    limit_s: Annotated[float | None, typer.Option(min=1, help="the longest that a cell may take")] = None,
     override: Overrides = None,
     device: Device = None,
 ) -> None:
@@ -49,14 +53,16 @@ def study(  # noqa: PLR0913, PLR0917 -- each is a flag
     request = StudyRequest(
         chosen,
         config or _CONFIGS / chosen.config,
-        tuple(override or ()),
+        (*(chosen.sizes if config is None else ()), *(override or ())),
         tuple(dict.fromkeys(wanted)),
         where,
         steps,
         warm_up,
-        phase,
+        chosen.phase if phase is None and config is None else phase or 0,
         pictures,
         device,
+        turn,
+        limit_s,
     )
     run_study(request, lambda line: typer.echo(line, err=True))
     typer.echo((where / "study.md").read_text("utf-8"))

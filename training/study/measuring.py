@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
@@ -13,12 +14,16 @@ import torch
 from training.config import AnyConfig, load_config
 from training.fit import make_trainee
 from training.loop.runtime import Runtime, start_runtime
-from training.profiling.ceilings import measure_ceilings
+from training.loop.trainee import Trainee
+from training.profiling.ceilings import measure_ceilings, synchronise
 from training.profiling.operators import OperatorCalls, top_operators, trace_calls
 from training.profiling.stepping import TAKEN_APART, TimedSteps, make_stepper, time_steps
 from training.study.cells import Cell, config_of_cell
+from training.study.turns import Turns
 
 _LOSS_POINTS = 100
+_SETTLING = 3
+"""Steps of the warm-up that are taken just before the timed ones, after the wait for the device."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +42,12 @@ class CellRequest:
     device: str | None
     result: str
     """Path of the JSON that is written."""
+    turn: str | None = None
+    """Path of the file by which studies that run at once take turns at the device."""
 
 
 def measure_cell(request: CellRequest) -> dict[str, Any] | None:
-    """Train the steps of a cell, measure, validate and take apart a few more steps; None but in the first process.
+    """Train the steps of a cell, measure, take apart a few more steps and validate; None but in the first process.
 
     FLOPs and bytes are counted in an eager step of the same precision: compiled code has no operators, and computes the
     same products. Bytes are the least that the eager operators must move; compiled code moves fewer, as it fuses some.
@@ -51,17 +58,24 @@ def measure_cell(request: CellRequest) -> dict[str, Any] | None:
     cell, steps = request.cell, request.warm_up + request.steps
     loaded = load_config(Path(request.config), request.overrides)
     config = config_of_cell(loaded, cell, request.phase, steps, request.pictures)
+    turns = Turns(Path(request.turn) if request.turn else None)
     with start_runtime(config, request.device) as runtime:
-        trainee = make_trainee(config, runtime)
-        trainee.begin_phase(config.phase[0])
-        step = make_stepper(trainee, config, runtime, 0)
-        timed = time_steps(step, runtime, request.warm_up, request.steps)
-        validation = trainee.validate()
-        operators = top_operators(step, runtime.device, TAKEN_APART)
-        del step, trainee
-        calls = _count_calls(config, runtime)
+        with turns.shared():
+            trainee, step = _prepare(config, runtime, request.warm_up - _SETTLING)
+        with turns.alone():
+            timed = time_steps(step, runtime, min(_SETTLING, request.warm_up), request.steps)
+            operators = top_operators(step, runtime.device, TAKEN_APART)
+            ceilings = measure_ceilings(runtime.device, (cell.precision,))
+        with turns.shared():
+            validation = trainee.validate()
+            if config.compile:
+                del trainee, step
+                _, step = _prepare(config.model_copy(update={"compile": False}), runtime, 1)
+        with turns.alone():
+            calls = trace_calls(step, runtime.device)
         power_w = _add_over_processes(timed.sensors.get("mean_power_w"), runtime)
-        ceilings = measure_ceilings(runtime.device, (cell.precision,))
+        if request.turn:  # the others' memory would be counted too
+            timed.sensors.pop("highest_device_memory_gb", None)
         if not runtime.is_leader:
             return None
         return {
@@ -78,14 +92,17 @@ def measure_cell(request: CellRequest) -> dict[str, Any] | None:
         }
 
 
-def _count_calls(config: AnyConfig, runtime: Runtime) -> list[OperatorCalls]:
-    """Count the calls of an eager step; every process takes part, as it is one of the run's steps."""
-    eager = config.model_copy(update={"compile": False})
-    trainee = make_trainee(eager, runtime)
-    trainee.begin_phase(eager.phase[0])
-    step = make_stepper(trainee, eager, runtime, 0)
-    step()  # without the choice of algorithms and the first allocations
-    return trace_calls(step, runtime.device)
+def _prepare(
+    config: AnyConfig, runtime: Runtime, steps: int
+) -> tuple[Trainee[Any], Callable[[], dict[str, torch.Tensor]]]:
+    """Make a trainee and a function that runs its next step; the first ones, which compile and choose, are run."""
+    trainee = make_trainee(config, runtime)
+    trainee.begin_phase(config.phase[0])
+    step = make_stepper(trainee, config, runtime, 0)
+    for _ in range(steps):
+        step()
+    synchronise(runtime.device)
+    return trainee, step
 
 
 def _add_over_processes(value: float | None, runtime: Runtime) -> float | None:

@@ -89,10 +89,11 @@ def make_markdown(study: Study, rows: dict[str, Row], *, has_roofline: bool) -> 
 
 _METHOD = """Every cell begins with the same random weights, sees the same crops in the same order, and runs in a
 process of its own. Loss: the mean over the last tenth of the timed steps. PSNR and SSIM: of the averaged weights after
-them, on the config's validation pictures. FLOPs are counted by torch.utils.flop_counter's formulas in an eager step;
-bytes are an estimate: every operator of that step reads its inputs once and writes its outputs once. Compiled code
-fuses operators and moves less than that. The ceiling is a product of square matrices in the same precision on the same
-device. Power (of all GPUs together), busy time, temperature and device memory are NVML's, of the timed steps."""
+them and three more, on the config's validation pictures. FLOPs are counted by torch.utils.flop_counter's formulas in an
+eager step; bytes are an estimate: every operator of that step reads its inputs once and writes its outputs once.
+Compiled code fuses operators and moves less than that. The ceiling is a product of square matrices in the same
+precision on the same device. Power (of all GPUs together), busy time, temperature and device memory are NVML's, of the
+timed steps."""
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from training.study.cells import BEST_ON_TWO, Cell, Machine, best_on_two, look_a
 from training.study.measuring import CellRequest
 from training.study.report import write_report
 from training.study.sources import Study
+from training.study.turns import Turns
 
 Row = dict[str, Any]
 
@@ -35,6 +36,10 @@ class StudyRequest:
     phase: int = 0
     pictures: int = 2000
     device: str | None = None
+    turn: Path | None = None
+    """A file by which studies that run at once take turns at the device: steps are timed with nobody beside them."""
+    limit_s: float | None = None
+    """The longest that a cell may take."""
 
 
 def run_study(request: StudyRequest, notify: Callable[[str], None] = lambda _line: None) -> dict[str, Row]:
@@ -115,11 +120,19 @@ def _run_process(request: StudyRequest, cell: Cell, path: Path) -> Row:
     path.unlink(missing_ok=True)
     asked = request.output / "cells" / f"{cell.name}.request.json"
     numbers = (request.phase, request.warm_up, request.steps, request.pictures)
-    sent = CellRequest(str(request.config), request.overrides, cell, *numbers, request.device, str(path))
+    turn = None if request.turn is None or cell.gpus > 1 else str(request.turn)  # several processes take one together
+    sent = CellRequest(str(request.config), request.overrides, cell, *numbers, request.device, str(path), turn)
     asked.write_text(json.dumps(asdict(sent)), "utf-8")
     command = [*_launcher(cell), str(asked)]
-    done = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)  # noqa: S603 -- our own module
-    asked.unlink()
+    try:
+        with Turns(request.turn if cell.gpus > 1 else None).alone():
+            done = subprocess.run(  # noqa: S603 -- our own module
+                command, check=False, stderr=subprocess.PIPE, text=True, timeout=request.limit_s
+            )
+    except subprocess.TimeoutExpired:
+        return {"status": "failed", "reason": f"it was not done after {request.limit_s:g} s"}
+    finally:
+        asked.unlink()
     if path.exists():
         written: Row = json.loads(path.read_text("utf-8"))
         return written

@@ -28,6 +28,10 @@ class Study:
     published: tuple[Published, ...]
     cells: tuple[str, ...] = ()
     """Cells that the source's experiment needs beside the default ones."""
+    sizes: tuple[str, ...] = ()
+    """Options laid over that config: the sizes of the public code, where the config has smaller ones."""
+    phase: int = 0
+    """The phase of that config whose steps are measured."""
 
 
 _INPAINTING = "tommarvoloriddle/Optimization-of-Image-inpainting-GANs, README at 1222565"
@@ -35,7 +39,7 @@ _UNTRACED = "as this project's issue 21 gives it; where it was published was not
 
 STUDIES = {
     "pconv": Study("pconv", "photos.toml", (Published("AMP", "not stated", None, _UNTRACED),)),
-    "pix2pix": Study("pix2pix", "facades.toml", ()),
+    "pix2pix": Study("pix2pix", "facades.toml", (), sizes=("generator.ngf=64", "phase.0.batch=32")),
     "pix2pixhd": Study(
         "pix2pixhd",
         "facades-labels.toml",
@@ -44,6 +48,15 @@ STUDIES = {
             Published("AMP, batch doubled", "not stated", 2.25, _UNTRACED),
         ),
         ("fp16-compiled-batch2",),
+        (  # the public global net; its pictures of 512×1024, one a step, as two squares
+            "generator.ngf=64",
+            "generator.downsamplings=4",
+            "discriminators=2",
+            "data.load_side=572",
+            "data.crop=512",
+            "phase.0.batch=2",
+            "phase.0.perceptual=10.0",
+        ),
     ),
     "pgn": Study(
         "pgn",
@@ -60,12 +73,22 @@ STUDIES = {
             Published("mixed precision", "A100", 1.33, _INPAINTING, -14.95),
             Published("mixed precision", "V100", 2.24, _INPAINTING, -33.98),
         ),
+        phase=1,  # the SPDNorm generator
     ),
     "dcgan": Study(
         "dcgan",
         "housefronts.toml",
         (Published("DDP and a JIT compiler", "not stated", None, _UNTRACED),),
         ("fp32-compiled", "fp32-2gpu"),
+        (  # those of PyTorch's example
+            "generator.side=64",
+            "generator.ngf=64",
+            "discriminator_width=64",
+            "augment=false",
+            "data.load_side=72",
+            "data.crop=64",
+            "phase.0.batch=128",
+        ),
     ),
 }
 """By the name that the command takes."""
