@@ -4,6 +4,8 @@
 #   gpu_host.sh fit NAME TOTAL_S STOP_S    plan training/configs/NAME.toml for TOTAL_S seconds of steps (once; a config
 #                                          with `seconds` gets them and needs no plan), then
 #                                          train for STOP_S seconds, or go on where the last call stopped
+#   gpu_host.sh begin NAME RUN S [FLAGS]   train it in the background for S seconds, as run RUN; returns after 20
+#   gpu_host.sh follow RUN                 the end of that run's log, its newest sheet: $OUT
 #   gpu_host.sh profile NAME [FLAGS]       take steps of training/configs/NAME.toml apart: $OUT/profile-NAME
 #   gpu_host.sh study NAME [FLAGS]         rerun a source's experiment (training/study/sources.py): $OUT/study-NAME;
 #                                          a cut one goes on with the same command
@@ -24,7 +26,7 @@ stage() {
             --target "$WORK/site" "$CARRIED"/whl-train/*.whl
     fi
     cp -v "$CARRIED"/photos/*.tar "$WORK/photos/" 2>/dev/null || true
-    for folder in features masks eval facades; do
+    for folder in features masks eval facades fronts; do
         if [ -d "$CARRIED/$folder" ]; then cp -r "$CARRIED/$folder" "$WORK/"; fi
     done
     ls -la "$WORK" "$WORK/photos"
@@ -34,13 +36,15 @@ paths() { # NAME: the overrides that put a config's data where `stage` put it
     local set=(--set "output=$WORK/runs/$1")
     if [[ $1 = facades* || $1 = housefronts ]]; then
         set+=(--set "data.path=$WORK/facades/train" --set "data.validation=$WORK/facades/test")
+    elif [ "$1" = fronts-diverse ]; then
+        set+=(--set "data.path=$WORK/fronts/train" --set "data.validation=$WORK/fronts/test")
     elif [[ $1 = photos-centre || $1 = photos-diverse ]]; then
         set+=(--set "data.path=$WORK/photos" --set "data.validation=$WORK/eval/bsds500_val")
     else
         set+=(--set "data.path=$WORK/photos" --set "features=$WORK/features/vgg16_pool3.safetensors")
         set+=(--set "masks.folder=$WORK/masks" --set "data.validation=$WORK/eval/bsds500_val")
     fi
-    if [[ $1 = facades-labels || $1 = photos-diverse ]]; then
+    if [[ $1 = facades-labels || $1 = photos-diverse || $1 = fronts-diverse ]]; then
         set+=(--set "features=$WORK/features/vgg16_pool3.safetensors")
     fi
     if [[ $1 = photos* ]] && ! compgen -G "$WORK/photos/*.tar" >/dev/null; then # no shards, but the pictures themselves
@@ -67,6 +71,23 @@ fit() {
     cp "$run/plan" "$run/log.jsonl" "$OUT/"
     find "$run/sheets" -name '*.png' | sort | tail -n 2 | xargs -r -I{} cp {} "$OUT/"
     ls -la "$run"
+}
+
+begin() {
+    local name=$1 run=$2 seconds=$3
+    shift 3
+    # shellcheck disable=SC2046 # flags are words
+    setsid nohup python3 -m training fit "training/configs/$name.toml" $(paths "$name") --set "output=$WORK/runs/$run" \
+        --set "seconds=$seconds" "$@" >"$WORK/$run.log" 2>&1 </dev/null &
+    sleep "${FIRST_S:-20}"
+    follow "$run"
+}
+
+follow() {
+    tail -c 600 "$WORK/$1.log"
+    tail -n 3 "$WORK/runs/$1/log.jsonl" 2>/dev/null || true
+    cp "$WORK/runs/$1/log.jsonl" "$OUT/$1.jsonl" 2>/dev/null || true
+    find "$WORK/runs/$1/sheets" -name '*.png' 2>/dev/null | sort | tail -n 1 | xargs -r -I{} cp {} "$OUT/$1.png"
 }
 
 profile() {
