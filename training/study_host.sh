@@ -7,7 +7,7 @@
 #                                The same command goes on with the cells that are missing
 #   study_host.sh pack           $OUT/studies.tar.gz: reports, cells, logs
 # What is carried lies in $CARRIED, what is made in $WORK. STUDIES and CELLS choose; EXTRA holds further flags of every
-# study, EXTRA_pgn and the like those of one.
+# study, EXTRA_pgn and the like those of one; FOLDER: results of other flags, `large`.
 set -euo pipefail
 SELF=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 CARRIED=${CARRIED:-.carry/study} WORK=${WORK:-/tmp/retouch-study} OUT=${OUT:-/tmp/retouch-study/out}
@@ -62,7 +62,7 @@ study() { # FOLDER NAME CELLS FLAGS…; what it says goes to a log
 
 warm() {
     rm -f "$WORK/warmed"
-    setsid nohup bash "$SELF" warm_all >"$WORK/logs/warm.log" 2>&1 </dev/null &
+    setsid nohup bash "$SELF" warm_all >>"$WORK/logs/warm.log" 2>&1 </dev/null &
     echo "compiling in the background"
 }
 
@@ -74,14 +74,14 @@ warm_all() {
 warm_one() { # NAME: a few steps of each compiled cell, and none of the others
     local cells
     cells=$(echo "$CELLS$(extra_cells "$1")" | tr ',' '\n' | grep compiled | paste -sd,)
-    STEPS=1 WARM_UP=5 study warm "$1" "$cells"
+    STEPS=1 WARM_UP=5 study "warm${FOLDER:+-$FOLDER}" "$1" "$cells"
 }
 
 run() { # SECONDS
     local seconds=$1 name cells
     for name in $STUDIES; do
         cells=$CELLS$(extra_cells "$name")
-        timeout -k 5 "$seconds" bash "$SELF" study studies "$name" "$cells" --turn "$WORK/turn" &
+        timeout -k 5 "$seconds" bash "$SELF" study "${FOLDER:-studies}" "$name" "$cells" --turn "$WORK/turn" &
     done
     wait
     pack
@@ -106,7 +106,7 @@ PY
 }
 
 pack() {
-    tar -C "$WORK" -czf "$OUT/studies.tar.gz.partial" --exclude '*.request.json' $(cd "$WORK" && ls -d studies warm logs 2>/dev/null)
+    tar -C "$WORK" -czf "$OUT/studies.tar.gz.partial" --exclude '*.request.json' $(cd "$WORK" && ls -d studies ${FOLDER:-} logs 2>/dev/null)
     mv "$OUT/studies.tar.gz.partial" "$OUT/studies.tar.gz"
     ls -la "$OUT"
 }
