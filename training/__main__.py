@@ -6,6 +6,7 @@ import typer
 
 from engines.terminal.command_group import CommandGroup
 from training.commands.blend import blend
+from training.commands.cluster import cluster
 from training.commands.evaluate import evaluate
 from training.commands.fit import fit
 from training.commands.gather import gather
@@ -35,6 +36,7 @@ app.command()(fit)
 app.command()(plan)
 app.command()(blend)
 app.command()(unfold)
+app.command()(cluster)
 app.command()(evaluate)
 app.command()(profile)
 app.command()(study)

@@ -46,8 +46,7 @@ class Pix2PixHDConfig(FitConfig):
             raise ValueError(f"pix2pixhd trains on label maps: data.layout is one of {', '.join(_CLASSES)}")
         if (generator.label_nc, generator.out_channels) != (classes, 3):
             raise ValueError(f"data.layout {self.data.layout}: generator.label_nc is {classes} and out_channels 3")
-        if generator.features and generator.features_of == "label":
-            raise ValueError("generator.features_of: features are trained by instance; leave it out")
+        _refuse_untrained(generator)
         if self.data.scale != (1.0, 1.0):
             raise ValueError("data.scale: ids cannot be interpolated; leave it out, and vary load_side")
         if self.data.crop % multiple:
@@ -57,3 +56,10 @@ class Pix2PixHDConfig(FitConfig):
         if self.features is None and any(phase.perceptual for phase in self.phase):
             raise ValueError("perceptual needs VGG16: give the file's path as features = …, or set it to 0")
         return self
+
+
+def _refuse_untrained(generator: Pix2PixHDOptions) -> None:
+    if generator.clusters:
+        raise ValueError("generator.clusters: `training cluster` makes them after training; leave it out")
+    if generator.features and generator.features_of == "label":
+        raise ValueError("generator.features_of: features are trained by instance; leave it out")

@@ -25,6 +25,12 @@ _SEED = Field(
     description="seed of the random numbers, for models that draw some: the same seed gives the same bytes; "
     "chosen at random, and reported, if left out",
 )
+_SAMPLES = Field(
+    1,
+    ge=1,
+    le=MOST_SAMPLES,
+    description="number of different results; above 1 only for models that draw random numbers",
+)
 
 
 class _Options(BaseModel):
@@ -62,12 +68,7 @@ class InpaintOptions(_Options):
     strategy: Strategy = Field(
         "auto", description="crop around the holes, send the whole picture, or let the server choose"
     )
-    samples: int = Field(
-        1,
-        ge=1,
-        le=MOST_SAMPLES,
-        description="number of different results; above 1 only for models that draw random numbers",
-    )
+    samples: int = _SAMPLES
     seed: Seed | None = _SEED
 
     @property
@@ -79,15 +80,13 @@ class InpaintOptions(_Options):
 class TranslateOptions(_Options):
     """Optional fields of POST /v1/translate."""
 
+    samples: int = _SAMPLES
+    seed: Seed | None = _SEED
+
     @property
     def pictures(self) -> int:
         """The number of pictures that the request produces."""
-        return 1
-
-    @property
-    def seed(self) -> int | None:
-        """The seed: always None, as translation models have no latents that a client may choose."""
-        return None
+        return self.samples
 
 
 class GenerateOptions(_Options):

@@ -43,7 +43,11 @@ async def inpaint(request: Request) -> Response:
     return await image_call(request, Endpoint("inpaint", ("image", "mask")))
 
 
-@router.post("/v1/translate", tags=["pictures"], **openapi.image_route(TranslateOptions, ("image",), _OF_SOME_MODELS))
+@router.post(
+    "/v1/translate",
+    tags=["pictures"],
+    **openapi.image_route(TranslateOptions, ("image",), _OF_SOME_MODELS, several="samples"),
+)
 async def translate(request: Request) -> Response:
     """Translate an image into the model's other domain, or a label map into a picture."""
     return await image_call(request, Endpoint("translate", ("image",), _OF_SOME_MODELS))

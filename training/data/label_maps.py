@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 FACADE_COLOURS: dict[str, tuple[int, int, int]] = {
     "background": (0, 1, 222),
@@ -76,6 +77,11 @@ def stack_labels(
     resized = Image.fromarray(np.ascontiguousarray(picture)).resize(size[::-1], Image.Resampling.BICUBIC)
     ids = [(parts & 0xFF).astype(np.uint8), (parts >> 8).astype(np.uint8)]
     return np.concatenate([np.stack([fitted, *ids], 2), np.asarray(resized)], axis=2)
+
+
+def ids_of_pairs(pairs: Tensor) -> Tensor:
+    """Return the class and both bytes of the instance, N×3×H×W integers, of N×6×H×W pairs in [0, 1]."""
+    return (pairs[:, :3] * 255).round().int()
 
 
 def _nearest(ids: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:

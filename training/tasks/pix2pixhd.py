@@ -20,11 +20,12 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import Tensor, nn
 
 from export.generators.family import State
+from export.generators.pix2pixhd.contract import edge_map
 from export.generators.pix2pixhd.encoder import instance_means
-from export.generators.pix2pixhd.generator import Pix2PixHD, Pix2PixHDOptions, edge_map
+from export.generators.pix2pixhd.generator import Pix2PixHD, Pix2PixHDOptions
 from training.data.cuts import centre_crops, draw_crops, picture_numbers
 from training.data.device_cache import PictureCache
-from training.data.label_maps import FACADE_COLOURS
+from training.data.label_maps import FACADE_COLOURS, ids_of_pairs
 from training.data.pictures import load_pictures, validation_pictures
 from training.loop.adversarial import AdversarialTrainee
 from training.loop.runtime import Runtime
@@ -218,7 +219,7 @@ class Pix2PixHDTrainee(AdversarialTrainee[Pix2PixHDPhase]):
     def _split_pairs(self, pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Split N×6×S×S of a cache into input planes, targets in [-1, 1] and instance ids N×1×S×S."""
         options, layout = self._config.generator, self._runtime.layout
-        ids = _ids_of(pairs)
+        ids = ids_of_pairs(pairs)
         instances = ids[:, 1:2] + 256 * ids[:, 2:]
         classes = torch.arange(options.label_nc, device=pairs.device).view(1, -1, 1, 1)
         planes = [(ids[:, :1] == classes).float()]
@@ -246,7 +247,7 @@ class Pix2PixHDTrainee(AdversarialTrainee[Pix2PixHDPhase]):
         with self._runtime.autocast():
             output = self._averaged(planes, target, instances)
         output = F.interpolate(output, target.shape[2:])  # where the enhancers rest it is smaller
-        return (output / 2 + 0.5).clamp(0, 1), target / 2 + 0.5, _ids_of(pairs)[:, :1]
+        return (output / 2 + 0.5).clamp(0, 1), target / 2 + 0.5, ids_of_pairs(pairs)[:, :1]
 
     def _coloured(self, labels: Tensor) -> Tensor:
         """Return class ids N×1×H×W in the colours of facades, or in some that differ, N×3×H×W in [0, 1]."""
@@ -254,8 +255,3 @@ class Pix2PixHDTrainee(AdversarialTrainee[Pix2PixHDPhase]):
         if self._config.data.layout == "facades":
             table[1 : 1 + len(FACADE_COLOURS)] = torch.tensor(list(FACADE_COLOURS.values()))
         return (table.to(labels.device)[labels[:, 0].long()] / 255).permute(0, 3, 1, 2)
-
-
-def _ids_of(pairs: Tensor) -> Tensor:
-    """Return the class and both bytes of the instance, N×3×S×S integers, of N×6×S×S pairs."""
-    return (pairs[:, :3] * 255).round().int()

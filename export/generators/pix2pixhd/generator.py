@@ -4,12 +4,8 @@ Wang et al., "High-Resolution Image Synthesis and Semantic Manipulation with Con
 
 Net:      N×C×H×W, C = one-hot labels (or a picture in [-1, 1] where label_nc is 0) + an edge channel + features of the
           encoder, to N×C'×H×W in [-1, 1]; H and W multiples of 2^(downsamplings + enhancers).
-Contract: label N×1×H×W uint8 (or image in [0, 1]), instance N×1×H×W int32, reference N×C'×H×W in [0, 1] for nets
-          with an encoder, to [0, 1].
-
-One-hot labels and edges are computed from integers, before FP16: ids beyond 2048 would not be distinct in FP16.
-A label outside the classes gets no channel, where upstream fails. The features are those of upstream's
-`--use_encoded_image`: each instance gets the mean of the encoder's output over it.
+Contract: label N×1×H×W uint8 (or image in [0, 1]), instance N×1×H×W int32, for nets with features a reference
+          N×C'×H×W in [0, 1] or, with clusters, a latent N×L of L classes, to [0, 1]; see contract.py.
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from pydantic import Field
 from torch import Tensor, nn
 
-from engines.manifest import MultipleSize
+from engines.manifest import MultipleSize, TensorSpec
 from export.generators.family import (
     Bars,
     Family,
@@ -36,9 +32,11 @@ from export.generators.family import (
     label_map,
     without_statistics,
 )
-from export.generators.pix2pixhd.encoder import EncoderShape, FeatureEncoder, instance_means
+from export.generators.pix2pixhd.contract import FromLabels
+from export.generators.pix2pixhd.encoder import EncoderShape, FeatureEncoder
 from export.generators.pix2pixhd.keys import (
     block_indices,
+    cluster_options,
     encoder_options,
     global_options,
     input_options,
@@ -46,10 +44,12 @@ from export.generators.pix2pixhd.keys import (
     part_of,
     recognise_encoder,
 )
-from export.lowering import compute_type, lower_norms
+from export.lowering import lower_norms
 
 _ENCODER = "encoder."
 """Before the keys of netE where both nets are one state."""
+_CLUSTERS = "clusters"
+"""The key of each class's clusters of features, L×K×F, which `training cluster` writes."""
 
 
 class Pix2PixHDOptions(GeneratorOptions):
@@ -70,6 +70,7 @@ class Pix2PixHDOptions(GeneratorOptions):
     features_of: Literal["instance", "label"] = Field("instance", description="label: nets trained with --label_feat")
     encoder_width: int = Field(16, ge=1, le=256, description="channels of the encoder's first layer (nef)")
     encoder_downsamplings: int = Field(4, ge=1, le=6)
+    clusters: int = Field(0, ge=0, le=256, description="styles of each class, drawn; 0: taken from a reference picture")
     side: int = Field(0, ge=0, le=2048, description="served at this side alone; 0: 512 and 1024. Not visible in a file")
 
     @property
@@ -81,12 +82,17 @@ class Pix2PixHDOptions(GeneratorOptions):
     def multiple_of(self) -> int:
         """The number that height and width must be multiples of."""
         halvings = self.downsamplings + (self.enhancers if self.net == "local" else 0)
-        return int(2 ** max(halvings, self.encoder_downsamplings if self.features else 0))
+        return int(2 ** max(halvings, self.encoder_downsamplings if self.has_encoder else 0))
 
     @property
     def takes_instances(self) -> bool:
         """Whether instance ids are an input: for edges, or to average features over instances."""
-        return self.edges or (self.features > 0 and self.features_of == "instance")
+        return self.edges or (self.has_encoder and self.features_of == "instance")
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether features are encoded: those of clusters were when they were made."""
+        return self.features > 0 and not self.clusters
 
     @property
     def encoder(self) -> EncoderShape:
@@ -179,39 +185,6 @@ class LocalEnhancer(nn.Module):
         return cast("Tensor", y)
 
 
-def edge_map(instance: Tensor) -> Tensor:
-    """Mark both sides of each border between instance ids with 1.0: N×1×H×W int32 to float32."""
-    across = (instance[..., 1:] != instance[..., :-1]).float()
-    down = (instance[..., 1:, :] != instance[..., :-1, :]).float()
-    beside = torch.maximum(F.pad(across, (1, 0)), F.pad(across, (0, 1)))
-    above = torch.maximum(F.pad(down, (0, 0, 1, 0)), F.pad(down, (0, 0, 0, 1)))
-    return torch.maximum(beside, above)
-
-
-class FromLabels(nn.Module):
-    """The net behind the tensor contract, which turns label and instance ids into channels."""
-
-    classes: Tensor
-
-    def __init__(self, net: nn.Module, options: Pix2PixHDOptions) -> None:
-        super().__init__()
-        self.net, self.options = net, options
-        self.register_buffer("classes", torch.arange(options.label_nc, dtype=torch.int32).view(1, -1, 1, 1))
-
-    def forward(self, source: Tensor, *others: Tensor) -> Tensor:
-        """Map label ids or a picture, then optional instance ids and the encoder's picture, to the output."""
-        kind, labelled, rest = compute_type(self.net), self.options.label_nc > 0, list(others)
-        parts = [(source.int() == self.classes).to(kind) if labelled else (source * 2 - 1).to(kind)]
-        instance = rest.pop(0) if self.options.takes_instances else source
-        if self.options.edges:
-            parts.append(edge_map(instance).to(kind))
-        if self.options.features:
-            seen = self.net.get_submodule("encoder")((rest.pop() * 2 - 1).to(kind))
-            whose = instance if self.options.features_of == "instance" else source
-            parts.append(instance_means(seen.float(), whose).to(kind))
-        return cast("Tensor", self.net(torch.cat(parts, 1)).float() * 0.5 + 0.5)
-
-
 class Pix2PixHD(Family[Pix2PixHDOptions]):
     """pix2pixHD generators, with their feature encoder where its file is given too."""
 
@@ -222,7 +195,7 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
     def recognise(self, state: State) -> Pix2PixHDOptions | None:
         """Recognise downsamplings, blocks and enhancers by counting, classes by the first convolution."""
         first, blocks = state.get("model.1.weight"), block_indices(state, "model")
-        encoder = recognise_encoder(part_of(state, _ENCODER))
+        encoder, clusters = recognise_encoder(part_of(state, _ENCODER)), state.get(_CLUSTERS)
         local = "model1_1.1.weight" in state
         if first is None or first.shape[2:] != (7, 7) or not blocks or (blocks[0] - 4) % 3:
             return None
@@ -231,9 +204,10 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
             "norm": "batch" if "model.2.weight" in state else "instance",
             "downsamplings": downsamplings,
             "blocks": len(blocks),
-            **input_options(int(first.shape[1]) - (encoder.features if encoder else 0)),
+            **cluster_options(clusters),
             **encoder_options(encoder),
         }
+        found |= input_options(int(first.shape[1]) - int(found.get("features", 0)))
         rest = local_options(state) if local else global_options(state, 4 + 6 * downsamplings + len(blocks) + 1)
         if rest is None or "model.1.bias" not in state or (not local and _is_pix2pix(found)):
             return None
@@ -249,24 +223,33 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
 
     def build(self, options: Pix2PixHDOptions) -> nn.Module:
         net = LocalEnhancer(options) if options.net == "local" else GlobalGenerator(options)
-        if options.features:
+        if options.clusters:
+            table = torch.empty(options.label_nc, options.clusters, options.features)
+            net.register_buffer(_CLUSTERS, table)
+        if options.has_encoder:
             norm = nn.BatchNorm2d if options.norm == "batch" else nn.InstanceNorm2d
             net.add_module("encoder", FeatureEncoder(options.encoder, norm))
         return net
 
     def translate(self, state: State, options: Pix2PixHDOptions) -> Translation:
-        """Drop the running statistics of instance norms in old files, which were never used."""
-        return without_statistics(state) if options.norm == "instance" else Translation(state)
+        """Drop what is not used: running statistics of instance norms in old files; clusters, or the encoder beside."""
+        unused = _ENCODER if options.clusters else _CLUSTERS
+        found = without_statistics(state) if options.norm == "instance" else Translation(state)
+        dropped = {key: "the look is taken otherwise" for key in found.state if key.startswith(unused)}
+        kept = {key: tensor for key, tensor in found.state.items() if key not in dropped}
+        return Translation(kept, dropped={**found.dropped, **dropped})
 
     def interface(self, options: Pix2PixHDOptions) -> Interface:
         picture = image_tensor("image", options.image_channels)
         source = label_map(options.label_nc) if options.label_nc else picture
         instance = (instance_map(),) if options.takes_instances else ()
-        reference = (image_tensor("reference", options.out_channels),) if options.features else ()
+        reference = (image_tensor("reference", options.out_channels),) if options.has_encoder else ()
+        latent = TensorSpec(name="latent", dtype="float32", shape=("batch", options.label_nc))
+        drawn = (latent,) if options.clusters else ()
         side = options.multiple_of * math.ceil((options.side or 512) / options.multiple_of)
         return Interface(
             task="translate",
-            inputs=(source, *instance, *reference),
+            inputs=(source, *instance, *reference, *drawn),
             output=image_tensor("output", options.out_channels),
             size=MultipleSize(
                 multiple_of=options.multiple_of, sides=(side,) if options.side else (side, 2 * side), fit="resize"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Any
+
+from torch import Tensor
 
 from export.generators.family import State
 from export.generators.pix2pixhd.encoder import EncoderShape
@@ -58,7 +61,12 @@ def recognise_encoder(state: State) -> EncoderShape | None:
     return EncoderShape(int(first.shape[1]), int(last.shape[0]), int(first.shape[0]), downsamplings)
 
 
-def encoder_options(encoder: EncoderShape | None) -> dict[str, object]:
+def encoder_options(encoder: EncoderShape | None) -> dict[str, Any]:
     """Return the options that create such an encoder."""
     names = ("features", "encoder_width", "encoder_downsamplings")
     return {} if encoder is None else dict(zip(names, encoder[1:], strict=True))
+
+
+def cluster_options(clusters: Tensor | None) -> dict[str, Any]:
+    """Return the options of a file with clusters of features, L×K×F."""
+    return {} if clusters is None else {"clusters": int(clusters.shape[1]), "features": int(clusters.shape[2])}

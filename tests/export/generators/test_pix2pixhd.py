@@ -7,8 +7,9 @@ import torch
 
 from export.checkpoint import load_strictly, read_checkpoint
 from export.errors import LayoutMismatch
+from export.generators.pix2pixhd.contract import chosen_clusters, edge_map
 from export.generators.pix2pixhd.encoder import EncoderShape, FeatureEncoder, instance_means
-from export.generators.pix2pixhd.generator import Pix2PixHD, Pix2PixHDOptions, edge_map
+from export.generators.pix2pixhd.generator import Pix2PixHD, Pix2PixHDOptions
 from export.lowering import to_half
 from export.onnx_graph import write_graph
 from export.recognition import recognise
@@ -47,6 +48,7 @@ CONFIGURATIONS = [
     Pix2PixHDOptions(
         ngf=4, norm="batch", label_nc=0, downsamplings=2, blocks=1, features=5, encoder_width=2, encoder_downsamplings=1
     ),
+    Pix2PixHDOptions(ngf=4, label_nc=12, downsamplings=2, blocks=1, features=3, clusters=4),
 ]
 ENCODED = CONFIGURATIONS[4]
 
@@ -198,6 +200,43 @@ def test_features_of_a_label_need_no_instances_and_those_of_an_instance_do(make_
     by_label = FAMILY.wrap(make_net(FAMILY, of_labels), of_labels)(label, picture)
     by_instance = FAMILY.wrap(make_net(FAMILY, of_instances), of_instances)(label, label.int(), picture)
     assert torch.equal(by_label, by_instance)
+
+
+def test_every_cluster_is_as_likely_as_another_and_each_class_has_a_number_of_its_own():
+    table = torch.arange(4.0)[None, :, None] + torch.tensor([0.0, 10.0])[:, None, None]
+    numbers = torch.randn(4000, 2, generator=torch.Generator().manual_seed(1))
+    found = chosen_clusters(numbers, table)
+    for place in (0, 1):
+        shares = torch.bincount(found[:, place, 0].long() - 10 * place, minlength=4) / 4000
+        torch.testing.assert_close(shares, torch.full((4,), 0.25), atol=0.03, rtol=0)
+    ends = chosen_clusters(torch.tensor([[-40.0, 40.0]]), table)
+    assert ends.flatten().tolist() == [0, 13]
+
+
+def test_a_class_gets_the_style_that_its_number_chooses_and_no_other(make_net):
+    options = CONFIGURATIONS[-1]
+    model = FAMILY.wrap(make_net(FAMILY, options), options)
+    seen = []
+    model.net.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0][:, -3:]))
+    label = (torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8) // 32) + 2
+    latent = torch.zeros(1, 12)
+    latent[0, 2], latent[0, 3] = -3, 3
+    model(label, torch.zeros(1, 1, 8, 8, dtype=torch.int32), latent)
+    table = model.net.clusters
+    assert torch.equal(seen[0][0, :, 0, 0], table[2, 0])
+    assert torch.equal(seen[0][0, :, 7, 7], table[3, 3])
+
+
+def test_a_file_with_clusters_and_an_encoder_gives_either_model(make_net):
+    state = {**make_net(FAMILY, ENCODED).state_dict(), "clusters": torch.zeros(12, 6, 3)}
+    found = FAMILY.recognise(state)
+    assert (found.clusters, found.features, found.encoder_width) == (6, 3, 4)
+    names = [spec.name for spec in FAMILY.interface(found).inputs]
+    assert names == ["label", "instance", "latent"]
+    for options, dropped in ((found, "encoder."), (found.model_copy(update={"clusters": 0}), "clusters")):
+        translated = FAMILY.translate(state, options)
+        assert all(key.startswith(dropped) for key in translated.dropped)
+        load_strictly(FAMILY.build(options), translated.state)
 
 
 def test_generator_that_takes_features_is_not_loaded_without_its_encoder(make_net, tmp_path):
