@@ -33,6 +33,10 @@ class JudgeConfig(ConfigSection):
     penalty: float = Field(0.03, ge=0, description="R1: weight of its squared gradient on photographs")
     penalty_every: int = Field(16, ge=1, description="steps from one R1 to the next, which weighs as much more")
     ramp: tuple[int, int] = Field((1000, 3500), description="steps between which adversarial losses grow to full share")
+    fine: bool = Field(False, description="it rates patches of 14 and 30 pixels too, at 1/2 and 1/4 of the size")
+    alone: int = Field(
+        0, ge=0, description="so many steps at first in which it alone learns, and the net stays as it is"
+    )
     shift: int = Field(32, ge=1, description="it sees pictures rolled by up to so many pixels; 1: as they lie")
 
     @model_validator(mode="after")
@@ -48,9 +52,14 @@ class FillPhase(PhaseConfig):
     """A part of the run at one size of crops."""
 
     crop: int | None = Field(None, ge=LARGEST_STRIDE, description="side of crops here; left out: data.crop")
+    crops: tuple[int, ...] = Field((), description="sides that the steps take in turn, in place of crop")
     compile_after: Path | None = Field(
         None, description="steps run eagerly until this file is there: made once another process has compiled them"
     )
+
+    def side(self, number: int, otherwise: int) -> int:
+        """Return the side of the crops of a step."""
+        return self.crops[number % len(self.crops)] if self.crops else self.crop or otherwise
 
 
 class FillConfig(FitConfig):
@@ -60,6 +69,7 @@ class FillConfig(FitConfig):
     generator: FillNetOptions = Field(default_factory=lambda: FillNetOptions.model_validate({}))
     betas: tuple[float, float] = Field((0.5, 0.99), description="of Adam")
     coverage: tuple[float, float] = Field((0.08, 0.75), description="smallest and largest part of a crop in the hole")
+    thick: float = Field(0.0, ge=0, le=1, description="part of the holes that are a box of 40-80 %, mostly at a border")
     features: Path | None = Field(
         None, description="VGG16 features.0 to .14 (safetensors, torchvision's names), if perceptual has a share"
     )
@@ -74,8 +84,9 @@ class FillConfig(FitConfig):
     def _check_consistency(self) -> FillConfig:
         check_coverage("coverage", self.coverage)
         multiple = max(self.generator.multiple, LARGEST_STRIDE)
-        for crop in (self.data.crop, *(phase.crop for phase in self.phase if phase.crop)):
-            if crop % multiple:
+        own = (side for phase in self.phase for side in (*phase.crops, phase.crop or self.data.crop))
+        for crop in (self.data.crop, *own):
+            if crop < LARGEST_STRIDE or crop % multiple:
                 raise ValueError(f"crop {crop} is no multiple of {multiple}")
         if self.features is None and self.shares.perceptual:
             raise ValueError("shares.perceptual needs VGG16: give the file's path as features = …, or set it to 0")

@@ -3,22 +3,24 @@
 # between them. docs/training.md says in which order.
 #   fill_host.sh stage          take over what was carried: wheels, features, validation pictures
 #   fill_host.sh receive        take over photo shards, also while the run is under way
-#   fill_host.sh start SECONDS  begin to train for so long, in the background; two more processes compile meanwhile
+#   fill_host.sh start SECONDS  begin to train for so long, in the background; a process a shape compiles meanwhile
 #   fill_host.sh wait SECONDS   wait so long, or until the run has ended; then the end of its log
 #   fill_host.sh peek           the newest sheet and the log: $OUT
 #   fill_host.sh collect        generator and judge (FP16) in parts of 15 MiB, sheets, log: $OUT
+# SHAPES: the steps that are compiled, each CROP:PICTURES of one process; as soon as all are, the run goes over to them.
 # What is carried lies in $CARRIED, what is made in $WORK. On a host without GPUs PROCESSES processes train on its CPU.
 set -euo pipefail
 SELF=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 CARRIED=$(realpath "${CARRIED:-.carry}") WORK=${WORK:-/tmp/retouch} OUT=${OUT:-/tmp/retouch/out}
-CONFIG=${CONFIG:-training/configs/fill.toml} EXTRA=${EXTRA:-}
+CONFIG=${CONFIG:-training/configs/fill.toml} EXTRA=${EXTRA:-} SHAPES=${SHAPES:-256:32 384:16}
 cd "$(dirname "$SELF")/.."
 mkdir -p "$WORK/photos" "$WORK/site" "$OUT"
-export CARRIED WORK OUT CONFIG EXTRA PYTHONPATH="$WORK/site:$PWD" PYTHONUNBUFFERED=1
+export CARRIED WORK OUT CONFIG EXTRA SHAPES PYTHONPATH="$WORK/site:$PWD" PYTHONUNBUFFERED=1
 export TORCHINDUCTOR_CACHE_DIR="$WORK/inductor" TRITON_CACHE_DIR="$WORK/triton"
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-4}
 GPUS=$(nvidia-smi -L 2>/dev/null | wc -l || true)
 PROCESSES=${PROCESSES:-$((GPUS > 0 ? GPUS : 1))}
+PHASES=$(grep -c '^\[\[phase' "$CONFIG")
 RUN=$WORK/run
 
 stage() {
@@ -26,7 +28,9 @@ stage() {
         python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \
             --target "$WORK/site" "$CARRIED"/whl/*.whl
     fi
-    for folder in features val; do cp -r "$CARRIED/$folder" "$WORK/"; done
+    for folder in features val; do
+        if [ -d "$CARRIED/$folder" ]; then cp -r "$CARRIED/$folder" "$WORK/"; fi
+    done
     nvidia-smi --query-gpu=index,name,memory.total --format=csv 2>/dev/null || true
     nvidia-smi topo -m 2>/dev/null | head -n 4 || true
     python3 -c 'import torch; print("torch", torch.__version__, torch.cuda.device_count(), "GPUs")'
@@ -53,31 +57,38 @@ start() {
     date +%s >"$WORK/began"
     setsid nohup bash "$SELF" train "$seconds" >"$WORK/train.log" 2>&1 </dev/null &
     if ((GPUS)); then
-        setsid nohup bash "$SELF" prepare 0 0 256 32 >"$WORK/prepare-0.log" 2>&1 </dev/null &
-        setsid nohup bash "$SELF" prepare 1 $((GPUS - 1)) 384 16 >"$WORK/prepare-1.log" 2>&1 </dev/null &
+        local shape number=0
+        for shape in $SHAPES; do
+            setsid nohup bash "$SELF" prepare $((number % GPUS)) "${shape%:*}" "${shape#*:}" \
+                >"$WORK/prepare-$number.log" 2>&1 </dev/null &
+            number=$((number + 1))
+        done
     fi
     wait_for 40
 }
 
-prepare() { # PHASE GPU CROP BATCH: a few steps of a phase as one process takes them fill the cache of compiled code
-    export CUDA_VISIBLE_DEVICES=$2
+prepare() { # GPU CROP BATCH: a few steps as one process takes them, of both nets, fill the cache of compiled code
+    export CUDA_VISIBLE_DEVICES=$1
     # shellcheck disable=SC2046,SC2086 # flags are words
-    python3 -m training plan "$CONFIG" --seconds 60 $(paths "$WORK/prepared-$1") --set capacity_gb=8 \
+    python3 -m training plan "$CONFIG" --seconds 60 $(paths "$WORK/prepared-$2") --set capacity_gb=8 \
         --set data.limit=600 --set data.threads=4 \
-        --set "phase=[{steps=50, batch=$4, crop=$3, learning_rate=1e-3}]" $EXTRA && touch "$WORK/compiled-$1"
+        --set "phase=[{steps=50, batch=$3, crop=$2, learning_rate=1e-3}]" $EXTRA --set judge.alone=0
+    touch "$WORK/shape-$2"
+    if (($(ls "$WORK" | grep -c '^shape-') == $(wc -w <<<"$SHAPES"))); then touch "$WORK/compiled"; fi
 }
 
 train() { # SECONDS; a run that fails is taken up again where its checkpoint stands, and no longer compiled
     local seconds=$1 attempt set ready=$WORK/compiled
     set=$(paths "$RUN")
     set+=" --set data.validation=$WORK/val --set data.threads=12 --set capacity_gb=${CAPACITY_GB:-48}"
-    if ((PROCESSES == 1)); then set+=" --set phase.0.batch=32 --set phase.1.batch=16"; fi
+    if ((PROCESSES == 1 && PHASES == 2)); then set+=" --set phase.0.batch=32 --set phase.1.batch=16"; fi
     for attempt in 0 1 2; do
         if ((attempt)); then ready=$WORK/never; fi
+        local after="" phase
+        for ((phase = 0; phase < PHASES; phase++)); do after+=" --set phase.$phase.compile_after=$ready"; done
         # shellcheck disable=SC2086 # flags are words
         if python3 -m torch.distributed.run --standalone --nproc-per-node "$PROCESSES" --no-python \
-            bash "$SELF" rank $set --set "seconds=$((seconds - attempt * 40))" \
-            --set "phase.0.compile_after=$ready-0" --set "phase.1.compile_after=$ready-1" $EXTRA; then
+            bash "$SELF" rank $set --set "seconds=$((seconds - attempt * 40))" $after $EXTRA; then
             break
         fi
         echo "attempt $attempt failed"
@@ -93,7 +104,7 @@ rank() { # each process sees its GPU as the first: then what one compiled serves
 wait_for() {
     local until=$((SECONDS + $1))
     while ((SECONDS < until)) && [ ! -e "$WORK/ended" ]; do sleep 1; done
-    echo "$(($(date +%s) - $(cat "$WORK/began"))) s since start; compiled: $(ls "$WORK" | grep -c '^compiled-' || true)"
+    echo "$(($(date +%s) - $(cat "$WORK/began"))) s since start; shapes compiled: $(ls "$WORK" | grep -c '^shape-' || true)"
     for log in "$WORK"/prepare-*.log; do tail -n 2 "$log" 2>/dev/null || true; done
     nvidia-smi --query-gpu=utilization.gpu,memory.used --format=csv,noheader 2>/dev/null || true
     tail -n "${LINES_SHOWN:-12}" "$WORK/train.log"

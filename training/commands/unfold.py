@@ -12,21 +12,26 @@ from training.commands.flags import Overrides
 
 def unfold(
     config: Annotated[Path, typer.Argument(help="TOML file of the run that will begin with them, as for fit")],
-    model: Annotated[Path, typer.Argument(help="models/NAME/VERSION, a partial-convolution net")],
+    model: Annotated[Path, typer.Argument(help="models/NAME/VERSION, a FillNet or a partial-convolution net")],
     output: Annotated[Path, typer.Option("--output", "-o", help="file to write, for the knob `initial`")],
     crops: Annotated[int, typer.Option(min=2, help="crops to measure batch norms on")] = 192,
     override: Overrides = None,
 ) -> None:
     """Write the weights of an exported model, its batch norms measured anew on the config's pictures."""
     from training.config import PConvConfig, load_config  # noqa: PLC0415
+    from training.fill_config import FillConfig  # noqa: PLC0415
     from training.loop.checkpoints import save_generator  # noqa: PLC0415 -- loads torch
     from training.nets.partial_conv import checkpoint_state  # noqa: PLC0415
     from training.weights.unfolding import unfold as run  # noqa: PLC0415
+    from training.weights.unfolding import unfold_fillnet  # noqa: PLC0415
 
     loaded = load_config(config, override or ())
-    if not isinstance(loaded, PConvConfig):
-        raise typer.BadParameter("only partial-convolution nets are unfolded", param_hint="CONFIG")
-    state = checkpoint_state(run(model, loaded, crops))
+    if isinstance(loaded, FillConfig):
+        state = unfold_fillnet(model, loaded.generator)
+    elif isinstance(loaded, PConvConfig):
+        state = checkpoint_state(run(model, loaded, crops))
+    else:
+        raise typer.BadParameter("only FillNet and partial-convolution nets are unfolded", param_hint="CONFIG")
     output.parent.mkdir(parents=True, exist_ok=True)
-    written = save_generator(output.parent, output.stem, state, half=False)
+    written = save_generator(output.parent, output.stem, state, half=isinstance(loaded, FillConfig))
     typer.echo(f"wrote {written}")

@@ -1,4 +1,4 @@
-"""Large holes for training: strokes, boxes, organic blobs and mixtures, drawn on the device.
+"""Large holes for training: strokes, boxes, organic blobs, mixtures and thick boxes, drawn on the device.
 
 As in training.masks, a hole is the set of pixels with a distance field below the level that covers the wanted part.
 Random numbers are drawn first; a pure function, which can be compiled, makes holes from them.
@@ -22,6 +22,8 @@ _KINDS = (0.45, 0.62, 0.80)
 """Thresholds of a uniform number, for strokes, boxes and blobs in this order; above the last, strokes with boxes."""
 _SAMPLED = 7
 """Stride of the pixels that determine the level."""
+_THICK = (0.4, 0.8)
+"""Smallest and largest part of the picture in a thick box."""
 _UNIFORM = _STROKES * (2 + 1 + 1 + 1 + 2 * _JOINTS) + 1 + _BOXES * 4 + 1 + 2 + 2
 _NORMAL = _COARSE**2 + _FINE**2
 
@@ -101,3 +103,17 @@ def _blob_distances(numbers: _RandomColumns, normal: Tensor, y: Tensor, x: Tenso
     )
     centre = numbers.take(2, low=0.2, high=0.8)[..., None, None]
     return noise + 0.5 * ((y - centre[:, 0]).square() + (x - centre[:, 1]).square()).sqrt()
+
+
+def draw_thick_boxes(count: int, side: int, generator: torch.Generator) -> Tensor:
+    """Draw one box of 40-80 % each, eight of nine at a border or in a corner: N×1×side×side FP32, 1 = hole."""
+    cover, shape, *place = torch.rand(6, count, generator=generator, device=generator.device)
+    cover = _THICK[0] + (_THICK[1] - _THICK[0]) * cover
+    height = cover**shape
+    axis = (torch.arange(side, device=generator.device) + 0.5) / side
+    inside = []
+    for length, where, free in zip((height, cover / height), place[:2], place[2:], strict=True):
+        share = torch.where(where < 1 / 3, 0.0, torch.where(where < 2 / 3, 1.0, free))
+        begin = (share * (1 - length))[:, None]
+        inside.append((axis > begin) & (axis < begin + length[:, None]))
+    return (inside[0][:, :, None] & inside[1][:, None, :])[:, None].float()

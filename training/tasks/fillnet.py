@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, cast
 
 import torch
 import torch._functorch.config
-import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import Tensor, nn
 
 from export.generators.family import State
@@ -15,7 +14,7 @@ from export.generators.fillnet import FillUNet
 from training.data.arrivals import ShardWatcher
 from training.data.cuts import centre_crops, draw_crops
 from training.data.device_cache import PictureCache
-from training.data.holes import draw_numbers, make_holes
+from training.data.holes import draw_numbers, draw_thick_boxes, make_holes
 from training.data.pictures import load_pictures, validation_pictures
 from training.fill_config import FillConfig, FillPhase
 from training.loop.balance import LossBalancer
@@ -26,13 +25,15 @@ from training.loop.trainee import Trainee
 from training.loop.updates import OptimiserUpdates, UpdateSettings, WeightAverage
 from training.losses.multi_scale_discriminator import (
     MultiScaleDiscriminator,
+    completed_judge_state,
     discriminator_loss,
     feature_matching_loss,
     generator_loss,
     gradient_penalty,
 )
+from training.losses.picture_views import half_size_and_crop, roll_picture
 from training.losses.vgg16 import VGG16Features, load_features
-from training.nets.fillnet import checkpoint_state, make_net, training_state
+from training.nets.fillnet import checkpoint_state, completed_net_state, make_net
 from training.seeds import Purpose, generator_for
 from training.weights.initial import load_initial
 
@@ -63,23 +64,6 @@ class NormalisedFeatures(nn.Module):
         return [f * length.to(f.dtype) for f, length in zip(found, lengths, strict=True)]
 
 
-def half_size_and_crop(picture: Tensor, top: int, left: int) -> Tensor:
-    """Return the pictures at half size, and crops of half their side: 2N×C×H/2×W/2."""
-    height, width = picture.shape[2] // 2, picture.shape[3] // 2
-    return torch.cat([F.avg_pool2d(picture, 2), picture[..., top : top + height, left : left + width]])
-
-
-def roll_picture(picture: Tensor, down: int, right: int) -> Tensor:
-    """Roll the picture with wrap-around, so that nets with strides see it on another grid each time."""
-    picture = torch.cat([picture[:, :, -down:], picture[:, :, :-down]], 2) if down else picture
-    return torch.cat([picture[..., -right:], picture[..., :-right]], 3) if right else picture
-
-
-def in_fp32(state: State) -> State:
-    """Return the tensors in FP32, as a judge.pth in FP16 is trained on."""
-    return {key: tensor.float() for key, tensor in state.items()}
-
-
 class _CompiledParts(NamedTuple):
     """The functions that can be compiled."""
 
@@ -102,11 +86,12 @@ class FillTrainee(Trainee[FillPhase]):
         held_out = validation_pictures(config.data)
         self._validation = PictureCache(held_out, device) if held_out else None
         random = generator_for(torch.device("cpu"), config.seed, 0, Purpose.WEIGHTS)
-        self.net, self.judge = make_net(config.generator, random), MultiScaleDiscriminator(config.judge.widths, random)
+        self.net = make_net(config.generator, random)
+        self.judge = MultiScaleDiscriminator(config.judge.widths, random, fine=config.judge.fine)
         if config.initial is not None:
-            load_initial(self.net, config.initial, training_state)
+            load_initial(self.net, config.initial, completed_net_state(self.net))
         if config.judge.initial is not None:
-            load_initial(self.judge, config.judge.initial, in_fp32)
+            load_initial(self.judge, config.judge.initial, completed_judge_state(self.judge))
         features = load_features(config.features) if config.features and config.shares.perceptual else None
         self._features = NormalisedFeatures(features) if features else None
         for net in (self.net, self.judge, *([self._features] if self._features else [])):
@@ -150,9 +135,10 @@ class FillTrainee(Trainee[FillPhase]):
         shown = composite.detach().requires_grad_()
         losses = self._compute_losses(shown, image, hole, views)
         gradient = self._balancer.gradient(losses, shown, number, self._adversarial_ramp(number))
-        self._updates.apply(composite, place.learning_rate, gradient)
+        if number >= self._config.judge.alone:
+            self._updates.apply(composite, place.learning_rate, gradient)
+            self._average.update(self.net)
         judged = self._discriminator_step(number, place, (composite.detach(), image, hole), views)
-        self._average.update(self.net)
         return {name: value.detach() for name, value in (losses | judged).items()}
 
     def _adversarial_ramp(self, number: int) -> float:
@@ -219,13 +205,17 @@ class FillTrainee(Trainee[FillPhase]):
         """Return this process's pictures and holes for a step."""
         seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
         first, last = self._runtime.samples_of_process(count)
-        side = place.phase.crop or self._config.data.crop
+        side = place.phase.side(number, self._config.data.crop)
         order = generator_for(device, seed, number, Purpose.ORDER)  # drawn anew each step, as pictures may have arrived
         numbers = torch.randint(self._pictures.count, (count,), generator=order, device=device)
         cuts = draw_crops(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
         image = self._in_memory_layout(self._pictures.crops(cuts.samples_between(first, last), side))
-        uniform, normal = draw_numbers(count, generator_for(device, seed, number, Purpose.MASKS))
+        random = generator_for(device, seed, number, Purpose.MASKS)
+        uniform, normal = draw_numbers(count, random)
         hole = self._parts.make_holes(uniform[first:last], normal[first:last], side, self._config.coverage)
+        if self._config.thick:
+            thick = torch.rand(count, 1, 1, 1, generator=random, device=device) < self._config.thick
+            hole = torch.where(thick[first:last], draw_thick_boxes(count, side, random)[first:last], hole)
         return image, self._in_memory_layout(hole)
 
     def state(self) -> dict[str, Any]:

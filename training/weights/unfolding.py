@@ -1,7 +1,8 @@
-"""Converts an exported graph of a partial-convolution net back into weights for training.
+"""Converts an exported graph of FillNet or of a partial-convolution net back into weights for training.
 
-The graph holds convolutions with batch norms folded in. A batch norm whose weights undo its statistics
-changes nothing; so each is restored with statistics of training crops, and the net computes what the graph did.
+FillNet's graph has the names and the weights of the net. That of a partial-convolution net has its batch norms
+folded in. One whose weights undo its statistics changes nothing; so each is restored with statistics of training crops,
+and the net computes what the graph did.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 
 from engines.manifest import ONNX_FILE
+from export.generators.family import State
+from export.generators.fillnet import FillNetOptions, FillUNet
 from training.config import PConvConfig
 from training.data.cuts import draw_crops, picture_numbers
 from training.data.device_cache import PictureCache
@@ -68,6 +71,25 @@ def unfold(model: Path, config: PConvConfig, crops: int = 192) -> PartialUNet:
     return net.eval()
 
 
+def unfold_fillnet(model: Path, options: FillNetOptions) -> State:
+    """Return the weights of models/NAME/VERSION, of a net without norms, in FP32.
+
+    Raises:
+        CheckpointMismatch: the graph is not that of a net with these options.
+    """
+    net, found = FillUNet(options), {}
+    for tensor in _read_graph(model / ONNX_FILE).initializer:
+        name = tensor.name.removeprefix("net.").replace(".conv.", ".")  # the exporter's wrapper of each convolution
+        if name != tensor.name:
+            found[name] = _to_tensor(numpy_helper.to_array(tensor))
+    wanted = {key: tensor.shape for key, tensor in net.state_dict().items()}
+    if {key: tensor.shape for key, tensor in found.items()} != wanted:
+        raise CheckpointMismatch(
+            f"{model}: the graph has other layers than the config's generator; compare its options"
+        )
+    return found
+
+
 class _StatisticsProbe(nn.Module):
     """A stand-in for a batch norm: computes what the graph computes, and sums statistics of its input."""
 
@@ -115,10 +137,7 @@ def _load_folded_layer(layer: nn.Module, layers: dict[str, FoldedLayer], name: s
 
 def _folded_layers(path: Path) -> dict[str, FoldedLayer]:
     """Read the weights of every layer by its name, which begins the names of the graph's tensors."""
-    try:
-        graph = onnx.load(path).graph
-    except (OSError, ValueError, DecodeError) as error:
-        raise CheckpointMismatch(f"{path}: not a graph that can be read ({error})") from error
+    graph = _read_graph(path)
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     gated = {
         node.output[0]: node.input[0] for node in graph.node if node.op_type == "Mul" and node.input[0] in constants
@@ -132,6 +151,13 @@ def _folded_layers(path: Path) -> dict[str, FoldedLayer]:
         bias = [_to_tensor(constants[gated[what]]).flatten() for what in own if what in gated]
         layers[name] = FoldedLayer(weight, sum(shift, zero), sum(bias, zero))
     return layers
+
+
+def _read_graph(path: Path) -> onnx.GraphProto:
+    try:
+        return onnx.load(path).graph
+    except (OSError, ValueError, DecodeError) as error:
+        raise CheckpointMismatch(f"{path}: not a graph that can be read ({error})") from error
 
 
 def _to_tensor(values: Any) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from training.data.holes import draw_numbers, make_holes
+from training.data.holes import draw_numbers, draw_thick_boxes, make_holes
 
 SIDE = 64
 
@@ -39,3 +39,13 @@ def test_no_two_are_alike_and_some_are_boxes() -> None:
     rows = found.view(60, SIDE, SIDE).mean(2)
     touched = [row[row > 0] for row in rows]
     assert any(len(row) > 8 and len(row[1:-1].unique()) == 1 for row in touched), "one box has rows of one length"
+
+
+def test_thick_boxes_cover_what_they_should_and_mostly_touch_the_border() -> None:
+    boxes = draw_thick_boxes(90, SIDE, torch.Generator().manual_seed(0))[:, 0]
+    parts = boxes.mean((1, 2))
+    assert parts.min() > 0.36
+    assert parts.max() < 0.84
+    assert torch.equal(boxes, boxes.amax(2, keepdim=True) * boxes.amax(1, keepdim=True)), "each is one rectangle"
+    at_border = boxes[:, 0].amax(1) + boxes[:, -1].amax(1) + boxes[:, :, 0].amax(1) + boxes[:, :, -1].amax(1)
+    assert (at_border > 0).float().mean() > 0.75

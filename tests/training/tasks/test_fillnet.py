@@ -17,7 +17,7 @@ from training.fill_config import FillConfig
 from training.loop.runtime import Runtime
 from training.loop.schedule import StepPosition, position_of_step
 from training.losses.vgg16 import VGG16Features
-from training.tasks.fillnet import FillTrainee, half_size_and_crop, roll_picture
+from training.tasks.fillnet import FillTrainee
 
 Config = Callable[..., FillConfig]
 CPU = torch.device("cpu")
@@ -41,19 +41,6 @@ def place(config: FillConfig, number: int) -> StepPosition[Any]:
     return position_of_step(number, config.phase)
 
 
-def test_a_view_is_the_half_of_the_size_and_a_cut() -> None:
-    picture = torch.rand(2, 3, 8, 8)
-    views = half_size_and_crop(picture, 3, 1)
-    assert torch.equal(views[:2], torch.nn.functional.avg_pool2d(picture, 2))
-    assert torch.equal(views[2:], picture[..., 3:7, 1:5])
-
-
-@pytest.mark.parametrize("shift", [(0, 0), (3, 0), (0, 5), (2, 7)])
-def test_rolling_moves_around_the_torus(shift: tuple[int, int]) -> None:
-    picture = torch.rand(1, 2, 8, 8)
-    assert torch.equal(roll_picture(picture, *shift), torch.roll(picture, shift, (2, 3)))
-
-
 def test_processes_split_the_batch_that_one_would_take(fill_config: Config) -> None:
     config = fill_config(data=fill_config().data.model_dump() | {"scale": (0.9, 1.5)})
     whole = trainee(config).batch(5, place(config, 2))
@@ -73,6 +60,31 @@ def test_a_phase_has_crops_of_its_own_size(fill_config: Config) -> None:
     image, hole = made.batch(1, place(config, 1))
     assert image.shape == (1, 3, 64, 64)
     assert hole.shape == (1, 1, 64, 64)
+
+
+def test_steps_take_sizes_in_turn_and_thick_boxes_among_their_holes(fill_config: Config) -> None:
+    phase = {"steps": 4, "batch": 8, "learning_rate": 1e-3, "crops": [32, 64]}
+    config = fill_config(phase=[phase], thick=1.0)
+    made = trainee(config)
+    found = [made.batch(number, place(config, number)) for number in (0, 1, 2)]
+    assert [image.shape[-1] for image, _ in found] == [32, 64, 32]
+    assert all(hole.mean() > 0.35 for _, hole in found)
+    halves = [trainee(config, rank, 2).batch(1, place(config, 1))[1] for rank in (0, 1)]
+    assert torch.equal(found[1][1], torch.cat(halves))
+
+
+def test_the_judge_can_learn_alone_at_first(fill_config: Config) -> None:
+    config = fill_config(judge=fill_config().judge.model_dump() | {"alone": 1, "fine": True})
+    made = trainee(config)
+    before = [parameter.detach().clone() for parameter in (*made.net.parameters(), *made.judge.parameters())]
+    nets = len(list(made.net.parameters()))
+    made.step(0, place(config, 0))
+    after = [*made.net.parameters(), *made.judge.parameters()]
+    moved = [not torch.equal(old, new) for old, new in zip(before, after, strict=True)]
+    assert not any(moved[:nets])
+    assert all(moved[nets:])
+    made.step(1, place(config, 1))
+    assert not torch.equal(before[0], after[0])
 
 
 def test_a_step_moves_both_nets_and_reports_every_loss(fill_config: Config) -> None:

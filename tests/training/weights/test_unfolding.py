@@ -10,6 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from export.generators.fillnet import FillNetOptions
 from export.pipeline import ExportRequest, export_model
 from training.__main__ import app
 from training.config import PConvConfig, load_config
@@ -18,10 +19,12 @@ from training.errors import CheckpointMismatch
 from training.loop.checkpoints import save_generator
 from training.loop.runtime import Runtime
 from training.loop.schedule import position_of_step
+from training.nets.fillnet import checkpoint_state as fillnet_checkpoint
+from training.nets.fillnet import make_net
 from training.nets.partial_conv import PartialUNet, checkpoint_state, initialise, training_state
 from training.tasks.partial_conv import PartialTrainee
 from training.weights.initial import load_initial
-from training.weights.unfolding import unfold
+from training.weights.unfolding import unfold, unfold_fillnet
 
 Config = Callable[..., PConvConfig]
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -105,3 +108,17 @@ def test_a_graph_of_another_net_is_refused(model: Path, partial_config: Config, 
     (tmp_path / "model.onnx").write_bytes(b"no graph")
     with pytest.raises(CheckpointMismatch, match="no"):
         unfold(tmp_path, partial_config(), crops=2)
+
+
+@pytest.mark.parametrize("detail", [0, 4])
+def test_the_graph_of_fillnet_holds_the_weights_of_the_net(detail: int, photographs: Path, tmp_path: Path) -> None:
+    options = FillNetOptions(widths="8,8", encoder="1,0", decoder="1,1", detail=detail)
+    state = fillnet_checkpoint(make_net(options, torch.Generator().manual_seed(0)))
+    path = save_generator(tmp_path, "net", state, half=True)
+    request = ExportRequest((path,), "tiny", photographs, output=tmp_path / "models")
+    model = export_model(request, lambda _: None).directory
+    found = unfold_fillnet(model, options)
+    assert set(found) == set(state)
+    assert all(torch.equal(found[key], tensor.half().float()) for key, tensor in state.items())
+    with pytest.raises(CheckpointMismatch, match="other layers"):
+        unfold_fillnet(model, FillNetOptions(widths="8,8"))
