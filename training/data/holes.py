@@ -109,11 +109,12 @@ def draw_thick_boxes(count: int, side: int, generator: torch.Generator) -> Tenso
     """Draw one box of 40-80 % each, eight of nine at a border or in a corner: N×1×side×side FP32, 1 = hole."""
     cover, shape, *place = torch.rand(6, count, generator=generator, device=generator.device)
     cover = _THICK[0] + (_THICK[1] - _THICK[0]) * cover
-    height = cover**shape
+    height = cover.pow(shape)
     axis = (torch.arange(side, device=generator.device) + 0.5) / side
-    inside = []
+    inside: list[Tensor] = []
     for length, where, free in zip((height, cover / height), place[:2], place[2:], strict=True):
         share = torch.where(where < 1 / 3, 0.0, torch.where(where < 2 / 3, 1.0, free))
         begin = (share * (1 - length))[:, None]
         inside.append((axis > begin) & (axis < begin + length[:, None]))
-    return (inside[0][:, :, None] & inside[1][:, None, :])[:, None].float()
+    rows, columns = inside
+    return (rows[:, None, :, None] & columns[:, None, None, :]).float()

@@ -121,4 +121,4 @@ def test_the_graph_of_fillnet_holds_the_weights_of_the_net(detail: int, photogra
     assert set(found) == set(state)
     assert all(torch.equal(found[key], tensor.half().float()) for key, tensor in state.items())
     with pytest.raises(CheckpointMismatch, match="other layers"):
-        unfold_fillnet(model, FillNetOptions(widths="8,8"))
+        unfold_fillnet(model, options.model_copy(update={"widths": "8,9"}))
