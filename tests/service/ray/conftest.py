@@ -142,7 +142,9 @@ def serve(cluster: Cluster, models_dir: Path, tmp_path: Path) -> Iterator[Callab
     folders = {"models_dir": models_dir, "results_dir": tmp_path / "results", "engine_cache_dir": tmp_path / "cache"}
 
     def start(*, wait: bool = True, replicas: tuple[int, int] = (1, 1), **settings: Any) -> Deployed:
-        return cluster.deploy(_OWN, *replicas, wait=wait, **{**folders, "drain_delay_s": 0, **settings})
+        # Ray waits as long as a drain may take for a replica that was never ready
+        chosen = {**folders, "drain_delay_s": 0, "drain_timeout_s": 1, **settings}
+        return cluster.deploy(_OWN, *replicas, wait=wait, **chosen)
 
     yield start
     from ray import serve as ray_serve  # noqa: PLC0415 -- not without Ray
