@@ -20,7 +20,7 @@ PYTHON310 ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/n
 # on a host without this project's environments: make test-gpu GPU_PYTHONS="python3 /path/to/python3.10"
 GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 
-.PHONY: serve test test-slow test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev install-310 grpc-messages pins bench security fuzz clients compat smoke clean browser
+.PHONY: serve test test-slow test-310 test-gpu lint check coverage bench-overload bench-peers chaos soak install-export install-dev install-310 grpc-messages pins bench security fuzz clients compat smoke clean browser
 
 # a GPU's packages depend on its driver, so `retouch install-gpu` chooses them; where there is no driver it does nothing
 CPU ?=
@@ -53,11 +53,15 @@ install-310:
 	@if [ -z "$(PYTHON310)" ]; then echo "no CPython 3.10 here: its tests are not run"; \
 	else $(MAKE) .venv-310/.test PYTHON310=$(PYTHON310); fi
 
-check: .venv/.dev ## format, lint, types, import contracts, all tests with coverage: that of the fast ones alone, and of both
+lint: .venv/.dev ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check: lint coverage
+
+coverage: .venv/.dev ## all tests with coverage: that of the fast ones alone, and of both
 	rm -f .coverage .coverage.*
 	$(MAKE) test PYTEST_ARGS="--cov --cov-report= --cov-fail-under=90 --durations=20"
 	$(MAKE) test-slow PYTEST_ARGS="--cov --cov-append --cov-report=term --cov-fail-under=98 --durations=20"
