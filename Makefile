@@ -6,10 +6,13 @@ PINS := requirements/constraints.txt
 # modules are compiled when they are first imported: most of what is installed never is; pip is not quiet, as it takes long
 INSTALL := -m pip --disable-pip-version-check install --no-compile --constraint $(PINS) --editable
 PIP := $(BIN)/python $(INSTALL)
-# a process for each core (tests/conftest.py), a file in one of them; in the order of their names, as the longest come first;
+# processes for all cores, a file in one of them, the longest first (tests/conftest.py says how many, and which);
 # one that dies ends the run and names its test: started again, xdist may wait for it for ever
 PYTEST_CORES ?= --numprocesses=auto --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
 PYTEST_ARGS ?=
+# looked for by their mark, as to import all the others takes as long as a dozen of their tests
+SLOW_FILES = $(sort $(shell grep -rl --include='test_*.py' --exclude-dir=browser --exclude-dir='*clients' \
+	'pytest\.mark\.slow' tests))
 SOAK_MINUTES ?= 60
 # CPython 3.10, if there is one: the Python of TensorRT 8.6, and the oldest that serves
 PYTHON310 ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/null \
@@ -17,7 +20,7 @@ PYTHON310 ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/n
 # on a host without this project's environments: make test-gpu GPU_PYTHONS="python3 /path/to/python3.10"
 GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 
-.PHONY: serve test test-slow test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev install-310 grpc-messages pins bench security fuzz clients compat smoke clean browser
+.PHONY: serve test test-slow test-310 test-gpu lint check coverage bench-overload bench-peers chaos soak install-export install-dev install-310 grpc-messages pins bench security fuzz clients compat smoke clean browser
 
 # a GPU's packages depend on its driver, so `retouch install-gpu` chooses them; where there is no driver it does nothing
 CPU ?=
@@ -34,7 +37,7 @@ test: .venv/.dev ## the fast tests: at least four fifths of all
 	$(BIN)/python -m pytest $(PYTEST_CORES) $(PYTEST_ARGS) -m "not gpu and not slow"
 
 test-slow: .venv/.dev ## the others: families end to end, training, processes, faults, images, a full disk
-	$(BIN)/python -m pytest $(PYTEST_CORES) $(PYTEST_ARGS) -m "slow and not gpu"
+	$(BIN)/python -m pytest $(PYTEST_CORES) $(PYTEST_ARGS) -m "slow and not gpu" $(SLOW_FILES)
 
 test-310: install-310 ## the fast tests of what serves under CPython 3.10 without torch, where there is one
 	@test ! -e .venv-310/.test || .venv-310/bin/python -m pytest $(PYTEST_CORES) --durations=10 -m "not gpu and not slow" tests/engines tests/service
@@ -50,11 +53,15 @@ install-310:
 	@if [ -z "$(PYTHON310)" ]; then echo "no CPython 3.10 here: its tests are not run"; \
 	else $(MAKE) .venv-310/.test PYTHON310=$(PYTHON310); fi
 
-check: .venv/.dev ## format, lint, types, import contracts, all tests with coverage: that of the fast ones alone, and of both
+lint: .venv/.dev ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check: lint coverage
+
+coverage: .venv/.dev ## all tests with coverage: that of the fast ones alone, and of both
 	rm -f .coverage .coverage.*
 	$(MAKE) test PYTEST_ARGS="--cov --cov-report= --cov-fail-under=90 --durations=20"
 	$(MAKE) test-slow PYTEST_ARGS="--cov --cov-append --cov-report=term --cov-fail-under=98 --durations=20"

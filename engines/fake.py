@@ -8,7 +8,7 @@ directory with only `manifest.json` is enough.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -81,7 +81,7 @@ class FakeEngine(Engine):
 
     Args:
         manifest: task, tensors and size rule; checked as strictly as by a real engine.
-        batch_s: seconds that a batch takes, however many samples it has.
+        batch_s: seconds that a batch takes, however many samples it has; those of the warm-up take none.
         sleep: called with `batch_s`.
         fault: called before every batch; returns the fault to inject into it, or None.
     """
@@ -128,6 +128,14 @@ class FakeEngine(Engine):
         if isinstance(fault, NotANumber):
             output.fill(np.nan)
         return {"output": output}
+
+    def warm_up(self, shapes: Iterable[BatchShape]) -> None:
+        """Run a batch of each shape without `batch_s`: there is nothing to prepare that a start should wait for."""
+        batch_s, self.batch_s = self.batch_s, 0.0
+        try:
+            super().warm_up(shapes)
+        finally:
+            self.batch_s = batch_s
 
     def close(self) -> None:
         self.dead = "is closed"

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import LONGEST
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -124,3 +126,17 @@ def test_serving_imports_neither_torch_nor_onnx() -> None:
 
 def test_the_command_starts_without_the_heavy_libraries() -> None:
     assert not loaded_by("import retouch.command_line") & {"torch", "numpy", "fastapi", "openvino", "cv2", "matplotlib"}
+
+
+def test_slow_tests_are_marked_where_make_looks_for_them() -> None:
+    """`make test-slow` collects the test files in which the whole mark is written; no other would be run."""
+    marking = {path for path in _files("tests") if re.search(r"\bmark\.slow\b", path.read_text("utf-8"))} - {
+        Path(__file__)
+    }
+    found = {path for path in marking if path.match("test_*.py") and "pytest.mark.slow" in path.read_text("utf-8")}
+    assert len(found) > 50
+    assert marking == found
+
+
+def test_the_files_that_run_first_exist() -> None:
+    assert [name for name in LONGEST if not (ROOT / "tests" / name).is_file()] == []

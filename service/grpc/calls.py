@@ -37,6 +37,8 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no types
 
     def __init__(self, service: Service, memory: MessageMemory) -> None:
         self._service, self._memory = service, memory
+        self.latest_at = perf_counter()
+        """When the latest call came, by `perf_counter`."""
         self._random = random.Random()  # noqa: S311 -- request ids are not secret
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
@@ -49,7 +51,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no types
         return grpc.stream_stream_rpc_method_handler(answer)
 
     async def _answer(self, path: str, context: Context) -> None:
-        started_at = perf_counter()
+        self.latest_at = started_at = perf_counter()
         lines = MetadataLines(context.invocation_metadata() or ())
         request_id = acceptable_request_id(lines.get("x-request-id")) or f"{self._random.getrandbits(128):032x}"
         call = RemoteCall(self._service, self._memory, context, path, lines, request_id)

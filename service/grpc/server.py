@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from time import perf_counter
 
 from grpc import aio
 
@@ -19,7 +20,10 @@ _LONGEST_CALL_S = 600.0
 _REPLY_GRACE_S = 2.0
 """Time to send replies after the drain."""
 _SETTLE_S = 0.25
-"""Time for calls that were sent before the end to be refused by us: gRPC would answer them CANCELLED."""
+"""Time without a new call before the end: those that were sent before are refused by us, as gRPC would answer them
+CANCELLED or INTERNAL."""
+_LONGEST_SETTLE_S = 2.0
+"""Time for that with clients that send on and on."""
 _OPTIONS = {
     "grpc.http2.bdp_probe": 0,  # it lets a client send megabytes ahead of our reading, for each of its calls
     "grpc.http2.lookahead_bytes": 65_536,
@@ -47,7 +51,8 @@ async def open_grpc_server(service: Service) -> AsyncIterator[None]:
     message_bytes = int(settings.max_body_mb * 2**20)
     memory = MessageMemory(settings.max_bodies_mb * 2**20 / _MEMORY_DIVISOR, message_bytes)
     server = aio.server(options=tuple(_options(settings, message_bytes).items()))
-    server.add_generic_rpc_handlers((Calls(service, memory),))
+    calls = Calls(service, memory)
+    server.add_generic_rpc_handlers((calls,))
     address = f"{f'[{settings.host}]' if ':' in settings.host else settings.host}:{settings.grpc_port}"
     try:
         server.add_insecure_port(address)
@@ -57,8 +62,28 @@ async def open_grpc_server(service: Service) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await asyncio.sleep(_SETTLE_S)
+        await settled(lambda: calls.latest_at)
         await server.stop(_REPLY_GRACE_S)
+
+
+async def settled(
+    latest_at: Callable[[], float],
+    clock: Callable[[], float] = perf_counter,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Return once no call has come for a moment from now on, or after a longer time although some still do.
+
+    Args:
+        latest_at: returns when the latest call came, by the clock.
+        clock: seconds since any time.
+        sleep: waits so many seconds.
+    """
+    begun = clock()
+    while (now := clock()) < begun + _LONGEST_SETTLE_S:
+        rest_s = max(begun, latest_at()) + _SETTLE_S - now
+        if rest_s <= 0:
+            return
+        await sleep(rest_s)
 
 
 def _options(settings: Settings, message_bytes: int) -> dict[str, int]:

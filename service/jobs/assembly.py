@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -19,11 +20,13 @@ from service.core.settings import Settings
 from service.jobs.job_parts import JobLimits, JobParts, JobRecords
 from service.jobs.jobs import KEPT_S, Jobs
 from service.jobs.name_lookup import NameLookup
-from service.jobs.webhook_sender import Deliverer
 from service.jobs.webhook_signing import read_secrets
 from service.jobs.webhook_targets import Destinations
 from service.lifecycle.background import run_in_background
 from service.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from service.jobs.webhook_sender import Deliverer
 
 _log = structlog.get_logger(__name__)
 _MOST_UNFINISHED = 1000
@@ -105,6 +108,8 @@ def _make_deliverer(pipeline: Pipeline, records: JobRecords, names: NameLookup) 
     settings, destinations = pipeline.settings, webhook_destinations(pipeline.settings)
     if destinations is None:
         return None
+    from service.jobs.webhook_sender import Deliverer  # noqa: PLC0415 -- aiohttp is a tenth of what a start imports
+
     secrets = read_secrets(Path(settings.webhook_secret_file))
     return Deliverer(records.ledger, secrets, destinations, pipeline.metrics, records.now, names)
 

@@ -21,9 +21,10 @@ from service.core.errors import InvalidOption
 from service.core.schemas import WebhookReply
 from service.jobs import webhook_signing, webhook_table
 from service.jobs.jobs_table import Job
+from service.jobs.webhook_resolver import AddressRefused, CheckedResolver
 from service.jobs.webhook_signing import Secrets
 from service.jobs.webhook_table import Delivery
-from service.jobs.webhook_targets import AddressRefused, CheckedResolver, Destinations, Resolve
+from service.jobs.webhook_targets import Destinations, Resolve
 from service.ledger.contract import Transaction
 from service.ledger.database import Database
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from aiohttp.abc import AbstractResolver, ResolveResult
-
 from service.core.errors import InvalidOption
 
 Resolve = Callable[[str, int, int], Awaitable[list[Any]]]
@@ -88,41 +86,6 @@ class Destinations:
         """Return whether the host is known, unresolved, not to be public, as every `localhost` is (RFC 6761)."""
         is_local = f".{host.rstrip('.')}".endswith(".localhost")
         return (is_local and not self.private) or (_is_address(host) and not self.allows_address(host))
-
-
-class AddressRefused(OSError):
-    """A name resolves to an address that webhooks may not go to."""
-
-
-class CheckedResolver(AbstractResolver):
-    """The HTTP client's resolver, which returns only allowed addresses."""
-
-    def __init__(self, destinations: Destinations, resolve: Resolve) -> None:
-        self._destinations = destinations
-        self._resolve = resolve
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        """Resolve a name to its addresses.
-
-        Raises:
-            AddressRefused: one of them is not public.
-            OSError: the name does not resolve.
-        """
-        found = await self._resolve(host, port, family)
-        addresses = [(info[0], info[4][0]) for info in found]
-        if not all(self._destinations.allows_address(address) for _, address in addresses):
-            raise AddressRefused(f"{host} resolves to an address that is not public")
-        return [
-            ResolveResult(
-                hostname=host, host=address, port=port, family=kind, proto=0, flags=int(socket.AI_NUMERICHOST)
-            )
-            for kind, address in addresses
-        ]
-
-    async def close(self) -> None:
-        """Do nothing: there are no resources to release."""
 
 
 def _parse_url(url: str) -> SplitResult | None:

@@ -74,7 +74,7 @@ class FramedHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wrap the transport so that it lingers; called by asyncio."""
         super().connection_made(transport)
-        self.transport = LingeringTransport(transport, self._linger)
+        self.transport = LingeringTransport(transport, self._linger, self.loop.call_soon)
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, unless the connection is closed or was refused."""
@@ -188,17 +188,45 @@ class FramedHttp(HttpToolsProtocol):
 
 
 class LingeringTransport(asyncio.Transport):
-    """A transport whose `close` calls `linger`, which may keep the receiving side open for a while."""
+    """A transport whose `close` calls `linger`, which may keep the receiving side open for a while.
 
-    def __init__(self, transport: asyncio.Transport, linger: Callable[[asyncio.Transport], bool]) -> None:
+    The header of a reply is sent with its body in one call, if that follows at once: a process that is killed between
+    the two leaves a reply that a proxy has begun to pass on and cannot ask another server for.
+
+    Args:
+        transport: what it wraps.
+        linger: called when it closes; returns whether it keeps the transport open.
+        call_soon: calls a function once the code that runs now has ended, as the event loop's method does.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        linger: Callable[[asyncio.Transport], bool],
+        call_soon: Callable[[Callable[[], None]], object],
+    ) -> None:
         super().__init__()
-        self._transport, self._linger = transport, linger
+        self._transport, self._linger, self._call_soon = transport, linger, call_soon
         self._closing = False
+        self._head: bytes | bytearray | memoryview = b""  # type: ignore[type-arg,unused-ignore]
 
     def write(self, data: bytes | bytearray | memoryview) -> None:  # type: ignore[type-arg,unused-ignore]
-        """Send data, unless the transport is closed."""
-        if not self._closing:
+        """Send data, unless the transport is closed; a header a little later."""
+        if self._closing:
+            return
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.writelines((head, data))
+        elif data[:5] == b"HTTP/":
+            self._head = data
+            self._call_soon(self._send_head)
+        else:
             self._transport.write(data)
+
+    def _send_head(self) -> None:
+        if self._head and not self._transport.is_closing():
+            self._transport.write(self._head)
+        self._head = b""
 
     def is_closing(self) -> bool:
         """Whether it was closed by either side."""
@@ -209,6 +237,7 @@ class LingeringTransport(asyncio.Transport):
         if self._closing:
             return
         self._closing = True
+        self._send_head()
         if self._transport.is_closing() or not self._linger(self._transport):
             self._transport.close()
 

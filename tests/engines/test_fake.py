@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engines.base import BatchShape
 from engines.errors import EngineDead, EngineFailed
 from engines.fake import FakeEngine, FaultFile, Hang, NotANumber, Raise
 
@@ -68,6 +69,15 @@ def test_refused_feeds_are_not_counted(make_manifest):
 def test_a_batch_takes_as_long_as_it_is_told(make_manifest):
     waits: list[float] = []
     FakeEngine(make_manifest(), batch_s=0.25, sleep=waits.append).infer(inpaint_feed())
+    assert waits == [0.25]
+
+
+def test_a_warm_up_runs_its_shapes_but_takes_no_time(make_manifest):
+    waits: list[float] = []
+    engine = FakeEngine(make_manifest(), batch_s=0.25, sleep=waits.append)
+    engine.warm_up([BatchShape(1, 16, 16), BatchShape(4, 16, 16)])
+    assert (engine.samples, waits) == (5, [])
+    engine.infer(inpaint_feed())
     assert waits == [0.25]
 
 

@@ -181,7 +181,7 @@ def test_pgn_learns_the_middle_of_a_picture_by_heart_and_serves_it(
         generator={"stages": 2, "width": 8},
         discriminator_width=2,
         data={"path": middle, "validation": middle, "load_side": 132, "crop": 128, "flip": False},
-        phase=[{"steps": 200, "batch": 4, "learning_rate": 1e-2, "warm_up": 10, "total_variation": 0.1}],
+        phase=[{"steps": 120, "batch": 2, "learning_rate": 1e-2, "warm_up": 10, "total_variation": 0.1}],
     )
     model = trained(knobs, folder, "middlebyheart", write_config)
     assert json.loads((model / "manifest.json").read_text())["generator"] == "pgn"

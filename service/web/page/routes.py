@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+
 from fastapi import APIRouter, Request, Response
 
-from service.web.page.files import PAGE_PATHS, page_files, representations
+from service.web.page.files import PAGE_PATHS, Representation, page_files, representations
 from service.web.request_headers import etag_matches, joined_lines, preferred_types
 
 
 def page_router() -> APIRouter:
-    """Make the routes; the files are read now, and stay as they are until the server is started again."""
-    found = {path: representations(file) for path, file in page_files().items()}
+    """Make the routes; the files are read once, and stay as they are until the process is started again."""
+    found = _found()
     router = APIRouter(include_in_schema=False)
 
     async def page_file(request: Request) -> Response:
@@ -24,3 +27,8 @@ def page_router() -> APIRouter:
     for path in PAGE_PATHS:
         router.add_api_route(path, page_file, methods=["GET"])
     return router
+
+
+@cache  # joining the scripts and compressing takes as long as all else that a server does when it starts
+def _found() -> Mapping[str, tuple[Representation, Representation]]:
+    return {path: representations(file) for path, file in page_files().items()}

@@ -176,6 +176,23 @@ def test_a_draining_server_is_unavailable_and_finishes_what_it_has(hanging: tupl
     assert running.service.drain.clean
 
 
+def test_calls_that_come_while_a_server_ends_are_refused_by_it(serve_grpc: Any, infer: Any) -> None:
+    """gRPC would answer those that it has and we have not CANCELLED or INTERNAL, and nobody would try again."""
+    running = serve_grpc()
+    with GrpcClient(running.grpc_address) as client:
+        assert client.call("ModelInfer", infer).code is StatusCode.OK
+        running.server._loop.call_soon_threadsafe(running.service.begin_draining)
+        wait_until(running.service.admission.draining.is_set)
+        until = time.monotonic() + 0.8
+        refused = [client.call("ModelInfer", infer)]
+        while time.monotonic() < until:
+            refused.append(client.call("ModelInfer", infer))
+    codes = {(one.code, one.trailing.get("x-error-code")) for one in refused}
+    assert codes == {(StatusCode.UNAVAILABLE, "shutting_down")}
+    running.thread.join(30)
+    assert running.service.drain.clean
+
+
 def test_a_message_over_the_limit_is_refused_and_its_memory_freed(server: Running, client: GrpcClient) -> None:
     assert client.call("ModelInfer", bytes(2**21 + 1)).code is StatusCode.RESOURCE_EXHAUSTED
     assert client.call("ModelInfer", bytes(2**26)).code is StatusCode.RESOURCE_EXHAUSTED

@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import pytest
 from grpc import StatusCode
 
 from service.app import Service
 from service.core.settings import Settings
-from service.grpc.server import open_grpc_server
+from service.grpc.server import open_grpc_server, settled
 from service.web.server import DrainingServer, OpenBeside
+from tests.fakes.clock import Clock
 from tests.service.grpc.conftest import some_port
 from tests.serving.grpc_client import GrpcClient
 from tests.serving.waiting import wait_until
@@ -80,3 +82,23 @@ def test_grpc_ends_with_a_server_whose_http_port_is_taken(models_dir: Path, tmp_
             assert not thread.is_alive()
             assert not server.started
     assert not listens(settings.grpc_port)
+
+
+@pytest.mark.parametrize(
+    ("calls_at", "ended_at"),
+    [([], 0.25), ([0.1], 0.35), ([0.1, 0.3], 0.55), ([at / 10 for at in range(100)], 2.0)],
+    ids=["none", "one", "a second after the first", "without end"],
+)
+async def test_the_end_waits_for_calls_that_were_sent_before_it_but_not_without_end(
+    calls_at: list[float], ended_at: float
+) -> None:
+    clock = Clock(50.0)
+
+    async def sleep(seconds: float) -> None:
+        clock.now += seconds
+
+    def latest_at() -> float:
+        return max((50.0 + at for at in calls_at if 50.0 + at <= clock.now), default=7.0)
+
+    await settled(latest_at, clock, sleep)
+    assert clock.now - 50.0 == pytest.approx(ended_at, abs=0.25 if ended_at == 2.0 else 1e-6)

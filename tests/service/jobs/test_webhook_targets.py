@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from service.core.errors import InvalidOption
-from service.jobs.webhook_targets import CheckedResolver, Destinations
+from service.jobs.webhook_resolver import CheckedResolver
+from service.jobs.webhook_targets import Destinations
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ import httpx
 import pytest
 
 from tests.serving.backing.haproxy import Proxy, haproxy
+from tests.serving.backing.s3_server import KEY, SECRET
 from tests.serving.fake_models import write_photos_and_facades
 from tests.serving.waiting import wait_until
 
@@ -99,6 +100,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("AWS_ACCESS_KEY_ID", KEY)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
         patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)  # each of Ray's processes would measure itself
         (folder / "token").write_text(secrets.token_hex(32))
         patch.setenv("RAY_AUTH_TOKEN_PATH", str(folder / "token"))  # else it writes one into the home directory
@@ -142,7 +145,9 @@ def serve(cluster: Cluster, models_dir: Path, tmp_path: Path) -> Iterator[Callab
     folders = {"models_dir": models_dir, "results_dir": tmp_path / "results", "engine_cache_dir": tmp_path / "cache"}
 
     def start(*, wait: bool = True, replicas: tuple[int, int] = (1, 1), **settings: Any) -> Deployed:
-        return cluster.deploy(_OWN, *replicas, wait=wait, **{**folders, "drain_delay_s": 0, **settings})
+        # Ray waits as long as a drain may take for a replica that was never ready
+        chosen = {**folders, "drain_delay_s": 0, "drain_timeout_s": 1, **settings}
+        return cluster.deploy(_OWN, *replicas, wait=wait, **chosen)
 
     yield start
     from ray import serve as ray_serve  # noqa: PLC0415 -- not without Ray

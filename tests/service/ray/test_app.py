@@ -9,7 +9,7 @@ import os
 import signal
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -27,6 +27,8 @@ from tests.service.ray.conftest import Cluster, Deployed
 from tests.service.web import test_models_and_probes, test_results_and_jobs, test_routes
 from tests.service.web.replies import poll
 from tests.serving.backing.haproxy import HAPROXY
+from tests.serving.backing.postgres_server import PostgresCluster
+from tests.serving.backing.s3_server import serving_bucket
 from tests.serving.waiting import wait_until
 
 pytestmark = [
@@ -128,6 +130,31 @@ def test_deep_queues_add_a_replica(cluster: Cluster, serve: Callable[..., Deploy
 
         wait_until(grown)
         assert {outcome(one.result()) for one in asked} == {"200"}
+
+
+@pytest.fixture
+def shared_ledger(tmp_path: Path, postgres: PostgresCluster) -> Iterator[dict[str, str]]:
+    """Settings of servers that share PostgreSQL and a bucket, which there is until they have ended."""
+    with serving_bucket(tmp_path) as bucket:
+        bucket.keep_folder("fleet/.jobs")
+        endpoint = f"http://127.0.0.1:{bucket.port}"
+        yield {"ledger_url": postgres.new_database(), "results_url": "s3://results/fleet", "s3_endpoint": endpoint}
+
+
+def test_replicas_share_jobs_and_keys_in_postgresql_also_those_of_one_that_is_killed(
+    shared_ledger: dict[str, str], serve: Callable[..., Deployed], files: Files
+) -> None:
+    fleet = serve(replicas=(2, 2), fake_batch_ms=100, max_batch_size=1, **shared_ledger)
+    with fleet.client() as client:
+        keyed = [client.post("/v1/inpaint", files=files, headers={"Idempotency-Key": "k"}) for _ in range(4)]
+        assert [outcome(one) for one in keyed] == ["200"] * 4
+        assert len({one.headers["location"] for one in keyed}) == 1
+        jobs = [client.post("/v1/inpaint", files=files, headers=_JOB) for _ in range(12)]
+        assert Counter(map(outcome, jobs)) == {"202": 12}
+        os.kill(server_process(sorted(fleet.proxy.ready)[0]).pid, signal.SIGKILL)
+        ends = [poll(client, job.headers["location"]) for job in jobs]
+        assert Counter(end["status"] for end in ends) == {"succeeded": 12}
+        assert client.get(ends[0]["result_url"]).content == keyed[0].content
 
 
 def test_the_file_for_a_cluster_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import Mock
 
 import pytest
 import uvicorn
@@ -17,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.core.errors import InvalidRequest
-from service.web.framing import FramedHttp, check_head, head_without_upgrade
+from service.web.framing import FramedHttp, LingeringTransport, check_head, head_without_upgrade
 from tests.serving.waiting import wait_until
 
 HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: x\r\nX-Request-ID: hidden\r\n\r\n"
@@ -263,3 +264,24 @@ def test_a_head_loses_its_upgrade_and_nothing_else() -> None:
     headers = [HOST, (b"connection", b"close, Upgrade"), (b"upgrade", b"h2c"), (b"x-empty", b""), (b"x", b"\xe9")]
     asked = head_without_upgrade("1.0", b"POST", b"/a?b", [*headers, (b"connection", b"upgrade")])
     assert asked == b"POST /a?b HTTP/1.0\r\nhost: x\r\nconnection: close\r\nx-empty: \r\nx: \xe9\r\n\r\n"
+
+
+@pytest.mark.parametrize("then", ["its body", "a pause", "the end"])
+async def test_the_header_of_a_reply_is_sent_together_with_a_body_that_follows_at_once(then: str) -> None:
+    """A server that is killed between the two would leave half a reply, which no other server can be asked for."""
+    socket_of = Mock(spec=asyncio.Transport)
+    socket_of.is_closing.return_value = False
+    transport = LingeringTransport(socket_of, lambda _: False, asyncio.get_running_loop().call_soon)
+    transport.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    assert socket_of.mock_calls == []
+    if then == "a pause":
+        await asyncio.sleep(0)
+    (transport.close if then == "the end" else lambda: transport.write(b"body"))()
+    sent = {name: args for name, args, _ in socket_of.mock_calls if name.startswith("write")}
+    if then == "its body":
+        assert sent == {"writelines": ((b"HTTP/1.1 200 OK\r\n\r\n", b"body"),)}
+    else:
+        assert socket_of.write.mock_calls[0].args == (b"HTTP/1.1 200 OK\r\n\r\n",)
+    calls = len(socket_of.write.mock_calls)
+    await asyncio.sleep(0)
+    assert len(socket_of.write.mock_calls) == calls, "it is sent once"
