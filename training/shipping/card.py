@@ -50,7 +50,7 @@ def quality_of(reports: Sequence[Report]) -> dict[str, float]:
         found |= {f"{name}: {_TITLES[key]}": own[key] for key in _TITLES if key in own}
         if gain := report["gains"].get("telea"):
             found[f"{name}: PSNR over Telea dB"] = gain["psnr_gain_db"]
-            for key in ("lpips", "vgg", "kid"):
+            for key in ("lpips", "dists", "vgg", "kid"):
                 if f"{key}_ratio" in gain:
                     found[f"{name}: {_TITLES[key]} as a part of Telea's"] = gain[f"{key}_ratio"]
     return found
@@ -60,6 +60,7 @@ _TITLES = {
     "psnr_db": "PSNR dB",
     "ssim": "SSIM",
     "lpips": "LPIPS",
+    "dists": "DISTS",
     "vgg": "VGG distance",
     "kid": "KID",
     "l1": "L1",
