@@ -64,6 +64,9 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
     json_file: Annotated[Path | None, typer.Option("--json", help="write all figures there")] = None,
     sheet: Annotated[Path | None, typer.Option(help="write a contact sheet there (PNG)")] = None,
     sheet_rows: Annotated[int, typer.Option(min=1, help="pictures on the contact sheet")] = 12,
+    sheet_side: Annotated[
+        int, typer.Option(min=16, help="larger pictures are made smaller on the sheet, which hides fine patterns")
+    ] = 256,
 ) -> None:
     """Measure a model by class of hole against OpenCV: PSNR, SSIM, LPIPS, DISTS, VGG distance, KID, FID, L1 there.
 
@@ -106,6 +109,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
         json_file=json_file,
         sheet=sheet,
         sheet_rows=sheet_rows,
+        sheet_side=sheet_side,
     )
     report = run(request, _progress_bar)
     console = Console()

@@ -49,6 +49,7 @@ class Request:
     json_file: Path | None = None
     sheet: Path | None = None
     sheet_rows: int = 12
+    sheet_side: int = 256
 
 
 def run(request: Request, progress: Progress = iter) -> dict[str, Any]:
@@ -98,4 +99,4 @@ def _write(found: Evaluation, request: Request) -> None:
     if request.sheet and found.drawn:
         write_picture(arrange_grid(found.drawn), request.sheet)
     elif request.sheet:
-        write_sheet(found.rows, request.sheet)
+        write_sheet(found.rows, request.sheet, request.sheet_side)

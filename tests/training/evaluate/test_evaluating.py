@@ -68,6 +68,7 @@ def test_command_measures_an_exported_model_beside_opencv(models, feature_net, w
         *("--lpips-features", tmp_path / "alexnet.safetensors", "--fid-features", feature_net),
         *("--vgg-features", tmp_path / "vgg16.safetensors"),
         *("--json", tmp_path / "out/report.json", "--sheet", tmp_path / "out/sheet.png", "--sheet-rows", 2),
+        *("--sheet-side", 64),
     )
     assert done.exit_code == 0, done.output
     report = json.loads((tmp_path / "out/report.json").read_text())
@@ -97,7 +98,7 @@ def test_command_measures_an_exported_model_beside_opencv(models, feature_net, w
     assert [0.1 <= picture["coverage"] <= 0.3 for picture in report["pictures"]] == [True] * 5
     assert "model against telea: PSNR -" in done.stdout
     with Image.open(tmp_path / "out/sheet.png") as sheet:
-        assert sheet.size == (5 * 132 - 4, 16 + 2 * 132)
+        assert sheet.size == (5 * 68 - 4, 16 + 2 * 68)
 
 
 def test_another_model_and_dists_are_measured_on_the_same_pictures(models, write_pictures, tmp_path):
