@@ -33,6 +33,9 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
         Literal["facades"] | None,
         typer.Option(help="for models of class ids: whose label colours the inputs of pairs are"),
     ] = None,
+    against: Annotated[
+        list[Path] | None, typer.Option(help="another model, measured on the same pictures; may be given several times")
+    ] = None,
     baselines: Annotated[str, typer.Option(help="telea, ns, both, or nothing; always nothing for pairs")] = "telea,ns",
     size: Annotated[int, typer.Option(min=16, help="side of centre crops in pixels")] = 256,
     width: Annotated[
@@ -46,6 +49,10 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
     vgg_features: Annotated[
         Path | None, typer.Option(help="VGG16 features (safetensors) for the VGG distance and KID of patches")
     ] = None,
+    dists_weights: Annotated[
+        Path | None,
+        typer.Option(help="weights.pt of DISTS-pytorch, for DISTS; needs all five blocks in --vgg-features"),
+    ] = None,
     fid_features: Annotated[Path | None, typer.Option(help="TorchScript feature net for FID")] = None,
     server: Annotated[
         str | None, typer.Option(help="address of a server with this model, http://HOST:PORT: measure it as served too")
@@ -57,8 +64,11 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
     json_file: Annotated[Path | None, typer.Option("--json", help="write all figures there")] = None,
     sheet: Annotated[Path | None, typer.Option(help="write a contact sheet there (PNG)")] = None,
     sheet_rows: Annotated[int, typer.Option(min=1, help="pictures on the contact sheet")] = 12,
+    sheet_side: Annotated[
+        int, typer.Option(min=16, help="larger pictures are made smaller on the sheet, which hides fine patterns")
+    ] = 256,
 ) -> None:
-    """Measure a model: PSNR, SSIM, LPIPS, VGG distance, KID, L1 in the hole, FID; by class of hole; against OpenCV.
+    """Measure a model by class of hole against OpenCV: PSNR, SSIM, LPIPS, DISTS, VGG distance, KID, FID, L1 there.
 
     A model that draws from random numbers: KID of a set of its pictures and how different they are, beside photographs.
 
@@ -88,8 +98,10 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
     request = Request(
         model=model,
         protocol=protocol,
+        against=tuple(against or ()),
         baselines=() if pairs else _parse_baselines(baselines),
         lpips_features=lpips_features,
+        dists_weights=dists_weights,
         vgg_features=vgg_features,
         fid_features=fid_features,
         server=server,
@@ -97,6 +109,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
         json_file=json_file,
         sheet=sheet,
         sheet_rows=sheet_rows,
+        sheet_side=sheet_side,
     )
     report = run(request, _progress_bar)
     console = Console()

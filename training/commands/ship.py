@@ -35,6 +35,10 @@ def ship(  # noqa: PLR0913, PLR0917 -- each is a flag
     vgg_features: Annotated[
         Path | None, typer.Option(help="VGG16 features (safetensors) for the VGG distance and KID")
     ] = None,
+    dists_weights: Annotated[
+        Path | None,
+        typer.Option(help="weights.pt of DISTS-pytorch, for DISTS; needs all five blocks in --vgg-features"),
+    ] = None,
     precision: Annotated[Literal["fp16", "fp32"], typer.Option(help="what the graph computes in")] = "fp16",
     engine: Annotated[EngineChoice, typer.Option(help="what runs the model", envvar="RETOUCH_ENGINE")] = "auto",
     limit: Annotated[int | None, typer.Option(min=1, help="measure on so many pictures only")] = None,
@@ -62,6 +66,7 @@ def ship(  # noqa: PLR0913, PLR0917 -- each is a flag
         protocol=Protocol(data=data, size=256, width=512, limit=limit, labels=labels),
         lpips_features=lpips_features,
         vgg_features=vgg_features,
+        dists_weights=dists_weights,
         engine=EngineOptions(choice=engine, cache_dir=cache_dir),
     )
     request = ShipRequest(

@@ -40,10 +40,10 @@ def draw_sheet(rows: Sequence[Row], side: int = 256) -> Image.Image:
     return sheet
 
 
-def write_sheet(rows: Sequence[Row], path: Path) -> None:
-    """Write the sheet as PNG; makes the folder."""
+def write_sheet(rows: Sequence[Row], path: Path, side: int = 256) -> None:
+    """Write the sheet as PNG, with pictures of at most `side` pixels; makes the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draw_sheet(rows).save(path, "PNG", optimize=True)
+    draw_sheet(rows, side).save(path, "PNG", optimize=True)
 
 
 def _shown(case: Case) -> Pixels:

@@ -17,6 +17,7 @@ from training.evaluate.metrics import l1, psnr_db, ssim
 from training.evaluate.painters import EnginePainter, NetPainter, Painter
 from training.evaluate.patch_features import PatchFeatures
 from training.evaluate.report import CaseFigures, Figures, gains, summarise
+from training.losses.dists_distance import Dists
 from training.losses.lpips_distance import Lpips
 
 _RGB = 3
@@ -27,6 +28,7 @@ class MetricNets:
     """The networks of the metrics; None if their weights are not given. `vgg` is for the VGG distance and KID."""
 
     lpips: Lpips | None = None
+    dists: Dists | None = None
     vgg: PatchFeatures | None = None
     fid: FeatureNet | None = None
 
@@ -64,7 +66,8 @@ def evaluate(
     if isinstance(model := painters[0], NetPainter) and model.interface.task == "generate":
         summary, drawn = evaluate_generated(model, protocol, nets.vgg, progress)
         return Evaluation(_report(model, protocol, summary, []), [], drawn)
-    _check_task(painters[0], protocol)
+    for painter in painters:
+        _check_task(painter, protocol)
     cases = list(read_cases(protocol))
     shown = {index * len(cases) // sheet_rows for index in range(sheet_rows)}
     measured, rows = [], []
@@ -126,6 +129,7 @@ def _measure(case: Case, painted: dict[str, Pixels], nets: MetricNets) -> CaseFi
             ssim=ssim(pixels, case.truth),
             l1=l1(pixels, case.truth, case.hole),
             lpips=nets.lpips.distance(pixels, case.truth) if nets.lpips else None,
+            dists=nets.dists.distance(pixels, case.truth) if nets.dists else None,
         )
         for label, pixels in painted.items()
     }

@@ -39,10 +39,11 @@ class Seen(NamedTuple):
 
 
 class PatchFeatures:
-    """VGG16 up to relu3_3 on 8-bit pictures."""
+    """VGG16 up to relu3_3 on 8-bit pictures; deeper blocks of the net are not computed."""
 
     def __init__(self, net: VGG16Features) -> None:
-        self._net = net.eval()
+        self._net = VGG16Features(_LAYERS)
+        self._net.load_state_dict(net.state_dict(), strict=False)
 
     def see(self, pixels: Pixels, hole: Mask | None) -> Seen:
         """Compute a picture's features, and those of the patches of which at least half is in the hole.

@@ -21,6 +21,7 @@ class Figures(NamedTuple):
     l1: float
     """In the hole; over the whole picture where there is none."""
     lpips: float | None
+    dists: float | None = None
     vgg: float | None = None
 
 
@@ -81,7 +82,7 @@ def _kid(rows: Sequence[CaseFigures], painter: str) -> float | None:
     return kernel_distance(*(np.concatenate([patches[name] for patches in found]) for name in (painter, "truth")))
 
 
-_RATIOS = ("lpips", "vgg", "kid", "l1")
+_RATIOS = ("lpips", "dists", "vgg", "kid", "l1")
 """Figures that are compared as ratios: smaller is better, and 0 is perfect."""
 
 
@@ -123,6 +124,7 @@ _COLUMNS = {
     "PSNR dB": "psnr_db",
     "SSIM": "ssim",
     "LPIPS": "lpips",
+    "DISTS": "dists",
     "VGG": "vgg",
     "KID": "kid",
     "L1": "l1",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from engines.engine_choice import EngineOptions
+from training.errors import ConfigInvalid
 from training.evaluate.cases import Case, Protocol
 from training.evaluate.contact_sheet import write_sheet
 from training.evaluate.evaluating import Evaluation, MetricNets, evaluate
@@ -18,6 +20,7 @@ from training.evaluate.painters import Baseline, NetPainter, OpenCvPainter, Pain
 from training.evaluate.patch_features import PatchFeatures
 from training.evaluate.served import ServedPainter
 from training.loop.sheets import write_sheet as write_picture
+from training.losses.dists_distance import Dists, load_dists
 from training.losses.lpips_distance import load_lpips
 from training.losses.vgg16 import load_features
 
@@ -28,13 +31,17 @@ Progress = Callable[[Sequence[Case]], Iterator[Case]]
 class Request:
     """The request for one evaluation; metrics whose weights are not given are left out.
 
+    against: other models, measured on the same cases.
+    dists_weights: of DISTS, which needs `vgg_features` of all five blocks too.
     server: address of a running server that serves the model too, to measure it as served; None leaves that out.
     """
 
     model: Path
     protocol: Protocol
+    against: tuple[Path, ...] = ()
     baselines: tuple[Baseline, ...] = ("telea", "ns")
     lpips_features: Path | None = None
+    dists_weights: Path | None = None
     vgg_features: Path | None = None
     fid_features: Path | None = None
     server: str | None = None
@@ -42,6 +49,7 @@ class Request:
     json_file: Path | None = None
     sheet: Path | None = None
     sheet_rows: int = 12
+    sheet_side: int = 256
 
 
 def run(request: Request, progress: Progress = iter) -> dict[str, Any]:
@@ -52,22 +60,36 @@ def run(request: Request, progress: Progress = iter) -> dict[str, Any]:
     """
     nets = MetricNets(
         lpips=load_lpips(request.lpips_features) if request.lpips_features else None,
+        dists=_dists(request),
         vgg=PatchFeatures(load_features(request.vgg_features)) if request.vgg_features else None,
         fid=FeatureNet(request.fid_features) if request.fid_features else None,
     )
-    model = open_model(request.model, request.engine)
-    try:
-        others = () if model.interface.task == "generate" else map(OpenCvPainter, request.baselines)
-        painters = [model, *_served(request, model), *others]
-        found = evaluate(painters, request.protocol, nets, request.sheet_rows, progress)
-    finally:
-        model.close()
+    with ExitStack() as stack:
+        model = stack.enter_context(closing(open_model(request.model, request.engine)))
+        others = [stack.enter_context(closing(painter)) for painter in _others(request, model)]
+        found = evaluate([model, *others], request.protocol, nets, request.sheet_rows, progress)
     _write(found, request)
     return found.report
 
 
-def _served(request: Request, model: NetPainter) -> list[Painter]:
-    return [ServedPainter(request.server, model.name)] if request.server else []
+def _others(request: Request, model: NetPainter) -> Iterator[Painter]:
+    """Open what the model is compared with: itself as served, other models, OpenCV's methods."""
+    if request.server:
+        yield ServedPainter(request.server, model.name)
+    for path in request.against:
+        other = open_model(path, request.engine)
+        other.label = other.name
+        yield other
+    if model.interface.task != "generate":
+        yield from map(OpenCvPainter, request.baselines)
+
+
+def _dists(request: Request) -> Dists | None:
+    if request.dists_weights is None:
+        return None
+    if request.vgg_features is None:
+        raise ConfigInvalid("DISTS is computed in the features of VGG16; give --vgg-features with all five blocks")
+    return load_dists(request.vgg_features, request.dists_weights)
 
 
 def _write(found: Evaluation, request: Request) -> None:
@@ -77,4 +99,4 @@ def _write(found: Evaluation, request: Request) -> None:
     if request.sheet and found.drawn:
         write_picture(arrange_grid(found.drawn), request.sheet)
     elif request.sheet:
-        write_sheet(found.rows, request.sheet)
+        write_sheet(found.rows, request.sheet, request.sheet_side)

@@ -8,6 +8,8 @@ from typing import Any
 
 from engines.manifest import Manifest
 from export.card import card_text
+from training.evaluate.cases import Protocol
+from training.evaluate.holes import Band
 from training.evaluate.report import OVERALL
 
 Report = Mapping[str, Any]
@@ -33,13 +35,18 @@ class ModelFacts:
 
 
 def protocol_name(report: Report) -> str:
-    """Return a readable name of the protocol: `bsds500_val, 256² crops, boxes and blobs`; strokes are not named."""
+    """Return a readable name of the protocol, such as `bsds500_val, 256² crops, boxes and blobs, 50-75 %`.
+
+    Strokes, and coverage of 10 to 50 %, are not named.
+    """
     protocol = report["protocol"]
     if protocol["pairs"]:
         return f"{protocol['data']}, pairs {protocol['pairs']}{', class ids' if protocol['labels'] else ''}"
     side = f"{protocol['size']}² crops" if protocol["size"] else f"whole, longer side {protocol['width']}"
     kinds = "" if protocol["kinds"] == ["strokes"] else f", {' and '.join(protocol['kinds'])}"
-    return f"{protocol['data']}, {side}{kinds}"
+    coverage = Band(*protocol["coverage"])
+    covered = "" if coverage == Protocol.model_fields["coverage"].default else f", {coverage}"
+    return f"{protocol['data']}, {side}{kinds}{covered}"
 
 
 def quality_of(reports: Sequence[Report]) -> dict[str, float]:
@@ -50,7 +57,7 @@ def quality_of(reports: Sequence[Report]) -> dict[str, float]:
         found |= {f"{name}: {_TITLES[key]}": own[key] for key in _TITLES if key in own}
         if gain := report["gains"].get("telea"):
             found[f"{name}: PSNR over Telea dB"] = gain["psnr_gain_db"]
-            for key in ("lpips", "vgg", "kid"):
+            for key in ("lpips", "dists", "vgg", "kid"):
                 if f"{key}_ratio" in gain:
                     found[f"{name}: {_TITLES[key]} as a part of Telea's"] = gain[f"{key}_ratio"]
     return found
@@ -60,6 +67,7 @@ _TITLES = {
     "psnr_db": "PSNR dB",
     "ssim": "SSIM",
     "lpips": "LPIPS",
+    "dists": "DISTS",
     "vgg": "VGG distance",
     "kid": "KID",
     "l1": "L1",

@@ -16,6 +16,7 @@ from training.evaluate.cases import Direction, Protocol
 from training.evaluate.session import Progress
 from training.evaluate.session import Request as Evaluation
 from training.evaluate.session import run as evaluate
+from training.evaluate.shapes import KINDS
 from training.shipping.card import ModelFacts, protocol_name, quality_of, trained_card
 
 
@@ -24,7 +25,7 @@ class ShipRequest:
     """The request to publish a model; `evaluation` has everything but the model and the protocol.
 
     export: the checkpoint, the name, and where to publish.
-    pairs: None for inpainting, which is measured on crops, on whole pictures, and on crops with thick holes.
+    pairs: None for inpainting, which is measured on crops and on whole pictures with each kind of hole.
     """
 
     export: ExportRequest
@@ -82,9 +83,8 @@ def _protocols_to_measure(request: ShipRequest, manifest: Manifest) -> Sequence[
         return [given.model_copy(update={"pairs": request.pairs, "size": int(manifest.output.shape[-1])})]
     if request.pairs:
         return [given.model_copy(update={"pairs": request.pairs})]
-    crops = given.model_copy(update={"size": 256})
-    whole = given.model_copy(update={"size": None, "width": 512})
-    return [crops, whole, crops.model_copy(update={"kinds": ("boxes", "blobs")})]
+    frames = {"size": 256}, {"size": None, "width": 512}
+    return [given.model_copy(update={**frame, "kinds": (kind,)}) for kind in KINDS for frame in frames]
 
 
 def _evaluate_model(model: Path, protocol: Protocol, request: ShipRequest, progress: Progress) -> dict[str, Any]:

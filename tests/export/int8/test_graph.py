@@ -68,6 +68,24 @@ def test_layers_that_are_not_named_stay_as_they_are(graph, tmp_path, feed):
     assert kinds.count("QuantizeLinear") == 1
 
 
+def test_known_pixels_are_an_absolute_value(graph):
+    nodes = to_int8(onnx.load(graph), {}).graph.node
+    made = {output: node for node in nodes for output in node.output}
+    read_mask = [node for node in nodes if "mask" in node.input and node.op_type == "Sub"]
+    assert read_mask
+    assert all(node.input[0] == "mask" for node in read_mask)
+    readers = [node for node in nodes for name in node.input if name in made and made[name] in read_mask]
+    assert {node.op_type for node in readers} == {"Abs"}
+
+
+@pytest.mark.parametrize(("number", "kind"), [(1.0, "Abs"), (0.5, "Sub")])
+def test_only_a_difference_from_one_is_the_share_of_known_pixels(number, kind):
+    weight = numpy_helper.from_array(np.float32(number), "number")
+    nodes = [helper.make_node("Sub", ["number", "mask"], ["known"], name="known")]
+    changed = to_int8(helper.make_model(helper.make_graph(nodes, "g", [], [], [weight])), {})
+    assert changed.graph.node[-1].op_type == kind
+
+
 def test_fills_stay_close_and_finer_scales_bring_them_closer(graph, tmp_path, feed, psnr):
     model, wanted = onnx.load(graph), onnx_backend(graph)(feed)
     fine = psnr(run(to_int8(model, scales_of(model, 8.0)), tmp_path / "fine.onnx", feed), wanted)

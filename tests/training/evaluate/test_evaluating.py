@@ -68,6 +68,7 @@ def test_command_measures_an_exported_model_beside_opencv(models, feature_net, w
         *("--lpips-features", tmp_path / "alexnet.safetensors", "--fid-features", feature_net),
         *("--vgg-features", tmp_path / "vgg16.safetensors"),
         *("--json", tmp_path / "out/report.json", "--sheet", tmp_path / "out/sheet.png", "--sheet-rows", 2),
+        *("--sheet-side", 64),
     )
     assert done.exit_code == 0, done.output
     report = json.loads((tmp_path / "out/report.json").read_text())
@@ -97,7 +98,24 @@ def test_command_measures_an_exported_model_beside_opencv(models, feature_net, w
     assert [0.1 <= picture["coverage"] <= 0.3 for picture in report["pictures"]] == [True] * 5
     assert "model against telea: PSNR -" in done.stdout
     with Image.open(tmp_path / "out/sheet.png") as sheet:
-        assert sheet.size == (5 * 132 - 4, 16 + 2 * 132)
+        assert sheet.size == (5 * 68 - 4, 16 + 2 * 68)
+
+
+def test_another_model_and_dists_are_measured_on_the_same_pictures(models, write_pictures, tmp_path):
+    vgg, weights = tmp_path / "vgg16.safetensors", tmp_path / "weights.pt"
+    save_file(VGG16Features(5).features.state_dict(prefix="features."), vgg)
+    torch.save({name: torch.full((1, 1475, 1, 1), 0.01) for name in ("alpha", "beta")}, weights)
+    flags = ["--data", models / "pictures", "--size", 64, "--baselines", "nothing", "--json", tmp_path / "r.json"]
+    against = ["--against", models / "holes.pth", "--dists-weights", weights]
+    done = _evaluate(models / "holes/1", *flags, *against, "--vgg-features", vgg)
+    assert done.exit_code == 0, done.output
+    report = json.loads((tmp_path / "r.json").read_text())
+    other = str(models / "holes.pth")
+    assert list(report["figures"]) == ["model", other]
+    for picture in report["pictures"]:  # the same net, so nearly the same fills of the same holes
+        assert picture["model"]["psnr_db"] == pytest.approx(picture[other]["psnr_db"], abs=0.5)
+        assert 0 < picture["model"]["dists"] < 1
+    assert report["gains"][other]["dists_ratio"] == pytest.approx(1, abs=0.05)
 
 
 def test_command_measures_a_translation_on_pairs(models, write_pictures, tmp_path):
@@ -149,6 +167,8 @@ def test_baselines_are_named_by_their_methods_or_by_how_many(wanted, measured, m
             ["city.pth", "--pairs", "BtoA", "--labels", "facades"], 2, "knows 35 classes", id="others' classes"
         ),
         pytest.param(["holes/2"], 1, "no such model", id="no model"),
+        pytest.param(["holes/1", "--against", "pairs.pth"], 2, "pairs.pth is for translate", id="another task beside"),
+        pytest.param(["holes/1", "--dists-weights", "w.pt"], 2, "give --vgg-features", id="DISTS without VGG16"),
         pytest.param(["holes/1", "--coverage", "0.5"], 2, "write LOW-HIGH", id="coverage"),
         pytest.param(["holes/1", "--coverage", "0.5-0.2"], 2, "the smaller first", id="coverage the wrong way"),
         pytest.param(["holes/1", "--baselines", "telea,best"], 2, "known are telea, ns", id="baseline"),
@@ -159,6 +179,7 @@ def test_baselines_are_named_by_their_methods_or_by_how_many(wanted, measured, m
 )
 def test_what_cannot_be_measured_is_said_in_a_line(models, arguments, code, message):
     model, *flags = arguments
+    flags = [str(models / flag) if flag == "pairs.pth" else flag for flag in flags]
     done = _evaluate(models / model, "--data", models / "pictures", *flags)
     assert done.exit_code == code
     assert message in " ".join(done.stderr.replace("│", " ").split())

@@ -67,9 +67,10 @@ def test_shipped_model_carries_its_figures_sources_run_and_failures(checkpoint, 
     ):
         assert said in card
     assert (tmp_path / "r/heldout-whole-longer-side-512.png").is_file()
-    thick = json.loads((tmp_path / "r/heldout-256-crops-boxes-and-blobs.json").read_text())
-    assert manifest.quality["heldout, 256² crops, boxes and blobs: L1"] == thick["figures"]["model"]["all"]["l1"]
-    assert "## Measured: heldout, 256² crops, boxes and blobs" in card
+    for kind in ("boxes", "blobs"):
+        thick = json.loads((tmp_path / f"r/heldout-256-crops-{kind}.json").read_text())
+        assert manifest.quality[f"heldout, 256² crops, {kind}: L1"] == thick["figures"]["model"]["all"]["l1"]
+        assert f"## Measured: heldout, whole, longer side 512, {kind}" in card
 
 
 def test_a_model_of_class_ids_is_measured_on_label_colours_and_served_at_its_side(
