@@ -1,12 +1,14 @@
-"""Measures the CPU time that a request takes of the event loop's thread and of all others, of one or two revisions.
+"""Measures the CPU time that a request takes of event loops and of other threads, by process, of one or two revisions.
 
     .venv/bin/python -m benchmarks.versions.loop_cost [REVISION …] [--side 256] [--task inpaint] [--rounds 5]
+    … --workers 2     # that many front ends, and an engine process
 
-A revision is what git knows; "." (the default) is the working tree. Each has a server of its own in one process, with
-the fake engine, which takes no time, JPEG in and out, nothing saved; all run at once, and are asked in turns with one
-connection (`alone`) and with 32 (`loaded`). The kernel counts each thread's time (/proc/PID/task/TID/schedstat), so
-other work on the machine changes the figures little. Printed: medians of the rounds, in ms of CPU time a request. The
-loop's time includes the kernel's work for its sockets.
+A revision is what git knows; "." (the default) is the working tree. Each has a server of its own, with the fake engine,
+which waits for nothing, JPEG in and out, nothing saved; all run at once, and are asked in turns with one connection
+(`alone`) and with 32 (`loaded`). The kernel counts each thread's time (/proc/PID/task/TID/schedstat), so other work on
+the machine changes the figures little. Printed: medians of the rounds, in ms of CPU time a request; front ends are
+added up. An event loop's time includes the kernel's work for its sockets and, in a front end with one codec thread, the
+work on pictures; `--side 64` leaves little of that. What it does without requests (1 % of a core) is counted, too.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ import json
 import statistics
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from benchmarks.harness.inputs import BODIES, write_fake_models
 from benchmarks.harness.processes import Server, free_port, retouch_is_ready, started
@@ -32,16 +36,12 @@ CONNECTIONS = {"alone": 1, "loaded": 32}
 REQUESTS = 600
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Milliseconds of CPU time a request: of the event loop's thread, and of all others."""
-
-    loop_ms: float
-    others_ms: float
+Cost = Counter[str]
+"""CPU time by process and thread: seconds until now, or milliseconds a request."""
 
 
 @contextlib.contextmanager
-def serving(source: Path, folder: Path, side: int) -> Iterator[Server]:
+def serving(source: Path, folder: Path, side: int, workers: int) -> Iterator[Server]:
     """Run the server of a revision."""
     write_fake_models(folder / "models", (side,))
     chosen = {
@@ -53,7 +53,7 @@ def serving(source: Path, folder: Path, side: int) -> Iterator[Server]:
         "translate_model": "facades",
         "engine": "fake",
         "save": False,
-        "workers": 0,
+        "workers": workers,
     }
     environ = {f"RETOUCH_{name.upper()}": str(value) for name, value in chosen.items()} | environment(source)
     command = [sys.executable, "-m", "retouch", "serve"]
@@ -61,13 +61,16 @@ def serving(source: Path, folder: Path, side: int) -> Iterator[Server]:
         yield server
 
 
-def thread_seconds(pid: int) -> tuple[float, float]:
-    """Return the CPU time so far of a process's main thread, where its event loop runs, and of all its others."""
-    times = {
-        int(task.name): int((task / "schedstat").read_text().split()[0]) / 1e9
-        for task in Path(f"/proc/{pid}/task").iterdir()
-    }
-    return times.pop(pid), sum(times.values())
+def cpu_seconds(server: int) -> Cost:
+    """Return the CPU time so far of a server: of each kind of process its event loop's thread, and all others."""
+    found, children = Cost(), sorted(child.pid for child in psutil.Process(server).children())
+    kinds = ["engine process", *["front end"] * (len(children) - 1)] if children else ["server"]
+    for kind, pid in zip(kinds, children or [server], strict=True):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            thread = "event loop" if int(task.name) == pid else "other threads"
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+                found[f"{kind}, {thread}"] += int((task / "schedstat").read_text().split()[0]) / 1e9  # type: ignore[assignment]
+    return found
 
 
 async def ask(client: Client, request: bytes, connections: int, requests: int) -> None:
@@ -100,10 +103,10 @@ async def measure(servers: dict[str, Server], request: bytes, rounds: int) -> di
         for load, connections in CONNECTIONS.items():
             for name in list(servers)[:: 1 if number % 2 else -1]:
                 pid = servers[name].process.pid
-                before = thread_seconds(pid)
+                before = cpu_seconds(pid)
                 await ask(clients[name], request, connections, REQUESTS)
-                loop, others = (b - a for a, b in zip(before, thread_seconds(pid), strict=True))
-                seen[name][load].append(Cost(loop * 1e3 / REQUESTS, others * 1e3 / REQUESTS))
+                after = cpu_seconds(pid)
+                seen[name][load].append(Cost({part: (after[part] - before[part]) * 1e3 / REQUESTS for part in after}))
     for client in clients.values():
         client.close()
     return seen
@@ -119,11 +122,13 @@ def run(options: argparse.Namespace) -> dict[str, dict[str, Cost]]:
         for number, revision in enumerate(options.revisions):
             folder = Path(name) / str(number)
             folder.mkdir()
-            servers[revision] = stack.enter_context(serving(source_of(revision, folder), folder, options.side))
+            servers[revision] = stack.enter_context(
+                serving(source_of(revision, folder), folder, options.side, options.workers)
+            )
         seen = run_on_uvloop(measure(servers, request, options.rounds))
     return {
         revision: {
-            load: Cost(statistics.median(c.loop_ms for c in costs), statistics.median(c.others_ms for c in costs))
+            load: Cost({part: statistics.median(cost[part] for cost in costs) for part in costs[0]})
             for load, costs in loads.items()
         }
         for revision, loads in seen.items()
@@ -136,16 +141,17 @@ def main() -> None:
     parser.add_argument("revisions", nargs="*", default=["."])
     parser.add_argument("--task", choices=list(BODIES), default="inpaint")
     parser.add_argument("--side", type=int, default=256)
+    parser.add_argument("--workers", type=int, default=0, help="front ends; 0: one process")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     found = run(options)
     for revision, loads in found.items():
         for load, cost in loads.items():
-            print(f"{revision:10} {load:7} event loop {cost.loop_ms:.3f} ms, other threads {cost.others_ms:.3f} ms")
+            parts = "; ".join(f"{part} {ms:.3f}" for part, ms in cost.items())
+            print(f"{revision:10} {load:7} {sum(cost.values()):.3f} ms: {parts}")
     if options.json:
-        figures = {revision: {load: vars(cost) for load, cost in loads.items()} for revision, loads in found.items()}
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -58,10 +58,10 @@ def find_holes(mask: Bool2D, window: int, depths: Depths | None = None) -> Holes
     """
     inside, (top, left) = _bounding_part(mask)
     joined = cv2.dilate(inside.view(np.uint8), _JOINS)
-    _, found, stats, _ = cv2.connectedComponentsWithStats(joined, connectivity=8, ltype=cv2.CV_32S)
+    count, found = cv2.connectedComponents(joined, connectivity=8, ltype=cv2.CV_32S)
     labels: NDArray[np.int32] = np.asarray(found, np.int32)
+    boxes = _hole_boxes(joined, labels, count - 1)
     labels *= inside
-    boxes = _hole_boxes(stats)
     radii = _radii_by_hole(_measure_depths(inside) if depths is None else depths, labels, len(boxes))
     pieces = [boxes]
     for hole in np.flatnonzero(((boxes[:, 2:] - boxes[:, :2]).max(axis=1) > window) & (radii == 0)):
@@ -135,17 +135,34 @@ def groups_of(boxes: Boxes, numbers: NDArray[np.intp]) -> list[HoleGroup]:
 
 
 def _bounding_part(mask: Bool2D) -> tuple[Bool2D, tuple[int, int]]:
-    """The rectangle around all masked pixels, `_REACH` pixels wider on every side, and its top left in the mask."""
+    """The rectangle around all masked pixels, `_REACH` pixels wider on every side, and its top left in the mask.
+
+    Its last column is one more, which stays empty when holes are joined, so that no run goes on in the next row.
+    """
     left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
-    inside = np.zeros((height + 2 * _REACH, width + 2 * _REACH), np.bool_)
-    inside[_REACH:-_REACH, _REACH:-_REACH] = mask[top : top + height, left : left + width]
+    inside = np.zeros((height + 2 * _REACH, width + 2 * _REACH + 1), np.bool_)
+    inside[_REACH : _REACH + height, _REACH : _REACH + width] = mask[top : top + height, left : left + width]
     return inside, (top - _REACH, left - _REACH)
 
 
-def _hole_boxes(stats: Any) -> Boxes:
-    """The boxes from connectedComponentsWithStats, without the background and the margin of the dilation."""
-    boxes: Boxes = stats[1:, (cv2.CC_STAT_TOP, cv2.CC_STAT_LEFT, cv2.CC_STAT_HEIGHT, cv2.CC_STAT_WIDTH)].astype(np.intp)
-    boxes[:, 2:] += boxes[:, :2]
+def _hole_boxes(joined: Any, labels: NDArray[np.int32], count: int) -> Boxes:
+    """The boxes of the joined holes, without what joining added.
+
+    From the runs of their rows: connectedComponentsWithStats takes eight times as long as without statistics.
+    """
+    flat = joined.reshape(-1)
+    changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+    if flat[0]:
+        changes = np.concatenate(((0,), changes))
+    starts, lengths = changes[::2], changes[1::2] - changes[::2]
+    rows, lefts = np.divmod(starts, joined.shape[1])
+    holes = labels.reshape(-1).take(starts) - 1
+    boxes = np.empty((count, 4), np.intp)
+    boxes[holes[::-1], 0] = rows[::-1]  # of equal indices the last counts: the first row of each hole
+    boxes[holes, 2] = rows + 1
+    boxes[:, 1], boxes[:, 3] = joined.shape[1], 0
+    np.minimum.at(boxes[:, 1], holes, lefts)
+    np.maximum.at(boxes[:, 3], holes, lefts + lengths)
     boxes += (_REACH, _REACH, -_REACH, -_REACH)
     return boxes
 
@@ -157,8 +174,8 @@ def _measure_depths(inside: Bool2D) -> Depths | None:
 def _radii_by_hole(depths: Depths | None, labels: NDArray[np.int32], count: int) -> NDArray[np.float32]:
     radii = np.zeros(count + 1, np.float32)
     if depths is not None:
-        thick = depths > THIN_RADIUS
-        np.maximum.at(radii, labels[thick], depths[thick])
+        thick = np.flatnonzero(depths > THIN_RADIUS)
+        np.maximum.at(radii, labels.take(thick), depths.take(thick))
     return radii[1:]
 
 

@@ -3,10 +3,10 @@
 Decoders get only the chunks that hold pixels, after their CRCs were checked: no text, profile or animation chunk.
 Buffers are freed as early as possible; decode_cost.py counts the peak.
 
-OpenCV decodes most files, because it releases the interpreter's lock. Its libpng prints warnings to stderr, so the data
-are inflated and checked first, and passed on uncompressed. Pillow decodes palettes, less than 8 bits, and 8-bit data
-that fail the check. Pillow accepts data with too many rows, which is allowed, but also with too few, so a file whose
-last row is black is checked for its length.
+The data are inflated and checked first, and passed on uncompressed: small pictures to libspng (png_filters.py), others
+to OpenCV, which releases the interpreter's lock, but whose libpng would print warnings to stderr. Pillow decodes
+palettes, less than 8 bits, and 8-bit data that fail the check. Pillow accepts data with too many rows, which is
+allowed, but also with too few, so a file whose last row is black is checked for its length.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from service.imaging.files.containers import Chunk
 from service.imaging.files.deflate import FASTEST, Deflate, inflate
 from service.imaging.files.header import Header
 from service.imaging.files.png_chunks import PNG_SIGNATURE, png_chunks
+from service.imaging.files.png_filters import decode_by_libspng, suits_libspng
 
 _ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
 """First row, first column, row step and column step of each pass of an interlaced PNG."""
@@ -125,11 +126,13 @@ def _decode_by_pillow(core: bytes, header: Header, *, as_indices: bool = False) 
 
 
 def _decode_samples(data: bytes, chunks: list[Chunk], header: Header, by: Deflate) -> Pixels:
-    """Decode with OpenCV if it returns exactly the samples of the file, else with Pillow."""
+    """Decode with libspng or OpenCV if they return exactly the samples of the file, else with Pillow."""
     plain = header.colour != "palette" and header.bits >= 8
     stored = _without_compression(data, chunks, header, by) if plain else None
     if stored is None:  # Pillow also decodes, or explains the error of, 8-bit data that failed the check
         return _decode_by_pillow(_keep_pixel_chunks(data, chunks, header), header)
+    if isinstance(stored, bytes):
+        return decode_by_libspng(stored, header)
     decoded: Any = cv2.imdecode(stored, cv2.IMREAD_UNCHANGED)
     del stored
     if decoded is None or decoded.dtype.itemsize * 8 != header.bits or decoded.shape[:2] != header.stored:
@@ -142,9 +145,12 @@ def _decode_samples(data: bytes, chunks: list[Chunk], header: Header, by: Deflat
     return pixels
 
 
-def _without_compression(data: bytes, chunks: list[Chunk], header: Header, by: Deflate) -> NDArray[np.uint8] | None:
-    """The same PNG with uncompressed scanlines, so that OpenCV need not inflate them again; None for bad 8-bit data.
+def _without_compression(
+    data: bytes, chunks: list[Chunk], header: Header, by: Deflate
+) -> NDArray[np.uint8] | bytes | None:
+    """The same PNG with uncompressed scanlines, so that they need not be inflated again; None for bad 8-bit data.
 
+    It is `bytes` if libspng is to decode it.
     They are written as stored blocks (RFC 1950, 1951) by hand, because zlib would compute the checksum again.
     """
     try:
@@ -164,7 +170,9 @@ def _without_compression(data: bytes, chunks: list[Chunk], header: Header, by: D
         crc = by.crc32(part, crc)
     first = len(PNG_SIGNATURE) + 25  # behind IHDR
     size = struct.pack(">I", sum(map(len, pieces)) - 4)
-    return _concatenate([data[:first], size, *pieces, struct.pack(">I", crc), *_chunk_pieces(b"IEND", b"", by)])
+    whole = [data[:first], size, *pieces, struct.pack(">I", crc), *_chunk_pieces(b"IEND", b"", by)]
+    small = suits_libspng(header, len(lines), interlaced=_is_interlaced(data))
+    return b"".join(whole) if small else _concatenate(whole)
 
 
 def _concatenate(pieces: list[bytes | memoryview]) -> NDArray[np.uint8]:
@@ -180,11 +188,14 @@ def _concatenate(pieces: list[bytes | memoryview]) -> NDArray[np.uint8]:
 def _scanline_counts(data: bytes, header: Header) -> list[tuple[int, int]]:
     """Number of scanlines, and bytes of each with its filter type, for each pass of the picture."""
     samples = 1 if header.colour == "palette" else (1 if header.colour == "grey" else 3) + header.alpha
-    interlaced = data[len(PNG_SIGNATURE) + 8 + 12] == 1
     height, width = header.stored
-    passes = _ADAM7 if interlaced else ((0, 0, 1, 1),)
+    passes = _ADAM7 if _is_interlaced(data) else ((0, 0, 1, 1),)
     sizes = [(-(-(height - r) // dr), -(-(width - c) // dc)) for r, c, dr, dc in passes if height > r and width > c]
     return [(rows, 1 + (columns * samples * header.bits + 7) // 8) for rows, columns in sizes]
+
+
+def _is_interlaced(data: bytes) -> bool:
+    return data[len(PNG_SIGNATURE) + 8 + 12] == 1
 
 
 def _compressed_scanlines(data: bytes, chunks: list[Chunk]) -> bytes:

@@ -23,6 +23,13 @@ def test_holes_far_apart_are_separate_and_tightly_boxed() -> None:
     assert sorted(map(tuple, holes.boxes.tolist())) == sorted(boxes)
 
 
+@pytest.mark.parametrize("size", [(30, 40), (31, 41)])
+def test_holes_in_the_corners_are_tightly_boxed(size: tuple[int, int]) -> None:
+    height, width = size
+    boxes = [(0, 0, 3, 4), (0, width - 5, 2, width), (height - 1, 0, height, 2), (height - 6, width - 9, height, width)]
+    assert sorted(map(tuple, find_holes(mask_of(size, *boxes), 500).boxes.tolist())) == sorted(boxes)
+
+
 @pytest.mark.parametrize(("apart", "count"), [(GAP, 1), (GAP + 1, 2)])
 def test_parts_a_few_pixels_apart_are_one_hole(apart: int, count: int) -> None:
     mask = mask_of((50, 50), (10, 10, 20, 20), (10, 20 + apart, 20, 40))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -80,3 +82,54 @@ async def test_a_place_that_comes_in_the_moment_of_leaving_goes_to_the_next() ->
             task.cancel()
         assert await asyncio.wait_for(tasks[-1], 5) == "19"
         await until(lambda: not pool._large)
+
+
+class Pixels:
+    """Stands for a picture: something that a weak reference can watch."""
+
+
+async def test_work_that_nobody_waits_for_is_not_begun() -> None:
+    release, done = threading.Event(), list[str]()
+    async with opened(1) as pool:
+        running = asyncio.ensure_future(pool.run(release.wait, 10))
+        leaving = asyncio.ensure_future(pool.run(done.append, "left"))
+        staying = asyncio.ensure_future(pool.run(done.append, "stayed"))
+        leaving.cancel()
+        release.set()
+        await asyncio.gather(running, staying)
+    assert done == ["stayed"]
+
+
+async def test_closing_waits_for_what_runs_and_cancels_what_is_queued() -> None:
+    begun, done = threading.Event(), list[str]()
+
+    def work() -> None:
+        begun.set()
+        threading.Event().wait(0.05)
+        done.append("ran")
+
+    async with opened(1) as pool:
+        running, queued = pool.run(work), asyncio.ensure_future(pool.run(done.append, "queued"))
+        assert await asyncio.to_thread(begun.wait, 5)
+    assert done == ["ran"]
+    await running
+    with pytest.raises(asyncio.CancelledError):
+        await queued
+    with pytest.raises(RuntimeError):
+        pool.run(str)
+
+
+async def test_neither_a_result_nor_an_error_keeps_the_picture_in_memory() -> None:
+    async with opened(1) as pool:
+        gc.disable()
+        try:
+            for function in (id, int):  # the second one raises
+                picture = Pixels()
+                watched = weakref.ref(picture)
+                done = asyncio.ensure_future(pool.run(function, picture))
+                await asyncio.wait({done})
+                assert (done.exception() is None) is (function is id)
+                del picture, done
+                await until(lambda watched=watched: watched() is None)
+        finally:
+            gc.enable()
