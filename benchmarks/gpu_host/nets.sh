@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The nets people bring, FP16, beside the public code in torch (../gpu_engines/compare.py): `nets.sh prepare`, which may run beside other
 # work, then `nets.sh measure`, alone on the GPU. One GPU, CUDA_VISIBLE_DEVICES. First: site unpacked, TensorRT 8.6.0 in /tmp/trt86 (trt86.txt;
-# without it there are no plans). Plans are built 3 at once; `nets.sh pause` and `nets.sh resume` make way for what is timed.
+# without it there are no plans). Three plans are built at once; `nets.sh pause` and `nets.sh resume` make way for what is timed.
 # NETS: some of them only. EXTRA: a script that prepare and measure hand their own name to when their part is done.
 set -x
 LAMA="big_lama_512 big_lama_256 big_lama_1024" MIGAN="mi_gan_256 mi_gan_512" DEEPFILL="deepfillv2_256 deepfillv2_512"
@@ -28,19 +28,28 @@ prepare() {
   [ -z "$building" ] || wait $building
   echo "prepared after $SECONDS s" >> $OUT/steps.txt
 }
-measure() {
+measure() { # what is not compiled by now is left out, not compiled between measurements; it can be measured later
+  local name engine
+  grep -l 'was not compiled' $work/*.jsonl 2>/dev/null | xargs -r rm
+  for name in $(chosen); do
+    for engine in inductor trt; do
+      [ -e $work/$name-$engine.prepared ] || [ -e $work/$name-$engine.jsonl ] ||
+        echo "{\"model\": \"$name\", \"engine\": \"$engine\", \"error\": \"was not compiled in time\"}" > $work/$name-$engine.jsonl
+    done
+  done
   [ -z "${EXTRA:-}" ] || bash $EXTRA measure
   groups "public inductor trt" --steps measure
+  [ -z "${EXTRA:-}" ] || bash $EXTRA finish
   echo "measured after $SECONDS s" >> $OUT/steps.txt
 }
 chosen() { printf '%s\n' ${NETS:-$LAMA $MIGAN $DEEPFILL}; }
 groups() { # ENGINES ARGUMENT...: a group has its own batches, all share the folder
-  local engines=$1 rows; shift
+  local engines=$1 rows name; shift
   for group in "$LAMA:1 8" "$MIGAN:1 8" "$DEEPFILL:1 4"; do
-    rows=$(comm -12 <(chosen | sort) <(printf '%s\n' ${group%%:*} | sort))
+    rows=; for name in ${group%%:*}; do if chosen | grep -qx $name; then rows+=" $name"; fi; done
     [ -n "$rows" ] || continue
-    timeout 1500 python3 -m benchmarks.gpu_engines.compare --work $work --json $OUT/nets-$(echo $rows | cut -d_ -f1-2 | tr ' ' '-').json \
-      --rows $rows --batches ${group##*:} --engines $engines --run-s 0.1 --trt-env /tmp/trt86/env.sh --trt-level 2 --trt-at-once 3 \
+    timeout 1500 python3 -m benchmarks.gpu_engines.compare --work $work --json $OUT/nets${rows// /-}.json \
+      --rows $rows --batches ${group##*:} --engines $engines --run-s 0.1 --trt-env /tmp/trt86/env.sh --trt-level 2 --at-once 2 --trt-at-once 1 \
       --seconds ${LIMIT:-900} "$@" &
     [[ "$*" == *prepare* ]] || wait $!
   done
