@@ -2,7 +2,7 @@
 # The nets people bring, FP16, beside the public code in torch (../gpu_engines/compare.py): `nets.sh prepare`, which may run beside other
 # work, then `nets.sh measure`, alone on the GPU. One GPU, CUDA_VISIBLE_DEVICES. First: site unpacked, TensorRT 8.6.0 in /tmp/trt86 (trt86.txt;
 # without it there are no plans). Three plans are built at once; `nets.sh pause` and `nets.sh resume` make way for what is timed.
-# NETS: some of them only. EXTRA: a script that prepare and measure hand their own name to when their part is done.
+# NETS: some of them only. EXTRA: a script that is called beside prepare (`prepare`), before and after measure (`measure`, `finish`).
 set -x
 LAMA="big_lama_512 big_lama_256 big_lama_1024" MIGAN="mi_gan_256 mi_gan_512" DEEPFILL="deepfillv2_256 deepfillv2_512"
 main() {
@@ -19,11 +19,14 @@ main() {
 }
 prepare() {
   export OMP_NUM_THREADS=${OMP_NUM_THREADS:-5}
-  chosen | xargs -P 4 -I NAME timeout 300 python3 -m benchmarks.gpu_engines.engine_models NAME $work
+  chosen | xargs -P 4 -I NAME bash -c \
+    "[ -e $work/NAME/1/manifest.json ] || timeout 300 python3 -m benchmarks.gpu_engines.engine_models NAME $work"
   local building=
   if [ -e /tmp/trt86/env.sh ]; then (groups trt --steps prepare) & building=$!; fi
+  if [ -n "${EXTRA:-}" ]; then bash $EXTRA prepare & fi
+  local others=$!
   groups inductor --steps prepare
-  [ -z "${EXTRA:-}" ] || bash $EXTRA prepare
+  [ -z "${EXTRA:-}" ] || wait $others
   echo "compiled after $SECONDS s" >> $OUT/steps.txt
   [ -z "$building" ] || wait $building
   echo "prepared after $SECONDS s" >> $OUT/steps.txt
@@ -44,16 +47,17 @@ measure() { # what is not compiled by now is left out, not compiled between meas
 }
 chosen() { printf '%s\n' ${NETS:-$LAMA $MIGAN $DEEPFILL}; }
 groups() { # ENGINES ARGUMENT...: a group has its own batches, all share the folder
-  local engines=$1 rows name; shift
+  local engines=$1 rows name begun=; shift
   for group in "$LAMA:1 8" "$MIGAN:1 8" "$DEEPFILL:1 4"; do
     rows=; for name in ${group%%:*}; do if chosen | grep -qx $name; then rows+=" $name"; fi; done
     [ -n "$rows" ] || continue
     timeout 1500 python3 -m benchmarks.gpu_engines.compare --work $work --json $OUT/nets${rows// /-}.json \
       --rows $rows --batches ${group##*:} --engines $engines --run-s 0.1 --trt-env /tmp/trt86/env.sh --trt-level 2 --at-once 2 --trt-at-once 1 \
       --seconds ${LIMIT:-900} "$@" &
+    begun+=" $!"
     [[ "$*" == *prepare* ]] || wait $!
   done
-  wait
+  wait $begun
 }
 plans() { # STOP|CONT those who build plans
   local process words IFS=$'\n'
