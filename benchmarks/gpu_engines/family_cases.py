@@ -20,8 +20,12 @@ from export.partial_conv import PartialConv2d
 
 _SEED = 20180420
 _LAST = {"dec_1.conv.input_conv.weight": 1 / 150, "dec_1.conv.weight": 1 / 400}
-_TO_RGB, _LAMA_LAST = 1 / 1000, 1 / 10
+_TO_RGB, _LAMA_LAST = 1 / 10, 1 / 10
 """Unbounded outputs, made about as large as a picture's: a PSNR with peak 1.0 means nothing on others."""
+
+_VARIANCE = {"migan": 1.0, "deepfillv2": 4.0}
+"""What weights times their number of inputs have as variance, where it is not 2: MI-GAN's activations are amplified by
+√2 as in its training, and gates pass about half."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,7 @@ def build_net(case: Case) -> nn.Module:
     net = FAMILIES[case.family].build(case.parsed)  # on the CPU: some nets hold constants that no state dict has
     generator = torch.Generator().manual_seed(_SEED)
     for name, tensor in net.state_dict().items():
-        _fill(tensor, name, generator)
+        _fill(tensor, name, generator, _VARIANCE.get(case.family, 2.0))
     for module in net.modules():
         _settle(module)
     for name, tensor in net.state_dict().items():
@@ -145,7 +149,7 @@ def _take_statistics(net: nn.Module, wrapped: nn.Module, generator: torch.Genera
         list(net.state_dict().values())[-2].mul_(_LAMA_LAST)  # the last convolution's weights
 
 
-def _fill(tensor: torch.Tensor, name: str, generator: torch.Generator) -> None:
+def _fill(tensor: torch.Tensor, name: str, generator: torch.Generator, variance: float) -> None:
     if name.endswith("mask_conv.weight"):
         tensor.fill_(1)
     elif name.endswith("filter_const"):
@@ -157,7 +161,7 @@ def _fill(tensor: torch.Tensor, name: str, generator: torch.Generator) -> None:
     elif name.endswith("running_var") or (tensor.ndim == 1 and name.endswith("weight")):
         tensor.uniform_(0.8, 1.2, generator=generator)
     elif tensor.ndim > 1:
-        tensor.normal_(0, math.sqrt(2 / math.prod(tensor.shape[1:])), generator=generator)
+        tensor.normal_(0, math.sqrt(variance / math.prod(tensor.shape[1:])), generator=generator)
     else:
         tensor.normal_(0, 0.1, generator=generator)
 

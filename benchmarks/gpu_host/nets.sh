@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# The nets people bring, FP16, beside the public code in torch (../gpu_engines/compare.py): `nets.sh prepare`, which may run beside other
+# work, then `nets.sh measure`, alone on the GPU. One GPU, CUDA_VISIBLE_DEVICES. First: site unpacked, TensorRT 8.6.0 in /tmp/trt86 (trt86.txt;
+# without it there are no plans). Three plans are built at once; `nets.sh pause` and `nets.sh resume` make way for what is timed.
+# NETS: some of them only. EXTRA: a script that is called beside prepare (`prepare`), before and after measure (`measure`, `finish`).
+set -x
+LAMA="big_lama_512 big_lama_256 big_lama_1024" MIGAN="mi_gan_256 mi_gan_512" DEEPFILL="deepfillv2_256 deepfillv2_512"
+main() {
+  . "$(dirname "$0")/env.sh"
+  OUT=${RESULTS:-/tmp/results}/nets; mkdir -p $OUT
+  work=${WORK_NETS:-/tmp/nets}; mkdir -p $work
+  trap keep EXIT; trap 'exit 143' TERM
+  case $1 in
+    prepare) prepare ;;
+    measure) measure ;;
+    pause) plans STOP ;;
+    resume) plans CONT ;;
+  esac
+}
+prepare() {
+  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-5}
+  chosen | xargs -P 4 -I NAME bash -c \
+    "[ -e $work/NAME/1/manifest.json ] || timeout 300 python3 -m benchmarks.gpu_engines.engine_models NAME $work"
+  local building=
+  if [ -e /tmp/trt86/env.sh ]; then (groups trt --steps prepare) & building=$!; fi
+  if [ -n "${EXTRA:-}" ]; then bash $EXTRA prepare & fi
+  local others=$!
+  groups inductor --steps prepare
+  [ -z "${EXTRA:-}" ] || wait $others
+  echo "compiled after $SECONDS s" >> $OUT/steps.txt
+  [ -z "$building" ] || wait $building
+  echo "prepared after $SECONDS s" >> $OUT/steps.txt
+}
+measure() { # what is not compiled by now is left out, not compiled between measurements; it can be measured later
+  local name engine
+  grep -l 'was not compiled' $work/*.jsonl 2>/dev/null | xargs -r rm
+  for name in $(chosen); do
+    for engine in inductor trt; do
+      [ -e $work/$name-$engine.prepared ] || [ -e $work/$name-$engine.jsonl ] ||
+        echo "{\"model\": \"$name\", \"engine\": \"$engine\", \"error\": \"was not compiled in time\"}" > $work/$name-$engine.jsonl
+    done
+  done
+  [ -z "${EXTRA:-}" ] || bash $EXTRA measure
+  groups "public inductor trt" --steps measure
+  [ -z "${EXTRA:-}" ] || bash $EXTRA finish
+  echo "measured after $SECONDS s" >> $OUT/steps.txt
+}
+chosen() { printf '%s\n' ${NETS:-$LAMA $MIGAN $DEEPFILL}; }
+groups() { # ENGINES ARGUMENT...: a group has its own batches, all share the folder
+  local engines=$1 rows name begun=; shift
+  for group in "$LAMA:1 8" "$MIGAN:1 8" "$DEEPFILL:1 4"; do
+    rows=; for name in ${group%%:*}; do if chosen | grep -qx $name; then rows+=" $name"; fi; done
+    [ -n "$rows" ] || continue
+    timeout 1500 python3 -m benchmarks.gpu_engines.compare --work $work --json $OUT/nets${rows// /-}.json \
+      --rows $rows --batches ${group##*:} --engines $engines --run-s 0.1 --trt-env /tmp/trt86/env.sh --trt-level 2 --at-once 2 --trt-at-once 1 \
+      --seconds ${LIMIT:-900} "$@" &
+    begun+=" $!"
+    [[ "$*" == *prepare* ]] || wait $!
+  done
+  wait $begun
+}
+plans() { # STOP|CONT those who build plans
+  local process words IFS=$'\n'
+  for process in /proc/[0-9]*; do
+    { mapfile -d '' -t words < $process/cmdline; } 2> /dev/null || continue
+    if [[ "${words[*]}" == *benchmarks.gpu_engines.engine_jobs$'\n'*$'\ntrt\nprepare\n'* ]]; then kill -$1 ${process#/proc/} 2> /dev/null; fi
+  done
+}
+keep() { # also when its time is up: a line for each figure is there at once
+  tail -n 3 $work/*.log 2>/dev/null; cp $work/*.jsonl $work/*.prepared $OUT/ 2>/dev/null
+  (cd $work && tar -czf $OUT/logs.tar.gz *.log 2>/dev/null)
+}
+main "$@"; exit
