@@ -19,7 +19,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
