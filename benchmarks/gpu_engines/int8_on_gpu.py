@@ -1,9 +1,9 @@
 """INT8 beside FP16 on one GPU: milliseconds of a batch, and PSNR in the holes of photographs against FP32.
 
     python -m benchmarks.gpu_engines.int8_on_gpu cases PHOTOGRAPHS FILE.npz --count 24     # where the photographs are
-    python -m benchmarks.gpu_engines.int8_on_gpu truth MODEL FILE.npz                     # FP32: FILE.truth.npz has its fills too
+    python -m benchmarks.gpu_engines.int8_on_gpu truth MODEL FILE.npz        # FILE.truth.npz has the fills in FP32, too
     python -m benchmarks.gpu_engines.int8_on_gpu measure MODEL FILE.truth.npz ENGINE --work DIR [--prepare]
-    source /tmp/trt86/env.sh; $PY310 -m benchmarks.gpu_engines.int8_on_gpu measure MODEL FILE.truth.npz trt-int8 --work DIR
+    source /tmp/trt86/env.sh; $PY310 -m … measure MODEL FILE.truth.npz trt-int8 --work DIR
 
 The photographs and holes are those of the gate of `retouch export --precision int8`. Every engine of the service can be
 measured; `trt-int8` is a trial: TensorRT 8.6 with the flags FP16 and INT8 and no types pinned, which the service's own
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from engines.base import Array, BatchShape, Feed
-from engines.manifest import ONNX_FILE, MultipleSize, read_manifest
+from engines.manifest import MultipleSize, read_manifest
 
 _BATCHES = (1, 8, 32)
 _SIDE = 256
@@ -163,70 +163,10 @@ def _engine(options: argparse.Namespace) -> tuple[Infer, Enqueue]:
 
 
 def _trial(options: argparse.Namespace) -> tuple[Infer, Enqueue]:
-    """Build TensorRT 8.6's plan of a graph with INT8 layers, and return how to run it."""
-    from engines.cuda.api import open_cuda  # noqa: PLC0415 -- TensorRT's Python alone has these
-    from engines.trt.build import parse_network  # noqa: PLC0415 -- as above
-    from engines.trt.library import load_tensorrt  # noqa: PLC0415 -- as above
+    from benchmarks.gpu_engines.trt86_int8 import Trt86Int8  # noqa: PLC0415 -- for TensorRT's Python
 
-    manifest, library, cuda = read_manifest(options.model), load_tensorrt(), open_cuda()
-    trt, most = library.module, max(_BATCHES)
-    path = options.work / f"{manifest.name}-trial.plan"
-    if not path.exists():
-        builder = trt.Builder(library.logger)
-        network = parse_network(library, builder, options.model / ONNX_FILE, manifest)
-        config = builder.create_builder_config()
-        config.builder_optimization_level = options.trt_level
-        for flag in ("FP16", "INT8"):
-            config.set_flag(getattr(trt.BuilderFlag, flag))
-        wanted = (trt.TacticSource.EDGE_MASK_CONVOLUTIONS, trt.TacticSource.JIT_CONVOLUTIONS)
-        config.set_tactic_sources(sum(1 << int(source) for source in wanted))
-        for least, largest in ((1, 1), (2, most)):
-            profile = builder.create_optimization_profile()
-            for spec in manifest.inputs:
-                small, large = ((n, spec.shape[1], side, side) for n, side in ((least, _SIDE), (largest, 2 * _SIDE)))
-                profile.set_shape(spec.name, small, large, large)
-            config.add_optimization_profile(profile)
-        plan = builder.build_serialized_network(network, config)
-        if plan is None:
-            raise RuntimeError(f"no plan: {library.take_errors()}")
-        path.write_bytes(bytes(plan))
-    engine = trt.Runtime(library.logger).deserialize_cuda_engine(path.read_bytes())
-    stream = cuda.stream()
-    tensors = {
-        spec.name: most * int(spec.shape[1]) * (2 * _SIDE) ** 2 * 4 for spec in (*manifest.inputs, manifest.output)
-    }
-    device = {name: cuda.device_buffer(size) for name, size in tensors.items()}
-    pinned = {name: cuda.pinned_buffer(size) for name, size in tensors.items()}
-    contexts: dict[int, Any] = {}
-
-    def context(shape: BatchShape) -> Any:
-        profile = int(shape.batch > 1)
-        if profile not in contexts:
-            contexts[profile] = engine.create_execution_context()
-            contexts[profile].set_optimization_profile_async(profile, int(stream.handle))
-            stream.synchronise()
-            for name, buffer in device.items():
-                contexts[profile].set_tensor_address(name, buffer.address)
-        for spec in manifest.inputs:
-            contexts[profile].set_input_shape(spec.name, (shape.batch, spec.shape[1], shape.height, shape.width))
-        return contexts[profile]
-
-    def enqueue(shape: BatchShape, on: Any) -> None:
-        if not context(shape).execute_async_v3(int(on.handle)):
-            raise RuntimeError(f"it does not run: {library.take_errors()}")
-
-    def infer(feed: Feed) -> Array:
-        rows, _, height, width = feed["image"].shape
-        for name, array in feed.items():
-            pinned[name].array(array.shape, "float32")[:] = array
-            cuda.copy_in(device[name], pinned[name], array.nbytes, stream)
-        enqueue(BatchShape(rows, height, width), stream)
-        name = manifest.output.name
-        cuda.copy_out(pinned[name], device[name], rows * 3 * height * width * 4, stream)
-        stream.synchronise()
-        return np.array(pinned[name].array((rows, 3, height, width), "float32"))
-
-    return infer, enqueue
+    trial = Trt86Int8(options.model, options.work, side=_SIDE, most=max(_BATCHES), level=options.trt_level)
+    return trial.infer, trial.enqueue
 
 
 if __name__ == "__main__":

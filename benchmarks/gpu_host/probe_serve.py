@@ -1,7 +1,9 @@
 """Asks a server that was just started: what /readyz says until it is ready, then some fills and which engine made them.
 
-    python -m benchmarks.gpu_host.probe_serve ask PORT FOLDER NAME PID  # PID: the server's; writes FOLDER/NAME.json and NAME-*.png
-    python -m benchmarks.gpu_host.probe_serve compare FOLDER            # every NAME-*.png with serve_cpu-*.png
+    python -m benchmarks.gpu_host.probe_serve ask PORT FOLDER NAME PID      # PID: the server's
+    python -m benchmarks.gpu_host.probe_serve compare FOLDER
+
+`ask` writes FOLDER/NAME.json and NAME-*.png; `compare` compares every NAME-*.png with serve_cpu-*.png.
 """
 
 from __future__ import annotations
@@ -52,13 +54,15 @@ def ask(port: int, folder: Path, name: str, server: int) -> None:
                 files={"image": ("photo.jpg", photo, "image/jpeg"), "mask": ("mask.png", mask, "image/png")},
                 data={"save": "false"},
             )
-            facts["replies"].append({
-                "side": side,
-                "status": reply.status_code,
-                "ms": round((time.monotonic() - sent) * 1e3, 1),
-                **{header: reply.headers.get(header) for header in _HEADERS},
-                "problem": reply.text[:400] if reply.status_code != 200 else "",
-            })
+            facts["replies"].append(
+                {
+                    "side": side,
+                    "status": reply.status_code,
+                    "ms": round((time.monotonic() - sent) * 1e3, 1),
+                    **{header: reply.headers.get(header) for header in _HEADERS},
+                    "problem": reply.text[:400] if reply.status_code != 200 else "",
+                }
+            )
             if reply.status_code == 200:
                 (folder / f"{name}-{side}.png").write_bytes(reply.content)
         facts["models"] = client.get("/v1/models").text[:4000]
@@ -75,7 +79,10 @@ def compare(folder: Path) -> None:
             apart = np.abs(np.asarray(Image.open(path), np.int16) - wanted)
             inside = float(np.mean(np.square(apart[hole], dtype=np.float64))) / 255**2
             psnr = -10 * np.log10(max(inside, 1e-12))
-            print(f"{path.name}: in the hole {psnr:.1f} dB, at most {apart[hole].max()}; outside at most {apart[~hole].max()}")
+            print(
+                f"{path.name}: in the hole {psnr:.1f} dB, at most {apart[hole].max()}; "
+                f"outside at most {apart[~hole].max()}"
+            )
 
 
 if __name__ == "__main__":

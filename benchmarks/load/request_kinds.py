@@ -11,14 +11,17 @@ for so long, and every reply that is not 200 is counted by its code. The JSON is
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
+import math
 import os
 import signal
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -55,7 +58,7 @@ class Kind:
     """Busy ones, by kind of process, in each round."""
     total: Answers = field(default_factory=Answers)
 
-    def measure(self, server: Server, options: Any, seconds: float) -> None:
+    def measure(self, server: Server, options: argparse.Namespace, seconds: float) -> None:
         """Measure one round."""
         take = partial(snapshot, server.process.pid, 1 if options.workers else 0, options.workers)
         with Sampler(take) as sampler:
@@ -83,7 +86,7 @@ class Kind:
         }
 
 
-def start(stack: ExitStack, folder: Path, options: Any) -> Server:
+def start(stack: ExitStack, folder: Path, options: argparse.Namespace) -> Server:
     """Start the server and wait until all its front ends are ready."""
     settings: dict[str, Any] = {
         "workers": options.workers,
@@ -120,31 +123,34 @@ def main() -> None:
             options.json.write_text(json.dumps(facts, indent=1, default=str))
 
     with ExitStack() as stack:
-        name = stack.enter_context(tempfile.TemporaryDirectory(dir=options.folder, ignore_cleanup_errors=True))
-        folder = Path(name)
-        if options.engine == "fake":
-            options.models_dir = folder / "models"
-            write_fake_models(options.models_dir, (options.side,), options.batch)
-        else:
-            write(engine_alone=engine_alone(options))
-        began = time.monotonic()
-        server = start(stack, folder, options)
-        write(ready_s=round(time.monotonic() - began, 1))
-        kinds = [_kind(name, server.port, options) for name in options.kinds]
-        drive(kinds[0].target, 2.0)
-        for number in range(options.rounds):
-            for one in kinds if number % 2 == 0 else kinds[::-1]:
-                one.measure(server, options, options.seconds)
-            write(kinds=[one.report() for one in kinds], load=os.getloadavg())
-        if options.minute:
-            saved = _kind("jpeg, saved", server.port, options)
-            for _ in range(max(1, round(options.minute / 10))):
-                saved.measure(server, options, min(10.0, options.minute))
-                write(minute=saved.report())
-            write(log=server.log.read_text()[-2000:])
+        measure_all(stack, options, write)
 
 
-def _kind(name: str, port: int, options: Any) -> Kind:
+def measure_all(stack: ExitStack, options: argparse.Namespace, write: Callable[..., None]) -> None:
+    """Measure the engine alone, the kinds in turn and the minute; `write` is told after each step."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.folder, ignore_cleanup_errors=True)))
+    if options.engine == "fake":
+        options.models_dir = folder / "models"
+        write_fake_models(options.models_dir, (options.side,), options.batch)
+    else:
+        write(engine_alone=engine_alone(options))
+    began = time.monotonic()
+    server = start(stack, folder, options)
+    write(ready_s=round(time.monotonic() - began, 1))
+    kinds = [_kind(name, server.port, options) for name in options.kinds]
+    drive(kinds[0].target, 2.0)
+    for number in range(options.rounds):
+        for one in kinds if number % 2 == 0 else kinds[::-1]:
+            one.measure(server, options, options.seconds)
+        write(kinds=[one.report() for one in kinds], load=os.getloadavg())
+    saved = _kind("jpeg, saved", server.port, options)
+    for _ in range(math.ceil(options.minute / 10)):
+        saved.measure(server, options, min(10.0, options.minute))
+        write(minute=saved.report())
+    write(log=server.log.read_text()[-2000:])
+
+
+def _kind(name: str, port: int, options: argparse.Namespace) -> Kind:
     fields, alone = _KINDS[name]
     request = encode(f"/v1/{options.task}", *BODIES[options.task](options.side, **fields))
     return Kind(name, Target(port, request, *((1, 1) if alone else (options.connections, options.clients))))
