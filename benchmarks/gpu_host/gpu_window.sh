@@ -57,11 +57,12 @@ plans() { # TensorRT 8.6, a few minutes each
 }
 make_serve() { run make_serve 580 bash $scripts/make_serve.sh; }
 serve() { # one server, kinds of requests in turn; then a minute of saved requests
-  local side connections minute
+  local side connections minute model
   for side in ${SIDES:-512 256}; do
-    connections=${CONNECTIONS:-256} minute=${MINUTE:-20}
+    connections=${CONNECTIONS:-256} minute=${MINUTE:-20} model=pconv_$side
+    if [ -n "$fake" ]; then model=photos; fi
     if [ $side = 256 ]; then connections=${CONNECTIONS:-384} minute=${MINUTE:-60}; fi
-    run serve_$side ${SERVE_S:-200} python3 -m benchmarks.load.request_kinds --engine $inductor --cache $CACHE --models-dir $MODELS/pconv_$side --model pconv_$side \
+    run serve_$side ${SERVE_S:-200} python3 -m benchmarks.load.request_kinds --engine $inductor --cache $CACHE --models-dir $MODELS/pconv_$side --model $model \
       --side $side --batch $batch --workers ${WORKERS:-16} --connections $connections --clients ${CLIENTS:-2} --seconds ${SECONDS_OF_ROUND:-3} --rounds ${ROUNDS:-2} \
       --kinds jpeg "jpeg, saved" png "lone jpeg" "lone png" --minute $minute --folder /tmp/gw/spool --json $OUT/serve_$side.json
   done
