@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Pack site.txt or ray.txt, at the versions of requirements/constraints.txt, for a host without a package index, in parts to be
-# copied one at a time:  benchmarks/gpu_host/pack.sh site .carry/site    (or: ray)
+# Pack site.txt, ray.txt or ort.txt, at the versions of requirements/constraints.txt, for a host without a package index, in parts to be
+# copied one at a time:  benchmarks/gpu_host/pack.sh site .carry/site    (or: ray, ort)
 # On the host: bash .carry/site/K/unpack.sh for every K; the last one lays out /tmp/retouch-site (or -ray).
 # `pack.sh wheels .carry/wheels` packs the wheels of wheels.txt as wheels, for pip; ARCH (90: H100, H200) is the only GPU that they are for.
 set -euo pipefail
