@@ -32,9 +32,11 @@ class Trt86Int8:
     def __init__(self, directory: Path, work: Path, *, side: int, most: int, level: int) -> None:
         self._manifest, self._library, self._cuda = read_manifest(directory), load_tensorrt(), open_cuda()
         self._sides, self._most = (side, 2 * side), most
+        rewritten = directory / "model.trt86.onnx"  # trt86_graph.py writes it, and the numbers that are inputs in it
+        self._graph = rewritten if rewritten.exists() else directory / ONNX_FILE
         path = work / f"{self._manifest.name}-trial.plan"
         if not path.exists():
-            path.write_bytes(self._build(directory, level))
+            path.write_bytes(self._build(level))
         trt = self._library.module
         self._engine = trt.Runtime(self._library.logger).deserialize_cuda_engine(path.read_bytes())
         with suppress(Exception):  # what it says is for reading only
@@ -47,6 +49,8 @@ class Trt86Int8:
         sizes = {str(spec.name): most * int(spec.shape[1]) * self._sides[1] ** 2 * 4 for spec in specs}
         self._device = {name: self._cuda.device_buffer(size) for name, size in sizes.items()}
         self._pinned = {name: self._cuda.pinned_buffer(size) for name, size in sizes.items()}
+        if rewritten.exists():
+            self._put_factors(rewritten.with_suffix(".npz"))
         self._contexts: dict[int, Any] = {}
 
     def enqueue(self, shape: BatchShape, stream: Any) -> None:
@@ -66,10 +70,10 @@ class Trt86Int8:
         self._stream.synchronise()
         return np.array(pinned.array((rows, 3, height, width), "float32"))
 
-    def _build(self, directory: Path, level: int) -> bytes:
+    def _build(self, level: int) -> bytes:
         trt = self._library.module
         builder = trt.Builder(self._library.logger)
-        network = parse_network(self._library, builder, directory / ONNX_FILE, self._manifest)
+        network = parse_network(self._library, builder, self._graph, self._manifest)
         config = builder.create_builder_config()
         config.builder_optimization_level = level
         config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
@@ -88,6 +92,16 @@ class Trt86Int8:
         if plan is None:
             raise RuntimeError(f"no plan: {self._library.take_errors()}")
         return bytes(plan)
+
+    def _put_factors(self, file: Path) -> None:
+        kept = np.load(file)
+        for number, name in enumerate(kept["names"]):
+            array = kept[f"n{number}"]
+            device, pinned = self._cuda.device_buffer(array.nbytes), self._cuda.pinned_buffer(array.nbytes)
+            pinned.array(array.shape, "float32")[:] = array
+            self._cuda.copy_in(device, pinned, array.nbytes, self._stream)
+            self._stream.synchronise()
+            self._device[str(name)] = device
 
     def _context(self, shape: BatchShape) -> Any:
         profile = int(shape.batch > 1)
