@@ -1,6 +1,6 @@
 # What prepare.sh, serve.sh and ray.sh share; sourced. The repository is copied, as later uploads change the original.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-repo=${REPO:-/tmp/serve-repo}
+repo=${REPO:-/tmp/serve-repo} ASSETS=${ASSETS:-/tmp/gw/assets}
 if [ ! -d $repo ]; then
   mkdir -p $repo.partial
   tar -C "$here" --exclude=./.carry --exclude=./build --exclude=./.git --exclude=./models --exclude=./.venv --exclude=./cache -c . | tar -x -C $repo.partial

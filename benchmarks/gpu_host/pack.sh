@@ -2,14 +2,20 @@
 # Pack site.txt, ray.txt or ort.txt, at the versions of requirements/constraints.txt, for a host without a package index, in parts to be
 # copied one at a time:  benchmarks/gpu_host/pack.sh site .carry/site    (or: ray, ort)
 # On the host: bash .carry/site/K/unpack.sh for every K; the last one lays out /tmp/retouch-site (or -ray).
+# `pack.sh wheels .carry/wheels` packs the wheels of wheels.txt as wheels, for pip; ARCH (90: H100, H200) is the only GPU that they are for.
 set -euo pipefail
 name=$1 out=$2 part_mib=${PART_MIB:-48} python=${PY:-3.12}
 here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 platforms=(); for p in 2_39 2_35 2_34 2_31 2_28 2_27 2_24 2_17 2_5; do platforms+=(--platform "manylinux_${p}_x86_64"); done
 platforms+=(--platform manylinux2014_x86_64 --platform manylinux1_x86_64)
-python3 -m pip install -q --only-binary=:all: --python-version "$python" --implementation cp "${platforms[@]}" --no-deps --no-compile \
-  --constraint "$root/requirements/constraints.txt" --target "$work/site" --requirement "$here/$name.txt"
+other=(--only-binary=:all: --python-version "$python" --implementation cp "${platforms[@]}" --no-deps --requirement "$here/$name.txt")
+if [ "$name" = wheels ]; then
+  python3 -m pip download -q "${other[@]}" --dest "$work/site"
+  python3 "$here/one_gpu_wheels.py" "$work/site" --arch "${ARCH:-90}" --python "$python"
+else
+  python3 -m pip install -q "${other[@]}" --no-compile --constraint "$root/requirements/constraints.txt" --target "$work/site"
+fi
 cd "$work/site"
 rm -rf bin ray/jars ray/rllib ray/dashboard/client/build  # Ray's Java and its pages
 find . -name '*.cpython-3*.so' ! -name "*-${python/./}-*" -delete
@@ -19,7 +25,7 @@ if [ "$name" = site ]; then  # the service runs from its source, and asks for it
   mkdir "retouch-$version.dist-info"
   printf 'Metadata-Version: 2.1\nName: retouch\nVersion: %s\n' "$version" > "retouch-$version.dist-info/METADATA"
 fi
-tar -c . | xz -T0 -2 --block-size=16MiB > "$work/all.xz"
+tar -c . | xz -T0 -${XZ:-2} --block-size=16MiB > "$work/all.xz"
 cd "$root" && rm -rf "$out" && mkdir -p "$out"
 split -b "${part_mib}M" -d -a 2 "$work/all.xz" "$work/part."
 total=$(find "$work" -name 'part.*' | wc -l) k=0

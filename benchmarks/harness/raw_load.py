@@ -38,6 +38,8 @@ class Answers:
     statuses: Counter[int] = field(default_factory=Counter)
     latencies_s: list[float] = field(default_factory=list)
     batch_sizes: Counter[int] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
+    """Of the replies that are not 200, by the code of the problem or why there was no reply."""
     seconds: float = 0.0
     cpu_s: float = 0.0
     """CPU time of the client's processes, from the first request on."""
@@ -46,6 +48,7 @@ class Answers:
         self.statuses += other.statuses
         self.latencies_s += other.latencies_s
         self.batch_sizes += other.batch_sizes
+        self.codes += other.codes
         self.seconds = max(self.seconds, other.seconds)
         self.cpu_s += other.cpu_s
 
@@ -94,6 +97,7 @@ class _Driver:
             self.answers.statuses[reply.status] += 1
             self.answers.latencies_s.append(now - due)
             self.answers.batch_sizes[int(reply.headers.get("x-batch-size", 0))] += reply.status == 200
+            self.answers.codes[reply.code] += reply.status != 200
 
     async def _closed(self, client: Client, until: float) -> None:
         async def connection() -> None:

@@ -203,11 +203,11 @@ def _check_version(key: VersionKey, directory: Path, options: EngineOptions, hos
             warm = clock()
             output = engine.infer(feed)["output"]
             ended = clock()
+            finite = bool(np.isfinite(output).all())  # on a GPU `close` frees the memory that the output lies in
         finally:
             engine.close()
     except RetouchError as error:
         return ModelCheck(model=str(key), level="failed", error=str(error))
-    finite = bool(np.isfinite(output).all())
     return ModelCheck(
         model=str(key),
         level="ok" if finite else "failed",

@@ -43,9 +43,11 @@ def gpu_facts(host: GpuSources) -> list[GpuFact]:
     """
     asked = host.ask_host()
     choice = choose_packages(asked)
-    if not host.is_here() or not asked.driver.gpus:
-        detail = f"{choice.why_cpu}; the processor computes"
-        return [GpuFact("GPU", not choice.to_do, f"{detail}. {choice.to_do}" if choice.to_do else detail)]
+    if not asked.driver.gpus:
+        return [_without_gpu(choice.why_cpu, choice.to_do)]
+    if not host.is_here():  # a container that was given the driver's files alone
+        why = f"nvidia-smi shows {describe_gpus(asked)}, but /dev has no device of it"
+        return [_without_gpu(why, "In a container, give it the GPU's devices, as with docker's --gpus all")]
     facts = [_check_device(host), _check_runtime(host), _check_cvcuda(host)]
     if choice.why_cpu:
         return [*facts, GpuFact("GPU packages", False, f"{choice.why_cpu}. {choice.to_do}")]
@@ -54,6 +56,11 @@ def gpu_facts(host: GpuSources) -> list[GpuFact]:
         return facts
     remedy = f"missing: {', '.join(missing)}. One command installs what {describe_gpus(asked)} can have: {INSTALL}"
     return [*facts, GpuFact("GPU packages", False, remedy)]
+
+
+def _without_gpu(why: str, to_do: str) -> GpuFact:
+    detail = f"{why}; the processor computes"
+    return GpuFact("GPU", not to_do, f"{detail}. {to_do}" if to_do else detail)
 
 
 def _check_device(host: GpuSources) -> GpuFact:

@@ -74,6 +74,13 @@ def test_a_card_without_a_driver_is_a_warning():
     assert fact.detail.startswith("an NVIDIA GPU cannot be used: no driver for it; the processor computes. install or")
 
 
+def test_a_gpu_that_answers_without_a_device_node_is_a_warning_that_says_so():
+    (fact,) = gpu_facts(gpu_host(is_here=lambda: False))
+    assert not fact.is_fine
+    assert fact.detail.startswith("nvidia-smi shows NVIDIA L4 (8.9)")
+    assert "/dev has no device of it; the processor computes. " in fact.detail
+
+
 def test_host_without_a_gpu_gets_one_line_and_loads_nothing():
     none = {"open_cuda": None, "load_tensorrt": None, "start_onnxruntime": None, "load_cvcuda": None}
     facts = gpu_facts(gpu_host(is_here=lambda: False, ask_host=lambda: GpuHost(Driver(), (3, 12)), **none))

@@ -1,0 +1,173 @@
+"""INT8 beside FP16 on one GPU: milliseconds of a batch, and PSNR in the holes of photographs against FP32.
+
+    python -m benchmarks.gpu_engines.int8_on_gpu cases PHOTOGRAPHS FILE.npz --count 24     # where the photographs are
+    python -m benchmarks.gpu_engines.int8_on_gpu truth MODEL FILE.npz        # FILE.truth.npz has the fills in FP32, too
+    python -m benchmarks.gpu_engines.int8_on_gpu measure MODEL FILE.truth.npz ENGINE --work DIR [--prepare]
+    source /tmp/trt86/env.sh; $PY310 -m … measure MODEL FILE.truth.npz trt-int8 --work DIR
+
+The photographs and holes are those of the gate of `retouch export --precision int8`. Every engine of the service can be
+measured; `trt-int8` is a trial: TensorRT 8.6 with the flags FP16 and INT8 and no types pinned, which the service's own
+builder refuses, and one profile for a tile and one for up to 32. A line of JSON is appended to
+DIR/int8_on_gpu.jsonl for each figure, so that what fails later costs nothing that was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engines.base import Array, BatchShape, Feed
+from engines.manifest import MultipleSize, read_manifest
+
+_BATCHES = (1, 8, 32)
+_SIDE = 256
+_RUNS = 5
+Infer = Callable[[Feed], Array]
+Enqueue = Callable[[BatchShape, Any], None]
+
+
+def main() -> None:
+    """Run one step."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("step", choices=["cases", "truth", "measure"])
+    parser.add_argument("model", type=Path, help="directory such as models/photos/5; a folder of photographs for cases")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("engine", nargs="?", default="")
+    parser.add_argument("--count", type=int, default=24)
+    parser.add_argument("--work", type=Path, default=Path())
+    parser.add_argument("--prepare", action="store_true", help="fill the caches only")
+    parser.add_argument("--trt-level", type=int, default=2)
+    parser.add_argument("--run-s", type=float, default=0.15)
+    options = parser.parse_args()
+    {"cases": write_cases, "truth": add_truth, "measure": measure}[options.step](options)
+
+
+def write_cases(options: argparse.Namespace) -> None:
+    """Write photographs and holes as bytes."""
+    from retouch.int8.pictures import cases, divide  # noqa: PLC0415 -- the service is not on every GPU host
+
+    size = MultipleSize(multiple_of=64, sides=(_SIDE, 2 * _SIDE))
+    every = cases(divide(options.model, 0).judging, size, "0 judging")
+    taken = [one for one in every if one.truth.shape[:2] == (_SIDE, _SIDE)][: options.count]
+    images, holes = np.stack([one.truth for one in taken]), np.stack([one.hole for one in taken])
+    np.savez_compressed(options.file, image=images, hole=holes)
+
+
+def read_feed(file: Path) -> dict[str, Array]:
+    """Return the photographs and holes as inputs of a model."""
+    kept = np.load(file)
+    return {
+        "image": np.ascontiguousarray(np.moveaxis(kept["image"], 3, 1), np.float32) / np.float32(255),
+        "mask": np.ascontiguousarray(kept["hole"][:, None], np.float32),
+    }
+
+
+def add_truth(options: argparse.Namespace) -> None:
+    """Add the fills of an FP32 graph, computed on the CPU."""
+    from engines.onnxrt import OnnxRuntimeEngine  # noqa: PLC0415 -- measured engines may lack it
+
+    engine = OnnxRuntimeEngine(options.model, read_manifest(options.model))
+    fills = _one_by_one(lambda feed: engine.infer(feed)["output"], read_feed(options.file))
+    with np.load(options.file) as kept:
+        np.savez(options.file.with_suffix(".truth.npz"), image=kept["image"], hole=kept["hole"], fill=fills)
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Open an engine, and write down its speed and how far its fills are from those of FP32."""
+    options.work.mkdir(parents=True, exist_ok=True)
+    manifest = read_manifest(options.model)
+    facts = {"model": manifest.key, "precision": manifest.precision, "engine": options.engine}
+
+    def say(**more: Any) -> None:
+        line = json.dumps({**facts, **more})
+        print(line, flush=True)
+        with (options.work / "int8_on_gpu.jsonl").open("a") as file:
+            file.write(line + "\n")
+
+    began = time.monotonic()
+    try:
+        infer, enqueue = (_trial if options.engine == "trt-int8" else _engine)(options)
+        say(opened_s=round(time.monotonic() - began, 1), prepared=options.prepare)
+        if options.prepare:
+            return
+        _quality(options, infer, say)
+        _speed(options, infer, enqueue, say)
+    except Exception as error:
+        say(error=f"{type(error).__name__}: {' '.join(str(error).split())[:600]}")
+        raise
+
+
+def _quality(options: argparse.Namespace, infer: Infer, say: Callable[..., None]) -> None:
+    feed = read_feed(options.file)
+    found, wanted = _one_by_one(infer, feed), np.load(options.file)["fill"]
+    psnr = []
+    for one, other, hole in zip(found, wanted, feed["mask"], strict=True):
+        inside = np.broadcast_to(hole > 0, one.shape)
+        error = float(np.mean(np.square(one[inside].astype(np.float64) - other[inside])))
+        psnr.append(float(-10 * np.log10(max(error, 1e-12))))
+    say(side=_SIDE, pictures=len(psnr), mean_db=round(float(np.mean(psnr)), 2), worst_db=round(min(psnr), 2))
+
+
+def _one_by_one(infer: Infer, feed: dict[str, Array]) -> Array:
+    rows = len(feed["image"])
+    return np.concatenate(
+        [np.array(infer({name: array[row : row + 1] for name, array in feed.items()})) for row in range(rows)]
+    )
+
+
+def _speed(options: argparse.Namespace, infer: Infer, enqueue: Enqueue, say: Callable[..., None]) -> None:
+    from engines.cuda.api import open_cuda  # noqa: PLC0415 -- a CPU can try the rest
+
+    if options.engine in {"onnxrt", "openvino", "fake"}:
+        return
+    cuda = open_cuda()
+    feed = read_feed(options.file)
+    for side, batch in product((_SIDE, 2 * _SIDE), _BATCHES):
+        enlarged = {name: array.repeat(side // _SIDE, 2).repeat(side // _SIDE, 3) for name, array in feed.items()}
+        infer({name: np.resize(array, (batch, *array.shape[1:])) for name, array in enlarged.items()})
+        shape, stream = BatchShape(batch, side, side), cuda.stream()
+        begun, ended = cuda.event(), cuda.event()
+
+        def several(
+            times: int, shape: BatchShape = shape, stream: Any = stream, begun: Any = begun, ended: Any = ended
+        ) -> float:
+            begun.record(stream)
+            for _ in range(times):
+                enqueue(shape, stream)
+            ended.record(stream)
+            ended.synchronise()
+            return float(ended.seconds_since(begun)) / times
+
+        several(3)
+        times = min(2000, max(5, int(options.run_s / several(5))))
+        ms = sorted(several(times) for _ in range(_RUNS))[_RUNS // 2] * 1e3
+        say(side=side, batch=batch, ms=round(ms, 4), images_per_s=round(batch / ms * 1e3, 1))
+
+
+def _engine(options: argparse.Namespace) -> tuple[Infer, Enqueue]:
+    from engines.engine_choice import EngineOptions, open_engine  # noqa: PLC0415 -- loads the runtimes
+
+    chosen = EngineOptions(
+        options.engine, cache_dir=options.work / "cache", max_batch=max(_BATCHES), trt_level=options.trt_level
+    )
+    engine: Any = open_engine(options.model, read_manifest(options.model), chosen)
+    engine.warm_up([BatchShape(batch, side, side) for side in (_SIDE, 2 * _SIDE) for batch in _BATCHES])
+    return (lambda feed: engine.infer(feed)["output"]), getattr(engine, "enqueue", lambda *_: None)
+
+
+def _trial(options: argparse.Namespace) -> tuple[Infer, Enqueue]:
+    from benchmarks.gpu_engines.trt86_int8 import Trt86Int8  # noqa: PLC0415 -- for TensorRT's Python
+
+    trial = Trt86Int8(options.model, options.work, side=_SIDE, most=max(_BATCHES), level=options.trt_level)
+    return trial.infer, trial.enqueue
+
+
+if __name__ == "__main__":
+    main()

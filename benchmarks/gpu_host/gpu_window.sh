@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# What one GPU is wanted for, in steps: `gpu_window.sh STEP...`. In the background: lay_out publish compile plans make_serve; with the GPU
+# and all cores to itself: serve pipeline race int8; if seconds are left: sanitizer. First: site unpacked, wheels unpacked (lay_out),
+# $ASSETS with photos/5, photos8/1 (the same weights, INT8), facades/*.jpg, cases.npz; for plans and int8 TensorRT 8.6 in /tmp/trt86.
+# Results, with times in steps.txt: $RESULTS. A step that fails does not keep the next from running. FAKE=1 rehearses on a CPU.
+set -u
+scripts=$(cd "$(dirname "$0")" && pwd)
+export RESULTS=${RESULTS:-/tmp/gw/results} REPO=${REPO:-/tmp/gw/repo} MODELS=${MODELS:-/tmp/gw/models} CACHE=${CACHE:-/tmp/gw/cache} LOGS=${LOGS:-/tmp/gw/logs}
+export TORCHINDUCTOR_CACHE_DIR=/tmp/gw/inductor
+. $scripts/env.sh
+OUT=$RESULTS/window; mkdir -p $OUT /tmp/gw/spool
+fake=${FAKE:-} inductor=inductor batch=32
+if [ -n "$fake" ]; then inductor=fake batch=8; fi
+
+run() { # NAME LIMIT_S COMMAND...: its output in $OUT/NAME.log
+  local name=$1 limit=$2 began=$SECONDS code=0; shift 2
+  timeout -k 8 $limit "$@" > $OUT/$name.log 2>&1 || code=$?
+  echo "$(date +%T) $name: exit $code after $((SECONDS - began)) s" | tee -a $RESULTS/steps.txt
+}
+lay_out() { # what pip would install, beside the host's packages: CV-CUDA and nvtx for all, ONNX Runtime for CUDA where it is asked for
+  run lay_out 100 python3 -m pip install -q --no-index --no-deps --no-compile --target /tmp/retouch-site /tmp/retouch-wheels/{cvcuda,nvtx}*.whl
+  run lay_out_ort 100 python3 -m pip install -q --no-index --no-deps --no-compile --target /tmp/retouch-ort /tmp/retouch-wheels/onnxruntime_gpu*.whl
+  python3 -m compileall -q -j 0 /tmp/retouch-ort /tmp/retouch-site > /dev/null
+}
+publish() { # models with random weights, and photos/5 with the program that `inductor` compiles, from the weights in its graph
+  local name
+  for name in pconv_512 pconv_256 unet_256; do
+    [ -e $MODELS/$name/$name/1/manifest.json ] || run publish_$name 200 python3 -m benchmarks.gpu_engines.engine_models $name $MODELS/$name --no-reference &
+  done
+  publish_photos & wait
+}
+publish_photos() {
+  [ -e $ASSETS/photos5.safetensors ] || run weights 60 python3 -m benchmarks.gpu_engines.weights_of_graph $ASSETS/photos/5/model.onnx $ASSETS/photos5.safetensors
+  [ -e $MODELS/photos/photos/1 ] || run publish_photos 200 python3 -m retouch export $ASSETS/photos5.safetensors --name photos --program --output $MODELS/photos
+  [ -e $ASSETS/cases.truth.npz ] || run truth 100 python3 -m benchmarks.gpu_engines.int8_on_gpu truth $ASSETS/photos/5 $ASSETS/cases.npz
+}
+compile() { # side by side, so that a measurement finds everything compiled; the race itself is left to `race`
+  [ -z "$fake" ] || return 0
+  PREPARE="pconv_512:32:512 pconv_256:32:256 unet_256:32:256" CUDA_VISIBLE_DEVICES=0 run prepare 500 bash $scripts/prepare.sh &
+  built photos inductor & built unet_256 inductor &
+  (use_onnxruntime_cuda; built photos onnxrt-cuda; built unet_256 onnxrt-cuda) & wait
+  measured photos5 inductor --prepare
+}
+built() { run build_$1_$2 300 python3 -m retouch build $1 --engine $2 --models-dir $MODELS/$1 --engine-cache-dir $CACHE; }
+measured() { # MODEL ENGINE [--prepare]
+  local folder=$ASSETS/$1; case $1 in photos5) folder=$ASSETS/photos/5 ;; photos8) folder=$ASSETS/photos8/1 ;; esac
+  [ "$1-$2" = photos5-inductor ] && folder=$MODELS/photos/photos/1
+  local words="-m benchmarks.gpu_engines.int8_on_gpu measure $folder $ASSETS/cases.truth.npz $2 --work $OUT ${3:-}"
+  case $2 in
+    trt*) (use_tensorrt86; run int8_$1_$2${3:-} ${LIMIT:-90} $PY310 $words) ;;
+    *) (use_onnxruntime_cuda; run int8_$1_$2${3:-} ${LIMIT:-90} python3 $words) ;;
+  esac
+}
+plans() { # TensorRT 8.6, a few minutes each
+  [ -e /tmp/trt86/env.sh ] || return 0
+  export LIMIT=550; measured photos5 trt --prepare & measured photos8 trt-int8 --prepare & measured photos8 trt --prepare & wait; unset LIMIT
+}
+make_serve() { run make_serve 580 bash $scripts/make_serve.sh; }
+serve() { # one server, kinds of requests in turn; then a minute of saved requests
+  local side connections minute model
+  for side in ${SIDES:-512 256}; do
+    connections=${CONNECTIONS:-256} minute=${MINUTE:-20} model=pconv_$side
+    if [ -n "$fake" ]; then model=photos; fi
+    if [ $side = 256 ]; then connections=${CONNECTIONS:-384} minute=${MINUTE:-60}; fi
+    run serve_$side ${SERVE_S:-200} python3 -m benchmarks.load.request_kinds --engine $inductor --cache $CACHE --models-dir $MODELS/pconv_$side --model $model \
+      --side $side --batch $batch --workers ${WORKERS:-16} --connections $connections --clients ${CLIENTS:-2} --seconds ${SECONDS_OF_ROUND:-3} --rounds ${ROUNDS:-2} \
+      --kinds jpeg "jpeg, saved" png "lone jpeg" "lone png" --minute $minute --folder /tmp/gw/spool --json $OUT/serve_$side.json
+  done
+}
+pipeline() { # 50 facades with saving, from bytes to bytes, three times; `unet_256` of the reference figures
+  [ -z "$fake" ] || return 0
+  run pipeline 100 env TMPDIR=/tmp/gw/spool python3 -m benchmarks.gpu.pipeline --engine inductor --cache $CACHE --max-batch 32 --model $MODELS/unet_256/unet_256/1 \
+    --images $ASSETS/facades --count 50 --only engine latency variants variants --out $OUT/facades.json
+  run pipeline_512 60 env TMPDIR=/tmp/gw/spool python3 -m benchmarks.gpu.pipeline --engine inductor --cache $CACHE --max-batch 32 --model $MODELS/pconv_512/pconv_512/1 \
+    --images $ASSETS/facades --side 512 --count 50 --only latency --out $OUT/pconv_512.json
+}
+race() { # each without the memory of the last
+  local one round=0
+  for one in ${RACES:-photos unet_256 photos}; do
+    rm -rf $CACHE/races; round=$((round + 1))
+    (use_onnxruntime_cuda; run race_${round}_$one 60 python3 -m retouch build $one --models-dir $MODELS/$one --engine-cache-dir $CACHE)
+  done
+  (use_onnxruntime_cuda; run doctor 60 env RETOUCH_MODELS_DIR=$MODELS/photos RETOUCH_ENGINE_CACHE_DIR=$CACHE python3 -m retouch doctor)
+}
+int8() {
+  rm -f $OUT/int8_on_gpu.jsonl
+  local one
+  for one in "photos5 inductor" "photos5 onnxrt-cuda" "photos8 onnxrt-cuda" "photos8 inductor" "photos5 trt" "photos8 trt-int8"; do
+    LIMIT=50 measured $one
+  done
+}
+sanitizer() {
+  local one="-m benchmarks.gpu.pipeline --engine inductor --max-batch 4 --batches 20 --only arithmetic reference --cache /tmp/gw/sanitizer-cache --model /tmp/gw/sanitizer/small/1"
+  [ -e /tmp/gw/sanitizer/small/1 ] || run publish_small 100 python3 -m benchmarks.gpu_engines.engine_models small /tmp/gw/sanitizer --no-reference
+  run unsanitized 100 python3 $one --out $OUT/unsanitized.json
+  run sanitized 180 compute-sanitizer --tool memcheck --error-exitcode 1 --target-processes application-only --launch-timeout 0 python3 $one --out $OUT/sanitized.json
+}
+collect() { tar -C $RESULTS/.. -czf ${1:-$OUT}/gw_results.tar.gz $(basename $RESULTS) $(cd $RESULTS/.. && ls -d logs 2> /dev/null); }
+SECONDS=0
+{ nvidia-smi --query-gpu=index,name,driver_version,utilization.gpu,memory.used --format=csv; nproc; uptime; findmnt -T /tmp/gw; df -h /tmp /dev/shm; lscpu | head -20; } > $OUT/host.txt 2>&1
+for step in "$@"; do
+  case $step in collect=*) collect ${step#collect=} ;; *) $step ;; esac
+done
+cat $RESULTS/steps.txt

@@ -1,0 +1,92 @@
+"""Asks a server that was just started: what /readyz says until it is ready, then some fills and which engine made them.
+
+    python -m benchmarks.gpu_host.probe_serve ask PORT FOLDER NAME PID      # PID: the server's
+    python -m benchmarks.gpu_host.probe_serve compare FOLDER
+
+`ask` writes FOLDER/NAME.json and NAME-*.png; `compare` compares every NAME-*.png with serve_cpu-*.png.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from PIL import Image
+
+from benchmarks.harness.inputs import photo_and_mask
+
+_SIDES = (256, 512, 1000)
+_HEADERS = ("x-engine", "x-batch-size", "x-model", "server-timing")
+
+
+def ask(port: int, folder: Path, name: str, server: int) -> None:
+    """Wait until the server is ready, and ask it for fills; ends if the server has ended."""
+    began = time.monotonic()
+    facts: dict[str, Any] = {"readyz": [], "replies": []}
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+        last = ""
+        while True:
+            try:
+                reply = client.get("/readyz")
+                said, ready = f"{reply.status_code} {reply.text[:600]}", reply.status_code == 200
+            except httpx.HTTPError as error:
+                said, ready = type(error).__name__, False
+            if said != last:
+                facts["readyz"].append([round(time.monotonic() - began, 2), said])
+                (folder / f"{name}.json").write_text(json.dumps(facts, indent=1))
+                last = said
+            if ready:
+                break
+            os.kill(server, 0)
+            time.sleep(0.1)
+        for side in (*_SIDES, 512, 512, 512):
+            photo, mask = photo_and_mask(side)
+            sent = time.monotonic()
+            reply = client.post(
+                "/v1/inpaint",
+                files={"image": ("photo.jpg", photo, "image/jpeg"), "mask": ("mask.png", mask, "image/png")},
+                data={"save": "false"},
+            )
+            facts["replies"].append(
+                {
+                    "side": side,
+                    "status": reply.status_code,
+                    "ms": round((time.monotonic() - sent) * 1e3, 1),
+                    **{header: reply.headers.get(header) for header in _HEADERS},
+                    "problem": reply.text[:400] if reply.status_code != 200 else "",
+                }
+            )
+            if reply.status_code == 200:
+                (folder / f"{name}-{side}.png").write_bytes(reply.content)
+        facts["models"] = client.get("/v1/models").text[:4000]
+    (folder / f"{name}.json").write_text(json.dumps(facts, indent=1))
+    print(json.dumps(facts["replies"], indent=1))
+
+
+def compare(folder: Path) -> None:
+    """Print how far each picture is from the one that was computed on the CPU."""
+    for side in _SIDES:
+        wanted = np.asarray(Image.open(folder / f"serve_cpu-{side}.png"), np.int16)
+        hole = np.asarray(Image.open(io.BytesIO(photo_and_mask(side)[1]))) > 0
+        for path in sorted(folder.glob(f"*-{side}.png")):
+            apart = np.abs(np.asarray(Image.open(path), np.int16) - wanted)
+            inside = float(np.mean(np.square(apart[hole], dtype=np.float64))) / 255**2
+            psnr = -10 * np.log10(max(inside, 1e-12))
+            print(
+                f"{path.name}: in the hole {psnr:.1f} dB, at most {apart[hole].max()}; "
+                f"outside at most {apart[~hole].max()}"
+            )
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "ask":
+        ask(int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], int(sys.argv[5]))
+    else:
+        compare(Path(sys.argv[2]))
