@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from export.generators.pix2pixhd.generator import Pix2PixHDOptions
+from export.generators.pix2pixhd.options import Pix2PixHDOptions
 from training.run_config import FitConfig, PhaseConfig
 
 _CLASSES = {"facades": 13, "cityscapes": 35, "ade20k": 151}

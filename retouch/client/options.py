@@ -57,6 +57,10 @@ class TranslateOptions(PictureOptions, total=False):
     """A PNG of instance ids, for models that take them."""
     reference: Source
     """A picture whose look the result takes over, for models that take one."""
+    samples: int
+    """1 … 8 different results, of models that draw random numbers."""
+    seed: int
+    """0 … 2⁶³−1: the same gives the same picture."""
 
 
 class GenerateOptions(PictureOptions, total=False):

@@ -94,22 +94,29 @@ def inpaint(  # noqa: PLR0913, PLR0917 -- each is a flag
 
 
 @expanded
-def translate(
+def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
     image: _Image,
     out: _Out,
     instance: Annotated[Path | None, typer.Option(help="instance ids, for models that take them; or a folder")] = None,
     reference: Annotated[
         Path | None, typer.Option(help="picture whose look is taken, for some models; or a folder")
     ] = None,
+    seed: _Seed = None,
+    samples: Annotated[int, typer.Option(min=1, max=8, help="results of each: OUT-1.png …")] = 1,
     concurrency: _Concurrency = 4,
     *,
     common: _Common,
 ) -> None:
     """Turn an image, or every image in a folder, into the model's other domain: a label map into a facade."""
     jobs = with_instances_and_references(
-        fill_jobs(image, None, out, common.image_format, overwrite=common.overwrite), image, instance, reference
+        fill_jobs(image, None, out, common.image_format, overwrite=common.overwrite or samples > 1),
+        image,
+        instance,
+        reference,
     )
-    _fill("translate", jobs, {}, common, concurrency)
+    jobs = with_samples(jobs, samples, overwrite=common.overwrite)
+    own = {"seed": seed, "samples": samples if samples > 1 else None}
+    _fill("translate", jobs, own, common, concurrency)
 
 
 @expanded

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from export.generators.family import State
 from export.generators.pix2pixhd.contract import edge_map
 from export.generators.pix2pixhd.encoder import instance_means
-from export.generators.pix2pixhd.generator import Pix2PixHD, Pix2PixHDOptions
+from export.generators.pix2pixhd.generator import Pix2PixHD
+from export.generators.pix2pixhd.options import Pix2PixHDOptions
 from training.data.cuts import centre_crops, draw_crops, picture_numbers
 from training.data.device_cache import PictureCache
 from training.data.label_maps import FACADE_COLOURS, ids_of_pairs

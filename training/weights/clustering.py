@@ -87,7 +87,7 @@ def k_means(points: Array, count: int, seed: int) -> Array:
 
 def _first_centres(points: Array, count: int, random: np.random.Generator) -> Array:
     """Draw points far from those that were drawn before (k-means++, Arthur and Vassilvitskii 2007)."""
-    centres = points[random.integers(len(points))][None]
+    centres: Array = points[random.integers(len(points))][None]
     while len(centres) < count:
         gaps = _squares(points, centres).min(1)
         centres = np.concatenate([centres, points[random.choice(len(points), p=gaps / gaps.sum())][None]])

@@ -9,17 +9,15 @@ the clusters that the training data's features form in each class, here the same
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import Tensor, nn
 
 from export.generators.pix2pixhd.encoder import instance_means
+from export.generators.pix2pixhd.options import Pix2PixHDOptions
 from export.lowering import compute_type
-
-if TYPE_CHECKING:
-    from export.generators.pix2pixhd.generator import Pix2PixHDOptions
 
 
 def edge_map(instance: Tensor) -> Tensor:

@@ -9,7 +9,8 @@ from export.checkpoint import load_strictly, read_checkpoint
 from export.errors import LayoutMismatch
 from export.generators.pix2pixhd.contract import chosen_clusters, edge_map
 from export.generators.pix2pixhd.encoder import EncoderShape, FeatureEncoder, instance_means
-from export.generators.pix2pixhd.generator import Pix2PixHD, Pix2PixHDOptions
+from export.generators.pix2pixhd.generator import Pix2PixHD
+from export.generators.pix2pixhd.options import Pix2PixHDOptions
 from export.lowering import to_half
 from export.onnx_graph import write_graph
 from export.recognition import recognise

@@ -37,6 +37,8 @@ def test_translation_takes_what_the_graph_takes(fake_manifest: MakeManifest) -> 
     found = request_format(fake_manifest("m", "translate", inputs=[label(35), instance()]))
     assert [(part.name, part.required) for part in found.parts] == [("image", True), ("instance", True)]
     assert found.parts[0].description == "class ids 0 to 34: a grey or palette PNG"
+    styled = fake_manifest("m", "translate", inputs=[label(35), instance(), latent()])
+    assert told(styled) == ("/v1/translate", ["image", "instance"], [*COMMON, "samples", "seed"])
     grey = request_format(fake_manifest("m", "translate", inputs=[image(1)], output=output(1)))
     assert grey.parts[0].description == "JPEG, PNG or WebP, taken as grey"
     assert "0 to 255" in request_format(fake_manifest("m", "translate", inputs=[label()])).parts[0].description

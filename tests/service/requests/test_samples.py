@@ -196,6 +196,16 @@ def test_a_model_that_draws_nothing_ignores_the_seed_and_tells_none(serve: Serve
     assert body["seed"] is None
 
 
+def test_a_translation_that_draws_its_style_has_samples_too(
+    serve: Serve, files: Files, models_dir: Path, add_model: Callable[..., Path]
+) -> None:
+    add_model(models_dir, "styled", "translate", inputs=[image(), latent()], output=output())
+    data = {"model": "styled", "samples": "2", "seed": "7"}
+    with serve().client() as client:
+        body = client.post("/v1/translate", files={"image": files["image"]}, data=data, headers=JSON).json()
+    assert (len(body["images"]), body["seed"]) == (2, 7)
+
+
 def test_samples_of_a_request_share_its_batches(serve: Serve, files: Files, drawing: str) -> None:
     running = serve(lambda manifest: FakeEngine(manifest, batch_s=0.05), max_batch_size=4)
     engine = next(engine for engine in running.engines if engine.manifest.name == drawing)

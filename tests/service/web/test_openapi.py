@@ -60,7 +60,8 @@ def test_the_document_names_every_call_and_error_of_the_contract(serve: Serve) -
     translate = paths["/v1/translate"]["post"]
     form = translate["requestBody"]["content"]["multipart/form-data"]["schema"]
     assert (form["required"], "instance" in form["properties"]) == (["image"], True)
-    assert "multipart/mixed" not in translate["responses"]["200"]["content"]
+    assert {"samples", "seed"} <= form["properties"].keys()
+    assert set(translate["responses"]["200"]["content"]) == set(content)
 
 
 @pytest.mark.parametrize(("count", "reply"), [(1, "ImageReply"), (2, "ImagesReply")])

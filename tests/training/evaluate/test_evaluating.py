@@ -11,7 +11,8 @@ from export.generators.dcgan import DCGAN, DCGANOptions
 from export.generators.pconv.unet import PConv, PConvOptions
 from export.generators.pgn import PGN, PGNOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
-from export.generators.pix2pixhd.generator import Pix2PixHD, Pix2PixHDOptions
+from export.generators.pix2pixhd.generator import Pix2PixHD
+from export.generators.pix2pixhd.options import Pix2PixHDOptions
 from export.pipeline import ExportRequest, export_model
 from training.__main__ import app
 from training.losses.lpips_distance import Lpips

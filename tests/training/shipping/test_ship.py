@@ -6,7 +6,8 @@ from typer.testing import CliRunner
 
 from engines.manifest import read_manifest
 from export.generators.pconv.unet import PConv, PConvOptions
-from export.generators.pix2pixhd.generator import Pix2PixHD, Pix2PixHDOptions
+from export.generators.pix2pixhd.generator import Pix2PixHD
+from export.generators.pix2pixhd.options import Pix2PixHDOptions
 from training.__main__ import app
 
 SOURCES = {

@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from export.generators.pix2pixhd.generator import Pix2PixHD, Pix2PixHDOptions
+from export.generators.pix2pixhd.generator import Pix2PixHD
+from export.generators.pix2pixhd.options import Pix2PixHDOptions
 from training.data.label_maps import FACADE_COLOURS
 from training.fit import fit
 from training.loop.runtime import Runtime

@@ -12,7 +12,8 @@ import torch
 from typer.testing import CliRunner
 
 from export.checkpoint import read_checkpoint
-from export.generators.pix2pixhd.generator import Pix2PixHD, Pix2PixHDOptions
+from export.generators.pix2pixhd.generator import Pix2PixHD
+from export.generators.pix2pixhd.options import Pix2PixHDOptions
 from export.recognition import recognise
 from training.__main__ import app
 from training.errors import ConfigInvalid
