@@ -29,7 +29,9 @@ RUN rm -rf /var/cache/apt/archives/*.deb /var/lib/apt/lists/* /usr/share/doc /us
 
 def run(*command: str | Path, **options: Any) -> str:
     """Its output; AssertionError with all it said where it fails."""
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **options)
+    environ = {name: value for name, value in os.environ.items() if name != "SSL_CERT_FILE"}  # set by the tests
+    words = [str(part) for part in command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environ, **options)
     assert done.returncode == 0, f"{shlex.join(map(str, command))}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
     return done.stdout
 
