@@ -21,7 +21,7 @@ _LARGE_BYTES = 1 << 20
 
 async def infer(call: RemoteCall) -> Answer:
     """Compute pictures: of `image` and `mask`, of what else the model takes, or of nothing."""
-    with admitted(call.service, _arrival(call)) as intake:
+    with admitted(call.service, _arrival(call), Intake) as intake:
         asked = await intake.arrived(_read(call, intake))
         intake.take_wishes(_shorter(asked.request.timeout_s, intake), asked.request.priority)
         key = single_value(call.lines, "idempotency-key")

@@ -24,6 +24,7 @@ from service.repeats.idempotency import fingerprint_of, key_name
 from service.repeats.response_files import KeptResponse
 
 T = TypeVar("T")
+IntakeT = TypeVar("IntakeT", bound="Intake")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +164,18 @@ class Intake:
 
 
 @contextmanager
-def admitted(service: Service, arrival: Arrival, unasked_s: float | None = None) -> Iterator[Intake]:
+def admitted(
+    service: Service,
+    arrival: Arrival,
+    make: Callable[..., IntakeT],
+    unasked_s: float | None = None,
+) -> Iterator[IntakeT]:
     """Admit a request by what is known before its body, for the length of the block.
 
     Args:
         service: the parts of the server.
         arrival: the request.
+        make: makes the intake from the arguments of `Intake`.
         unasked_s: seconds until the deadline if the client names none; by default the server's `request_timeout_s`.
 
     Raises:
@@ -182,4 +189,4 @@ def admitted(service: Service, arrival: Arrival, unasked_s: float | None = None)
         place = stack.enter_context(service.admission.admit(ask))
         if not service.outage.over and (reasons := service.outage_reasons()):
             raise NotReady("; ".join(reasons))
-        yield Intake(arrival, service, place, stack, received_at, allowed_s, own_deadline, flow)
+        yield make(arrival, service, place, stack, received_at, allowed_s, own_deadline, flow)

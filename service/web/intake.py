@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -68,8 +68,7 @@ class HttpIntake(Intake):
         return from_stored_response(await self.kept_once(key, order, wishes, kept_work))
 
 
-@contextmanager
-def admitted(request: Request, unasked_s: float | None = None) -> Iterator[HttpIntake]:
+def admitted(request: Request, unasked_s: float | None = None) -> AbstractContextManager[HttpIntake]:
     """Admit a request by its header, for the length of the block.
 
     Args:
@@ -90,5 +89,4 @@ def admitted(request: Request, unasked_s: float | None = None) -> Iterator[HttpI
         state.get("traceparent", ""),
         state.get("gone"),
     )
-    with admitted_intake(service, arrival, unasked_s) as intake:
-        yield HttpIntake(**{field.name: getattr(intake, field.name) for field in fields(Intake)}, request=request)
+    return admitted_intake(service, arrival, partial(HttpIntake, request=request), unasked_s)

@@ -70,6 +70,8 @@ class PartsReader:
         if not boundary:
             raise InvalidRequest("malformed multipart body: the Content-Type names no boundary")
         self.parts: list[Part] = []
+        self._counted = {True: 0, False: 0}
+        """The number of files, and of text fields."""
         self._limits = limits
         self._charset = _charset(options.get("charset", "utf-8"))
         self._beginning: bytes | None = b""
@@ -130,7 +132,8 @@ class PartsReader:
         name = _decode_text(segment.name.encode("latin-1"), self._charset)
         part = Part(name, segment.filename is not None, segment.filename or "", charset=self._charset)
         self.parts.append(part)
-        if sum(other.is_file == part.is_file for other in self.parts) > self._limits.parts:
+        self._counted[part.is_file] += 1
+        if self._counted[part.is_file] > self._limits.parts:
             raise InvalidRequest(f"the body has more than {self._limits.parts} files, or fields; send fewer")
 
     def _append_data(self, part: Part, data: bytes) -> None:

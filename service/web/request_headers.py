@@ -6,6 +6,7 @@ What gRPC has too is in intake/wishes.py.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -14,6 +15,8 @@ from starlette.types import Scope
 from service.core.errors import UnsupportedType
 from service.core.pictures import ImageFormat
 
+_LONGEST_REMEMBERED = 256
+"""Characters of an Accept header up to which its types are remembered: a client sends the same one again and again."""
 _FORMAT_OF: dict[str, ImageFormat] = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}
 
 
@@ -51,10 +54,12 @@ class RequestHead(Headers):
         return list(self._by_name.get(key.lower(), ()))
 
 
-def preferred_types(accept: str) -> list[str]:
+def preferred_types(accept: str) -> tuple[str, ...]:
     """The media types of an Accept header, most wanted first; refused ones (q=0) are left out (RFC 9110 §12.5.1)."""
-    if not accept:
-        return []
+    return _remembered_types(accept) if len(accept) <= _LONGEST_REMEMBERED else _parse_types(accept)
+
+
+def _parse_types(accept: str) -> tuple[str, ...]:
     ranked: list[tuple[float, str]] = []
     for item in accept.split(","):
         name, *parameters = (part.strip().lower() for part in item.split(";"))
@@ -62,7 +67,10 @@ def preferred_types(accept: str) -> list[str]:
         quality = float(weight) if re.fullmatch(r"[01](\.\d{0,3})?", weight) else 0.0
         if name and quality > 0:
             ranked.append((quality, name))
-    return [name for _, name in sorted(ranked, key=lambda pair: -pair[0])]
+    return tuple(name for _, name in sorted(ranked, key=lambda pair: -pair[0]))
+
+
+_remembered_types = lru_cache(maxsize=128)(_parse_types)
 
 
 def wants_json(accept: str) -> bool:
