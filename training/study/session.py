@@ -104,6 +104,8 @@ def _run_row(
     if row["status"] != "done":
         notify(f"{name}: {row['status']}: {row['reason']}")
         path.write_text(json.dumps(row, indent=1) + "\n", "utf-8")
+    elif request.apart and not row["ceilings"]:
+        notify(f"{name}: its steps were timed, and not taken apart")
     return row
 
 
@@ -121,7 +123,8 @@ def _not_run_row(name: str, rows: dict[str, Row], machine: Machine) -> Cell | Ro
 
 
 def _run_process(request: StudyRequest, cell: Cell, path: Path) -> Row:
-    path.unlink(missing_ok=True)
+    if _measured_row(path, apart=False) is None:  # figures stay until there are others
+        path.unlink(missing_ok=True)
     asked = request.output / "cells" / f"{cell.name}.request.json"
     numbers = (request.phase, request.warm_up, request.steps, request.pictures)
     turn = None if request.turn is None or cell.gpus > 1 else str(request.turn)  # several processes take one together
