@@ -7,13 +7,9 @@
 #   gpu_host.sh begin NAME RUN S [FLAGS]   train it in the background for S seconds, as run RUN; returns after 20
 #   gpu_host.sh follow RUN                 the end of that run's log, its newest sheet: $OUT
 #   gpu_host.sh profile NAME [FLAGS]       take steps of training/configs/NAME.toml apart: $OUT/profile-NAME
-#   gpu_host.sh study NAME [FLAGS]         rerun a source's experiment (training/study/sources.py): $OUT/study-NAME;
-#                                          a cut one goes on with the same command
-#   gpu_host.sh speed [FLAGS]              FP32 against half precision of pconv and pix2pix: a study of three cells each
-#   gpu_host.sh speed_of TASK [FLAGS]      the same of one of them
 #   gpu_host.sh scaling [FLAGS]            benchmarks.training.scaling, one GPU and two: $OUT/scaling.json
 #   gpu_host.sh take NAME FILE             put FILE of the run (generator, generator-phase0) into $OUT, in parts
-# EXTRA holds further --set flags of fit. What is carried lies in $CARRIED (.carry), what is made in $WORK; logs and sheets go to $OUT.
+# Studies: study_host.sh. EXTRA holds further --set flags of fit. What is carried lies in $CARRIED (.carry), what is made in $WORK; logs and sheets go to $OUT.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 CARRIED=${CARRIED:-.carry} WORK=${WORK:-/tmp/retouch} OUT=${OUT:-$WORK/out}
@@ -21,12 +17,12 @@ export PYTHONPATH="$WORK/site:$PWD" PYTHONUNBUFFERED=1
 mkdir -p "$WORK/photos" "$WORK/site" "$OUT"
 
 stage() {
-    if compgen -G "$CARRIED/whl-train/*.whl" >/dev/null; then
+    if compgen -G "$CARRIED/whl*/*.whl" >/dev/null; then
         python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \
-            --target "$WORK/site" "$CARRIED"/whl-train/*.whl
+            --target "$WORK/site" "$CARRIED"/whl*/*.whl
     fi
     cp -v "$CARRIED"/photos/*.tar "$WORK/photos/" 2>/dev/null || true
-    for folder in features masks eval facades fronts; do
+    for folder in features masks eval facades fronts pictures; do
         if [ -d "$CARRIED/$folder" ]; then cp -r "$CARRIED/$folder" "$WORK/"; fi
     done
     ls -la "$WORK" "$WORK/photos"
@@ -96,26 +92,6 @@ profile() {
     set=$(paths "$name")
     # shellcheck disable=SC2086 # flags are words
     python3 -m training profile "training/configs/$name.toml" -o "$OUT/profile-$name" $set "$@"
-}
-
-speed() {
-    speed_of pconv "$@"
-    speed_of pix2pix "$@"
-}
-
-speed_of() {
-    local task=$1
-    shift
-    study "$task" --cells fp32,bf16-compiled,fp16-compiled --steps 300 "$@"
-}
-
-study() {
-    local name=$1 config set
-    shift
-    config=$(python3 -c "from training.study.sources import STUDIES as s; print(s['$name'].config.removesuffix('.toml'))")
-    set=$(paths "$config")
-    # shellcheck disable=SC2086 # flags are words
-    NCCL_NVLS_ENABLE=0 python3 -m training study "$name" -o "$OUT/study-$name" $set "$@"
 }
 
 scaling() {

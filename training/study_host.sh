@@ -1,34 +1,26 @@
 #!/usr/bin/env bash
 # The studies of all six generators on a borrowed GPU host, in commands of under ten minutes; docs/training.md says in which order.
-#   study_host.sh stage          take over what was carried: wheels, pictures, features
+#   gpu_host.sh stage            comes first: wheels, pictures, features
 #   study_host.sh warm           fill the compiler's caches in the background, beside other work: returns at once
 #   study_host.sh peek           what the background and the studies have said, and which cells there are
 #   study_host.sh run SECONDS    all studies at once, their steps timed one at a time; the device must be theirs alone.
-#                                The same command goes on with the cells that are missing
+#                                One round of cells after the other, so that every study has its FP32 and its first half
+#                                precision before any has more. The same command goes on with the cells that are missing
+#   study_host.sh one NAME       FP32 against half precision of one study, 300 steps of each cell
 #   study_host.sh pack           $OUT/studies.tar.gz: reports, cells, logs
-# What is carried lies in $CARRIED, what is made in $WORK. STUDIES and CELLS choose; EXTRA holds further flags of every
-# study, EXTRA_pgn and the like those of one; FOLDER: results of other flags, `large`.
+# What is carried lies in $CARRIED, what is made in $WORK. STUDIES and ROUNDS choose; APART=--apart lists operators and counts
+# FLOPs too; EXTRA holds further flags of every study, EXTRA_pgn and the like those of one; FOLDER: results of other flags.
 set -euo pipefail
 SELF=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
-CARRIED=${CARRIED:-.carry/study} WORK=${WORK:-/tmp/retouch-study} OUT=${OUT:-/tmp/retouch-study/out}
+WORK=${WORK:-/tmp/retouch} OUT=${OUT:-/tmp/retouch/out} APART=${APART:---no-apart}
 STUDIES=${STUDIES:-pgn pdgan pix2pixhd pconv pix2pix dcgan} EXTRA=${EXTRA:-} AT_ONCE=${AT_ONCE:-3} LIMIT_S=${LIMIT_S:-240}
-CELLS=${CELLS:-fp32,fp16-compiled,bf16-compiled,bf16,tf32}
+ROUNDS=${ROUNDS:-fp32,bf16 fp16-compiled tf32 bf16-compiled own} # own: those of the source's experiment
 cd "$(dirname "$SELF")/.."
-mkdir -p "$WORK/site" "$WORK/logs" "$OUT"
-export CARRIED WORK OUT STUDIES EXTRA LIMIT_S CELLS PYTHONPATH="$WORK/site:$PWD" PYTHONUNBUFFERED=1
+mkdir -p "$WORK/logs" "$OUT"
+export WORK OUT APART STUDIES EXTRA LIMIT_S ROUNDS PYTHONPATH="$WORK/site:$PWD" PYTHONUNBUFFERED=1
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$WORK/inductor} TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-$WORK/triton}
 export TORCHINDUCTOR_FX_GRAPH_CACHE=1 TORCHINDUCTOR_AUTOGRAD_CACHE=1 TORCHINDUCTOR_COMPILE_THREADS=${COMPILE_THREADS:-4}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
-
-stage() {
-    if compgen -G "$CARRIED/whl/*.whl" >/dev/null; then
-        python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \
-            --target "$WORK/site" "$CARRIED"/whl/*.whl
-    fi
-    for folder in pictures facades features masks eval; do cp -r "$CARRIED/$folder" "$WORK/"; done
-    du -sm "$WORK"/* | tr '\n' ' '
-    python3 -c 'import torch, training.config; print("torch", torch.__version__, torch.cuda.device_count(), "GPUs")'
-}
 
 flags() { # NAME: where `stage` put the study's data, and how many steps are timed
     local set=(--set data.threads=4 --set data.validation_limit=32) steps own=EXTRA_$1
@@ -36,7 +28,11 @@ flags() { # NAME: where `stage` put the study's data, and how many steps are tim
         pix2pix | pix2pixhd) set+=(--set "data.path=$WORK/facades/train" --set "data.validation=$WORK/facades/test") ;;
         dcgan) set+=(--set "data.path=$WORK/facades/train") ;;
         *)
-            set+=(--set "data.path=$WORK/pictures" --set data.layout=folder)
+            if compgen -G "$WORK/photos/*.tar" >/dev/null; then
+                set+=(--set "data.path=$WORK/photos")
+            else
+                set+=(--set "data.path=$WORK/pictures" --set data.layout=folder)
+            fi
             set+=(--set "data.validation=$WORK/eval/bsds500_val")
             ;;
     esac
@@ -44,12 +40,15 @@ flags() { # NAME: where `stage` put the study's data, and how many steps are tim
         set+=(--set "features=$WORK/features/vgg16_pool3.safetensors")
     fi
     if [ "$1" = pconv ]; then set+=(--set "masks.folder=$WORK/masks"); fi
-    case $1 in pgn) steps=60 ;; pdgan) steps=25 ;; dcgan) steps=150 ;; *) steps=40 ;; esac
-    echo "--steps ${STEPS:-$steps} --warm-up ${WARM_UP:-12} --pictures 300 --limit-s $LIMIT_S ${set[*]} $EXTRA ${!own:-}"
+    case $1 in pgn) steps=40 ;; pdgan) steps=20 ;; dcgan) steps=100 ;; *) steps=25 ;; esac
+    echo "--steps ${STEPS:-$steps} --warm-up ${WARM_UP:-8} --pictures 300 --limit-s $LIMIT_S ${set[*]} $EXTRA ${!own:-}"
 }
 
-extra_cells() { # NAME: those that the source's experiment needs beside the others
-    python3 -c "from training.study.sources import STUDIES as s; print(*('', *(c for c in s['$1'].cells if '2gpu' not in c)), sep=',')"
+cells_up_to() { # NAME ROUND…: the cells of these rounds, so that the report has them all
+    local name=$1 own
+    shift
+    own=$(python3 -c "from training.study.sources import STUDIES as s; print(*(c for c in s['$name'].cells if '2gpu' not in c), sep=',')")
+    tr ' ' '\n' <<<"${*//own/$own}" | grep . | paste -sd,
 }
 
 study() { # FOLDER NAME CELLS FLAGS…; what it says goes to a log
@@ -67,25 +66,39 @@ warm() {
 }
 
 warm_all() {
-    echo "$STUDIES" | tr ' ' '\n' | xargs -P "$AT_ONCE" -I{} nice -n 5 timeout -k 5 "${WARM_S:-900}" bash "$SELF" warm_one {} || true
+    tr ' ' '\n' <<<"$STUDIES" | xargs -P "$AT_ONCE" -I{} nice -n 5 timeout -k 5 "${WARM_S:-900}" bash "$SELF" warm_one {} || true
     touch "$WORK/warmed"
 }
 
 warm_one() { # NAME: a few steps of each compiled cell, and none of the others
     local cells
-    cells=$(echo "$CELLS$(extra_cells "$1")" | tr ',' '\n' | grep compiled | paste -sd,)
-    STEPS=1 WARM_UP=5 study "warm${FOLDER:+-$FOLDER}" "$1" "$cells"
+    # shellcheck disable=SC2086 # rounds are words
+    cells=$(cells_up_to "$1" $ROUNDS | tr ',' '\n' | grep compiled | paste -sd,)
+    STEPS=1 WARM_UP=5 study "warm${FOLDER:+-$FOLDER}" "$1" "$cells" --no-apart
 }
 
 run() { # SECONDS
-    local seconds=$1 name cells
-    for name in $STUDIES; do
-        cells=$CELLS$(extra_cells "$name")
-        timeout -k 5 "$seconds" bash "$SELF" study "${FOLDER:-studies}" "$name" "$cells" --turn "$WORK/turn" &
+    local until=$((SECONDS + $1)) name round done=()
+    for round in $ROUNDS; do
+        done+=("$round")
+        for name in $STUDIES; do
+            if ((until - SECONDS < 1)); then break; fi
+            timeout -k 5 $((until - SECONDS)) bash "$SELF" study "${FOLDER:-studies}" "$name" "$(cells_up_to "$name" "${done[@]}")" \
+                --turn "$WORK/turn" "$APART" &
+        done
+        wait
+        echo "round $round ended, $((until - SECONDS)) s left"
     done
-    wait
     pack
     peek
+}
+
+one() { # NAME FLAGS…: FP32 and the compiled halves of one study, 300 steps each, with the device its own: $OUT/study-NAME
+    local name=$1
+    shift
+    # shellcheck disable=SC2046 # flags are words
+    python3 -m training study "$name" -o "$OUT/study-$name" --cells "fp32,bf16-compiled,fp16-compiled" \
+        $(STEPS=300 WARM_UP=20 LIMIT_S=600 flags "$name") "$@"
 }
 
 peek() {
@@ -106,6 +119,7 @@ PY
 }
 
 pack() {
+    # shellcheck disable=SC2046,SC2086 # names are words
     tar -C "$WORK" -czf "$OUT/studies.tar.gz.partial" --exclude '*.request.json' $(cd "$WORK" && ls -d studies ${FOLDER:-} logs 2>/dev/null)
     mv "$OUT/studies.tar.gz.partial" "$OUT/studies.tar.gz"
     ls -la "$OUT"

@@ -11,6 +11,7 @@ export RESULTS=${RESULTS:-/tmp/results} CARRIED=${CARRIED:-/tmp/carried} WORK=${
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p $RESULTS $RESULTS/training $have $WORK
 training="env OUT=$RESULTS/training WORK=$WORK bash $here/../../training/gpu_host.sh"
+speed="env OUT=$RESULTS/training WORK=$WORK bash $here/../../training/study_host.sh one"
 low="nice -n 10 env CUDA_VISIBLE_DEVICES=1"
 
 need() { local part; for part in "$@"; do while [ ! -e $have/$part ]; do sleep 0.3; done; done; }
@@ -35,7 +36,7 @@ trt() { # STOP|CONT those who build plans; without a process of its own, as it i
 lane_0() { # GPU 0, cores 0-15
   export CUDA_VISIBLE_DEVICES=0
   need first photos
-  step speed_pconv 420 taskset -c 0-15 $training speed_of pconv
+  step speed_pconv 420 taskset -c 0-15 $speed pconv
   need site trt86
   after publish_unet_256 publish_resnet_9blocks publish_pconv_256 publish_pconv_512
   while [ -e $have/both ]; do sleep 0.3; done
@@ -46,7 +47,7 @@ lane_0() { # GPU 0, cores 0-15
 }
 lane_1() { # GPU 1, cores 16-31; what is prepared runs on all
   need first
-  CUDA_VISIBLE_DEVICES=1 step speed_pix2pix 300 taskset -c 16-31 $training speed_of pix2pix
+  CUDA_VISIBLE_DEVICES=1 step speed_pix2pix 300 taskset -c 16-31 $speed pix2pix
   need site photos
   local row
   for row in unet_256 resnet_9blocks pconv_256 pconv_512; do step publish_$row 200 $low bash $here/engines.sh publish $row & done

@@ -35,6 +35,9 @@ def study(  # noqa: PLR0913, PLR0917 -- each is a flag
         Path | None, typer.Option(help="a file by which studies that run at once time their steps one at a time")
     ] = None,
     limit_s: Annotated[float | None, typer.Option(min=1, help="the longest that a cell may take")] = None,
+    apart: Annotated[
+        bool, typer.Option(help="list operators and count FLOPs; without: steps, power, memory, losses alone")
+    ] = True,
     override: Overrides = None,
     device: Device = None,
 ) -> None:
@@ -63,6 +66,7 @@ def study(  # noqa: PLR0913, PLR0917 -- each is a flag
         device,
         turn,
         limit_s,
+        apart,
     )
     run_study(request, lambda line: typer.echo(line, err=True))
     typer.echo((where / "study.md").read_text("utf-8"))

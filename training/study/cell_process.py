@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
-from engines.errors import RetouchError
 from training.study.cells import Cell
-from training.study.measuring import CellRequest, measure_cell
+from training.study.measuring import CellRequest, Row, measure_cell
 
 
 def read_request(path: Path) -> CellRequest:
@@ -19,15 +19,25 @@ def read_request(path: Path) -> CellRequest:
 
 def main() -> None:
     """Measure the cell; a failure is written in the place of the figures, by whichever process meets it."""
-    request = read_request(Path(sys.argv[1]))
+    request, began = read_request(Path(sys.argv[1])), time.monotonic()
+    result = Path(request.result)
+
+    def keep(row: Row) -> None:
+        """Write the row in one go: a process may be ended at any time."""
+        partial = result.with_suffix(".partial")
+        partial.write_text(json.dumps(row, indent=1) + "\n", "utf-8")
+        partial.replace(result)
+
+    def notify(line: str) -> None:
+        print(f"{request.cell.name}, {time.monotonic() - began:.1f} s: {line}", file=sys.stderr, flush=True)  # noqa: T201
+
     try:
-        found = measure_cell(request)
-    except (RetouchError, RuntimeError) as error:  # torch raises RuntimeError where memory or a kernel is missing
-        reason = " ".join(str(error).split())[:500] or type(error).__name__
-        Path(request.result).write_text(json.dumps({"status": "failed", "reason": reason}) + "\n", "utf-8")
-        raise SystemExit(reason) from error
-    if found is not None:
-        Path(request.result).write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+        measure_cell(request, keep, notify)
+    except Exception as error:
+        if not result.exists():  # figures that were kept stay, though taking steps apart failed
+            reason = " ".join(str(error).split())[:500] or type(error).__name__
+            keep({"status": "failed", "reason": reason})
+        raise
 
 
 if __name__ == "__main__":

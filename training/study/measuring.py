@@ -23,7 +23,9 @@ from training.study.turns import Turns
 
 _LOSS_POINTS = 100
 _SETTLING = 3
-"""Steps of the warm-up that are taken just before the timed ones, after the wait for the device."""
+"""Steps of a compiled cell's warm-up that are taken just before the timed ones, after the wait for the device."""
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,14 @@ class CellRequest:
     """Path of the JSON that is written."""
     turn: str | None = None
     """Path of the file by which studies that run at once take turns at the device."""
+    apart: bool = True
+    """Whether steps are taken apart too: operators, FLOPs, ceilings."""
 
 
-def measure_cell(request: CellRequest) -> dict[str, Any] | None:
-    """Train the steps of a cell, measure, take apart a few more steps and validate; None but in the first process.
+def measure_cell(request: CellRequest, keep: Callable[[Row], None], notify: Callable[[str], None]) -> None:
+    """Train the steps of a cell, measure and validate; then, where it is asked for, take apart a few more steps.
 
-    FLOPs and bytes are counted in an eager step of the same precision: compiled code has no operators, and computes the
-    same products. Bytes are the least that the eager operators must move; compiled code moves fewer, as it fuses some.
+    The first process keeps the figures as soon as they are there, and again with the parts.
 
     Raises:
         TrainingError: the config or its data cannot be used.
@@ -58,51 +61,87 @@ def measure_cell(request: CellRequest) -> dict[str, Any] | None:
     cell, steps = request.cell, request.warm_up + request.steps
     loaded = load_config(Path(request.config), request.overrides)
     config = config_of_cell(loaded, cell, request.phase, steps, request.pictures)
-    turns = Turns(Path(request.turn) if request.turn else None)
+    turns = Turns(Path(request.turn) if request.turn else None, f"{config.model} {cell.name}", notify)
     with start_runtime(config, request.device) as runtime:
-        with turns.shared():
-            trainee, step = _prepare(config, runtime, request.warm_up - _SETTLING)
+        notify("reads its data")
+        trainee, step = _prepare(config, runtime)
+        settling = _compile(step, request.warm_up, runtime, turns, notify) if config.compile else request.warm_up
         with turns.alone():
-            timed = time_steps(step, runtime, min(_SETTLING, request.warm_up), request.steps)
-            operators = top_operators(step, runtime.device, TAKEN_APART)
-            ceilings = measure_ceilings(runtime.device, (cell.precision,))
-        with turns.shared():
+            notify("is timed")
+            timed = time_steps(step, runtime, settling, request.steps)
+            notify(f"took {timed.step_s * 1e3:.4g} ms a step; validates")
             validation = trainee.validate()
-            if config.compile:
-                del trainee, step
-                _, step = _prepare(config.model_copy(update={"compile": False}), runtime, 1)
-        with turns.alone():
-            calls = trace_calls(step, runtime.device)
         power_w = _add_over_processes(timed.sensors.get("mean_power_w"), runtime)
         if request.turn:  # the others' memory would be counted too
             timed.sensors.pop("highest_device_memory_gb", None)
-        if not runtime.is_leader:
-            return None
-        return {
+        row: Row = {
             "status": "done",
             "cell": asdict(cell),
             "device": torch.cuda.get_device_name(runtime.device) if runtime.device.type == "cuda" else "CPU",
             "torch": torch.__version__,
             "batch": config.phase[0].batch,
-            "figures": _figures(timed, config, runtime, calls, power_w) | _rounded(validation),
+            "figures": _figures(timed, config, power_w) | _rounded(validation),
             "losses": _thinned(timed.losses),
-            "ceilings": {"bytes_per_s": ceilings.bytes_per_s, "flop_per_s": ceilings.flop_per_s[cell.precision]},
-            "operators": [asdict(operator) for operator in operators],
-            "calls": [asdict(group) for group in calls if group.device_s > 0],
+            "ceilings": None,
+            "operators": [],
+            "calls": [],
         }
+        if runtime.is_leader:
+            keep(row)
+        parts = _take_apart(step, config, runtime, turns, notify) if request.apart else None
+        if parts and runtime.is_leader:
+            counted = _counted(parts["calls"], timed.step_s, runtime.world)
+            shown = [asdict(group) for group in parts["calls"] if group.device_s > 0]
+            keep({**row, **parts, "figures": row["figures"] | counted, "calls": shown})
 
 
-def _prepare(
-    config: AnyConfig, runtime: Runtime, steps: int
-) -> tuple[Trainee[Any], Callable[[], dict[str, torch.Tensor]]]:
-    """Make a trainee and a function that runs its next step; the first ones, which compile and choose, are run."""
+def _compile(
+    step: Callable[[], object], warm_up: int, runtime: Runtime, turns: Turns, notify: Callable[[str], None]
+) -> int:
+    """Take the first steps, which compile, beside others that do so: it takes longer than all the rest.
+
+    Returns how many steps of the warm-up remain for the time alone.
+    """
+    settling = min(_SETTLING, warm_up)
+    with turns.shared():
+        notify("compiles")
+        for _ in range(warm_up - settling):
+            step()
+        synchronise(runtime.device)
+    return settling
+
+
+def _take_apart(
+    step: Callable[[], object], config: AnyConfig, runtime: Runtime, turns: Turns, notify: Callable[[str], None]
+) -> Row:
+    """Return the ceilings, the operators of a few steps and the calls of an eager one.
+
+    FLOPs and bytes are counted in an eager step of the same precision: compiled code has no operators, and computes the
+    same products. Bytes are the least that the eager operators must move; compiled code moves fewer, as it fuses some.
+    """
+    precision = config.precision
+    with turns.alone():
+        notify("is taken apart")
+        operators = top_operators(step, runtime.device, TAKEN_APART)
+        ceilings = measure_ceilings(runtime.device, (precision,))
+    if config.compile:
+        _, step = _prepare(config.model_copy(update={"compile": False}), runtime)
+    with turns.alone():
+        notify("counts an eager step's FLOPs")
+        step()
+        calls = trace_calls(step, runtime.device)
+    return {
+        "ceilings": {"bytes_per_s": ceilings.bytes_per_s, "flop_per_s": ceilings.flop_per_s[precision]},
+        "operators": [asdict(operator) for operator in operators],
+        "calls": calls,
+    }
+
+
+def _prepare(config: AnyConfig, runtime: Runtime) -> tuple[Trainee[Any], Callable[[], dict[str, torch.Tensor]]]:
+    """Make a trainee, with its data, and a function that runs its next step."""
     trainee = make_trainee(config, runtime)
     trainee.begin_phase(config.phase[0])
-    step = make_stepper(trainee, config, runtime, 0)
-    for _ in range(steps):
-        step()
-    synchronise(runtime.device)
-    return trainee, step
+    return trainee, make_stepper(trainee, config, runtime, 0)
 
 
 def _add_over_processes(value: float | None, runtime: Runtime) -> float | None:
@@ -113,19 +152,12 @@ def _add_over_processes(value: float | None, runtime: Runtime) -> float | None:
     return float(held) * runtime.world
 
 
-def _figures(
-    timed: TimedSteps, config: AnyConfig, runtime: Runtime, calls: list[OperatorCalls], power_w: float | None
-) -> dict[str, Any]:
+def _figures(timed: TimedSteps, config: AnyConfig, power_w: float | None) -> dict[str, Any]:
     """Return a cell's figures; those that were not measured are None."""
     batch, peak, last = config.phase[0].batch, timed.peak_memory_bytes, math.ceil(len(timed.losses) / 10)
-    flop, moved = (runtime.world * sum(getattr(group, kind) for group in calls) for kind in ("flop", "bytes"))
     return {
         "step_ms": round(timed.step_s * 1e3, 3),
         "images_per_s": round(batch / timed.step_s, 3),
-        "gflop_per_step": round(flop / 1e9, 3),
-        "gbyte_per_step": round(moved / 1e9, 4),
-        "tflop_per_s": float(f"{flop / timed.step_s / 1e12:.4g}"),
-        "gbyte_per_s": float(f"{moved / timed.step_s / 1e9:.4g}"),
         "power_w": power_w,
         "energy_j_per_image": None if power_w is None else float(f"{power_w * timed.step_s / batch:.4g}"),
         "utilisation_percent": timed.sensors.get("mean_utilisation_percent"),
@@ -133,6 +165,17 @@ def _figures(
         "device_memory_gb": timed.sensors.get("highest_device_memory_gb"),
         "allocated_memory_gb": None if peak is None else round(peak / 1e9, 3),
         "loss": float(f"{mean(timed.losses[-last:]):.5g}"),
+    }
+
+
+def _counted(calls: list[OperatorCalls], step_s: float, processes: int) -> dict[str, float]:
+    """Return the figures that need an eager step's FLOPs and bytes."""
+    flop, moved = (processes * sum(getattr(group, kind) for group in calls) for kind in ("flop", "bytes"))
+    return {
+        "gflop_per_step": round(flop / 1e9, 3),
+        "gbyte_per_step": round(moved / 1e9, 4),
+        "tflop_per_s": float(f"{flop / step_s / 1e12:.4g}"),
+        "gbyte_per_s": float(f"{moved / step_s / 1e9:.4g}"),
     }
 
 

@@ -54,19 +54,23 @@ def write_report(study: Study, rows: dict[str, Row], output: Path) -> None:
 
 
 def _with_ratios(row: Row, base: Row | None) -> Row:
-    """Add what a cell is in parts of the baseline and of its ceiling; None without a baseline."""
+    """Add what a cell is in parts of the baseline and of its ceiling; None where either was not measured."""
     if row["status"] != "done":
         return row
-    figures, whole = row["figures"], row["ceilings"]["flop_per_s"] * row["cell"]["gpus"] / 1e12
+    figures = row["figures"]
     known = base is not None and base["status"] == "done"
     speed_up = figures["images_per_s"] / base["figures"]["images_per_s"] if base is not None and known else None
-    more = {"speed_up": speed_up and round(speed_up, 3), "of_ceiling": round(figures["tflop_per_s"] / whole, 4)}
+    of_ceiling = None
+    if row["ceilings"] is not None:
+        of_ceiling = round(figures["tflop_per_s"] * 1e12 / row["ceilings"]["flop_per_s"] / row["cell"]["gpus"], 4)
+    more = {"speed_up": speed_up and round(speed_up, 3), "of_ceiling": of_ceiling}
     return {**row, "figures": {**figures, **more}}
 
 
 def _before_and_after(rows: dict[str, Row]) -> tuple[str | None, str | None]:
-    """Return the baseline and the fastest other cell of one GPU, of those that were measured."""
+    """Return the baseline and the fastest other cell of one GPU, of those that were taken apart."""
     done = {name: row for name, row in rows.items() if row["status"] == "done" and row["cell"]["gpus"] == 1}
+    done = {name: row for name, row in done.items() if row["ceilings"]}
     others = [name for name in done if name != BASELINE]
     after = max(others, key=lambda name: float(done[name]["figures"]["images_per_s"]), default=None)
     return (BASELINE if BASELINE in done else None), after
@@ -82,14 +86,14 @@ def make_markdown(study: Study, rows: dict[str, Row], *, has_roofline: bool) -> 
     if has_roofline:
         parts += ["## Roofline, before and after", "![Roofline](roofline.png)"]
     for name, row in rows.items():
-        if row["status"] == "done":
+        if row["status"] == "done" and row["operators"]:
             parts += [f"## Operators: {name}", _operators_table(row["operators"])]
     return "\n\n".join([*parts, "## How it was measured", _METHOD]) + "\n"
 
 
 _METHOD = """Every cell begins with the same random weights, sees the same crops in the same order, and runs in a
 process of its own. Loss: the mean over the last tenth of the timed steps. PSNR and SSIM: of the averaged weights after
-them and three more, on the config's validation pictures. FLOPs are counted by torch.utils.flop_counter's formulas in an
+them, on the config's validation pictures. FLOPs are counted by torch.utils.flop_counter's formulas in an
 eager step; bytes are an estimate: every operator of that step reads its inputs once and writes its outputs once.
 Compiled code fuses operators and moves less than that. The ceiling is a product of square matrices in the same
 precision on the same device. Power (of all GPUs together), busy time, temperature and device memory are NVML's, of the

@@ -40,6 +40,8 @@ class StudyRequest:
     """A file by which studies that run at once take turns at the device: steps are timed with nobody beside them."""
     limit_s: float | None = None
     """The longest that a cell may take."""
+    apart: bool = True
+    """Whether steps are taken apart too; a cell that was not taken apart is then measured again."""
 
 
 def run_study(request: StudyRequest, notify: Callable[[str], None] = lambda _line: None) -> dict[str, Row]:
@@ -63,7 +65,9 @@ def run_study(request: StudyRequest, notify: Callable[[str], None] = lambda _lin
     machine = look_at_machine(request.device)
     rows: dict[str, Row] = {}
     for name in wanted:
-        rows[name] = _measured_row(folder / f"{name}.json") or _run_row(request, name, rows, machine, notify)
+        rows[name] = _measured_row(folder / f"{name}.json", apart=request.apart) or _run_row(
+            request, name, rows, machine, notify
+        )
         write_report(request.study, rows, request.output)
     return rows
 
@@ -81,12 +85,12 @@ def _claim_folder(request: StudyRequest, config: str) -> None:
     held.write_text(json.dumps(note, indent=1) + "\n", "utf-8")
 
 
-def _measured_row(path: Path) -> Row | None:
+def _measured_row(path: Path, *, apart: bool) -> Row | None:
     """Return a cell that an earlier call measured; one that failed or could not run is tried again."""
     if not path.exists():
         return None
     row: Row = json.loads(path.read_text("utf-8"))
-    return row if row["status"] == "done" else None
+    return row if row["status"] == "done" and (row["ceilings"] or not apart) else None
 
 
 def _run_row(
@@ -100,6 +104,8 @@ def _run_row(
     if row["status"] != "done":
         notify(f"{name}: {row['status']}: {row['reason']}")
         path.write_text(json.dumps(row, indent=1) + "\n", "utf-8")
+    elif request.apart and not row["ceilings"]:
+        notify(f"{name}: its steps were timed, and not taken apart")
     return row
 
 
@@ -117,27 +123,29 @@ def _not_run_row(name: str, rows: dict[str, Row], machine: Machine) -> Cell | Ro
 
 
 def _run_process(request: StudyRequest, cell: Cell, path: Path) -> Row:
-    path.unlink(missing_ok=True)
+    if _measured_row(path, apart=False) is None:  # figures stay until there are others
+        path.unlink(missing_ok=True)
     asked = request.output / "cells" / f"{cell.name}.request.json"
     numbers = (request.phase, request.warm_up, request.steps, request.pictures)
     turn = None if request.turn is None or cell.gpus > 1 else str(request.turn)  # several processes take one together
-    sent = CellRequest(str(request.config), request.overrides, cell, *numbers, request.device, str(path), turn)
+    sent = CellRequest(
+        str(request.config), request.overrides, cell, *numbers, request.device, str(path), turn, request.apart
+    )
     asked.write_text(json.dumps(asdict(sent)), "utf-8")
     command = [*_launcher(cell), str(asked)]
+    ended = ""
     try:
-        with Turns(request.turn if cell.gpus > 1 else None).alone():
-            done = subprocess.run(  # noqa: S603 -- our own module
-                command, check=False, stderr=subprocess.PIPE, text=True, timeout=request.limit_s
-            )
+        with Turns(request.turn if cell.gpus > 1 else None, cell.name).alone():
+            done = subprocess.run(command, check=False, timeout=request.limit_s)  # noqa: S603 -- our own module
+        ended = f"its process ended with {done.returncode}, and said why above"
     except subprocess.TimeoutExpired:
-        return {"status": "failed", "reason": f"it was not done after {request.limit_s:g} s"}
+        ended = f"it was not done after {request.limit_s:g} s"
     finally:
         asked.unlink()
-    if path.exists():
+    if path.exists():  # one that was cut may have its figures, and no operators
         written: Row = json.loads(path.read_text("utf-8"))
         return written
-    said = [line for line in done.stderr.splitlines() if line.strip()]
-    return {"status": "failed", "reason": said[-1] if said else f"its process ended with {done.returncode}"}
+    return {"status": "failed", "reason": ended}
 
 
 def _launcher(cell: Cell) -> Sequence[str]:

@@ -1,0 +1,52 @@
+"""One cell, measured in this process on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.study.cells import parse_cell
+from training.study.measuring import CellRequest, measure_cell
+
+
+@pytest.fixture
+def ask(
+    partial_run: Callable[..., dict[str, Any]],
+    write_config: Callable[[dict[str, Any], Path], Path],
+    tmp_path: Path,
+    photographs: Path,
+) -> Callable[..., CellRequest]:
+    data = {"path": str(photographs), "validation": str(photographs), "load_side": 40, "crop": 32, "threads": 1}
+    config = write_config(partial_run(data={**data, "limit": 2, "validation_limit": 1}), tmp_path / "tiny.toml")
+
+    def make(**more: Any) -> CellRequest:
+        request = CellRequest(str(config), (), parse_cell("fp32"), 0, 1, 2, 2, "cpu", str(tmp_path / "fp32.json"))
+        return CellRequest(**{**vars(request), **more})
+
+    return make
+
+
+def test_figures_are_kept_before_steps_are_taken_apart(ask: Callable[..., CellRequest], tmp_path: Path) -> None:
+    kept: list[dict[str, Any]] = []
+    said: list[str] = []
+    measure_cell(ask(turn=str(tmp_path / "turn")), kept.append, said.append)
+    first, last = kept
+    assert first["status"] == "done"
+    assert first["figures"]["step_ms"] > 0
+    assert {"loss", "validation_psnr_db"} <= first["figures"].keys()
+    assert first["ceilings"] is None
+    assert "gflop_per_step" not in first["figures"]
+    assert last["figures"].items() >= first["figures"].items()
+    assert last["figures"]["gflop_per_step"] > 0
+    assert last["operators"]
+    assert last["calls"]
+    assert said[:2] == ["reads its data", "is timed"]
+
+
+def test_a_cell_that_is_not_taken_apart_ends_with_its_figures(ask: Callable[..., CellRequest]) -> None:
+    kept: list[dict[str, Any]] = []
+    measure_cell(ask(apart=False), kept.append, lambda _line: None)
+    assert [row["operators"] for row in kept] == [[]]
