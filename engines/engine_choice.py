@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from engines.cpu.openvino_cpu import OpenVinoEngine
 from engines.cuda.api import Cuda, open_cuda
 from engines.cuda.gpu_detection import has_nvidia_gpu
 from engines.cuda.inductor import InductorEngine
+from engines.cuda.losses import LossMemory
 from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
 from engines.engine_names import DeviceChoice, EngineChoice
 from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ParityTooLow
@@ -167,44 +168,59 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
             holds something other than regular files.
         EngineUnavailable: no runtime works, or the model is INT8 and that is forbidden; the message has every reason.
         EngineOutOfMemory: no runtime works, one of them only for lack of memory: it may work later.
-        DeviceLost: the process must end; another engine would fail too, or silently run on the CPU.
+        DeviceLost: the process must end; the next one passes the engine over. Here another would fail, too.
     """
     to_try = candidates_for(options.choice) if among is None else among
     _check_model(directory, manifest, options, reads_onnx=any(candidate.reads_onnx for candidate in to_try))
-    race = _race(to_try, directory, manifest, options, gpu_is_here, open_gpu)
-    passed_over = dict(race.left_out)
-    failure: type[EngineError] = EngineUnavailable
-    for candidate in _in_order(to_try, race):
-        if candidate.needs_gpu and (why := _why_no_gpu(options, gpu_is_here)):
-            passed_over[candidate.name] = why
-            continue
-        try:
-            options.notify(f"opening {candidate.name}")
-            shapes = partial(_told_shapes, warm_up_shapes, options.notify)
-            raced = race.engine if candidate.name in race.result.order else None
-            engine = warm_up_engine(raced or candidate.open(directory, manifest, options), shapes)
-        except DeviceLost:
-            raise
-        except (EngineError, ParityTooLow) as error:
-            passed_over[candidate.name] = str(error)
-            failure = EngineOutOfMemory if isinstance(error, EngineOutOfMemory) else failure
-            continue
-        except Exception as error:  # an unexpected error of one runtime must not keep the next from being tried
-            _log.exception("engine failed to open", model=manifest.key, engine=candidate.name)
-            passed_over[candidate.name] = f"{type(error).__name__}: {error}"
-            continue
-        _note_race(race, to_try, candidate.name, engine, passed_over)
-        _log.info(
-            "engine chosen",
-            model=manifest.key,
-            engine=engine.name,
-            precision=engine.precision,
-            device=engine.device,
-            passed_over=passed_over,
-        )
-        return ChosenEngine(engine, passed_over)
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in passed_over.items())
-    raise failure(f"no engine can run {manifest.key} here ({reasons or 'none was tried'})")
+    why_no_gpu = _why_no_gpu(options, gpu_is_here)
+    course = Course(directory, manifest, options.max_batch, {"threads": options.threads, "level": options.trt_level})
+    device = processor_facts if why_no_gpu else partial(_gpu_facts, open_gpu, options.gpu)
+    losses = LossMemory(options.cache_dir / "losses", course, device)
+    with losses.kept():
+        race = _race(to_try, course, options, device, None if why_no_gpu else losses)
+        passed_over = dict(race.left_out)
+        failure: type[EngineError] = EngineUnavailable
+        for candidate in _in_order(to_try, race):
+            if candidate.needs_gpu and (why := why_no_gpu or losses.why_not(candidate.name)):
+                passed_over[candidate.name] = why
+                continue
+            try:
+                engine = _open_and_warm_up(candidate, course, options, race, warm_up_shapes)
+            except DeviceLost:
+                raise
+            except (EngineError, ParityTooLow) as error:
+                passed_over[candidate.name] = str(error)
+                failure = EngineOutOfMemory if isinstance(error, EngineOutOfMemory) else failure
+                continue
+            except Exception as error:  # an unexpected error of one runtime must not keep the next from being tried
+                _log.exception("engine failed to open", model=manifest.key, engine=candidate.name)
+                passed_over[candidate.name] = f"{type(error).__name__}: {error}"
+                continue
+            _note_race(race, to_try, candidate.name, engine, passed_over)
+            _log.info(
+                "engine chosen",
+                model=manifest.key,
+                engine=engine.name,
+                precision=engine.precision,
+                device=engine.device,
+                passed_over=passed_over,
+            )
+            return ChosenEngine(engine, passed_over)
+    raise failure(f"no engine can run {manifest.key} here ({_in_words(passed_over) or 'none was tried'})")
+
+
+def _open_and_warm_up(
+    candidate: Candidate, course: Course, options: EngineOptions, race: Raced, warm_up_shapes: WarmUpShapes
+) -> Engine:
+    """Open an engine, unless it is open since the race, and run its shapes once."""
+    options.notify(f"opening {candidate.name}")
+    shapes = partial(_told_shapes, warm_up_shapes, options.notify)
+    raced = race.engine if candidate.name in race.result.order else None
+    try:
+        return warm_up_engine(raced or candidate.open(course.directory, course.manifest, options), shapes)
+    except DeviceLost as lost:
+        lost.engine = candidate.name
+        raise
 
 
 def _check_model(directory: Path, manifest: Manifest, options: EngineOptions, *, reads_onnx: bool) -> None:
@@ -220,27 +236,26 @@ def _check_model(directory: Path, manifest: Manifest, options: EngineOptions, *,
 
 def _race(
     candidates: tuple[Candidate, ...],
-    directory: Path,
-    manifest: Manifest,
+    course: Course,
     options: EngineOptions,
-    gpu_is_here: Callable[[], bool],
-    open_gpu: Callable[[int], Cuda],
+    device: Callable[[], Mapping[str, object]],
+    losses: LossMemory | None,
 ) -> Raced:
-    """Return which of the engines of the same device are fastest here; NO_RACE if that is not known, or not asked."""
+    """Return which engines of the GPU, if losses are given, or of the CPU are fastest; NO_RACE if that is not known."""
     if options.choice != "auto":
         return NO_RACE
-    on_gpu = not _why_no_gpu(options, gpu_is_here)
     racers = [
-        Racer(candidate.name, partial(candidate.open, directory, manifest, options))
+        Racer(candidate.name, partial(candidate.open, course.directory, course.manifest, options))
         for candidate in candidates
-        if candidate.needs_gpu == on_gpu and candidate.reads_onnx
+        if candidate.needs_gpu == (losses is not None)
+        and candidate.reads_onnx
+        and not (losses and losses.why_not(candidate.name))
     ]
-    course = Course(directory, manifest, options.max_batch, {"threads": options.threads, "level": options.trt_level})
-
-    def device() -> dict[str, object]:
-        return open_gpu(options.gpu).device._asdict() if on_gpu else processor_facts()
-
     return find_fastest(racers, course, device, options.cache_dir / "races", options.race_s, options.notify) or NO_RACE
+
+
+def _gpu_facts(open_gpu: Callable[[int], Cuda], number: int) -> Mapping[str, object]:
+    return open_gpu(number).device._asdict()
 
 
 def _in_order(candidates: tuple[Candidate, ...], race: Raced) -> list[Candidate]:
@@ -272,6 +287,10 @@ def _told_shapes(shapes: WarmUpShapes, notify: Callable[[str], None], engine: En
     for number, shape in enumerate(every, 1):
         notify(f"warming up {engine.name}, shape {number} of {len(every)}")
         yield shape
+
+
+def _in_words(passed_over: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {reason}" for name, reason in passed_over.items())
 
 
 def _why_no_gpu(options: EngineOptions, gpu_is_here: Callable[[], bool]) -> str:

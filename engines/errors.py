@@ -70,3 +70,6 @@ class EngineDead(EngineError):
 
 class DeviceLost(EngineDead):
     """The process has lost the device: no engine in it can use the device again. Only a new process can."""
+
+    engine: str = ""
+    """The engine that was opening or running, where that is known."""

@@ -24,7 +24,7 @@ _TO_RGB, _LAMA_LAST = 1 / 10, 1 / 10
 """Unbounded outputs, made about as large as a picture's: a PSNR with peak 1.0 means nothing on others."""
 
 _VARIANCE = {"migan": 1.0, "deepfillv2": 4.0}
-"""What weights times their number of inputs have as variance, where it is not 2: MI-GAN's activations are amplified by
+"""The variance of weights times their number of inputs, where it is not 2: MI-GAN's activations are amplified by
 √2 as in its training, and gates pass about half."""
 
 

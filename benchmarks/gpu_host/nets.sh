@@ -2,7 +2,7 @@
 # The nets people bring, FP16, beside the public code in torch (../gpu_engines/compare.py): `nets.sh prepare`, which may run beside other
 # work, then `nets.sh measure`, alone on the GPU. One GPU, CUDA_VISIBLE_DEVICES. First: site unpacked, TensorRT 8.6.0 in /tmp/trt86 (trt86.txt;
 # without it there are no plans). Three plans are built at once; `nets.sh pause` and `nets.sh resume` make way for what is timed.
-# NETS: some of them only. EXTRA: a script that is called beside prepare (`prepare`), before and after measure (`measure`, `finish`).
+# NETS: some of them only.
 set -x
 LAMA="big_lama_512 big_lama_256 big_lama_1024" MIGAN="mi_gan_256 mi_gan_512" DEEPFILL="deepfillv2_256 deepfillv2_512"
 main() {
@@ -23,10 +23,7 @@ prepare() {
     "[ -e $work/NAME/1/manifest.json ] || timeout 300 python3 -m benchmarks.gpu_engines.engine_models NAME $work"
   local building=
   if [ -e /tmp/trt86/env.sh ]; then (groups trt --steps prepare) & building=$!; fi
-  if [ -n "${EXTRA:-}" ]; then bash $EXTRA prepare & fi
-  local others=$!
   groups inductor --steps prepare
-  [ -z "${EXTRA:-}" ] || wait $others
   echo "compiled after $SECONDS s" >> $OUT/steps.txt
   [ -z "$building" ] || wait $building
   echo "prepared after $SECONDS s" >> $OUT/steps.txt
@@ -40,9 +37,7 @@ measure() { # what is not compiled by now is left out, not compiled between meas
         echo "{\"model\": \"$name\", \"engine\": \"$engine\", \"error\": \"was not compiled in time\"}" > $work/$name-$engine.jsonl
     done
   done
-  [ -z "${EXTRA:-}" ] || bash $EXTRA measure
   groups "public inductor trt" --steps measure
-  [ -z "${EXTRA:-}" ] || bash $EXTRA finish
   echo "measured after $SECONDS s" >> $OUT/steps.txt
 }
 chosen() { printf '%s\n' ${NETS:-$LAMA $MIGAN $DEEPFILL}; }

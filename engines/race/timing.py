@@ -119,7 +119,10 @@ def _open_all(
         notify(f"opening {racer.name} for a race")
         try:
             engines[racer.name] = racer.open()
-        except (DeviceLost, EngineOutOfMemory):
+        except DeviceLost as lost:
+            lost.engine = racer.name
+            raise
+        except EngineOutOfMemory:
             raise
         except Exception as error:  # whatever one engine does, the others race
             left_out[racer.name] = _reason(error)
@@ -157,7 +160,10 @@ class _Field(NamedTuple):
             for _ in range(repeats):
                 engine.infer(feed)
             taken = self.clock() - began
-        except (DeviceLost, EngineOutOfMemory):
+        except DeviceLost as lost:
+            lost.engine = name
+            raise
+        except EngineOutOfMemory:
             raise
         except Exception as error:  # as above
             self.left_out[name] = _reason(error)
