@@ -57,7 +57,7 @@ serve() { # one server, kinds of requests in turn; then a minute of saved reques
     connections=${CONNECTIONS:-256} minute=${MINUTE:-20} model=pconv_$side
     if [ -n "$fake" ]; then model=photos; fi
     if [ $side = 256 ]; then connections=${CONNECTIONS:-384} minute=${MINUTE:-60}; fi
-    run serve_$side ${SERVE_S:-200} python3 -m benchmarks.load.request_kinds --engine $inductor --cache $CACHE --models-dir $MODELS/pconv_$side --model $model \
+    run serve_$side ${SERVE_S:-200} python3 -m benchmarks.requests.request_kinds --engine $inductor --cache $CACHE --models-dir $MODELS/pconv_$side --model $model \
       --side $side --batch $batch --workers ${WORKERS:-16} --connections $connections --clients ${CLIENTS:-2} --seconds ${SECONDS_OF_ROUND:-3} --rounds ${ROUNDS:-2} \
       --kinds jpeg "jpeg, saved" png "lone jpeg" "lone png" --minute $minute --folder /tmp/gw/spool --json $OUT/serve_$side.json
   done
