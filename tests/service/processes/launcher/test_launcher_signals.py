@@ -77,8 +77,10 @@ async def test_a_signal_to_all_of_them_loses_no_request(
 
     tasks = [asyncio.create_task(post()) for _ in range(16)]
     await in_flight(server, 16)
-    for process in (server.launcher, *processes, server.launcher):
+    server.launcher.send_signal(number)
+    for process in processes:
         process.send_signal(number)
+    server.launcher.send_signal(number)
     assert await asyncio.gather(*tasks) == [200] * 16
     assert await asyncio.to_thread(server.launcher.wait, 30) == 0
 
