@@ -3,12 +3,10 @@
     python -m benchmarks.gpu_engines.int8_on_gpu cases PHOTOGRAPHS FILE.npz --count 24     # where the photographs are
     python -m benchmarks.gpu_engines.int8_on_gpu truth MODEL FILE.npz        # FILE.truth.npz has the fills in FP32, too
     python -m benchmarks.gpu_engines.int8_on_gpu measure MODEL FILE.truth.npz ENGINE --work DIR [--prepare]
-    source /tmp/trt86/env.sh; $PY310 -m … measure MODEL FILE.truth.npz trt-int8 --work DIR
 
 The photographs and holes are those of the gate of `retouch export --precision int8`. Every engine of the service can be
-measured; `trt-int8` is a trial: TensorRT 8.6 with the flags FP16 and INT8 and no types pinned, which the service's own
-builder refuses, and one profile for a tile and one for up to 32. A line of JSON is appended to
-DIR/int8_on_gpu.jsonl for each figure, so that what fails later costs nothing that was measured.
+measured. A line of JSON is appended to DIR/int8_on_gpu.jsonl for each figure, so that what fails later costs nothing
+that was measured.
 """
 
 from __future__ import annotations
@@ -93,7 +91,7 @@ def measure(options: argparse.Namespace) -> None:
 
     began = time.monotonic()
     try:
-        infer, enqueue = (_trial if options.engine == "trt-int8" else _engine)(options)
+        infer, enqueue = _engine(options)
         say(opened_s=round(time.monotonic() - began, 1), prepared=options.prepare)
         if options.prepare:
             return
@@ -160,13 +158,6 @@ def _engine(options: argparse.Namespace) -> tuple[Infer, Enqueue]:
     engine: Any = open_engine(options.model, read_manifest(options.model), chosen)
     engine.warm_up([BatchShape(batch, side, side) for side in (_SIDE, 2 * _SIDE) for batch in _BATCHES])
     return (lambda feed: engine.infer(feed)["output"]), getattr(engine, "enqueue", lambda *_: None)
-
-
-def _trial(options: argparse.Namespace) -> tuple[Infer, Enqueue]:
-    from benchmarks.gpu_engines.trt86_int8 import Trt86Int8  # noqa: PLC0415 -- for TensorRT's Python
-
-    trial = Trt86Int8(options.model, options.work, side=_SIDE, most=max(_BATCHES), level=options.trt_level)
-    return trial.infer, trial.enqueue
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The engines beside each other, FP16 (../gpu_engines/compare.py): `engines.sh publish|compile|plans|measure`, in this order; one GPU, CUDA_VISIBLE_DEVICES.
-# First: site unpacked; ort unpacked, and TensorRT 8.6.0 in /tmp/trt86 (trt86.txt) for the steps that need it.
+# First: site and wheels unpacked, and TensorRT 8.6.0 in /tmp/trt86 (trt86.txt) for the steps that need it.
 set -x
 main() {
   . "$(dirname "$0")/env.sh"

@@ -10,7 +10,7 @@ cd $repo || exit 1
 MODELS=${MODELS:-/tmp/serve-models} CACHE=${CACHE:-/tmp/serve-cache}
 OUT=${RESULTS:-/tmp/results}/serve LOGS=${LOGS:-/tmp/logs}
 mkdir -p $MODELS $CACHE $OUT $LOGS ${RESULTS:-/tmp/results}/ray
-export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-/tmp/serve-inductor} NCCL_NVLS_ENABLE=0 PYTHONPATH=/tmp/retouch-site:$repo
+export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-/tmp/serve-inductor} NCCL_NVLS_ENABLE=0 PYTHONPATH=/tmp/retouch-site:/tmp/retouch-gpu:$repo
 if [ "$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 ] 2>/dev/null; then T=/dev/shm; else T=/tmp; fi
 mkdir -p $T/s; export TMPDIR=$T/s   # short: Unix sockets lie in it
 use_onnxruntime_cuda() { # ONNX Runtime for CUDA in place of the host's, with the CUDA libraries that torch brings

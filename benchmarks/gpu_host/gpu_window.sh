@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What one GPU is wanted for, in steps: `gpu_window.sh STEP...`. In the background: lay_out publish compile plans make_serve; with the GPU
-# and all cores to itself: serve pipeline race int8; if seconds are left: sanitizer. First: site unpacked, wheels unpacked (lay_out),
+# What one GPU is wanted for, in steps: `gpu_window.sh STEP...`. In the background: publish compile plans make_serve; with the GPU
+# and all cores to itself: serve pipeline race int8; if seconds are left: sanitizer. First: site and wheels unpacked,
 # $ASSETS with photos/5, photos8/1 (the same weights, INT8), facades/*.jpg, cases.npz; for plans and int8 TensorRT 8.6 in /tmp/trt86.
 # Results, with times in steps.txt: $RESULTS. A step that fails does not keep the next from running. FAKE=1 rehearses on a CPU.
 set -u
@@ -16,11 +16,6 @@ run() { # NAME LIMIT_S COMMAND...: its output in $OUT/NAME.log
   local name=$1 limit=$2 began=$SECONDS code=0; shift 2
   timeout -k 8 $limit "$@" > $OUT/$name.log 2>&1 || code=$?
   echo "$(date +%T) $name: exit $code after $((SECONDS - began)) s" | tee -a $RESULTS/steps.txt
-}
-lay_out() { # what pip would install, beside the host's packages: CV-CUDA and nvtx for all, ONNX Runtime for CUDA where it is asked for
-  run lay_out 100 python3 -m pip install -q --no-index --no-deps --no-compile --target /tmp/retouch-site /tmp/retouch-wheels/{cvcuda,nvtx}*.whl
-  run lay_out_ort 100 python3 -m pip install -q --no-index --no-deps --no-compile --target /tmp/retouch-ort /tmp/retouch-wheels/onnxruntime_gpu*.whl
-  python3 -m compileall -q -j 0 /tmp/retouch-ort /tmp/retouch-site > /dev/null
 }
 publish() { # models with random weights, and photos/5 with the program that `inductor` compiles, from the weights in its graph
   local name
@@ -53,7 +48,7 @@ measured() { # MODEL ENGINE [--prepare]
 }
 plans() { # TensorRT 8.6, a few minutes each
   [ -e /tmp/trt86/env.sh ] || return 0
-  export LIMIT=550; measured photos5 trt --prepare & measured photos8 trt-int8 --prepare & measured photos8 trt --prepare & wait; unset LIMIT
+  LIMIT=550 measured photos5 trt --prepare
 }
 make_serve() { run make_serve 580 bash $scripts/make_serve.sh; }
 serve() { # one server, kinds of requests in turn; then a minute of saved requests
@@ -62,7 +57,7 @@ serve() { # one server, kinds of requests in turn; then a minute of saved reques
     connections=${CONNECTIONS:-256} minute=${MINUTE:-20} model=pconv_$side
     if [ -n "$fake" ]; then model=photos; fi
     if [ $side = 256 ]; then connections=${CONNECTIONS:-384} minute=${MINUTE:-60}; fi
-    run serve_$side ${SERVE_S:-200} python3 -m benchmarks.load.request_kinds --engine $inductor --cache $CACHE --models-dir $MODELS/pconv_$side --model $model \
+    run serve_$side ${SERVE_S:-200} python3 -m benchmarks.requests.request_kinds --engine $inductor --cache $CACHE --models-dir $MODELS/pconv_$side --model $model \
       --side $side --batch $batch --workers ${WORKERS:-16} --connections $connections --clients ${CLIENTS:-2} --seconds ${SECONDS_OF_ROUND:-3} --rounds ${ROUNDS:-2} \
       --kinds jpeg "jpeg, saved" png "lone jpeg" "lone png" --minute $minute --folder /tmp/gw/spool --json $OUT/serve_$side.json
   done
@@ -85,7 +80,7 @@ race() { # each without the memory of the last
 int8() {
   rm -f $OUT/int8_on_gpu.jsonl
   local one
-  for one in "photos5 inductor" "photos5 onnxrt-cuda" "photos8 onnxrt-cuda" "photos8 inductor" "photos5 trt" "photos8 trt-int8"; do
+  for one in "photos5 inductor" "photos5 onnxrt-cuda" "photos8 onnxrt-cuda" "photos8 inductor" "photos5 trt"; do
     LIMIT=50 measured $one
   done
 }

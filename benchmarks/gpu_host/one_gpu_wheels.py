@@ -41,7 +41,7 @@ def blank_other_gpus(data: bytearray, arch: int) -> int:
     A fat binary without machine code that runs on this generation keeps its PTX, which the driver compiles.
     """
     blanked, at = 0, data.find(_MAGIC)
-    while at >= 0:
+    while 0 <= at <= len(data) - _HEADER.size:
         _, version, header, size = _HEADER.unpack_from(data, at)
         if (version, header) != (1, _HEADER.size) or at + header + size > len(data):
             at = data.find(_MAGIC, at + 4)  # these four bytes by chance

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Pack site.txt, ray.txt or ort.txt, at the versions of requirements/constraints.txt, for a host without a package index, in parts to be
-# copied one at a time:  benchmarks/gpu_host/pack.sh site .carry/site    (or: ray, ort)
+# Pack site.txt or ray.txt, at the versions of requirements/constraints.txt, for a host without a package index, in parts to be
+# copied one at a time:  benchmarks/gpu_host/pack.sh site .carry/site    (or: ray)
 # On the host: bash .carry/site/K/unpack.sh for every K; the last one lays out /tmp/retouch-site (or -ray).
 # `pack.sh wheels .carry/wheels` packs the wheels of wheels.txt as wheels, for pip; ARCH (90: H100, H200) is the only GPU that they are for.
+# The last one unpacked lays CV-CUDA and nvtx out in /tmp/retouch-gpu, ONNX Runtime for CUDA in /tmp/retouch-ort.
 set -euo pipefail
 name=$1 out=$2 part_mib=${PART_MIB:-48} python=${PY:-3.12}
 here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `make test-gpu` under the host's Python (`tests.sh 312`) or TensorRT 8.6.0's CPython 3.10 (`tests.sh 310`), or a short run under
-# compute-sanitizer (`tests.sh sanitizer`). First: site unpacked; ort unpacked, TensorRT in /tmp/trt86 (trt86.txt).
+# compute-sanitizer (`tests.sh sanitizer`). First: site and wheels unpacked, TensorRT in /tmp/trt86 (trt86.txt).
 set -x
 main() {
   . "$(dirname "$0")/env.sh"

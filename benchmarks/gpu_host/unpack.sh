@@ -7,4 +7,9 @@ have=$(ls $parts | wc -l); echo "@NAME@: $have of @TOTAL@ parts"; ((have == @TOT
 rm -rf $to; mkdir $to
 cat $parts/part.* | xz -dc -T0 | tar -x -C $to
 python3 -m compileall -q -j 0 $to > /dev/null || true  # dozens of processes import it at once; Ray waits 30 s for its own
+if [ @NAME@ = wheels ]; then  # pip can install from the folder; what the service imports lies in /tmp/retouch-gpu, ONNX Runtime apart
+  install="python3 -m pip install -q --no-index --no-deps --upgrade --target"
+  $install /tmp/retouch-gpu $to/{cvcuda,nvtx}*.whl
+  $install /tmp/retouch-ort $to/onnxruntime_gpu*.whl
+fi
 echo "@NAME@: ready"

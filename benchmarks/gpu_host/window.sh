@@ -3,7 +3,7 @@
 #   SKIP="speed_pconv ray" setsid nohup bash /tmp/serve-repo/benchmarks/gpu_host/window.sh > /tmp/window.log 2>&1 &
 # It can begin before everything is copied: each part waits for a file of its name in /tmp/have, which is made by the copying side: first
 # (training's packages, facades, features, eval, masks, in /tmp/training, facades in /tmp/carried too), photos (in /tmp/training;
-# pix2pix_facades.pth in /tmp/carried), site, ray, ort (pack.sh, unpack.sh), trt86. Sourcing env.sh copies the repository to
+# pix2pix_facades.pth in /tmp/carried), site, ray, wheels (pack.sh, unpack.sh), trt86. Sourcing env.sh copies the repository to
 # /tmp/serve-repo. A host that is taken back when nobody asks for anything wants a command that waits (sleep 500), not many short ones.
 # Results, with times in steps.txt: /tmp/results.
 set -u
@@ -37,7 +37,7 @@ lane_0() { # GPU 0, cores 0-15
   export CUDA_VISIBLE_DEVICES=0
   need first photos
   step speed_pconv 420 taskset -c 0-15 $speed pconv
-  need site trt86
+  need site wheels trt86
   after publish_unet_256 publish_resnet_9blocks publish_pconv_256 publish_pconv_512
   while [ -e $have/both ]; do sleep 0.3; done
   step plans 1400 taskset -c 0-15 bash $here/engines.sh plans
@@ -48,11 +48,11 @@ lane_0() { # GPU 0, cores 0-15
 lane_1() { # GPU 1, cores 16-31; what is prepared runs on all
   need first
   CUDA_VISIBLE_DEVICES=1 step speed_pix2pix 300 taskset -c 16-31 $speed pix2pix
-  need site photos
+  need site wheels photos
   local row
   for row in unet_256 resnet_9blocks pconv_256 pconv_512; do step publish_$row 200 $low bash $here/engines.sh publish $row & done
   for row in 128 256; do step warm_$row 200 $low $training scaling --gpus 1 --batch $row --steps 20 --set data.limit=300 --json $RESULTS/training/warm.json; done &
-  (need ort; after publish_unet_256 publish_resnet_9blocks publish_pconv_256 publish_pconv_512
+  (need wheels; after publish_unet_256 publish_resnet_9blocks publish_pconv_256 publish_pconv_512
    step compile 400 $low bash $here/engines.sh compile) &
   step prepare 400 $low bash $here/prepare.sh
   after warm_256 speed_pconv compile

@@ -39,7 +39,7 @@ class Answers:
     latencies_s: list[float] = field(default_factory=list)
     batch_sizes: Counter[int] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
-    """Of the replies that are not 200, by the code of the problem or why there was no reply."""
+    """Replies that are not 200, by the code of the problem or why there was no reply."""
     seconds: float = 0.0
     cpu_s: float = 0.0
     """CPU time of the client's processes, from the first request on."""

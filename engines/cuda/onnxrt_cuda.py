@@ -1,8 +1,8 @@
 """ONNX Runtime on an NVIDIA GPU, for hosts with neither TensorRT nor torch.
 
 The session has its own stream, and its inputs and output are bound to fixed device memory; ONNX Runtime records one
-CUDA graph for each shape. The CUDA provider keeps its graphs per thread (PerThreadContext): the device worker records
-again, at the first batch of each shape, what the loader thread recorded at the warm-up.
+CUDA graph for each shape. The CUDA provider keeps its graphs per thread (PerThreadContext), so every run is on the
+session's own thread: what the loader thread records at the warm-up is there for the device worker.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, redirect_stdout
 from dataclasses import dataclass
 from itertools import count
@@ -31,6 +32,8 @@ from engines.tensors import largest_batch, most_rows, tensor_shape
 
 _CUDA = "CUDAExecutionProvider"
 _NO_GRAPH = "-1"
+_WARNINGS, _ERRORS = 2, 3
+"""Severities of ONNX Runtime's loggers; the default logger begins at warnings."""
 _TINY_MODEL = (
     b'\x08\x08:7\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01'
     b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\r"
@@ -97,6 +100,7 @@ class OnnxRuntimeCudaEngine(Engine):
             "driver": cuda.device.driver,
         }
         try:
+            self._runner = self._resources.enter_context(ThreadPoolExecutor(1, f"onnxrt {manifest.key}"))
             self._stream: Stream = self._resources.enter_context(closing(cuda.stream()))
             self._inputs_ready = self._resources.enter_context(closing(cuda.event()))
             self._outputs_ready = self._resources.enter_context(closing(cuda.event()))
@@ -137,7 +141,7 @@ class OnnxRuntimeCudaEngine(Engine):
                 stream.synchronise()
             self._inputs_ready.record(stream)
             self._stream.wait_for(self._inputs_ready)
-            self._session.run_with_iobinding(binding.binding, binding.options)
+            self._runner.submit(self._session.run_with_iobinding, binding.binding, binding.options).result()
             self._outputs_ready.record(self._stream)
             stream.wait_for(self._outputs_ready)
         except EngineError:
@@ -220,11 +224,16 @@ def start_onnxruntime(provider: str = _CUDA) -> Any:
 
 def _open_session(ort: Any, model: Path | bytes, name: str, provider: str, provider_options: dict[str, str]) -> Any:
     options = ort.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = _ERRORS
+    if provider == _CUDA:
+        ort.set_default_logger_severity(_ERRORS)  # it warns at each session that this provider is no plugin
     try:
         session = ort.InferenceSession(model, options, providers=[(provider, provider_options)])
     except Exception as error:  # as above; this graph does not load here
         raise EngineUnavailable(f"onnxrt cannot load {name} on the GPU: {_one_line(error)}") from error
+    finally:
+        if provider == _CUDA:
+            ort.set_default_logger_severity(_WARNINGS)
     # onnxruntime silently falls back to the CPU where the driver or cuDNN is missing
     if provider not in session.get_providers():
         raise EngineUnavailable("onnxruntime's CUDA provider does not start here; see nvidia-smi, and install cuDNN 9")

@@ -69,7 +69,7 @@ def unready_reasons(state: ReadinessState) -> list[str]:
     elif not any(model.state == "ready" for model in state.models):
         refused = "; ".join(f"{m.name}/{m.version}: {m.reason}" for m in state.models if m.state == "refused")
         reasons.append(f"no model can be served ({without_folders(refused) or _EMPTY})")
-    if not state.worker_ready and (state.scanned or not state.loading):  # no worker is expected before
+    if not state.worker_ready and state.scanned:  # a front end may not be connected to the engine process before
         reasons.append("the device worker died or hangs and is being restarted")
     return reasons
 

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from functools import partial
@@ -21,7 +22,8 @@ from service.batching.backend import OpenBackend
 from service.batching.local_backend import open_local_backend
 from service.core.settings import Settings, SettingsInvalid
 from service.lifecycle.drain import EXIT_DEVICE_LOST
-from service.lifecycle.sighup import handling_hangups, is_hangup
+from service.lifecycle.end_requests import EndRequests
+from service.lifecycle.sighup import handling_hangups
 from service.preflight import run_preflight
 from service.telemetry.metrics import Metrics
 from service.web.application import App, ConnectionLimits, LimitedHttp
@@ -78,7 +80,7 @@ class DrainingServer(uvicorn.Server):
 
     Work is still accepted for `drain_delay_s` after /readyz has changed; `drain_timeout_s` begins after that.
 
-    A second signal ends the server at once; SIGHUP drains, but does not count as a signal (sighup.py).
+    A second request to end (EndRequests) ends the server at once; SIGHUP only drains.
     """
 
     def __init__(
@@ -92,7 +94,8 @@ class DrainingServer(uvicorn.Server):
         self.app = App(settings, open_backend, version("retouch"), apis, opened=self._serve_beside)
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._signalled = self._asked = False
+        self._signalled = False
+        self._end_requests = EndRequests()
         self._cut_at_s: float | None = None
         self._open_beside, self._beside = beside, AsyncExitStack()
         self.failed = False
@@ -123,14 +126,16 @@ class DrainingServer(uvicorn.Server):
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 -- a signal handler's arguments
-        """Drain on the first signal, exit at once on the second. uvicorn's own handler would raise it again later."""
+        """Drain on the first request, exit at once on the second. uvicorn's own would raise the signal again later."""
         service = self.app.service
-        if service is None or self._loop is None or (self._asked and not is_hangup(sig)):
-            self.should_exit, self.force_exit = True, self._asked
+        self._end_requests.add(sig, time.monotonic())
+        is_second = self._end_requests.count > 1
+        if service is None or self._loop is None or is_second:
+            self.should_exit, self.force_exit = True, is_second
             return
         if not self._signalled:
             self._loop.call_soon_threadsafe(self._drain, service, signal.Signals(sig).name)
-        self._signalled, self._asked = True, self._asked or not is_hangup(sig)
+        self._signalled = True
 
     def _drain(self, service: Service, name: str) -> None:
         """Begin the drain; on the event loop, as a signal handler may interrupt the holder of a log lock."""

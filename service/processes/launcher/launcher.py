@@ -18,6 +18,7 @@ import structlog
 from prometheus_client import start_http_server
 
 from service.core.settings import Settings, SettingsInvalid
+from service.lifecycle.end_requests import EndRequests
 from service.lifecycle.host import usable_cores
 from service.lifecycle.sighup import hangup_signals, is_hangup
 from service.preflight import run_preflight
@@ -32,6 +33,8 @@ from service.processes.shared.status_board import RowCounts, StatusBoard, make_b
 _log = structlog.get_logger(__name__)
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
 _LOOK_EVERY_S = 0.2
+_REQUESTS_APART_S = 1.0
+"""Longer than in front ends, so that each request to end that is passed on to them counts there, too."""
 _GRACE_S = 20.0
 """Longest time for processes to end after the drain and its delay."""
 
@@ -63,7 +66,8 @@ class Launcher:
         ]
         self._engines = [self._make_child("engine", index) for index in range(engines)]
         self._front_ends = [self._make_child("front_end", index) for index in range(front_ends)]
-        self._signalled, self._wishes = False, 0
+        self._signalled = False
+        self._end_requests = EndRequests(_REQUESTS_APART_S)
         self._drained_at = 0.0
         self._looked_at = self._watching_since = time.monotonic()
         self._clean = True
@@ -97,11 +101,12 @@ class Launcher:
         return True
 
     def _handle_signal(self, number: signal.Signals, now: float) -> None:
-        """Handle a signal: the first drains, the second cuts the drain short, the third kills. SIGHUP only drains."""
+        """Handle a signal: the first request drains, the second cuts it short, the third kills. SIGHUP only drains."""
         self._drained_at, self._signalled = self._drained_at or now, True
-        self._wishes += not is_hangup(number)
-        _log.info("ending", signal=number.name, times=self._wishes)
-        if self._wishes > 2:
+        if not (self._end_requests.add(number, now) or is_hangup(number)):
+            return
+        _log.info("ending", signal=number.name, times=self._end_requests.count)
+        if self._end_requests.count > 2:
             self._kill(self._children)
             return
         for child in self._front_ends:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,6 +55,7 @@ def test_missing_library_is_named(publish, tmp_path, monkeypatch):
 
 def test_provider_that_does_not_start_is_not_served_by_the_processor_in_silence(publish, tmp_path, monkeypatch):
     device = FakeRuntime()
+    said: list[int | str] = []
 
     class FallsBack(onnxruntime.InferenceSession):
         def __init__(self, path: Path, options: Any, providers: list[Any]) -> None:
@@ -60,12 +63,15 @@ def test_provider_that_does_not_start_is_not_served_by_the_processor_in_silence(
             assert (provider, provider_options["enable_cuda_graph"]) == ("CUDAExecutionProvider", "1")
             assert int(provider_options["user_compute_stream"]) in device.queues
             super().__init__(path, options, providers=["CPUExecutionProvider"])
+            said.append("opened")
 
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
     monkeypatch.setattr(onnxruntime, "InferenceSession", FallsBack)
+    monkeypatch.setattr(onnxruntime, "set_default_logger_severity", said.append)
     with pytest.raises(EngineUnavailable, match="does not start here"):
         open_bound(publish(onnx_model=conv_graph()), tmp_path, provider="CUDAExecutionProvider", cuda=Cuda(device))
     assert device.alive == 0
+    assert said == [3, "opened", 2], "without its warning at each session that CUDA's provider is no plugin"
 
 
 def test_a_provider_that_was_built_in_is_seen_to_start_with_a_tiny_model(monkeypatch):
@@ -94,6 +100,26 @@ def test_memory_of_a_shape_is_bound_once(publish, tmp_path):
     binding = engine._bindings[BatchShape(1, 16, 16), True]
     engine.infer(blank_feed(engine.manifest, BatchShape(1, 16, 16)))
     assert engine._bindings[BatchShape(1, 16, 16), True] is binding
+
+
+def test_warm_up_and_service_run_the_session_on_one_thread(publish, tmp_path, monkeypatch):
+    """The CUDA provider keeps its graphs per thread."""
+    ran_on: set[int] = set()
+
+    class Recorded(onnxruntime.InferenceSession):
+        def run_with_iobinding(self, *args: Any) -> None:
+            ran_on.add(threading.get_ident())
+            super().run_with_iobinding(*args)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Recorded)
+    engine = open_bound(publish(onnx_model=conv_graph()), tmp_path)
+    feed = blank_feed(engine.manifest, BatchShape(1, 16, 16))
+    with ThreadPoolExecutor(1) as loader:
+        loader.submit(engine.infer, feed).result()
+    engine.infer(feed)
+    assert len(ran_on) == 1
+    engine.close()
+    assert not any(thread.name.startswith("onnxrt") for thread in threading.enumerate())
 
 
 def test_parity_is_in_the_note_and_remembered_by_what_it_depends_on(publish, tmp_path):

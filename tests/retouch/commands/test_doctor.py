@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import structlog
 import typer
 from typer.testing import CliRunner
 
+from engines.base import Feed, Outputs
 from engines.engine_choice import ChosenEngine
 from engines.fake import FakeEngine, NotANumber
 from retouch.commands.doctor import doctor, show
@@ -174,6 +176,27 @@ def test_model_that_computes_nonsense_fails(settings):
     assert not found.ok
     assert {check.error for check in found.models} == {"the output has NaN or inf"}
     assert found.models[0].passed_over == {"better": "its library is missing"}
+
+
+class FreeingEngine(FakeEngine):
+    """An engine whose output lies in memory of its own, as on a GPU: `close` takes it away."""
+
+    def infer(self, feed: Feed) -> Outputs:
+        self._output = super().infer(feed)
+        return self._output
+
+    def close(self) -> None:
+        self._output["output"].fill(np.nan)
+        super().close()
+
+
+def test_output_is_looked_at_before_the_engine_frees_it(settings):
+    def choose_engine(_directory: Path, manifest: Any, _options: Any) -> ChosenEngine:
+        return ChosenEngine(FreeingEngine(manifest), {})
+
+    found = diagnose(settings, HostSources(choose=choose_engine))
+    assert {check.error for check in found.models} == {""}
+    assert found.ok
 
 
 def test_why_not_the_better_engines_is_shown_once_for_each_reason(settings, capsys):

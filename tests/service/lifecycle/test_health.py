@@ -19,7 +19,8 @@ def test_each_thing_that_is_not_well_is_named() -> None:
     assert unready_reasons(replace(WELL, scanned=False, models=[])) == ["models are loading"]
     loading = replace(WELL, scanned=False, models=[], loading="photos/5 (2 of 4), for 3 s")
     assert unready_reasons(loading) == ["models are loading: photos/5 (2 of 4), for 3 s"]
-    assert unready_reasons(replace(loading, worker_ready=False)) == unready_reasons(loading), "not yet connected"
+    for start in (loading, replace(loading, loading="")):
+        assert unready_reasons(replace(start, worker_ready=False)) == unready_reasons(start), "not yet connected"
     assert unready_reasons(replace(WELL, loading="photos/6, for 3 s")) == []
     assert len(unready_reasons(replace(WELL, loading="photos/6, for 3 s", worker_ready=False))) == 1
     assert "worker" in unready_reasons(replace(WELL, worker_ready=False))[0]

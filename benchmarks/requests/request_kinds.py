@@ -1,8 +1,8 @@
 """Measures one server with several kinds of requests in turn: not saved, saved, as PNG, one at a time; then a minute.
 
-    PYTHONPATH=. python3 -m benchmarks.load.request_kinds --engine inductor --models-dir M --model NAME --side 512 \
+    PYTHONPATH=. python3 -m benchmarks.requests.request_kinds --engine inductor --models-dir M --model NAME --side 512 \
         --batch 32 --workers 16 --connections 256 --clients 2 --seconds 3 --rounds 3 --minute 60 --json FILE
-    .venv/bin/python -m benchmarks.load.request_kinds --engine fake --side 64 --workers 1 --seconds 1 --minute 2
+    .venv/bin/python -m benchmarks.requests.request_kinds --engine fake --side 64 --workers 1 --seconds 1 --minute 2
 
 Every round sends each kind for `--seconds`, so that all kinds meet the same moments of the host. The spool has the
 server's own limits, and results are written to `--folder`; then, with `--minute`, saved requests follow at full speed
