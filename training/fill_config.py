@@ -33,7 +33,6 @@ class JudgeConfig(ConfigSection):
     penalty: float = Field(0.03, ge=0, description="R1: weight of its squared gradient on photographs")
     penalty_every: int = Field(16, ge=1, description="steps from one R1 to the next, which weighs as much more")
     ramp: tuple[int, int] = Field((1000, 3500), description="steps between which adversarial losses grow to full share")
-    fine: bool = Field(False, description="it rates patches of 14 and 30 pixels too, at 1/2 and 1/4 of the size")
     alone: int = Field(
         0, ge=0, description="so many steps at first in which it alone learns, and the net stays as it is"
     )

@@ -122,6 +122,7 @@ class _Run:
         """Run steps; returns the number of the next step, and whether the run is complete."""
         phase_index, since, pictures, number = -1, clock(), 0, self.first
         place: StepPosition[Any] | None = self.pace.place(number)
+        self._measure_start(journal)
         while place is not None:
             if place.index != phase_index:
                 phase_index = place.index
@@ -139,6 +140,12 @@ class _Run:
             if place is not None and self._is_over(over, logged=logged):
                 return number, False
         return number, True
+
+    def _measure_start(self, journal: Journal) -> None:
+        """Record what a run that goes on from other weights begins with, to see whether it gains anything."""
+        goes_on = self.first == 0 and self.config.initial is not None
+        if goes_on and self.runtime.is_leader and (figures := self.trainee.validate()):
+            journal.record(0, figures)
 
     def _run_step(self, number: int, place: StepPosition[Any]) -> dict[str, Tensor]:
         """Run one step; seeds torch's own generators, which dropout uses, for each step and process."""

@@ -6,9 +6,7 @@ Contract: image and mask the same; output N×3×H×W on the [0, 1] scale, inside
 The hole is first filled smoothly from what surrounds it (push-pull over a pyramid of masked means, Gortler et al., "The
 Lumigraph", 1996); the net adds to that. Four by four pixels are taken as one place with 64 channels: dense convolutions
 at a quarter of the size are what processors are quick at. Colour is added at four scales; the finest has 48 channels
-that are laid out as pixels. With `detail` a few convolutions at half the size correct these, from the features, the
-pixels and the net's input: they share filters between pixels that the finest scale has filters of their own for.
-Convolutions, means, bilinear enlargement, LeakyReLU and sums: no norm, no attention.
+that are laid out as pixels. Convolutions, means, bilinear enlargement, LeakyReLU and sums: no norm, no attention.
 """
 
 from __future__ import annotations
@@ -30,8 +28,6 @@ from export.lowering import compute_type
 
 PATCH = 4
 """Pixels down and across that are one place of the finest level."""
-HALF = 2
-"""Pixels down and across that are one place of the correction."""
 _RGB = 3
 _SLOPE = 0.2
 _LEAST_SHARE = 1e-3
@@ -62,7 +58,6 @@ class FillNetOptions(GeneratorOptions):
     )
     encoder: str = Field("0,0,3,2,0", pattern=_NUMBERS, description="residual blocks of each level on the way down")
     decoder: str = Field("1,2,2,1,1", pattern=_NUMBERS, description="and on the way up; the last is the bottom")
-    detail: int = Field(0, ge=0, le=256, description="channels of the correction at half the size; 0: none")
 
     @model_validator(mode="after")
     def _check_consistency(self) -> FillNetOptions:
@@ -148,32 +143,8 @@ class Residual(nn.Module):
         return cast("Tensor", x + self.second(_activation(self.first(_activation(x)))))
 
 
-class Detail(nn.Module):
-    """A correction of the painted pixels at half the size."""
-
-    def __init__(self, features: int, width: int, conv: MakeConv) -> None:
-        super().__init__()
-        self.enlarge = conv(features + (2 * _RGB + 1) * PATCH**2, width * HALF**2, 1)
-        self.mixed = conv(width, width, 3, padding=1)
-        self.pixels = conv(width, _RGB * HALF**2, 3, padding=1)
-
-    def forward(self, features: Tensor, seen: Tensor, fine: Tensor) -> Tensor:
-        """Return what is added, N×12×H/2×W/2.
-
-        Args:
-            features: of the last block, activated.
-            seen: the net's input.
-            fine: what the net adds to the pixels so far, N×48×H/4×W/4.
-        """
-        x = F.pixel_shuffle(self.enlarge(torch.cat([features, seen, fine], 1)), HALF)
-        return cast("Tensor", self.pixels(_activation(x + self.mixed(_activation(x)))))
-
-
 class FillUNet(nn.Module):
-    """The net; `conv` makes its convolutions, which training has in another form.
-
-    With `detail` the 48 channels of the finest scale are laid out in two steps by 2, else in one step by 4.
-    """
+    """The net; `conv` makes its convolutions, which training has in another form."""
 
     def __init__(self, options: FillNetOptions, conv: MakeConv = nn.Conv2d) -> None:
         super().__init__()
@@ -192,24 +163,19 @@ class FillUNet(nn.Module):
         self.decoder = nn.ModuleList(blocks(level, count) for level, count in enumerate(parse_numbers(options.decoder)))
         self.pixels = conv(widths[0], _RGB * PATCH**2, 3, padding=1)
         self.colour = nn.ModuleList(conv(width, _RGB, 1) for width in widths[1:_COLOUR_SCALES])
-        self.detail = Detail(widths[0], options.detail, conv) if options.detail else None
 
     def forward(self, image: Tensor, hole: Tensor) -> Tensor:
         """Return the picture before clamping, about [0, 1], FP32; its values outside the hole mean nothing."""
         image, hole = image.float(), hole.float()
         filled = push_pull(image, 1 - hole, self.bottom)
         seen = make_net_input(image, hole, filled).to(compute_type(self))
-        coarse, fine, features = self.residual(seen)
-        smooth = upsample(upsample(filled + coarse.float() * 0.5))
-        if self.detail is None:
-            return smooth + F.pixel_shuffle(fine, PATCH).float() * 0.5
-        half = F.pixel_shuffle(fine, HALF) + self.detail(features, seen, fine)
-        return smooth + F.pixel_shuffle(half, HALF).float() * 0.5
+        coarse, fine = self.residual(seen)
+        return upsample(upsample(filled + coarse.float() * 0.5)) + F.pixel_shuffle(fine, PATCH).float() * 0.5
 
-    def residual(self, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute what is added to the smooth fill, N×3×H/4×W/4, and to its pixels, N×48×H/4×W/4, and its features.
+    def residual(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute what is added to the smooth fill, N×3×H/4×W/4, and to its pixels, N×48×H/4×W/4, from the net's input.
 
-        The first two are on the [-1, 1] scale; the input is that of `make_net_input`.
+        Both are on the [-1, 1] scale; the input is that of `make_net_input`.
         """
         x = self.encoder[0](self.stem(seen))
         skips = [x]
@@ -225,8 +191,7 @@ class FillUNet(nn.Module):
                 colour = more if colour is None else upsample(colour) + more
             x = self.decoder[level](upsample(self.up[level](_activation(x))) + skips[level])
         coarse = upsample(cast("Tensor", colour))  # there is one: colour has an entry for the second level at least
-        features = _activation(x)
-        return coarse, cast("Tensor", self.pixels(features)), features
+        return coarse, cast("Tensor", self.pixels(_activation(x)))
 
 
 class _Composite(nn.Module):
@@ -257,8 +222,7 @@ class FillNet(Family[FillNetOptions]):
         counts = {
             side: _join_numbers(_count_blocks(state, side, level) for level in range(len(widths))) for side in _SIDES
         }
-        detail = state.get("detail.pixels.weight")
-        return FillNetOptions(widths=_join_numbers(widths), **counts, detail=0 if detail is None else detail.shape[1])
+        return FillNetOptions(widths=_join_numbers(widths), **counts)
 
     def build(self, options: FillNetOptions) -> nn.Module:
         return FillUNet(options)

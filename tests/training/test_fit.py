@@ -234,6 +234,20 @@ def test_a_run_cut_on_the_last_step_of_a_phase_keeps_what_the_phase_leaves(
     assert [line["step"] for line in log_of(config) if "validation_psnr_db" in line] == [1, 2]
 
 
+def test_a_run_that_goes_on_from_weights_is_measured_before_its_first_step(
+    partial_config: Callable[..., AnyConfig], photographs: Path, tmp_path: Path
+) -> None:
+    data = {"path": photographs, "load_side": 40, "crop": 32, "validation": photographs}
+    earlier = partial_config(data=data, half_weights=False, output=tmp_path / "earlier")
+    begun = run(earlier).generator
+    config = partial_config(data=data, initial=begun, output=tmp_path / "later")
+    for seconds in (0, None):  # the second goes on from a checkpoint, and measures no start of its own
+        run(config, stop_after_s=seconds, clock=count().__next__)
+    starts = [line for line in log_of(config) if line["step"] == 0]
+    assert [line["validation_psnr_db"] for line in starts] == [pytest.approx(log_of(earlier)[-1]["validation_psnr_db"])]
+    assert not [line for line in log_of(earlier) if line["step"] == 0]
+
+
 def test_the_clock_is_looked_at_after_every_step_and_not_only_on_lines_of_the_log(
     partial_config: Callable[..., AnyConfig],
 ) -> None:

@@ -2,22 +2,19 @@
 
 It is a residual net with weights of unit variance that are scaled when used (equalised learning rate, Karras et al.,
 ICLR 2018). Its logits have 1/8, 1/16 and 1/32 of the size, and only those on the hole count: elsewhere a filled picture
-is the photograph itself. With `fine` two more heads, at 1/2 and 1/4 of the size, rate patches of 14 and 30 pixels: they
-see texture and grids, and no objects.
+is the photograph itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import Tensor, nn
-
-from export.generators.family import State
 
 _SLOPE, _HE, _HEAD_WIDTH = 0.2, 1.387, 128
 _FIRST_RATED = 1
@@ -28,7 +25,7 @@ class Ratings(NamedTuple):
     """The discriminator's output for N pictures."""
 
     logits: list[Tensor]
-    """Logits, N×1×H/8×W/8, then /16, /32, and with `fine` /2, /4; above 0 means photographed."""
+    """Logits, N×1×H/8×W/8, then /16, /32; above 0 means photographed."""
     features: list[Tensor]
     """Features of the trunk, from 1/2 to 1/32 of the size."""
 
@@ -67,7 +64,7 @@ class _Block(nn.Module):
 class MultiScaleDiscriminator(nn.Module):
     """The discriminator; `widths` are its channels at 1/1, 1/2, … 1/32 of the size."""
 
-    def __init__(self, widths: Sequence[int], generator: torch.Generator, *, fine: bool = False) -> None:
+    def __init__(self, widths: Sequence[int], generator: torch.Generator) -> None:
         super().__init__()
         self.pixels, self.first = _EqualisedConv(4, widths[0], 3), _EqualisedConv(widths[0], widths[1], 4, stride=2)
         self.blocks = nn.ModuleList(_Block(a, b) for a, b in pairwise(widths[1:]))
@@ -76,17 +73,6 @@ class MultiScaleDiscriminator(nn.Module):
                 _EqualisedConv(width, _HEAD_WIDTH, 3), nn.LeakyReLU(_SLOPE), _EqualisedConv(_HEAD_WIDTH, 1, 1, gain=1.0)
             )
             for width in widths[2 + _FIRST_RATED :]
-        )
-        finest = widths[1:3] if fine else ()
-        self.fine = nn.ModuleList(
-            nn.Sequential(
-                _EqualisedConv(width, width, 3),
-                nn.LeakyReLU(_SLOPE),
-                _EqualisedConv(width, width, 3),
-                nn.LeakyReLU(_SLOPE),
-                _EqualisedConv(width, 1, 1, gain=1.0),
-            )
-            for width in finest
         )
         for module in self.modules():
             if isinstance(module, _EqualisedConv):
@@ -101,19 +87,7 @@ class MultiScaleDiscriminator(nn.Module):
             found.features.append(x)
             if index >= _FIRST_RATED:
                 found.logits.append(self.heads[index - _FIRST_RATED](x))
-        found.logits.extend(head(features) for head, features in zip(self.fine, found.features, strict=False))
         return found
-
-
-def completed_judge_state(judge: MultiScaleDiscriminator) -> Callable[[State], State]:
-    """Return a translation of saved tensors to FP32, with the judge's own untrained fine heads where they have none."""
-    own = {key: tensor for key, tensor in judge.state_dict().items() if key.startswith("fine.")}
-
-    def complete(state: State) -> State:
-        found = {key: tensor.float() for key, tensor in state.items()}
-        return (own if not any(key.startswith("fine.") for key in found) else {}) | found
-
-    return complete
 
 
 def _touched(hole: Tensor, logits: Tensor) -> Tensor:

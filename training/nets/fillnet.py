@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -10,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import Tensor, nn
 
 from export.generators.family import State
-from export.generators.fillnet import HALF, PATCH, FillNetOptions, FillUNet, Residual
+from export.generators.fillnet import FillNetOptions, FillUNet, Residual
 
 _HE = 1.387
 """√(2 / (1 + 0.2²)): preserves the magnitude of activations through LeakyReLU 0.2 (He et al. 2015)."""
@@ -52,41 +51,7 @@ def make_net(options: FillNetOptions, generator: torch.Generator) -> FillUNet:
     nn.init.constant_(cast("NormedConv", net.overall).gain, _QUIET_BRANCH)
     for painter in (net.pixels, *net.colour):
         nn.init.constant_(cast("NormedConv", painter).gain, _QUIET_COLOUR)
-    if net.detail is not None:
-        for shuffled in (net.detail.enlarge, net.detail.pixels):
-            _repeat_filters(cast("NormedConv", shuffled), HALF**2)
-        nn.init.zeros_(cast("NormedConv", net.detail.pixels).gain)
     return net
-
-
-@torch.no_grad()
-def _repeat_filters(conv: NormedConv, times: int) -> None:
-    """Give the pixels of one place the same filter (ICNR, Aitken et al. 2017): no grid is there to begin with."""
-    conv.weight.copy_(conv.weight[::times].repeat_interleave(times, 0))
-
-
-def completed_net_state(net: FillUNet) -> Callable[[State], State]:
-    """Return `training_state` for a net that may have `detail` where the checkpoint has none.
-
-    The net then keeps its own untrained `detail`, which adds nothing yet, and takes the channels of `pixels` in the
-    order that two shuffles by 2 lay out as one by 4.
-    """
-    own = {key: tensor for key, tensor in net.state_dict().items() if key.startswith("detail.")}
-
-    def complete(state: State) -> State:
-        found = training_state(state)
-        if not own or any(key.startswith("detail.") for key in found):
-            return found
-        order = _two_step_order(len(found.get("pixels.bias", ())))
-        return own | {key: tensor[order] if key.startswith("pixels.") else tensor for key, tensor in found.items()}
-
-    return complete
-
-
-def _two_step_order(channels: int) -> Tensor:
-    """Return which channel of a shuffle by 4 comes where in two shuffles by 2."""
-    places = torch.arange(channels).view(channels // PATCH**2, HALF, HALF, HALF, HALF)  # colour, rows, columns
-    return places.permute(0, 2, 4, 1, 3).flatten()
 
 
 def checkpoint_state(net: nn.Module) -> State:

@@ -25,7 +25,6 @@ from training.loop.trainee import Trainee
 from training.loop.updates import OptimiserUpdates, UpdateSettings, WeightAverage
 from training.losses.multi_scale_discriminator import (
     MultiScaleDiscriminator,
-    completed_judge_state,
     discriminator_loss,
     feature_matching_loss,
     generator_loss,
@@ -33,7 +32,7 @@ from training.losses.multi_scale_discriminator import (
 )
 from training.losses.picture_views import half_size_and_crop, roll_picture
 from training.losses.vgg16 import VGG16Features, load_features
-from training.nets.fillnet import checkpoint_state, completed_net_state, make_net
+from training.nets.fillnet import checkpoint_state, make_net, training_state
 from training.seeds import Purpose, generator_for
 from training.weights.initial import load_initial
 
@@ -64,6 +63,11 @@ class NormalisedFeatures(nn.Module):
         return [f * length.to(f.dtype) for f, length in zip(found, lengths, strict=True)]
 
 
+def in_fp32(state: State) -> State:
+    """Return the tensors in FP32, as a judge.pth in FP16 is trained on."""
+    return {key: tensor.float() for key, tensor in state.items()}
+
+
 class _CompiledParts(NamedTuple):
     """The functions that can be compiled."""
 
@@ -86,12 +90,11 @@ class FillTrainee(Trainee[FillPhase]):
         held_out = validation_pictures(config.data)
         self._validation = PictureCache(held_out, device) if held_out else None
         random = generator_for(torch.device("cpu"), config.seed, 0, Purpose.WEIGHTS)
-        self.net = make_net(config.generator, random)
-        self.judge = MultiScaleDiscriminator(config.judge.widths, random, fine=config.judge.fine)
+        self.net, self.judge = make_net(config.generator, random), MultiScaleDiscriminator(config.judge.widths, random)
         if config.initial is not None:
-            load_initial(self.net, config.initial, completed_net_state(self.net))
+            load_initial(self.net, config.initial, training_state)
         if config.judge.initial is not None:
-            load_initial(self.judge, config.judge.initial, completed_judge_state(self.judge))
+            load_initial(self.judge, config.judge.initial, in_fp32)
         features = load_features(config.features) if config.features and config.shares.perceptual else None
         self._features = NormalisedFeatures(features) if features else None
         for net in (self.net, self.judge, *([self._features] if self._features else [])):

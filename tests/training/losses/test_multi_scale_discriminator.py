@@ -9,7 +9,6 @@ import torch
 
 from training.losses.multi_scale_discriminator import (
     MultiScaleDiscriminator,
-    completed_judge_state,
     discriminator_loss,
     feature_matching_loss,
     generator_loss,
@@ -28,22 +27,6 @@ def test_logits_lie_at_three_scales_and_features_at_five() -> None:
     assert [tuple(scale.shape) for scale in found.logits] == [(2, 1, 8, 12), (2, 1, 4, 6), (2, 1, 2, 3)]
     sizes = [(2, width, 64 >> level, 96 >> level) for level, width in enumerate(WIDTHS) if level]
     assert [tuple(features.shape) for features in found.features] == sizes
-
-
-def test_fine_heads_rate_small_patches_and_begin_anew_beside_a_judge_without_them() -> None:
-    fine = MultiScaleDiscriminator(WIDTHS, torch.Generator().manual_seed(1), fine=True)
-    fine.load_state_dict(completed_judge_state(fine)({key: t.half() for key, t in judge().state_dict().items()}))
-    shown = torch.rand(2, 4, 64, 96)
-    with torch.no_grad():
-        found, wanted = fine(shown), judge()(shown)
-    assert [tuple(scale.shape[2:]) for scale in found.logits[3:]] == [(32, 48), (16, 24)]
-    for one, other in zip(found.logits, wanted.logits, strict=False):
-        assert torch.allclose(one, other, atol=0.05)
-    shown.requires_grad_()
-    fine(shown).logits[3][0, 0, 16, 24].backward()
-    assert shown.grad is not None
-    reached = shown.grad.abs().amax(1)[0].nonzero()
-    assert (reached.amax(0) - reached.amin(0) + 1).tolist() == [14, 14]
 
 
 def test_activations_keep_their_size() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from export.generators.fillnet import FillNet, FillNetOptions, push_pull
-from training.nets.fillnet import NormedConv, checkpoint_state, completed_net_state, make_net, training_state
+from training.nets.fillnet import NormedConv, checkpoint_state, make_net, training_state
 
 OPTIONS = FillNetOptions(widths="6,5", encoder="1,1", decoder="1,1")
 
@@ -49,33 +49,3 @@ def test_longer_filters_are_the_same_filters() -> None:
     conv.weight.data *= 10
     assert torch.allclose(conv.folded(), before, atol=1e-5)
     assert torch.allclose(before.square().sum((1, 2, 3)).sqrt(), torch.tensor(1.387), atol=1e-4)
-
-
-def test_a_net_with_detail_begins_as_the_net_without() -> None:
-    first = make_net(OPTIONS, random())
-    second = make_net(OPTIONS.model_copy(update={"detail": 4}), random(9))
-    second.load_state_dict(completed_net_state(second)(checkpoint_state(first)))
-    with torch.no_grad():
-        assert torch.allclose(first(*batch()), second(*batch()), atol=1e-5)
-
-
-def test_detail_learns_from_the_first_step_on_and_is_saved() -> None:
-    options = OPTIONS.model_copy(update={"detail": 4})
-    net, public = make_net(options, random()), FillNet().build(options)
-    net(*batch()).square().mean().backward()
-    gain = net.get_parameter("detail.pixels.gain")
-    assert gain.grad is not None
-    assert (gain.grad != 0).all()
-    torch.nn.init.ones_(gain)
-    public.load_state_dict(checkpoint_state(net))
-    other = make_net(options, random(9))
-    other.load_state_dict(completed_net_state(other)(checkpoint_state(net)))
-    with torch.no_grad():
-        for copy in (public, other):
-            assert torch.allclose(net(*batch()), copy(*batch()), atol=1e-5)
-
-
-def test_new_detail_has_no_grid() -> None:
-    conv = make_net(OPTIONS.model_copy(update={"detail": 4}), random()).get_submodule("detail.pixels")
-    filters = conv.get_parameter("weight").unflatten(0, (3, 4))
-    assert torch.equal(filters[:, :1].expand_as(filters), filters)

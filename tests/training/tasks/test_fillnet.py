@@ -74,7 +74,7 @@ def test_steps_take_sizes_in_turn_and_thick_boxes_among_their_holes(fill_config:
 
 
 def test_the_judge_can_learn_alone_at_first(fill_config: Config) -> None:
-    config = fill_config(judge=fill_config().judge.model_dump() | {"alone": 1, "fine": True})
+    config = fill_config(judge=fill_config().judge.model_dump() | {"alone": 1})
     made = trainee(config)
     before = [parameter.detach().clone() for parameter in (*made.net.parameters(), *made.judge.parameters())]
     nets = len(list(made.net.parameters()))

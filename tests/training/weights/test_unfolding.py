@@ -110,9 +110,8 @@ def test_a_graph_of_another_net_is_refused(model: Path, partial_config: Config, 
         unfold(tmp_path, partial_config(), crops=2)
 
 
-@pytest.mark.parametrize("detail", [0, 4])
-def test_the_graph_of_fillnet_holds_the_weights_of_the_net(detail: int, photographs: Path, tmp_path: Path) -> None:
-    options = FillNetOptions(widths="8,8", encoder="1,0", decoder="1,1", detail=detail)
+def test_the_graph_of_fillnet_holds_the_weights_of_the_net(photographs: Path, tmp_path: Path) -> None:
+    options = FillNetOptions(widths="8,8", encoder="1,0", decoder="1,1")
     state = fillnet_checkpoint(make_net(options, torch.Generator().manual_seed(0)))
     path = save_generator(tmp_path, "net", state, half=True)
     request = ExportRequest((path,), "tiny", photographs, output=tmp_path / "models")
