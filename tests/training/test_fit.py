@@ -234,32 +234,22 @@ def test_a_run_cut_on_the_last_step_of_a_phase_keeps_what_the_phase_leaves(
     assert [line["step"] for line in log_of(config) if "validation_psnr_db" in line] == [1, 2]
 
 
-def test_a_run_that_goes_on_from_weights_is_measured_before_its_first_step(
-    partial_config: Callable[..., AnyConfig], photographs: Path, tmp_path: Path
-) -> None:
-    data = {"path": photographs, "load_side": 40, "crop": 32, "validation": photographs}
-    earlier = partial_config(data=data, half_weights=False, output=tmp_path / "earlier")
-    begun = run(earlier).generator
-    config = partial_config(data=data, initial=begun, output=tmp_path / "later")
-    for seconds in (0, None):  # the second goes on from a checkpoint, and measures no start of its own
-        run(config, stop_after_s=seconds, clock=count().__next__)
-    starts = [line for line in log_of(config) if line["step"] == 0]
-    assert [line["validation_psnr_db"] for line in starts] == [pytest.approx(log_of(earlier)[-1]["validation_psnr_db"])]
-    assert not [line for line in log_of(earlier) if line["step"] == 0]
-
-
 def test_the_clock_is_looked_at_after_every_step_and_not_only_on_lines_of_the_log(
     partial_config: Callable[..., AnyConfig],
 ) -> None:
     assert run(partial_config(log_every=100), stop_after_s=0, clock=count().__next__).step == 1
 
 
-def test_a_moved_run_goes_on_without_the_weights_that_it_began_with(
-    partial_config: Callable[..., AnyConfig], tmp_path: Path
+def test_a_moved_run_goes_on_without_the_weights_that_it_began_with_and_measured_first(
+    partial_config: Callable[..., AnyConfig], photographs: Path, tmp_path: Path
 ) -> None:
-    begun = run(partial_config(output=tmp_path / "first")).generator
-    assert run(partial_config(initial=begun), stop_after_s=0, clock=count().__next__).step == 1
-    assert run(partial_config(initial=tmp_path / "not on this host.pth")).finished
+    data = {"path": photographs, "load_side": 40, "crop": 32, "validation": photographs}
+    earlier = partial_config(data=data, half_weights=False, output=tmp_path / "first")
+    begun = run(earlier).generator
+    assert run(partial_config(data=data, initial=begun), stop_after_s=0, clock=count().__next__).step == 1
+    assert run(partial_config(data=data, initial=tmp_path / "not on this host.pth")).finished
+    starts = [line["validation_psnr_db"] for line in log_of(partial_config()) if line["step"] == 0]
+    assert starts == [pytest.approx(log_of(earlier)[-1]["validation_psnr_db"])]
 
 
 def test_a_moved_run_goes_on_without_the_judge_that_it_began_with(
