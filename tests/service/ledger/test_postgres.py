@@ -126,7 +126,7 @@ def refuse_writes(server: PostgresServer, connections: int) -> None:
 
 
 def test_a_connection_that_takes_no_writes_any_more_is_replaced(server: PostgresServer) -> None:
-    refuse_writes(server, connections=8)  # all that the pool can have: it opens some ahead, and one would take the write
+    refuse_writes(server, connections=8)  # all that the pool can have: it opens some ahead
     with pytest.raises(NotReady, match="read-only"):
         server.write(partial(jobs_table.insert, job=JOB, max_unfinished=1))
     back, entered = time.monotonic(), None
