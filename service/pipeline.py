@@ -139,7 +139,7 @@ class Pipeline:
         return served
 
     def _hold_memory(self, weight: DecodingCost, call: Call, timings: Timings) -> AbstractAsyncContextManager[None]:
-        """Hold the memory of the decoded pictures and the results. The wait is timed as a stage, even if it ends in an error.
+        """Hold the memory of uploads and results. The wait is timed as a stage, even if it ends in an error.
 
         Raises:
             DeadlineExceeded, Overloaded: on entering, if the wait would last too long.

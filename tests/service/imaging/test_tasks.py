@@ -80,7 +80,7 @@ def test_each_result_beyond_the_first_takes_memory(
 ) -> None:
     manifest = fake_manifest("drawing", task, output=output(channels=channels))
     for samples, beyond in ((1, 0), (8, 7)):
-        order = Order(task, {"image": b""}, OPTIONS[task](**{"samples": samples}))
+        order = Order(task, {"image": b""}, OPTIONS[task].model_validate({"samples": samples}))
         cost = DecodingCost(9, 1000).with_results(order, {"image": header}, manifest)
         assert cost == DecodingCost(9, 1000 + beyond * 30 * 20 * bytes_a_pixel)
 
