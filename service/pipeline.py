@@ -93,6 +93,7 @@ class Pipeline:
         with ExitStack() as leased:
             model = await self._lease_model(leased, reference, order)
             manifest = model.manifest
+            weight = weight.with_results(order, headers, manifest)
             trace = self.tracer.resume(call.traceparent) if self.tracer is not None and call.traceparent else None
             timings = Timings(on_ended=trace.stage_ended if trace is not None else None)
             async with self._hold_memory(weight, call, timings):
@@ -138,7 +139,7 @@ class Pipeline:
         return served
 
     def _hold_memory(self, weight: DecodingCost, call: Call, timings: Timings) -> AbstractAsyncContextManager[None]:
-        """Hold the memory of the decoded pictures. The wait is timed as a stage, even if it ends in an error.
+        """Hold the memory of uploads and results. The wait is timed as a stage, even if it ends in an error.
 
         Raises:
             DeadlineExceeded, Overloaded: on entering, if the wait would last too long.

@@ -42,7 +42,7 @@ _OPTIONS = {
 
 @asynccontextmanager
 async def open_grpc_server(service: Service) -> AsyncIterator[None]:
-    """Serve on `grpc_port` for the length of the block; calls in progress get a moment at its end.
+    """Serve on `grpc_port` for the length of the block; calls in progress get a moment at its end unless it is forced.
 
     Raises:
         SettingsInvalid: the address is not available.
@@ -62,24 +62,29 @@ async def open_grpc_server(service: Service) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await settled(lambda: calls.latest_at)
-        await server.stop(_REPLY_GRACE_S)
+        drain = service.drain
+        await settled(lambda: calls.latest_at, lambda: drain.forced)
+        await server.stop(None if drain.forced else _REPLY_GRACE_S)
 
 
 async def settled(
     latest_at: Callable[[], float],
+    is_forced: Callable[[], bool],
     clock: Callable[[], float] = perf_counter,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
     """Return once no call has come for a moment from now on, or after a longer time although some still do.
 
+    A forced end is noticed at once, or at the end of the moment that is being waited for.
+
     Args:
         latest_at: returns when the latest call came, by the clock.
+        is_forced: returns whether the end must not wait.
         clock: seconds since any time.
         sleep: waits so many seconds.
     """
     begun = clock()
-    while (now := clock()) < begun + _LONGEST_SETTLE_S:
+    while not is_forced() and (now := clock()) < begun + _LONGEST_SETTLE_S:
         rest_s = max(begun, latest_at()) + _SETTLE_S - now
         if rest_s <= 0:
             return

@@ -65,6 +65,21 @@ class DecodingCost(NamedTuple):
     large: bool = False
     """Whether one of the files is large."""
 
+    def with_results(self, order: Order, headers: Headers, manifest: Manifest) -> DecodingCost:
+        """Add the memory of an upload's results beyond the first, which counts as the decoded upload.
+
+        A result has the upload's size; from inpainting it has its channels and depth, too.
+        """
+        if (header := headers.get("image")) is None:
+            return self
+        if order.task == "inpaint":
+            channels, depth = 1 if header.colour == "grey" else 3, 2 if header.bits == 16 else 1
+        else:
+            channels, depth = 1 if manifest.output_channels == 1 else 3, 1
+        pixels = header.size.height * header.size.width
+        a_result = pixels * (channels + (header.alpha or header.transparent)) * depth
+        return self._replace(decoded_bytes=self.decoded_bytes + (order.options.pictures - 1) * a_result)
+
 
 Headers = Mapping[str, Header]
 """The header of each file of a request, by part name; read once."""

@@ -21,6 +21,8 @@ class Drain:
     announced: bool = False
     """Whether the first signal has come; the drain begins later, when proxies have noticed."""
     began_at: float | None = None
+    forced: bool = False
+    """Whether a second request to end has come: nothing is waited for any more."""
     cut: int = 0
     """Requests that were answered with 503 at the deadline."""
     unsaved: int = 0

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from service.lifecycle.sighup import is_hangup
 
+LAUNCHER_APART_S = 1.0
+FRONT_END_APART_S = 0.2
+"""Much shorter than in the launcher: of two requests that it passes on, a front end may handle the first one late."""
+
 
 class EndRequests:
     """The number of requests to end the server.

@@ -47,6 +47,7 @@ def run(
     listener: socket.socket | None = None,
     apis: Sequence[ForeignApi] = (),
     beside: OpenBeside | None = None,
+    end_requests: EndRequests | None = None,
 ) -> int:
     """Serve until SIGTERM, SIGINT, SIGHUP or the loss of the device.
 
@@ -56,6 +57,7 @@ def run(
         listener: a bound socket; by default one is made for the settings' address.
         apis: foreign APIs to serve beside the server's own.
         beside: opens a server of another protocol beside this one.
+        end_requests: counts the requests to end; by default one that tells them apart by its own time.
 
     Returns:
         The exit status: 0 after a clean drain, EXIT_DEVICE_LOST if the process has lost its GPU and should be
@@ -66,7 +68,7 @@ def run(
     """
     run_preflight(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    server = DrainingServer(settings, open_backend, apis, beside=beside)
+    server = DrainingServer(settings, open_backend, apis, beside=beside, end_requests=end_requests)
     server.run(None if listener is None else [listener])
     service = server.app.service
     if service is not None and service.backend.lost.is_set():
@@ -90,12 +92,13 @@ class DrainingServer(uvicorn.Server):
         apis: Sequence[ForeignApi] = (),
         limits: ConnectionLimits = _CONNECTION_LIMITS,
         beside: OpenBeside | None = None,
+        end_requests: EndRequests | None = None,
     ) -> None:
         self.app = App(settings, open_backend, version("retouch"), apis, opened=self._serve_beside)
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = False
-        self._end_requests = EndRequests()
+        self._end_requests = end_requests or EndRequests()
         self._cut_at_s: float | None = None
         self._open_beside, self._beside = beside, AsyncExitStack()
         self.failed = False
@@ -130,6 +133,8 @@ class DrainingServer(uvicorn.Server):
         service = self.app.service
         self._end_requests.add(sig, time.monotonic())
         is_second = self._end_requests.count > 1
+        if service is not None and is_second:
+            service.drain.forced = True
         if service is None or self._loop is None or is_second:
             self.should_exit, self.force_exit = True, is_second
             return

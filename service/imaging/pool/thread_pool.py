@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+import structlog
+
+from service.core.errors import NotReady
+
 T = TypeVar("T")
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -62,19 +67,27 @@ class _Threads:
 
     def __init__(self, count: int, name: str) -> None:
         self._queue: SimpleQueue[_Work | None] = SimpleQueue()
-        self._threads = [threading.Thread(target=self._run, name=f"{name}_{n}", daemon=True) for n in range(count)]
-        self._started = self._closed = False
+        self._count, self._name = count, name
+        self._started: list[threading.Thread] = []
+        self._closed = False
+
+    @property
+    def count(self) -> int:
+        """The number of threads; less than was asked for if the system has refused to start some."""
+        return len(self._started) or self._count
 
     def submit(
         self, function: Callable[..., T], arguments: tuple[object, ...], ended: Callable[[], None] | None = None
     ) -> asyncio.Future[T]:
-        """Run a function on a thread; cancelling the future withdraws it if no thread has begun."""
+        """Run a function on a thread; cancelling the future withdraws it if no thread has begun.
+
+        Raises:
+            NotReady: the system starts no thread; the next call tries again.
+        """
         if self._closed:
             raise RuntimeError("the threads are closed")
         if not self._started:
-            self._started = True
-            for thread in self._threads:
-                thread.start()
+            self._started = self._start()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._queue.put(_Work(function, arguments, loop, future, ended))
@@ -85,10 +98,27 @@ class _Threads:
         self._closed = True
         while (work := self._next_queued()) is not None:
             work.future.cancel()
-        for _ in self._threads:
+            if work.ended is not None:
+                work.ended()
+        for _ in self._started:
             self._queue.put(None)
-        for thread in self._threads if self._started else ():
+        for thread in self._started:
             thread.join()
+
+    def _start(self) -> list[threading.Thread]:
+        """Start the threads up to the first that the system refuses; those before it do the work alone."""
+        started: list[threading.Thread] = []
+        for number in range(self._count):
+            thread = threading.Thread(target=self._run, name=f"{self._name}_{number}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                if not started:
+                    raise NotReady(f"the server cannot start a thread ({error}); raise its limit of threads") from error
+                _log.warning("fewer threads", pool=self._name, wanted=self._count, started=number, reason=str(error))
+                break
+            started.append(thread)
+        return started
 
     def _next_queued(self) -> _Work | None:
         try:
@@ -113,7 +143,6 @@ class CodecPool:
     """
 
     def __init__(self, threads: int, name: str) -> None:
-        self._threads = threads
         self._common = _Threads(threads, name)
         self._kept = _Threads(1, f"{name}-small")
         self._large = 0
@@ -124,26 +153,37 @@ class CodecPool:
     @property
     def threads_for_small(self) -> int:
         """The number of threads without a large picture; at least 1, the reserved thread."""
-        return max(1, self._threads - self._large)
+        return max(1, self._common.count - self._large)
 
     def run(self, function: Callable[..., T], *args: object, large: bool = False) -> Awaitable[T]:
-        """Run a function on a thread. Cancelling the call withdraws work that no thread has begun."""
+        """Run a function on a thread. Cancelling the call withdraws work that no thread has begun.
+
+        Raises:
+            NotReady: the system starts no thread.
+        """
         if large:
             return self._run_large(function, *args)
-        pool = self._kept if self._large >= self._threads else self._common
+        pool = self._kept if self._large >= self._common.count else self._common
         return pool.submit(function, args)
 
     def close(self) -> None:
-        """Wait for running work; drop queued work."""
+        """Wait for running work; cancel queued work, and large pictures that wait for a thread."""
+        while self._waiting:
+            self._waiting.popleft().cancel()
         for pool in (self._common, self._kept):
             pool.close()
 
     async def _run_large(self, function: Callable[..., T], *args: object) -> T:
         await self._acquire_thread()
-        return await self._common.submit(function, args, self._release_thread)  # released also if the caller leaves
+        try:
+            submitted = self._common.submit(function, args, self._release_thread)
+        except BaseException:  # no thread could be started, or the pool is closed
+            self._release_thread()
+            raise
+        return await submitted  # the thread is released also if the caller leaves
 
     async def _acquire_thread(self) -> None:
-        if self._large < self._threads:
+        if self._large < self._common.count:
             self._large += 1
             return
         free: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -18,7 +18,7 @@ import structlog
 from prometheus_client import start_http_server
 
 from service.core.settings import Settings, SettingsInvalid
-from service.lifecycle.end_requests import EndRequests
+from service.lifecycle.end_requests import LAUNCHER_APART_S, EndRequests
 from service.lifecycle.host import usable_cores
 from service.lifecycle.sighup import hangup_signals, is_hangup
 from service.preflight import run_preflight
@@ -33,8 +33,6 @@ from service.processes.shared.status_board import RowCounts, StatusBoard, make_b
 _log = structlog.get_logger(__name__)
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
 _LOOK_EVERY_S = 0.2
-_REQUESTS_APART_S = 1.0
-"""Longer than in front ends, so that each request to end that is passed on to them counts there, too."""
 _GRACE_S = 20.0
 """Longest time for processes to end after the drain and its delay."""
 
@@ -67,7 +65,7 @@ class Launcher:
         self._engines = [self._make_child("engine", index) for index in range(engines)]
         self._front_ends = [self._make_child("front_end", index) for index in range(front_ends)]
         self._signalled = False
-        self._end_requests = EndRequests(_REQUESTS_APART_S)
+        self._end_requests = EndRequests(LAUNCHER_APART_S)
         self._drained_at = 0.0
         self._looked_at = self._watching_since = time.monotonic()
         self._clean = True

@@ -50,7 +50,7 @@ def end_with_launcher(launcher: int) -> None:
     """Make this process send itself one SIGTERM when the launcher ends, however it ends (Linux).
 
     The kernel notifies by SIGUSR2, which it may send several times if the launcher has several threads; a second
-    SIGTERM would cut the drain short.
+    SIGTERM would cut the drain short unless it came at once (EndRequests).
     """
     sent: list[int] = []
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from grpc import StatusCode
 from service.app import Service
 from service.core.settings import Settings
 from service.grpc.server import open_grpc_server, settled
+from service.lifecycle.end_requests import EndRequests
 from service.web.server import DrainingServer, OpenBeside
 from tests.fakes.clock import Clock
 from tests.service.grpc.conftest import some_port
@@ -28,8 +31,10 @@ def settings_of(models_dir: Path, folder: Path) -> Settings:
 
 
 @contextmanager
-def in_a_thread(settings: Settings, beside: OpenBeside) -> Iterator[tuple[DrainingServer, threading.Thread]]:
-    server = DrainingServer(settings, beside=beside)
+def in_a_thread(
+    settings: Settings, beside: OpenBeside, end_requests: EndRequests | None = None
+) -> Iterator[tuple[DrainingServer, threading.Thread]]:
+    server = DrainingServer(settings, beside=beside, end_requests=end_requests)
 
     def run() -> None:
         try:
@@ -100,5 +105,50 @@ async def test_the_end_waits_for_calls_that_were_sent_before_it_but_not_without_
     def latest_at() -> float:
         return max((50.0 + at for at in calls_at if 50.0 + at <= clock.now), default=7.0)
 
-    await settled(latest_at, clock, sleep)
+    await settled(latest_at, lambda: False, clock, sleep)
     assert clock.now - 50.0 == pytest.approx(ended_at, abs=0.25 if ended_at == 2.0 else 1e-6)
+
+
+@pytest.mark.parametrize(("forced_at", "ended_at"), [(0.0, 0.0), (0.6, 0.75)])
+async def test_a_forced_end_waits_for_no_further_calls(forced_at: float, ended_at: float) -> None:
+    clock = Clock(50.0)
+
+    async def sleep(seconds: float) -> None:
+        clock.now += seconds
+
+    await settled(lambda: clock.now, lambda: clock.now >= 50.0 + forced_at, clock, sleep)
+    assert clock.now - 50.0 == pytest.approx(ended_at)
+
+
+def test_a_second_request_to_end_closes_grpc_at_once_though_clients_send_on(models_dir: Path, tmp_path: Path) -> None:
+    """Otherwise the end takes 2 s while clients send."""
+    settings = settings_of(models_dir, tmp_path).model_copy(update={"drain_delay_s": 60.0})
+    took_s, called, ended = list[float](), threading.Event(), threading.Event()
+
+    @asynccontextmanager
+    async def timed(service: Service) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(open_grpc_server(service))
+            yield
+            begun = time.monotonic()
+            await stack.aclose()
+            took_s.append(time.monotonic() - begun)
+
+    def send_on() -> None:
+        with GrpcClient(f"127.0.0.1:{settings.grpc_port}") as client:
+            while not ended.wait(0.02):
+                client.call("ServerLive")
+                called.set()
+
+    with in_a_thread(settings, timed, EndRequests(apart_s=0.0)) as (server, thread):
+        wait_until(lambda: server.started)
+        clients = threading.Thread(target=send_on)
+        clients.start()
+        assert called.wait(30)
+        for _ in range(2):
+            server.handle_exit(signal.SIGTERM, None)
+        thread.join(30)
+        ended.set()
+        clients.join(30)
+        assert not thread.is_alive()
+    assert took_s[0] < 1.5

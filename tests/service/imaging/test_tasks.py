@@ -14,14 +14,16 @@ from engines.manifest import Manifest, Task
 from service.core.call import Timings
 from service.core.errors import InvalidImage, InvalidOption, TooLarge
 from service.core.order import Order
+from service.core.pictures import Size
 from service.core.schemas import OPTIONS, GenerateOptions, InpaintOptions
 from service.imaging import tasks
 from service.imaging.files import codec
 from service.imaging.files.decode_cost import decoded_bytes
 from service.imaging.files.header import Header, read_header
 from service.imaging.pool.parallel_steps import HelperThreads, StepRunner, run_one_by_one
-from service.imaging.tasks import PreparedRequest
+from service.imaging.tasks import DecodingCost, PreparedRequest
 from tests.serving import image_files as files
+from tests.serving.tensor_specs import output
 
 LIMIT = 1_000_000
 
@@ -59,6 +61,35 @@ def test_a_header_is_read_once_for_the_budget_the_plan_and_the_decoder(
     assert weight.effort >= prepared.size.height * prepared.size.width
     assert weight.decoded_bytes == sum(decoded_bytes(read_header(f, max_pixels=LIMIT), len(f)) for f in (photo, mask))
     assert reads == {photo: 1, mask: 1}
+
+
+@pytest.mark.parametrize(
+    ("task", "header", "channels", "bytes_a_pixel"),
+    [
+        ("translate", Header("jpeg", Size(30, 20)), 3, 3),
+        ("translate", Header("png", Size(30, 20), bits=16, alpha=True), 3, 4),
+        ("translate", Header("jpeg", Size(30, 20)), 2, 3),
+        ("translate", Header("jpeg", Size(30, 20)), 1, 1),
+        ("inpaint", Header("png", Size(30, 20), bits=16), 3, 6),
+        ("inpaint", Header("png", Size(30, 20), colour="grey", alpha=True), 3, 2),
+        ("inpaint", Header("png", Size(30, 20), colour="palette", transparent=True), 3, 4),
+    ],
+)
+def test_each_result_beyond_the_first_takes_memory(
+    task: Task, header: Header, channels: int, bytes_a_pixel: int, fake_manifest: Callable[..., Manifest]
+) -> None:
+    manifest = fake_manifest("drawing", task, output=output(channels=channels))
+    for samples, beyond in ((1, 0), (8, 7)):
+        order = Order(task, {"image": b""}, OPTIONS[task].model_validate({"samples": samples}))
+        cost = DecodingCost(9, 1000).with_results(order, {"image": header}, manifest)
+        assert cost == DecodingCost(9, 1000 + beyond * 30 * 20 * bytes_a_pixel)
+
+
+def test_a_picture_from_nothing_takes_none_of_the_memory_for_decoded_ones(
+    fake_manifest: Callable[..., Manifest],
+) -> None:
+    order = Order("generate", {}, GenerateOptions(count=8))
+    assert DecodingCost().with_results(order, {}, fake_manifest("photos", "inpaint")) == DecodingCost()
 
 
 def test_a_header_that_cannot_be_used_is_refused_before_anything_is_decoded() -> None:

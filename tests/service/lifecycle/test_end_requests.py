@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from service.lifecycle.end_requests import EndRequests
+from service.lifecycle.end_requests import FRONT_END_APART_S, LAUNCHER_APART_S, EndRequests
 
 
 def test_signals_that_come_at_once_are_one_request() -> None:
@@ -29,3 +29,10 @@ def test_a_hangup_is_never_a_request_and_hides_none() -> None:
     assert requests.add(signal.SIGTERM, 100.1)
     assert not requests.add(signal.SIGHUP, 200.0)
     assert requests.count == 1
+
+
+def test_a_front_end_that_handles_a_signal_late_still_counts_the_second_one_that_the_launcher_passes_on() -> None:
+    launcher, front_end = EndRequests(LAUNCHER_APART_S), EndRequests(FRONT_END_APART_S)
+    for sent_at, handled_at in ((100.0, 100.6), (101.01, 101.01)):
+        assert launcher.add(signal.SIGTERM, sent_at)
+        assert front_end.add(signal.SIGTERM, handled_at)

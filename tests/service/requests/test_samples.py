@@ -21,6 +21,7 @@ from PIL import Image
 from engines.base import Feed
 from engines.fake import FakeEngine, Fault, Hang
 from engines.manifest import Manifest
+from service.admission.memory_budget import MemoryBudget
 from tests.service.web.replies import poll
 from tests.serving.tensor_specs import image, latent, mask, output
 from tests.serving.waiting import until
@@ -204,6 +205,27 @@ def test_a_translation_that_draws_its_style_has_samples_too(
     with serve().client() as client:
         body = client.post("/v1/translate", files={"image": files["image"]}, data=data, headers=JSON).json()
     assert (len(body["images"]), body["seed"]) == (2, 7)
+
+
+def test_each_sample_beyond_the_first_takes_memory_for_its_result(
+    serve: Serve, files: Files, models_dir: Path, add_model: Callable[..., Path]
+) -> None:
+    add_model(models_dir, "styled", "translate", inputs=[image(), latent()], output=output())
+    budgets, granted = list[MemoryBudget](), list[int]()
+
+    def look(_: Feed) -> None:
+        granted.extend(budget.granted_bytes for budget in budgets)
+
+    running = serve(lambda manifest: FakeEngine(manifest, fault=look))
+    budgets.append(running.service.pipeline.memory)
+    seen = []
+    with running.client() as client:
+        for samples in ("1", "8"):
+            data = {"model": "styled", "samples": samples}
+            reply = client.post("/v1/translate", files={"image": files["image"]}, data=data)
+            assert reply.status_code == 200
+            seen.append(max(granted))
+    assert seen[1] - seen[0] == 7 * 64 * 64 * 3
 
 
 def test_samples_of_a_request_share_its_batches(serve: Serve, files: Files, drawing: str) -> None:

@@ -84,8 +84,8 @@ def test_an_idle_server_exits_0_on_sigint(models_dir: Path, tmp_path: Path) -> N
 def test_a_second_signal_ends_a_server_that_is_stuck(models_dir: Path, tmp_path: Path) -> None:
     with ServedProcess(tmp_path, models_dir=models_dir, drain_delay_s=60) as served:
         served.process.terminate()
-        wait_until(lambda: served.lines("draining"))
         served.process.terminate()  # as `make` and a service manager repeat it at once: the same request
+        wait_until(lambda: served.lines("draining"))
         time.sleep(0.6)
         assert served.process.poll() is None
         assert served.terminate() == 1

@@ -6,11 +6,12 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
+from service.core.errors import NotReady
 from service.imaging.pool.thread_pool import CodecPool
 from tests.serving.waiting import until
 
@@ -117,6 +118,84 @@ async def test_closing_waits_for_what_runs_and_cancels_what_is_queued() -> None:
         await queued
     with pytest.raises(RuntimeError):
         pool.run(str)
+
+
+async def test_closing_cancels_large_ones_that_wait_for_a_thread() -> None:
+    begun, release, done = threading.Event(), threading.Event(), list[str]()
+
+    def work() -> None:
+        begun.set()
+        release.wait(5)
+
+    pool = CodecPool(1, "test")
+    running = asyncio.ensure_future(pool.run(work, large=True))
+    assert await asyncio.to_thread(begun.wait, 5)
+    waiting = [asyncio.ensure_future(pool.run(done.append, name, large=True)) for name in ("first", "second")]
+    await asyncio.sleep(0)
+    release.set()
+    pool.close()
+    await running
+    ended, _ = await asyncio.wait(waiting, timeout=5)
+    assert ended == set(waiting)
+    assert all(task.cancelled() for task in waiting)
+    assert done == []
+
+
+async def test_a_large_one_that_closing_takes_from_the_queue_gives_its_place_back() -> None:
+    begun = threading.Event()
+
+    def work() -> None:
+        begun.set()
+        threading.Event().wait(0.05)
+
+    pool = CodecPool(1, "test")
+    running = asyncio.ensure_future(pool.run(work))
+    queued = asyncio.ensure_future(pool.run(str, large=True))
+    assert await asyncio.to_thread(begun.wait, 5)
+    pool.close()
+    await asyncio.wait({running, queued}, timeout=5)
+    assert queued.cancelled()
+    with pytest.raises(RuntimeError, match="closed"):
+        await asyncio.wait_for(pool.run(str, large=True), 5)
+
+
+@contextmanager
+def a_system_that_starts(threads: int) -> Iterator[None]:
+    """A system that starts so many threads of the pool, and refuses the others."""
+    start, left = threading.Thread.start, [None] * threads
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name.startswith("test"):
+            if not left:
+                raise RuntimeError("can't start new thread")
+            left.pop()
+        start(thread)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", limited)
+        yield
+
+
+@pytest.mark.parametrize("large", [False, True])
+async def test_without_a_thread_a_call_is_refused_and_a_later_one_tries_again(large: bool) -> None:
+    async with opened(1) as pool:
+        with a_system_that_starts(0):
+            for _ in range(2):
+                with pytest.raises(NotReady, match="cannot start a thread"):
+                    await asyncio.wait_for(pool.run(str, 5, large=large), 5)
+        assert await asyncio.wait_for(pool.run(str, 5, large=large), 5) == "5"
+
+
+async def test_a_pool_that_gets_fewer_threads_than_it_asks_for_works_with_those() -> None:
+    release = threading.Event()
+    async with opened(3) as pool:
+        with a_system_that_starts(1):
+            assert await asyncio.wait_for(pool.run(str, 5), 5) == "5"
+        large = asyncio.ensure_future(pool.run(release.wait, 5, large=True))
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(pool.run(str, 6), 5) == "6", "the reserved thread serves small ones"
+        release.set()
+        assert await large
 
 
 async def test_neither_a_result_nor_an_error_keeps_the_picture_in_memory() -> None:
