@@ -15,7 +15,7 @@ from engines.cpu.openvino_cpu import OpenVinoEngine
 from engines.cuda.api import Cuda, open_cuda
 from engines.cuda.gpu_detection import has_nvidia_gpu
 from engines.cuda.inductor import InductorEngine
-from engines.cuda.losses import GpuUse, LossMemory
+from engines.cuda.losses import GpuUse, Load, LossMemory, gpu_facts
 from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
 from engines.engine_names import DeviceChoice, EngineChoice
 from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ParityTooLow
@@ -49,7 +49,7 @@ class EngineOptions:
     notify: told what is done next, in words; building for a GPU takes minutes.
     race_s: seconds to time the engines of a device side by side, if `choice` is `auto`; 0 in a server, which must not
         race beside its traffic. What an earlier race found counts in any case; without one the fixed order does.
-    gpu_use: the models of this process on the GPU; a loss of the GPU beside another model is not held against an engine.
+    gpu_use: the models of this process on the GPU; a loss of it beside another model is held against no engine.
     """
 
     choice: EngineChoice = "auto"
@@ -176,7 +176,7 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
     _check_model(directory, manifest, options, reads_onnx=any(candidate.reads_onnx for candidate in to_try))
     why_no_gpu = _why_no_gpu(options, gpu_is_here)
     course = Course(directory, manifest, options.max_batch, {"threads": options.threads, "level": options.trt_level})
-    device = processor_facts if why_no_gpu else lambda: open_gpu(options.gpu).device._asdict()
+    device = processor_facts if why_no_gpu else partial(gpu_facts, open_gpu, options.gpu)
     losses = LossMemory(options.cache_dir / "losses", course, device, options.gpu_use)
     with losses.kept() as load:
         race = _race(to_try, course, options, device, None if why_no_gpu else losses)
@@ -187,7 +187,7 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
                 passed_over[candidate.name] = why
                 continue
             try:
-                engine = _open_and_warm_up(candidate, course, options, race, warm_up_shapes)
+                engine = _open_and_warm_up(candidate, course, options, race, warm_up_shapes, load)
             except DeviceLost:
                 raise
             except (EngineError, ParityTooLow) as error:
@@ -198,7 +198,6 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
                 _log.exception("engine failed to open", model=manifest.key, engine=candidate.name)
                 passed_over[candidate.name] = f"{type(error).__name__}: {error}"
                 continue
-            load.engine = engine if candidate.needs_gpu else None
             _note_race(race, to_try, candidate.name, engine, passed_over)
             _log.info(
                 "engine chosen",
@@ -213,17 +212,19 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
 
 
 def _open_and_warm_up(
-    candidate: Candidate, course: Course, options: EngineOptions, race: Raced, warm_up_shapes: WarmUpShapes
+    candidate: Candidate, course: Course, options: EngineOptions, race: Raced, warm_up_shapes: WarmUpShapes, load: Load
 ) -> Engine:
     """Open an engine, unless it is open since the race, and run its shapes once."""
     options.notify(f"opening {candidate.name}")
     shapes = partial(_told_shapes, warm_up_shapes, options.notify)
     raced = race.engine if candidate.name in race.result.order else None
     try:
-        return warm_up_engine(raced or candidate.open(course.directory, course.manifest, options), shapes)
+        engine = warm_up_engine(raced or candidate.open(course.directory, course.manifest, options), shapes)
     except DeviceLost as lost:
         lost.engine = candidate.name
         raise
+    load.engine = engine if candidate.needs_gpu else None
+    return engine
 
 
 def _check_model(directory: Path, manifest: Manifest, options: EngineOptions, *, reads_onnx: bool) -> None:

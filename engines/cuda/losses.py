@@ -17,6 +17,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict
 
 from engines.base import Engine
+from engines.cuda.api import Cuda
 from engines.cuda.status_errors import is_kernel_fault
 from engines.errors import DeviceLost
 from engines.files.record_cache import RecordCache, fingerprint
@@ -107,7 +108,7 @@ class LossMemory:
 
     @contextmanager
     def kept(self) -> Iterator[Load]:
-        """Count a load and remember a loss in this block, if a kernel of an engine that is known must have caused it."""
+        """Count a load, and remember a loss in this block if a kernel of an engine that is known caused it."""
         with self._use.load() as load:
             try:
                 yield load
@@ -133,3 +134,8 @@ class LossMemory:
             raise
         except Exception:  # torch needs no cuda-python; whatever else cannot be read must not keep engines from opening
             return {}
+
+
+def gpu_facts(open_gpu: Callable[[int], Cuda], number: int) -> Mapping[str, object]:
+    """Return the facts of the GPU of a number: its name, capability, memory and the CUDA version of its driver."""
+    return open_gpu(number).device._asdict()

@@ -70,7 +70,7 @@ class OnnxRuntimeCudaEngine(Engine):
 
     name = "onnxrt"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- two are for tests
         self,
         directory: Path,
         manifest: Manifest,
