@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from engines.cpu.openvino_cpu import OpenVinoEngine
 from engines.cuda.api import Cuda, open_cuda
 from engines.cuda.gpu_detection import has_nvidia_gpu
 from engines.cuda.inductor import InductorEngine
-from engines.cuda.losses import LossMemory
+from engines.cuda.losses import GpuUse, Load, LossMemory, gpu_facts
 from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
 from engines.engine_names import DeviceChoice, EngineChoice
 from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ParityTooLow
@@ -49,6 +49,7 @@ class EngineOptions:
     notify: told what is done next, in words; building for a GPU takes minutes.
     race_s: seconds to time the engines of a device side by side, if `choice` is `auto`; 0 in a server, which must not
         race beside its traffic. What an earlier race found counts in any case; without one the fixed order does.
+    gpu_use: the models of this process on the GPU; a loss of it beside another model is held against no engine.
     """
 
     choice: EngineChoice = "auto"
@@ -63,6 +64,7 @@ class EngineOptions:
     device: DeviceChoice = "auto"
     notify: Callable[[str], None] = lambda _: None
     race_s: float = 0.0
+    gpu_use: GpuUse = field(default_factory=GpuUse, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +176,9 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
     _check_model(directory, manifest, options, reads_onnx=any(candidate.reads_onnx for candidate in to_try))
     why_no_gpu = _why_no_gpu(options, gpu_is_here)
     course = Course(directory, manifest, options.max_batch, {"threads": options.threads, "level": options.trt_level})
-    device = processor_facts if why_no_gpu else partial(_gpu_facts, open_gpu, options.gpu)
-    losses = LossMemory(options.cache_dir / "losses", course, device)
-    with losses.kept():
+    device = processor_facts if why_no_gpu else partial(gpu_facts, open_gpu, options.gpu)
+    losses = LossMemory(options.cache_dir / "losses", course, device, options.gpu_use)
+    with losses.kept() as load:
         race = _race(to_try, course, options, device, None if why_no_gpu else losses)
         passed_over = dict(race.left_out)
         failure: type[EngineError] = EngineUnavailable
@@ -185,7 +187,7 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
                 passed_over[candidate.name] = why
                 continue
             try:
-                engine = _open_and_warm_up(candidate, course, options, race, warm_up_shapes)
+                engine = _open_and_warm_up(candidate, course, options, race, warm_up_shapes, load)
             except DeviceLost:
                 raise
             except (EngineError, ParityTooLow) as error:
@@ -210,17 +212,19 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
 
 
 def _open_and_warm_up(
-    candidate: Candidate, course: Course, options: EngineOptions, race: Raced, warm_up_shapes: WarmUpShapes
+    candidate: Candidate, course: Course, options: EngineOptions, race: Raced, warm_up_shapes: WarmUpShapes, load: Load
 ) -> Engine:
     """Open an engine, unless it is open since the race, and run its shapes once."""
     options.notify(f"opening {candidate.name}")
     shapes = partial(_told_shapes, warm_up_shapes, options.notify)
     raced = race.engine if candidate.name in race.result.order else None
     try:
-        return warm_up_engine(raced or candidate.open(course.directory, course.manifest, options), shapes)
+        engine = warm_up_engine(raced or candidate.open(course.directory, course.manifest, options), shapes)
     except DeviceLost as lost:
         lost.engine = candidate.name
         raise
+    load.engine = engine if candidate.needs_gpu else None
+    return engine
 
 
 def _check_model(directory: Path, manifest: Manifest, options: EngineOptions, *, reads_onnx: bool) -> None:
@@ -252,10 +256,6 @@ def _race(
         and not (losses and losses.why_not(candidate.name))
     ]
     return find_fastest(racers, course, device, options.cache_dir / "races", options.race_s, options.notify) or NO_RACE
-
-
-def _gpu_facts(open_gpu: Callable[[int], Cuda], number: int) -> Mapping[str, object]:
-    return open_gpu(number).device._asdict()
 
 
 def _in_order(candidates: tuple[Candidate, ...], race: Raced) -> list[Candidate]:

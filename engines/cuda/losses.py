@@ -1,17 +1,24 @@
 """Remembers which engines lost the GPU while they loaded a model, so that the next process passes them over.
 
 A lost GPU ends the process. Without this memory the next one would open the same engine and be lost in the same way.
+After a fault of one engine's kernel every call of every engine fails, so only a load that was alone is to blame.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
+from weakref import WeakSet
 
 import structlog
 from pydantic import BaseModel, ConfigDict
 
+from engines.base import Engine
+from engines.cuda.api import Cuda
+from engines.cuda.status_errors import is_kernel_fault
 from engines.errors import DeviceLost
 from engines.files.record_cache import RecordCache, fingerprint
 from engines.race.finding import Course
@@ -27,6 +34,47 @@ class Loss(BaseModel):
     why: str
 
 
+@dataclass(eq=False, slots=True)
+class Load:
+    """One model that is being loaded.
+
+    alone: whether no other model of the process was loaded or loading meanwhile, and none had lost the GPU before.
+    engine: the engine on the GPU that came of it, if any.
+    """
+
+    alone: bool
+    engine: Engine | None = None
+
+
+class GpuUse:
+    """The models of one process that are loaded or being loaded on its GPU. An engine counts until it is freed."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._loads: set[Load] = set()
+        self._engines: WeakSet[Engine] = WeakSet()
+        self._lost = False
+
+    @contextmanager
+    def load(self) -> Iterator[Load]:
+        """Count a load for as long as the block lasts, and its engine from then on."""
+        with self._lock:
+            load = Load(alone=not (self._loads or len(self._engines) or self._lost))
+            for other in self._loads:
+                other.alone = False
+            self._loads.add(load)
+        try:
+            yield load
+        except DeviceLost:
+            self._lost = True
+            raise
+        finally:
+            with self._lock:
+                self._loads.remove(load)
+                if load.engine is not None:
+                    self._engines.add(load.engine)
+
+
 class LossMemory:
     """The losses of one model on one GPU.
 
@@ -34,34 +82,50 @@ class LossMemory:
         folder: of the records; made when it is needed.
         course: the model and its settings. Other files, settings and versions of the runtimes are tried anew.
         device: returns the facts of the GPU, with which a loss counts; without any if they cannot be read.
+        use: the models of this process on the GPU.
     """
 
-    def __init__(self, folder: Path, course: Course, device: Callable[[], Mapping[str, object]]) -> None:
-        self._folder, self._course, self._device = folder, course, device
+    def __init__(
+        self, folder: Path, course: Course, device: Callable[[], Mapping[str, object]], use: GpuUse | None = None
+    ) -> None:
+        self._folder, self._course, self._device, self._use = folder, course, device, use or GpuUse()
         self._records = RecordCache(folder, Loss, "loss")
         self._keys: dict[str, str] = {}  # made before an engine is opened: a lost GPU tells no facts
 
     def why_not(self, engine: str) -> str:
         """Return why an engine is passed over; empty if it is to be tried. Only those that were asked for are kept."""
         if engine not in self._keys:
-            self._keys[engine] = fingerprint({**self._course.facts([engine]), **self._facts(), "what": "loss"})
+            try:
+                facts = self._course.facts([engine])
+            except OSError as error:  # the engine says what it misses; here only the memory does without
+                _log.warning("losses of the GPU not read", model=self._course.manifest.key, reason=error.strerror)
+                return ""
+            self._keys[engine] = fingerprint({**facts, **self._facts(), "what": "loss"})
         loss = self._records.get(self._keys[engine])
         if loss is None:
             return ""
         return f"it lost the GPU when it loaded this model before ({loss.why}); remove {self._folder} to try it again"
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Remember a loss in this block, if it is known which engine ran."""
-        try:
-            yield
-        except DeviceLost as lost:
-            if key := self._keys.get(lost.engine):
-                self._records.put(key, Loss(why=str(lost)))
-                _log.warning(
-                    "engine lost the GPU", model=self._course.manifest.key, engine=lost.engine, reason=str(lost)
-                )
-            raise
+    def kept(self) -> Iterator[Load]:
+        """Count a load, and remember a loss in this block if a kernel of an engine that is known caused it."""
+        with self._use.load() as load:
+            try:
+                yield load
+            except DeviceLost as lost:
+                self._note(lost, load)
+                raise
+
+    def _note(self, lost: DeviceLost, load: Load) -> None:
+        about = {"model": self._course.manifest.key, "engine": lost.engine, "reason": str(lost)}
+        if not is_kernel_fault(lost):
+            _log.warning("GPU lost, not by a kernel: no engine is passed over for it", **about)
+        elif not load.alone:
+            to_do = "if this comes again, retouch build finds the engine: it loads each model alone"
+            _log.warning("GPU lost beside other models: no engine is passed over for it", **about, to_do=to_do)
+        elif key := self._keys.get(lost.engine):
+            self._records.put(key, Loss(why=str(lost)))
+            _log.warning("engine lost the GPU", **about)
 
     def _facts(self) -> Mapping[str, object]:
         try:
@@ -70,3 +134,8 @@ class LossMemory:
             raise
         except Exception:  # torch needs no cuda-python; whatever else cannot be read must not keep engines from opening
             return {}
+
+
+def gpu_facts(open_gpu: Callable[[int], Cuda], number: int) -> Mapping[str, object]:
+    """Return the facts of the GPU of a number: its name, capability, memory and the CUDA version of its driver."""
+    return open_gpu(number).device._asdict()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, redirect_stdout
 from dataclasses import dataclass
 from itertools import count
@@ -23,6 +22,7 @@ import structlog
 from engines.base import BatchShape, Engine, Feed, Outputs
 from engines.cuda.api import Cuda, Stream
 from engines.cuda.io_buffers import IoBuffers
+from engines.cuda.run_thread import RunThread
 from engines.errors import EngineDead, EngineError, EngineFailed, EngineOutOfMemory, EngineUnavailable
 from engines.feeds import batch_shape
 from engines.manifest import ONNX_FILE, Manifest
@@ -61,6 +61,7 @@ class OnnxRuntimeCudaEngine(Engine):
         cache_dir: folder for parity results.
         max_batch: the largest batch that the service sends.
         provider: the execution provider; tests pass the CPU provider, which computes synchronously.
+        join_s: seconds that `close` waits for a run; if it hangs, its memory is left to the end of the process.
 
     Raises:
         EngineUnavailable: this onnxruntime has no such provider, or it does not start (no GPU, no cuDNN).
@@ -69,7 +70,7 @@ class OnnxRuntimeCudaEngine(Engine):
 
     name = "onnxrt"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- two are for tests
         self,
         directory: Path,
         manifest: Manifest,
@@ -78,6 +79,7 @@ class OnnxRuntimeCudaEngine(Engine):
         cache_dir: Path,
         max_batch: int = 8,
         provider: str = _CUDA,
+        join_s: float = 10.0,
     ) -> None:
         self.manifest = manifest
         self.precision = manifest.precision
@@ -99,8 +101,8 @@ class OnnxRuntimeCudaEngine(Engine):
             "capability": list(cuda.device.capability),
             "driver": cuda.device.driver,
         }
+        self._runner = RunThread(f"onnxrt {manifest.key}", join_s)
         try:
-            self._runner = self._resources.enter_context(ThreadPoolExecutor(1, f"onnxrt {manifest.key}"))
             self._stream: Stream = self._resources.enter_context(closing(cuda.stream()))
             self._inputs_ready = self._resources.enter_context(closing(cuda.event()))
             self._outputs_ready = self._resources.enter_context(closing(cuda.event()))
@@ -141,7 +143,7 @@ class OnnxRuntimeCudaEngine(Engine):
                 stream.synchronise()
             self._inputs_ready.record(stream)
             self._stream.wait_for(self._inputs_ready)
-            self._runner.submit(self._session.run_with_iobinding, binding.binding, binding.options).result()
+            self._runner.call(self._session.run_with_iobinding, binding.binding, binding.options)
             self._outputs_ready.record(self._stream)
             stream.wait_for(self._outputs_ready)
         except EngineError:
@@ -160,6 +162,10 @@ class OnnxRuntimeCudaEngine(Engine):
     def close(self) -> None:
         self._bindings.clear()
         self._session = None
+        if not self._runner.close():  # its run uses the memory, and to free it would wait for the run
+            self._resources.pop_all()
+            _log.warning("GPU memory not freed", model=self.manifest.key, reason="a run hangs; start the process again")
+            return
         try:
             self._resources.close()
         except EngineError as error:  # a lost context cannot free its memory; the process ends anyway

@@ -38,6 +38,24 @@ _FATAL = frozenset(
         "cudaErrorUnknown",
     }
 )
+# faults of a kernel, with the words of cudaGetErrorString that torch gives; the rest of _FATAL is the device's or the
+# driver's doing, or unknown
+_KERNEL_FAULTS = {
+    "cudaErrorIllegalAddress": "an illegal memory access",
+    "cudaErrorLaunchFailure": "unspecified launch failure",
+    "cudaErrorLaunchTimeout": "the launch timed out",
+    "cudaErrorHardwareStackError": "hardware stack error",
+    "cudaErrorIllegalInstruction": "an illegal instruction",
+    "cudaErrorMisalignedAddress": "misaligned address",
+    "cudaErrorInvalidAddressSpace": "operation not supported on global/shared address space",
+    "cudaErrorInvalidPc": "invalid program counter",
+    "cudaErrorAssert": "device-side assert triggered",
+}
+
+
+def is_kernel_fault(error: DeviceLost) -> bool:
+    """Return whether a kernel lost the device, by the name or the words of the status in the message."""
+    return any(part in str(error) for fault in _KERNEL_FAULTS.items() for part in fault)
 
 
 def error_for_status(function: str, status: str) -> EngineError:

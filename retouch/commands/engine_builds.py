@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from engines.engine_choice import EngineOptions, choose_engine
-from engines.errors import ModelNotFound, RetouchError
+from engines.engine_choice import ChosenEngine, EngineOptions, choose_engine
+from engines.errors import DeviceLost, ModelNotFound, RetouchError
 from engines.manifest import Manifest
 from engines.model_files import verify_onnx
 from engines.race.finding import RACE_S
@@ -46,12 +46,20 @@ def newest_models(root: Path, names: Sequence[str]) -> list[tuple[Path, Manifest
 
 
 def build_model(
-    directory: Path, manifest: Manifest, settings: Settings, capabilities: Sequence[str]
+    directory: Path,
+    manifest: Manifest,
+    settings: Settings,
+    capabilities: Sequence[str],
+    choose: Callable[..., ChosenEngine] = choose_engine,
 ) -> list[BuildOutcome]:
-    """Build the engine that the settings choose for this host, or TensorRT-RTX plans for given capabilities."""
+    """Build the engine that the settings choose for this host, or TensorRT-RTX plans for given capabilities.
+
+    Raises:
+        DeviceLost: the process must end, as every later build in it would fail; the next passes this engine over.
+    """
     if capabilities:
         return [_build_plan_for(directory, manifest, settings, capability) for capability in capabilities]
-    return [_build_for_this_host(directory, manifest, settings)]
+    return [_build_for_this_host(directory, manifest, settings, choose)]
 
 
 def _build_plan_for(directory: Path, manifest: Manifest, settings: Settings, capability: str) -> BuildOutcome:
@@ -66,7 +74,9 @@ def _build_plan_for(directory: Path, manifest: Manifest, settings: Settings, cap
     return BuildOutcome(what, f"built with {library.name}" if built else "is in the cache already")
 
 
-def _build_for_this_host(directory: Path, manifest: Manifest, settings: Settings) -> BuildOutcome:
+def _build_for_this_host(
+    directory: Path, manifest: Manifest, settings: Settings, choose: Callable[..., ChosenEngine]
+) -> BuildOutcome:
     options = EngineOptions(
         settings.engine,
         settings.engine_threads,
@@ -79,8 +89,10 @@ def _build_for_this_host(directory: Path, manifest: Manifest, settings: Settings
     )
     try:
         # the warm-up compiles what a server compiles when it starts
-        opened = choose_engine(directory, manifest, options, warm_up_shapes=partial(warm_up_shapes, settings)).engine
+        opened = choose(directory, manifest, options, warm_up_shapes=partial(warm_up_shapes, settings)).engine
         opened.close()
+    except DeviceLost:
+        raise
     except RetouchError as error:
         return BuildOutcome(settings.engine, str(error), failed=True)
     why = f" ({opened.note})" if opened.note else ""

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from engines.base import BatchShape, Engine, Feed, Outputs
 from engines.cuda.api import Cuda
+from engines.cuda.losses import GpuUse, LossMemory
+from engines.cuda.status_errors import error_for_status
 from engines.engine_choice import Candidate, ChosenEngine, EngineOptions, choose_engine
 from engines.errors import DeviceLost, EngineUnavailable
 from engines.fake import FakeEngine
 from engines.manifest import Manifest, read_manifest
+from engines.race.finding import Course
 from tests.engines.conftest import conv_graph
 from tests.fakes.cuda import FakeRuntime
 
@@ -50,10 +56,20 @@ def work(_directory: Path, manifest: Manifest, _options: EngineOptions) -> Engin
     return FakeEngine(manifest)
 
 
+def wait_for_the_other(met: threading.Event, leave: threading.Event) -> Callable[..., Engine]:
+    """Open an engine slowly: say that it has begun, and wait for leave to end."""
+
+    def opened(_directory: Path, manifest: Manifest, _options: EngineOptions) -> Engine:
+        met.set()
+        assert leave.wait(5)
+        return FakeEngine(manifest)
+
+    return opened
+
+
 def choose(
     directory: Path, options: EngineOptions, lose: Callable[..., Engine] = lose_at_once, gpu: FakeRuntime | None = None
 ) -> ChosenEngine:
-    """Choose as a new process does: only the cache folder remembers."""
     among = (Candidate("inductor", lose, needs_gpu=True), Candidate("onnxrt-cuda", work, needs_gpu=True))
     device = gpu or FakeRuntime()
     return choose_engine(
@@ -126,3 +142,76 @@ def test_removing_the_memory_tries_the_engine_again(directory, options):
         path.unlink()
     with pytest.raises(DeviceLost):
         choose(directory, options)
+
+
+def test_a_loss_beside_a_loaded_model_is_held_against_no_engine(publish, directory, options):
+    served = choose(publish(name="served", onnx_model=conv_graph()), options, work)
+    with capture_logs() as logs, pytest.raises(DeviceLost):
+        choose(directory, options)
+    assert [line["event"] for line in logs] == ["GPU lost beside other models: no engine is passed over for it"]
+    assert choose(directory, in_new_process(options), work).passed_over == {}
+    assert served.engine.name == "fake"
+
+
+def test_a_loss_beside_a_model_that_began_to_load_later_is_held_against_no_engine(publish, directory, options):
+    met, leave = threading.Event(), threading.Event()
+
+    def lose_beside_it(*_: object) -> Engine:
+        slow = loader.submit(choose, other, options, wait_for_the_other(met, leave))
+        assert met.wait(5)
+        leave.set()
+        slow.result(5)
+        raise DeviceLost(ILLEGAL)
+
+    other = publish(name="other", onnx_model=conv_graph())
+    with ThreadPoolExecutor(1) as loader, pytest.raises(DeviceLost):
+        choose(directory, options, lose_beside_it)
+    assert choose(directory, in_new_process(options), work).passed_over == {}
+
+
+def test_after_a_loss_no_later_engine_of_the_process_is_blamed(publish, directory, options):
+    later = publish(name="later", onnx_model=conv_graph())
+    for lost in (directory, later):
+        with pytest.raises(DeviceLost):
+            choose(lost, options)
+    fresh = in_new_process(options)
+    assert list(choose(directory, fresh, work).passed_over) == ["inductor"]
+    assert choose(later, fresh, work).passed_over == {}
+
+
+def test_a_freed_model_is_no_longer_beside_another(publish, directory, options):
+    choose(publish(name="freed", onnx_model=conv_graph()), options, work).engine.close()
+    with pytest.raises(DeviceLost):
+        choose(directory, options)
+    assert list(choose(directory, in_new_process(options), work).passed_over) == ["inductor"]
+
+
+@pytest.mark.parametrize("status", ["ECCUncorrectable", "NvlinkUncorrectable", "DevicesUnavailable", "CudartUnloading"])
+def test_a_fault_of_the_device_or_its_driver_is_held_against_no_engine(directory, options, status):
+    def fail(*_: object) -> Engine:
+        raise error_for_status("cudaMalloc", f"cudaError{status}")
+
+    with pytest.raises(DeviceLost, match=status):
+        choose(directory, options, fail)
+    assert choose(directory, in_new_process(options), work).passed_over == {}
+
+
+@pytest.mark.parametrize("status", ["IllegalAddress", "LaunchFailure", "MisalignedAddress", "Assert"])
+def test_a_fault_of_a_kernel_is_held_against_its_engine(directory, options, status):
+    def fail(*_: object) -> Engine:
+        raise error_for_status("cudaStreamSynchronize", f"cudaError{status}")
+
+    with pytest.raises(DeviceLost, match=status):
+        choose(directory, options, fail)
+    assert list(choose(directory, in_new_process(options), work).passed_over) == ["inductor"]
+
+
+def test_a_folder_that_cannot_be_read_leaves_out_the_memory_only(directory, tmp_path):
+    course = Course(tmp_path / ("x" * 300), read_manifest(directory), 1, {})
+    with capture_logs() as logs:
+        assert LossMemory(tmp_path / "losses", course, dict).why_not("inductor") == ""
+    assert [line["event"] for line in logs] == ["losses of the GPU not read"]
+
+
+def in_new_process(options: EngineOptions) -> EngineOptions:
+    return replace(options, gpu_use=GpuUse())

@@ -119,7 +119,7 @@ def test_warm_up_and_service_run_the_session_on_one_thread(publish, tmp_path, mo
     engine.infer(feed)
     assert len(ran_on) == 1
     engine.close()
-    assert not any(thread.name.startswith("onnxrt") for thread in threading.enumerate())
+    assert ran_on.isdisjoint(thread.ident for thread in threading.enumerate())
 
 
 def test_parity_is_in_the_note_and_remembered_by_what_it_depends_on(publish, tmp_path):
@@ -246,3 +246,37 @@ def test_lost_context_kills_the_engine_and_closing_it_still_works(publish, tmp_p
     with capture_logs() as logs:
         engine.close()
     assert [line["event"] for line in logs] == ["GPU memory not freed"]
+
+
+class HangingSession:
+    """A session whose runs begin and do not end before they may."""
+
+    def __init__(self, session: Any) -> None:
+        self.io_binding = session.io_binding
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def run_with_iobinding(self, *_: Any) -> None:
+        self.begun.set()
+        self.may_end.wait(20)
+
+
+def test_a_run_that_hangs_keeps_neither_close_nor_the_process_from_ending(publish, tmp_path):
+    device = FakeRuntime()
+    engine = open_bound(publish(onnx_model=conv_graph()), tmp_path, cuda=Cuda(device), join_s=0.05)
+    session = engine._session = HangingSession(engine._session)
+    feed = blank_feed(engine.manifest, BatchShape(1, 16, 16))
+    worker = threading.Thread(target=engine.infer, args=(feed,), daemon=True)
+    worker.start()
+    assert session.begun.wait(5)
+    try:
+        with capture_logs() as logs:
+            engine.close()
+            engine.close()
+        assert {line["event"] for line in logs} == {"GPU memory not freed"}
+        assert device.alive, "the run uses this memory"
+        runners = [thread for thread in threading.enumerate() if thread.name.startswith("onnxrt")]
+        assert runners
+        assert all(thread.daemon for thread in runners)
+    finally:
+        session.may_end.set()
+        worker.join(5)

@@ -15,9 +15,12 @@ import typer
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
-from engines.errors import EngineUnavailable, ModelNotFound
+from engines.errors import DeviceLost, EngineUnavailable, ModelNotFound
+from engines.manifest import read_manifest
 from engines.trt.library import load_tensorrt
 from retouch.commands.build import build
+from retouch.commands.engine_builds import build_model
+from service.core.settings import Settings
 from tests.retouch.commands.test_doctor import write_model
 
 
@@ -116,3 +119,12 @@ def test_nonsense_for_a_capability_fails_with_an_example(models):
     result = run(models, "facades", "--compute-capability=Ada")
     assert result.exit_code == 1
     assert "write it like 8.9" in result.stdout
+
+
+def test_a_lost_gpu_ends_the_build_before_the_next_model_is_blamed(models):
+    def lose(*_: object, **__: object) -> Any:
+        raise DeviceLost("the GPU context is lost")
+
+    directory = models / "maps" / "1"
+    with pytest.raises(DeviceLost):
+        build_model(directory, read_manifest(directory), Settings(), [], lose)

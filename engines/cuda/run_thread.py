@@ -1,0 +1,57 @@
+"""Runs calls on a thread of its own, which a call that hangs cannot keep the process from ending.
+
+The thread of `ThreadPoolExecutor` is joined when the interpreter ends, for ever if its call hangs.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any
+
+
+class RunThread:
+    """One daemon thread for calls that must all be on the same thread; it ends when this object is closed or freed.
+
+    Args:
+        name: of the thread.
+        join_s: seconds that `close` waits for the call that is running.
+    """
+
+    def __init__(self, name: str, join_s: float) -> None:
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._join_s = join_s
+        self._end = weakref.finalize(self, self._calls.put, None)
+        self._thread = threading.Thread(target=_run_calls, args=(self._calls,), name=name, daemon=True)
+        self._thread.start()
+
+    def call(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a function on the thread and wait for it; what it raises is raised here."""
+        done: Future[None] = Future()
+        self._calls.put((function, arguments, done))
+        done.result()
+
+    def close(self) -> bool:
+        """Let the thread end; return whether it did: not if its call hangs. A second call does not wait again."""
+        if self._end.alive:
+            self._end()
+            self._thread.join(self._join_s)
+        return not self._thread.is_alive()
+
+
+_Call = tuple[Callable[..., object], tuple[Any, ...], "Future[None]"]
+
+
+def _run_calls(calls: SimpleQueue[_Call | None]) -> None:
+    while (call := calls.get()) is not None:
+        function, arguments, done = call
+        try:
+            function(*arguments)
+        except BaseException as error:  # raised where the call is waited for
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+        del call, function, arguments, done  # a session must not live until the next call
