@@ -37,7 +37,7 @@ test: .venv/.dev ## the fast tests: at least four fifths of all
 	$(BIN)/python -m pytest $(PYTEST_CORES) $(PYTEST_ARGS) -m "not gpu and not slow"
 
 test-slow: .venv/.dev ## the others: families end to end, training, processes, faults, images, a full disk
-	$(BIN)/python -m pytest $(PYTEST_CORES) $(PYTEST_ARGS) -m "slow and not gpu" $(SLOW_FILES)
+	$(BIN)/python -m pytest $(subst =auto,=logical,$(PYTEST_CORES)) $(PYTEST_ARGS) -m "slow and not gpu" $(SLOW_FILES)
 
 test-310: install-310 ## the fast tests of what serves under CPython 3.10 without torch, where there is one
 	@test ! -e .venv-310/.test || .venv-310/bin/python -m pytest $(PYTEST_CORES) --durations=10 -m "not gpu and not slow" tests/engines tests/service

@@ -29,12 +29,14 @@ LONGEST = (
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """`--numprocesses=auto`: one more than this process may use cores, as servers that start and end are waited for.
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Answer `--numprocesses=auto`, and `logical` too.
 
-    More than eight wait for the longest file.
+    The fast tests have one process more than there are cores, as servers that start and end are waited for; the slow
+    ones, whose clusters and trainings fill a core each, have one for each core. More than eight wait for the longest
+    file.
     """
-    return min(8, usable_cores() + 1)
+    return min(8, usable_cores() + (config.option.numprocesses != "logical"))
 
 
 @pytest.hookimpl(trylast=True)

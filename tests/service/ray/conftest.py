@@ -71,9 +71,9 @@ class Cluster:
         serve.run_many([target], wait_for_applications_running=wait)
         deployed = Deployed(proxy)
         if wait:
-            wait_until(lambda: len(proxy.ready - before) == replicas)
+            wait_until(lambda: len(proxy.ready - before) == replicas, timeout_s=180)
         else:
-            wait_until(lambda: httpx.get(f"{proxy.url}/livez").status_code == 200)
+            wait_until(lambda: httpx.get(f"{proxy.url}/livez").status_code == 200, timeout_s=180)
         return deployed
 
 
