@@ -53,7 +53,7 @@ paths() { # overrides that put the config's data where `stage` and `receive` put
 
 start() {
     local seconds=$1
-    rm -f "$WORK/ended"
+    rm -f "$WORK/ended" "$WORK/compiled" "$WORK"/shape-*
     date +%s >"$WORK/began"
     setsid nohup bash "$SELF" train "$seconds" >"$WORK/train.log" 2>&1 </dev/null &
     if ((GPUS)); then
@@ -70,10 +70,10 @@ start() {
 prepare() { # GPU CROP BATCH: a few steps as one process takes them, of both nets, fill the cache of compiled code
     export CUDA_VISIBLE_DEVICES=$1
     # shellcheck disable=SC2046,SC2086 # flags are words
-    python3 -m training plan "$CONFIG" --seconds 60 $(paths "$WORK/prepared-$2") --set capacity_gb=8 \
+    python3 -m training plan "$CONFIG" --seconds 60 $(paths "$WORK/prepared-$2-$3") --set capacity_gb=8 \
         --set data.limit=600 --set data.threads=4 \
         --set "phase=[{steps=50, batch=$3, crop=$2, learning_rate=1e-3}]" $EXTRA --set judge.alone=0
-    touch "$WORK/shape-$2"
+    touch "$WORK/shape-$2-$3"
     if (($(ls "$WORK" | grep -c '^shape-') == $(wc -w <<<"$SHAPES"))); then touch "$WORK/compiled"; fi
 }
 

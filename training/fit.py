@@ -120,9 +120,9 @@ class _Run:
 
     def steps(self, journal: Journal, over: Callable[[], bool], clock: Callable[[], float]) -> tuple[int, bool]:
         """Run steps; returns the number of the next step, and whether the run is complete."""
-        phase_index, since, pictures, number = -1, clock(), 0, self.first
-        place: StepPosition[Any] | None = self.pace.place(number)
-        self._measure_start(journal)
+        phase_index, pictures, number = self._measure_start(journal), 0, self.first
+        place: StepPosition[Any] | None = self.pace.place(number)  # from here on the run's time counts
+        since = clock()
         while place is not None:
             if place.index != phase_index:
                 phase_index = place.index
@@ -141,11 +141,17 @@ class _Run:
                 return number, False
         return number, True
 
-    def _measure_start(self, journal: Journal) -> None:
-        """Record what a run that goes on from other weights begins with, to see whether it gains anything."""
-        goes_on = self.first == 0 and self.config.initial is not None
-        if goes_on and self.runtime.is_leader and (figures := self.trainee.validate()):
+    def _measure_start(self, journal: Journal) -> int:
+        """Record what a run that goes on from other weights begins with, to see whether it gains anything.
+
+        Returns the index of the phase that has begun, which decides what of a net is used; -1: none.
+        """
+        if self.first > 0 or self.config.initial is None:
+            return -1
+        self.trainee.begin_phase(self.config.phase[0])
+        if self.runtime.is_leader and (figures := self.trainee.validate()):
             journal.record(0, figures)
+        return 0
 
     def _run_step(self, number: int, place: StepPosition[Any]) -> dict[str, Tensor]:
         """Run one step; seeds torch's own generators, which dropout uses, for each step and process."""

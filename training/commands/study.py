@@ -34,7 +34,9 @@ def study(  # noqa: PLR0913, PLR0917 -- each is a flag
     turn: Annotated[
         Path | None, typer.Option(help="a file by which studies that run at once time their steps one at a time")
     ] = None,
-    limit_s: Annotated[float | None, typer.Option(min=1, help="the longest that a cell may take")] = None,
+    limit_s: Annotated[
+        float | None, typer.Option(min=1, help="the longest that a cell may take; waiting for its turn counts")
+    ] = None,
     apart: Annotated[
         bool, typer.Option(help="list operators and count FLOPs; without: steps, power, memory, losses alone")
     ] = True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -59,8 +60,9 @@ def measure_cell(request: CellRequest, keep: Callable[[Row], None], notify: Call
         TrainingError: the config or its data cannot be used.
     """
     cell, steps = request.cell, request.warm_up + request.steps
-    loaded = load_config(Path(request.config), request.overrides)
-    config = config_of_cell(loaded, cell, request.phase, steps, request.pictures)
+    config = config_of_cell(
+        load_config(Path(request.config), request.overrides), cell, request.phase, steps, request.pictures
+    )
     turns = Turns(Path(request.turn) if request.turn else None, f"{config.model} {cell.name}", notify)
     with start_runtime(config, request.device) as runtime:
         notify("reads its data")
@@ -70,17 +72,17 @@ def measure_cell(request: CellRequest, keep: Callable[[Row], None], notify: Call
             notify("is timed")
             timed = time_steps(step, runtime, settling, request.steps)
             notify(f"took {timed.step_s * 1e3:.4g} ms a step; validates")
-            validation = trainee.validate()
-        power_w = _add_over_processes(timed.sensors.get("mean_power_w"), runtime)
+            validation = _rounded(trainee.validate())
         if request.turn:  # the others' memory would be counted too
             timed.sensors.pop("highest_device_memory_gb", None)
+        power_w = _add_over_processes(timed.sensors.get("mean_power_w"), runtime)
         row: Row = {
             "status": "done",
             "cell": asdict(cell),
             "device": torch.cuda.get_device_name(runtime.device) if runtime.device.type == "cuda" else "CPU",
             "torch": torch.__version__,
             "batch": config.phase[0].batch,
-            "figures": _figures(timed, config, power_w) | _rounded(validation),
+            "figures": _figures(timed, config, power_w) | validation,
             "losses": _thinned(timed.losses),
             "ceilings": None,
             "operators": [],
@@ -88,11 +90,18 @@ def measure_cell(request: CellRequest, keep: Callable[[Row], None], notify: Call
         }
         if runtime.is_leader:
             keep(row)
-        parts = _take_apart(step, config, runtime, turns, notify) if request.apart else None
-        if parts and runtime.is_leader:
-            counted = _counted(parts["calls"], timed.step_s, runtime.world)
-            shown = [asdict(group) for group in parts["calls"] if group.device_s > 0]
-            keep({**row, **parts, "figures": row["figures"] | counted, "calls": shown})
+        if not request.apart:
+            return
+        parts = _take_apart(step, config, runtime, turns, notify)
+        if config.compile:  # first make room: both would need twice the device's memory
+            del trainee, step
+            gc.collect()
+            notify("reads its data again, for an eager step")
+            trainee, step = _prepare(config.model_copy(update={"compile": False}), runtime)
+        calls = _count_calls(step, runtime, turns, notify)
+        if runtime.is_leader:
+            parts["figures"] = row["figures"] | _counted(calls, timed.step_s, runtime.world)
+            keep({**row, **parts, "calls": [asdict(group) for group in calls if group.device_s > 0]})
 
 
 def _compile(
@@ -114,27 +123,30 @@ def _compile(
 def _take_apart(
     step: Callable[[], object], config: AnyConfig, runtime: Runtime, turns: Turns, notify: Callable[[str], None]
 ) -> Row:
-    """Return the ceilings, the operators of a few steps and the calls of an eager one.
-
-    FLOPs and bytes are counted in an eager step of the same precision: compiled code has no operators, and computes the
-    same products. Bytes are the least that the eager operators must move; compiled code moves fewer, as it fuses some.
-    """
+    """Return the ceilings and the operators of a few steps."""
     precision = config.precision
     with turns.alone():
         notify("is taken apart")
         operators = top_operators(step, runtime.device, TAKEN_APART)
         ceilings = measure_ceilings(runtime.device, (precision,))
-    if config.compile:
-        _, step = _prepare(config.model_copy(update={"compile": False}), runtime)
-    with turns.alone():
-        notify("counts an eager step's FLOPs")
-        step()
-        calls = trace_calls(step, runtime.device)
     return {
         "ceilings": {"bytes_per_s": ceilings.bytes_per_s, "flop_per_s": ceilings.flop_per_s[precision]},
         "operators": [asdict(operator) for operator in operators],
-        "calls": calls,
     }
+
+
+def _count_calls(
+    step: Callable[[], object], runtime: Runtime, turns: Turns, notify: Callable[[str], None]
+) -> list[OperatorCalls]:
+    """Count FLOPs and bytes in an eager step of the same precision.
+
+    Compiled code has no operators, and computes the same products. Bytes are the least that the eager operators must
+    move; compiled code moves fewer, as it fuses some.
+    """
+    with turns.alone():
+        notify("counts an eager step's FLOPs")
+        step()
+        return trace_calls(step, runtime.device)
 
 
 def _prepare(config: AnyConfig, runtime: Runtime) -> tuple[Trainee[Any], Callable[[], dict[str, torch.Tensor]]]:

@@ -15,6 +15,7 @@ from training.config import load_config
 from training.errors import CheckpointMismatch, ConfigInvalid
 from training.study.cells import BEST_ON_TWO, Cell, Machine, best_on_two, look_at_machine, parse_cell, reason_not_run
 from training.study.measuring import CellRequest
+from training.study.process_group import run_in_group
 from training.study.report import write_report
 from training.study.sources import Study
 from training.study.turns import Turns
@@ -39,7 +40,7 @@ class StudyRequest:
     turn: Path | None = None
     """A file by which studies that run at once take turns at the device: steps are timed with nobody beside them."""
     limit_s: float | None = None
-    """The longest that a cell may take."""
+    """The longest that a cell may take; waiting for its turn counts."""
     apart: bool = True
     """Whether steps are taken apart too; a cell that was not taken apart is then measured again."""
 
@@ -136,8 +137,8 @@ def _run_process(request: StudyRequest, cell: Cell, path: Path) -> Row:
     ended = ""
     try:
         with Turns(request.turn if cell.gpus > 1 else None, cell.name).alone():
-            done = subprocess.run(command, check=False, timeout=request.limit_s)  # noqa: S603 -- our own module
-        ended = f"its process ended with {done.returncode}, and said why above"
+            status = run_in_group(command, request.limit_s)
+        ended = f"its process ended with {status}, and said why above"
     except subprocess.TimeoutExpired:
         ended = f"it was not done after {request.limit_s:g} s"
     finally:

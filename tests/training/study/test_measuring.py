@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from training.study.cells import parse_cell
 from training.study.measuring import CellRequest, measure_cell
+from training.tasks.partial_conv import PartialTrainee
 
 
 @pytest.fixture
@@ -50,3 +53,18 @@ def test_a_cell_that_is_not_taken_apart_ends_with_its_figures(ask: Callable[...,
     kept: list[dict[str, Any]] = []
     measure_cell(ask(apart=False), kept.append, lambda _line: None)
     assert [row["operators"] for row in kept] == [[]]
+
+
+def test_a_compiled_net_is_gone_before_the_eager_one_is_made(
+    ask: Callable[..., CellRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both at once would need twice the device's memory."""
+    alive: list[int] = []
+
+    def look(line: str) -> None:
+        if line in {"is taken apart", "reads its data again, for an eager step"}:
+            alive.append(sum(type(each) is PartialTrainee for each in gc.get_objects()))
+
+    monkeypatch.setattr(torch, "compile", lambda net, **_: net)  # inductor takes ten seconds
+    measure_cell(ask(cell=parse_cell("fp32-compiled")), lambda _row: None, look)
+    assert alive == [1, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -123,6 +124,25 @@ def test_a_local_net_that_is_stopped_in_any_phase_goes_on_to_the_same_weights(
     found, wanted = (torch.load(config.output / "checkpoint.pt", weights_only=True) for config in (cut, unbroken))
     for part in ("net", "average", "discriminator"):
         assert all(torch.equal(found["trainee"][part][key], value) for key, value in wanted["trainee"][part].items())
+
+
+def test_weights_that_a_run_begins_with_are_measured_as_its_first_phase_uses_them_before_its_time_counts(
+    pix2pixhd_config: Config, tmp_path: Path, save_untrained: Callable[..., Path]
+) -> None:
+    data = pix2pixhd_config().data
+    knobs = {"data": data.model_copy(update={"validation": data.path}), "generator": LOCAL, "seconds": 1000.0}
+    initial = save_untrained(Pix2PixHD().build(pix2pixhd_config(**knobs).generator), tmp_path / "begun.pth")
+    config = pix2pixhd_config(**knobs, phase=[PHASE | {"part": "global"}], initial=initial)
+    log, lines_when_read = config.output / "log.jsonl", list[int]()
+
+    def clock() -> float:
+        lines_when_read.append(log.read_text().count("\n") if log.exists() else 0)
+        return float(len(lines_when_read))
+
+    fit(config, Runtime(CPU, "fp32"), stop_after_s=0, clock=clock)
+    measured = json.loads(log.read_text().splitlines()[0])
+    assert measured == {"step": 0} | trainee_of(config).validate()
+    assert lines_when_read[:2] == [0, 1], "the first reading is for stop_after_s, which counts everything"
 
 
 def test_the_global_part_sees_what_the_whole_net_shows_it() -> None:

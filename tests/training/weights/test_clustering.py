@@ -54,6 +54,16 @@ def test_classes_of_the_data_have_styles_and_others_have_none(pix2pixhd_config: 
     assert table.abs().max() <= 1  # the encoder ends in a tanh
 
 
+def test_ids_that_are_no_class_of_the_generator_have_no_style(
+    pix2pixhd_config: Config, tmp_path: Path, save_untrained: Callable[..., Path]
+) -> None:
+    fewer = pix2pixhd_config(generator=ENCODED).generator.model_copy(update={"label_nc": 4})
+    weights = save_untrained(Pix2PixHD().build(fewer), tmp_path / "fewer.pth")
+    config = pix2pixhd_config(generator=ENCODED).model_copy(update={"generator": fewer})  # the data has ids 4 and 6
+    table = cluster_features(config, weights, 3)["clusters"]
+    assert [label for label in range(4) if table[label].abs().sum()] == [1, 2, 3]
+
+
 def test_the_command_writes_a_file_that_is_recognised_with_its_styles(
     pix2pixhd_run: Callable[..., dict[str, Any]],
     write_config: Callable[[dict[str, Any], Path], Path],

@@ -1,0 +1,52 @@
+"""A cell's processes end with it: at its limit, and when the study itself is ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.serving.waiting import wait_until
+from training.study.process_group import run_in_group
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def with_a_child(note: Path) -> list[str]:
+    """Return a command whose process starts another, notes its id, and waits for it."""
+    return ["sh", "-c", f"sleep 30 & echo $! >'{note}'; wait"]
+
+
+def is_running(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"  # one that its new parent has not collected yet
+
+
+def test_a_process_that_ends_in_time_says_how() -> None:
+    assert run_in_group(["sh", "-c", "exit 3"], 10) == 3
+
+
+def test_the_limit_ends_what_a_process_has_started_too(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_in_group(with_a_child(tmp_path / "child"), 0.3)
+    child = int((tmp_path / "child").read_text())
+    wait_until(lambda: not is_running(child), 5)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_study_that_is_ended_ends_its_cell(sent: signal.Signals, tmp_path: Path) -> None:
+    note = tmp_path / "child"
+    code = f"from training.study.process_group import run_in_group; run_in_group({with_a_child(note)!r}, None)"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL) as study:
+        wait_until(lambda: note.exists() and note.read_text().endswith("\n"), 20)
+        os.kill(study.pid, sent)
+        assert study.wait(10) != 0
+    child = int(note.read_text())
+    wait_until(lambda: not is_running(child), 5)
