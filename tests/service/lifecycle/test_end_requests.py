@@ -33,6 +33,12 @@ def test_a_hangup_is_never_a_request_and_hides_none() -> None:
 
 def test_a_front_end_that_handles_a_signal_late_still_counts_the_second_one_that_the_launcher_passes_on() -> None:
     launcher, front_end = EndRequests(LAUNCHER_APART_S), EndRequests(FRONT_END_APART_S)
-    for sent_at, handled_at in ((100.0, 100.6), (101.01, 101.01)):
+    for sent_at, handled_at in ((100.0, 100.4), (101.01, 101.01)):
         assert launcher.add(signal.SIGTERM, sent_at)
         assert front_end.add(signal.SIGTERM, handled_at)
+
+
+def test_a_repeat_that_the_launcher_passes_on_late_is_no_second_request_of_a_front_end() -> None:
+    front_end = EndRequests(FRONT_END_APART_S)
+    assert front_end.add(signal.SIGTERM, 100.0)
+    assert not front_end.add(signal.SIGTERM, 100.4)
