@@ -12,7 +12,7 @@ from service.lifecycle.sighup import is_hangup
 LAUNCHER_APART_S = 1.0
 FRONT_END_APART_S = 0.5
 """Half of the launcher's, as a front end may handle the first of two requests late. Not less: a repeat that the
-launcher passes on late must not cut the drain short. A request that is swallowed can be made again, lost work cannot."""
+launcher passes on late must not cut the drain short. A swallowed request can be made again, lost work cannot."""
 
 
 class EndRequests:
