@@ -36,7 +36,7 @@ from benchmarks.harness.processes import Server, retouch
 from benchmarks.harness.raw_http import Client, encode
 from benchmarks.harness.raw_load import Answers, Target, drive
 from benchmarks.load.core_seconds import Sampler, snapshot
-from benchmarks.load.load_options import load_parser
+from benchmarks.load.load_options import load_parser, server_settings
 
 
 @dataclass
@@ -98,16 +98,9 @@ def start(stack: ExitStack, folder: Path, workers: int, engines: int, options: a
     settings: dict[str, Any] = {
         "workers": workers,
         "engine_processes": engines,
-        "engine": options.engine,
-        "engine_cache_dir": options.cache,
-        "models_dir": options.models_dir,
-        f"{options.task}_model": options.model,
-        "max_batch_size": options.batch,
-        "fake_batch_ms": options.fake_batch_ms,
-        "max_queue_size": 4096,
         "spool_max_items": 100_000,
         "save": options.save,
-        "log_level": "warning",
+        **server_settings(options),
     }
     server = stack.enter_context(retouch(own, **settings))
     request = encode(f"/v1/{options.task}", *BODIES[options.task](options.side, format=options.output))

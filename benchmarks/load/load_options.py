@@ -1,9 +1,10 @@
-"""The arguments that front_ends.py and ray_scaling.py share: model, request and duration."""
+"""The arguments that several load programs share: model, request and duration; and what they say to a server."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness.inputs import BODIES, ROOT
 
@@ -27,3 +28,17 @@ def load_parser(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     return parser
+
+
+def server_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of a server that these arguments mean, with a queue that refuses nothing."""
+    return {
+        "engine": options.engine,
+        "engine_cache_dir": options.cache,
+        "models_dir": options.models_dir,
+        f"{options.task}_model": options.model,
+        "max_batch_size": options.batch,
+        "fake_batch_ms": options.fake_batch_ms,
+        "max_queue_size": 4096,
+        "log_level": "warning",
+    }

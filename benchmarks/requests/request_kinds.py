@@ -34,7 +34,7 @@ from benchmarks.harness.raw_http import encode
 from benchmarks.harness.raw_load import Answers, Target, drive
 from benchmarks.load.core_seconds import Sampler, snapshot
 from benchmarks.load.front_ends import all_are_ready, engine_alone
-from benchmarks.load.load_options import load_parser
+from benchmarks.load.load_options import load_parser, server_settings
 
 _KINDS: dict[str, tuple[dict[str, str], bool]] = {
     "jpeg": ({"format": "jpeg", "save": "false"}, False),
@@ -91,14 +91,7 @@ def start(stack: ExitStack, folder: Path, options: argparse.Namespace) -> Server
     settings: dict[str, Any] = {
         "workers": options.workers,
         "engine_processes": 1 if options.workers else 0,
-        "engine": options.engine,
-        "engine_cache_dir": options.cache,
-        "models_dir": options.models_dir,
-        f"{options.task}_model": options.model,
-        "max_batch_size": options.batch,
-        "fake_batch_ms": options.fake_batch_ms,
-        "max_queue_size": 4096,
-        "log_level": "warning",
+        **server_settings(options),
     }
     server = stack.enter_context(retouch(folder, **settings))
     asyncio.run(server.until_ready(lambda _: all_are_ready(server, max(1, options.workers)), 300))

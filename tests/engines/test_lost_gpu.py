@@ -48,6 +48,13 @@ def lose_at_once(*_: object) -> Engine:
     raise DeviceLost(ILLEGAL)
 
 
+def lose_with(status: str) -> Callable[..., Engine]:
+    def fail(*_: object) -> Engine:
+        raise error_for_status("cudaStreamSynchronize", f"cudaError{status}")
+
+    return fail
+
+
 def lose_at_a_batch(_directory: Path, manifest: Manifest, _options: EngineOptions) -> Engine:
     return LosesTheGpu(manifest)
 
@@ -188,21 +195,15 @@ def test_a_freed_model_is_no_longer_beside_another(publish, directory, options):
 
 @pytest.mark.parametrize("status", ["ECCUncorrectable", "NvlinkUncorrectable", "DevicesUnavailable", "CudartUnloading"])
 def test_a_fault_of_the_device_or_its_driver_is_held_against_no_engine(directory, options, status):
-    def fail(*_: object) -> Engine:
-        raise error_for_status("cudaMalloc", f"cudaError{status}")
-
     with pytest.raises(DeviceLost, match=status):
-        choose(directory, options, fail)
+        choose(directory, options, lose_with(status))
     assert choose(directory, in_new_process(options), work).passed_over == {}
 
 
 @pytest.mark.parametrize("status", ["IllegalAddress", "LaunchFailure", "MisalignedAddress", "Assert"])
 def test_a_fault_of_a_kernel_is_held_against_its_engine(directory, options, status):
-    def fail(*_: object) -> Engine:
-        raise error_for_status("cudaStreamSynchronize", f"cudaError{status}")
-
     with pytest.raises(DeviceLost, match=status):
-        choose(directory, options, fail)
+        choose(directory, options, lose_with(status))
     assert list(choose(directory, in_new_process(options), work).passed_over) == ["inductor"]
 
 

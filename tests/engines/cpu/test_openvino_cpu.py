@@ -21,18 +21,10 @@ from engines.onnxrt import OnnxRuntimeEngine
 from engines.parity.comparison import compare
 from engines.parity.probes import probe_feeds
 from tests.engines.conftest import conv_graph, serialised
+from tests.engines.cpu.openvino_engines import needs_bf16, open_engine, openvino
 from tests.serving.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
-openvino = pytest.importorskip("openvino", reason="OpenVINO is not installed; it needs no GPU")
-needs_bf16 = pytest.mark.skipif(
-    "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"),
-    reason="this processor has no bf16 instructions",
-)
-
-
-def open_engine(directory: Path, cache: Path) -> OpenVinoEngine:
-    return OpenVinoEngine(directory, read_manifest(directory), threads=1, cache_dir=cache)
 
 
 def decisions(cache: Path) -> list[Path]:
@@ -94,7 +86,7 @@ def test_another_bar_is_another_decision(publish, tmp_path):
 
 
 def test_processor_without_bf16_computes_in_fp32(publish, tmp_path, monkeypatch):
-    class OldProcessor(openvino.Core):  # type: ignore[name-defined]
+    class OldProcessor(openvino.Core):  # type: ignore[misc]
         def get_property(self, device: str, name: str) -> object:
             return ["FP32", "INT8"] if name == "OPTIMIZATION_CAPABILITIES" else super().get_property(device, name)
 

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper
 
-from engines.cpu.openvino_cpu import OpenVinoEngine
-from engines.manifest import read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
 from engines.parity.comparison import compare
 from engines.parity.probes import probe_feeds
 from export.int8.graph import InputScale, to_int8
 from tests.engines.conftest import INT8, conv_graph, int8_graph, serialised
-
-openvino = pytest.importorskip("openvino", reason="OpenVINO is not installed; it needs no GPU")
-needs_bf16 = pytest.mark.skipif(
-    "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"),
-    reason="this processor has no bf16 instructions",
-)
-
-
-def open_engine(directory: Path, cache: Path) -> OpenVinoEngine:
-    return OpenVinoEngine(directory, read_manifest(directory), threads=1, cache_dir=cache)
+from tests.engines.cpu.openvino_engines import needs_bf16, open_engine
 
 
 def test_an_int8_model_runs_int8_kernels_and_says_so(publish, tmp_path):
