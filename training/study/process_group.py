@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
+
+_DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 
 
 def run_in_group(command: Sequence[str], limit_s: float | None) -> int:
@@ -16,12 +18,14 @@ def run_in_group(command: Sequence[str], limit_s: float | None) -> int:
 
     Raises:
         subprocess.TimeoutExpired: it was not done in time, and was killed with all that it had started.
+        SystemExit, KeyboardInterrupt: a signal ended this process.
     """
     with (
-        _exit_on_signals(),
+        _signals_held() as deliver,
         subprocess.Popen(command, start_new_session=True) as process,  # noqa: S603 -- our own module
     ):
         try:
+            deliver()
             return process.wait(limit_s)
         finally:
             with suppress(ProcessLookupError):  # nothing is left of it
@@ -29,18 +33,32 @@ def run_in_group(command: Sequence[str], limit_s: float | None) -> int:
 
 
 @contextmanager
-def _exit_on_signals() -> Iterator[None]:
-    """Make signals that would end this process at once raise SystemExit: they do not reach another session's group."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    mended = [number for number, handler in before.items() if handler is signal.SIG_DFL]  # nohup's SIGHUP is ignored
-    for number in mended:
-        signal.signal(number, _exit)
+def _signals_held() -> Iterator[Callable[[], None]]:
+    """Hold signals that end this process until the function given is called, and raise them as exceptions from then on.
+
+    By default they would end this process without its child's group, which is in another session. One raised while the
+    child is being started would leave nobody who knows that it has to be killed.
+    """
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    changed = [number for number, handler in before.items() if handler in _DEFAULTS]  # nohup's SIGHUP is ignored
+    held: list[int] = []
+    for number in changed:
+        signal.signal(number, lambda received, _frame: held.append(received))
+
+    def deliver() -> None:
+        for number in changed:
+            signal.signal(number, _exit)
+        if held:
+            _exit(held[0], None)
+
     try:
-        yield
+        yield deliver
     finally:
-        for number in mended:
-            signal.signal(number, signal.SIG_DFL)
+        for number in changed:
+            signal.signal(number, before[number])
 
 
 def _exit(number: int, _frame: FrameType | None) -> None:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     sys.exit(128 + number)

@@ -29,6 +29,23 @@ def is_running(process: int) -> bool:
     return state != "Z"  # one that its new parent has not collected yet
 
 
+STARTED_AND_SIGNALLED = """
+import os, signal, subprocess, time
+from pathlib import Path
+from training.study.process_group import run_in_group
+
+class EndedWhileStarting(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        while not Path(NOTE).exists() or not Path(NOTE).read_text().endswith("\\n"):
+            time.sleep(0.01)
+        os.kill(os.getpid(), SENT)
+
+subprocess.Popen = EndedWhileStarting
+run_in_group(COMMAND, None)
+"""
+
+
 def test_a_process_that_ends_in_time_says_how() -> None:
     assert run_in_group(["sh", "-c", "exit 3"], 10) == 3
 
@@ -48,5 +65,16 @@ def test_a_study_that_is_ended_ends_its_cell(sent: signal.Signals, tmp_path: Pat
         wait_until(lambda: note.exists() and note.read_text().endswith("\n"), 20)
         os.kill(study.pid, sent)
         assert study.wait(10) != 0
+    child = int(note.read_text())
+    wait_until(lambda: not is_running(child), 5)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_while_the_cell_is_being_started_ends_it_too(sent: signal.Signals, tmp_path: Path) -> None:
+    note = tmp_path / "child"
+    given = f"NOTE, SENT, COMMAND = {str(note)!r}, {int(sent)}, {with_a_child(note)!r}"
+    code = given + STARTED_AND_SIGNALLED
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL) as study:
+        assert study.wait(20) == (-sent if sent == signal.SIGINT else 128 + sent)
     child = int(note.read_text())
     wait_until(lambda: not is_running(child), 5)
