@@ -15,7 +15,7 @@ from engines.cpu.openvino_cpu import OpenVinoEngine
 from engines.cuda.api import Cuda, open_cuda
 from engines.cuda.gpu_detection import has_nvidia_gpu
 from engines.cuda.inductor import InductorEngine
-from engines.cuda.losses import GpuUse, Load, LossMemory, gpu_facts
+from engines.cuda.lost_gpu import GpuLossMemory, GpuUse, Load, gpu_facts
 from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
 from engines.engine_names import DeviceChoice, EngineChoice
 from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ParityTooLow
@@ -177,7 +177,7 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
     why_no_gpu = _why_no_gpu(options, gpu_is_here)
     course = Course(directory, manifest, options.max_batch, {"threads": options.threads, "level": options.trt_level})
     device = processor_facts if why_no_gpu else partial(gpu_facts, open_gpu, options.gpu)
-    losses = LossMemory(options.cache_dir / "losses", course, device, options.gpu_use)
+    losses = GpuLossMemory(options.cache_dir / "losses", course, device, options.gpu_use)
     with losses.kept() as load:
         race = _race(to_try, course, options, device, None if why_no_gpu else losses)
         passed_over = dict(race.left_out)
@@ -243,7 +243,7 @@ def _race(
     course: Course,
     options: EngineOptions,
     device: Callable[[], Mapping[str, object]],
-    losses: LossMemory | None,
+    losses: GpuLossMemory | None,
 ) -> Raced:
     """Return which engines of the GPU, if losses are given, or of the CPU are fastest; NO_RACE if that is not known."""
     if options.choice != "auto":

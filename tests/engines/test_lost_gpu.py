@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from engines.base import BatchShape, Engine, Feed, Outputs
 from engines.cuda.api import Cuda
-from engines.cuda.losses import GpuUse, LossMemory
+from engines.cuda.lost_gpu import GpuLossMemory, GpuUse
 from engines.cuda.status_errors import error_for_status
 from engines.engine_choice import Candidate, ChosenEngine, EngineOptions, choose_engine
 from engines.errors import DeviceLost, EngineUnavailable
@@ -210,7 +210,7 @@ def test_a_fault_of_a_kernel_is_held_against_its_engine(directory, options, stat
 def test_a_folder_that_cannot_be_read_leaves_out_the_memory_only(directory, tmp_path):
     course = Course(tmp_path / ("x" * 300), read_manifest(directory), 1, {})
     with capture_logs() as logs:
-        assert LossMemory(tmp_path / "losses", course, dict).why_not("inductor") == ""
+        assert GpuLossMemory(tmp_path / "losses", course, dict, GpuUse()).why_not("inductor") == ""
     assert [line["event"] for line in logs] == ["losses of the GPU not read"]
 
 

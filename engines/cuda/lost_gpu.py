@@ -26,7 +26,7 @@ from engines.race.finding import Course
 _log = structlog.get_logger(__name__)
 
 
-class Loss(BaseModel):
+class GpuLoss(BaseModel):
     """One loss of the GPU, in the words of the error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -75,7 +75,7 @@ class GpuUse:
                     self._engines.add(load.engine)
 
 
-class LossMemory:
+class GpuLossMemory:
     """The losses of one model on one GPU.
 
     Args:
@@ -85,11 +85,9 @@ class LossMemory:
         use: the models of this process on the GPU.
     """
 
-    def __init__(
-        self, folder: Path, course: Course, device: Callable[[], Mapping[str, object]], use: GpuUse | None = None
-    ) -> None:
-        self._folder, self._course, self._device, self._use = folder, course, device, use or GpuUse()
-        self._records = RecordCache(folder, Loss, "loss")
+    def __init__(self, folder: Path, course: Course, device: Callable[[], Mapping[str, object]], use: GpuUse) -> None:
+        self._folder, self._course, self._device, self._use = folder, course, device, use
+        self._records = RecordCache(folder, GpuLoss, "loss")
         self._keys: dict[str, str] = {}  # made before an engine is opened: a lost GPU tells no facts
 
     def why_not(self, engine: str) -> str:
@@ -124,7 +122,7 @@ class LossMemory:
             to_do = "if this comes again, retouch build finds the engine: it loads each model alone"
             _log.warning("GPU lost beside other models: no engine is passed over for it", **about, to_do=to_do)
         elif key := self._keys.get(lost.engine):
-            self._records.put(key, Loss(why=str(lost)))
+            self._records.put(key, GpuLoss(why=str(lost)))
             _log.warning("engine lost the GPU", **about)
 
     def _facts(self) -> Mapping[str, object]:
