@@ -29,8 +29,15 @@ def is_running(process: int) -> bool:
     return state != "Z"  # one that its new parent has not collected yet
 
 
+DEFAULT_SIGNALS = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""
+"""Begins each study here: nohup and a shell's & ignore some signals, and coverage handles SIGTERM."""
 STARTED_AND_SIGNALLED = """
-import os, signal, subprocess, time
+import os, subprocess, time
 from pathlib import Path
 from training.study.process_group import run_in_group
 
@@ -60,7 +67,10 @@ def test_the_limit_ends_what_a_process_has_started_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_study_that_is_ended_ends_its_cell(sent: signal.Signals, tmp_path: Path) -> None:
     note = tmp_path / "child"
-    code = f"from training.study.process_group import run_in_group; run_in_group({with_a_child(note)!r}, None)"
+    code = f"""{DEFAULT_SIGNALS}
+from training.study.process_group import run_in_group
+run_in_group({with_a_child(note)!r}, None)
+"""
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL) as study:
         wait_until(lambda: note.exists() and note.read_text().endswith("\n"), 20)
         os.kill(study.pid, sent)
@@ -73,7 +83,7 @@ def test_a_study_that_is_ended_ends_its_cell(sent: signal.Signals, tmp_path: Pat
 def test_a_signal_while_the_cell_is_being_started_ends_it_too(sent: signal.Signals, tmp_path: Path) -> None:
     note = tmp_path / "child"
     given = f"NOTE, SENT, COMMAND = {str(note)!r}, {int(sent)}, {with_a_child(note)!r}"
-    code = given + STARTED_AND_SIGNALLED
+    code = DEFAULT_SIGNALS + given + STARTED_AND_SIGNALLED
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL) as study:
         assert study.wait(20) == (-sent if sent == signal.SIGINT else 128 + sent)
     child = int(note.read_text())
