@@ -19,9 +19,12 @@ _MEMORY_DIVISOR = 4
 _LONGEST_CALL_S = 600.0
 _REPLY_GRACE_S = 2.0
 """Time to send replies after the drain."""
-_SETTLE_S = 0.25
-"""Time without a new call before the end: those that were sent before are refused by us, as gRPC would answer them
+_QUIET_STEPS = 10
+"""Steps without a new call before the end: those that were sent before are refused by us, as gRPC would answer them
 CANCELLED or INTERNAL."""
+_STEP_S = 0.025
+_LATE_STEP_S = 0.05
+"""After a step that took so long, calls may wait which the event loop has not taken yet: gRPC gives them one by one."""
 _LONGEST_SETTLE_S = 2.0
 """Time for that with clients that send on and on."""
 _OPTIONS = {
@@ -75,7 +78,7 @@ async def settled(
 ) -> None:
     """Return once no call has come for a moment from now on, or after a longer time although some still do.
 
-    A forced end is noticed at once, or at the end of the moment that is being waited for.
+    A moment in which the event loop stood still does not count. A forced end is noticed within a step.
 
     Args:
         latest_at: returns when the latest call came, by the clock.
@@ -83,12 +86,13 @@ async def settled(
         clock: seconds since any time.
         sleep: waits so many seconds.
     """
-    begun = clock()
-    while not is_forced() and (now := clock()) < begun + _LONGEST_SETTLE_S:
-        rest_s = max(begun, latest_at()) + _SETTLE_S - now
-        if rest_s <= 0:
-            return
-        await sleep(rest_s)
+    ends_at, quiet_steps = clock() + _LONGEST_SETTLE_S, 0
+    while quiet_steps < _QUIET_STEPS and not is_forced() and (begun := clock()) < ends_at:
+        await sleep(_STEP_S)
+        if latest_at() > begun:
+            quiet_steps = 0
+        elif clock() - begun < _LATE_STEP_S:
+            quiet_steps += 1
 
 
 def _options(settings: Settings, message_bytes: int) -> dict[str, int]:
