@@ -8,7 +8,7 @@ import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
+from time import process_time
 
 import pytest
 import torch
@@ -185,10 +185,10 @@ def test_archive_is_refused_by_name(name: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     make, message = FILES[name]
     (tmp_path / "net.pt").write_bytes(make())
-    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, monotonic()
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, process_time()
     with pytest.raises(ExportError, match=message):
         recognise(read_checkpoint(tmp_path / "net.pt").parts, None, {})
-    assert monotonic() - started < 20
+    assert process_time() - started < 20
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000, "kilobytes"
     assert not (tmp_path / "hacked").exists()
 

@@ -115,11 +115,11 @@ def test_a_driver_that_does_not_answer_is_left_after_a_while_with_whatever_it_st
 
 def test_what_a_quick_driver_leaves_running_is_not_waited_for_and_nothing_is_said(put_smi, tmp_path):
     environ = put_smi(L4)
-    (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/sh\necho '{L4}'\n/bin/sleep 5 &\n")
+    (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/sh\necho '{L4}'\n/bin/sleep 30 &\n")
     said: list[str] = []
     began = time.monotonic()
     assert ask_driver(environ, places(tmp_path), Patience(say=said.append)).version == (580, 65, 6)
-    assert (said, time.monotonic() - began < 3) == ([], True)
+    assert (said, time.monotonic() - began < 20) == ([], True)
 
 
 def test_an_nvidia_smi_that_cannot_be_started_is_a_problem(put_smi, tmp_path):
