@@ -148,7 +148,7 @@ END
     split -b 15M -d "$RUN/generator.pth" "$OUT/generator.pth."
     cp "$WORK/judge.pth" "$OUT/"
     cat "$WORK"/prepare-*.log >"$OUT/prepare.log" 2>/dev/null || true
-    shown 2
+    shown 1
     ls -la "$OUT" "$RUN"
 }
 

@@ -60,9 +60,7 @@ class OptimiserUpdates:
         self._scaler = torch.amp.GradScaler(runtime.device.type, init_scale=_FIRST_LOSS_SCALE, enabled=enabled)
         self._runtime = runtime
 
-    def apply(
-        self, loss: Tensor, learning_rate: float, gradient: Tensor | None = None, *, hold: bool = False
-    ) -> None:
+    def apply(self, loss: Tensor, learning_rate: float, gradient: Tensor | None = None, *, hold: bool = False) -> None:
         """Run one optimiser step on the loss, or with `gradient` (of its shape) backwards from it.
 
         With `hold` settled parameters stay as they are, and only their moments follow the gradient.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 import torch._functorch.config
-from torch import Tensor, nn
+from torch import Tensor
 
 from export.generators.family import State
 from export.generators.fillnet import FillNet, FillUNet

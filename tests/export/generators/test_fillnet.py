@@ -102,9 +102,7 @@ def test_a_painter_sees_the_picture_as_it_lies():
     shown = []
     net.painter.stem.register_forward_hook(lambda _, given, __: shown.append(given[0]))
     net.painter(torch.rand(1, 6, 4, 4), seen)
-    assert torch.equal(
-        torch.nn.functional.pixel_shuffle(shown[0], 2), torch.nn.functional.pixel_shuffle(seen, 4)
-    )
+    assert torch.equal(torch.nn.functional.pixel_shuffle(shown[0], 2), torch.nn.functional.pixel_shuffle(seen, 4))
 
 
 def test_every_part_of_a_large_picture_reaches_the_middle_of_its_hole(make_net):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from training.tasks.fillnet import FillTrainee
 
 Config = Callable[..., FillConfig]
 CPU = torch.device("cpu")
+RUNTIME = Runtime(CPU, "fp32")
 
 
 @pytest.fixture
@@ -211,9 +213,7 @@ def test_a_run_ends_when_its_judge_of_small_patches_stays_blind(fill_config: Con
         assert ("least_told" in str(made.reason_to_stop(3))) is blind
 
 
-def test_what_a_run_goes_on_from_is_measured_as_it_was(
-    tmp_path: Path, fill_config: Config, photographs: Path
-) -> None:
+def test_what_a_run_goes_on_from_is_measured_as_it_was(tmp_path: Path, fill_config: Config, photographs: Path) -> None:
     data = fill_config().data.model_dump() | {"validation": photographs, "validation_limit": 2}
     initial = saved_generator(tmp_path / "generator.pth", fill_config(data=data))
     known = trainee(fill_config(data=data, initial=initial)).validate_start()
@@ -222,6 +222,19 @@ def test_what_a_run_goes_on_from_is_measured_as_it_was(
     assert made.validate_start() == known
     assert made.validate() != known
     assert made.reason_to_stop(1) is None
+
+
+def test_a_state_brings_back_all_judges_and_the_net_of_before(tmp_path: Path, fill_config: Config) -> None:
+    initial = saved_generator(tmp_path / "generator.pth", fill_config())
+    judge = fill_config().judge.model_dump() | {"alone": 2}
+    knobs = {"generator": GROWN, "judge": judge, "settled": 0.1, **PATCHES}
+    ours = trainee(fill_config(initial=initial, **knobs))
+    ours.step(0, place(fill_config(), 0))
+    theirs = FillTrainee(fill_config(initial=initial, **knobs).model_copy(update={"initial": None}), RUNTIME)
+    theirs.load(copy.deepcopy(ours.state()))
+    theirs.begin_phase(fill_config().phase[0])
+    for number in (1, 2):
+        assert ours.step(number, place(fill_config(), number)) == theirs.step(number, place(fill_config(), number))
 
 
 def test_a_generator_in_place_of_the_judge_is_refused(tmp_path: Path, fill_config: Config) -> None:
