@@ -72,14 +72,19 @@ def new_layers(net: FillUNet, state: State) -> frozenset[str]:
 
 
 def adopted_state(net: FillUNet) -> Callable[[State], State]:
-    """Return `training_state` for a net that may have a painter where the checkpoint has none: it keeps its own."""
-    untrained = {key: tensor for key, tensor in net.state_dict().items() if key.startswith(_PAINTER)}
+    """Return `training_state` for a net that may have a painter where the checkpoint has none: it keeps its own.
+
+    What painted at a quarter of the size is left out then, and blocks there that the net does not have.
+    """
+    own = net.state_dict()
+    untrained = {key: tensor for key, tensor in own.items() if key.startswith(_PAINTER)}
 
     def adopt(state: State) -> State:
         found = training_state(state)
         if not new_layers(net, state):
             return found
-        return untrained | {key: tensor for key, tensor in found.items() if not key.startswith("pixels.")}
+        replaced = {key for key in found if key.startswith(("pixels.", "decoder.0.")) and key not in own}
+        return untrained | {key: tensor for key, tensor in found.items() if key not in replaced}
 
     return adopt
 

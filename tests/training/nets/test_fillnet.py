@@ -15,7 +15,7 @@ from training.nets.fillnet import (
 )
 
 OPTIONS = FillNetOptions(widths="6,5", encoder="1,1", decoder="1,1")
-PAINTED = OPTIONS.model_copy(update={"painter": 4})
+PAINTED = OPTIONS.model_copy(update={"painter": 4, "decoder": "0,1"})
 
 
 def random(seed: int = 0) -> torch.Generator:

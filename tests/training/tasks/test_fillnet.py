@@ -173,7 +173,7 @@ def test_a_run_begins_with_the_generator_and_the_judge_of_another(tmp_path: Path
             assert torch.allclose(one, other, atol=0.02)
 
 
-GROWN = {"widths": "8,8", "encoder": "1,0", "decoder": "1,1", "painter": 4}
+GROWN = {"widths": "8,8", "encoder": "1,0", "decoder": "0,1", "painter": 4}
 PATCHES = {"shares": {"perceptual": 0.0, "patches": 0.5}, "patches": {"widths": [4, 4]}}
 
 
