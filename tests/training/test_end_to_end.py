@@ -135,7 +135,7 @@ def test_fillnet_learns_a_picture_by_heart_against_its_judges(
         patches={"widths": [8, 8]},
         coverage=[0.1, 0.5],
         data={"path": pictures, "validation": pictures, "load_side": 32, "crop": 32, "flip": False},
-        phase=[{"steps": 400, "batch": 8, "learning_rate": 1e-2, "warm_up": 10, "hold": 0.3}],
+        phase=[{"steps": 360, "batch": 4, "learning_rate": 1e-2, "warm_up": 10, "hold": 0.3}],
     )
     model = trained(knobs, folder, "filledbyheart", write_config)
     found = figures(model, folder / "pictures", folder / "filled.json", "--size", 32, "--baselines", "telea")

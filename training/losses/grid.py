@@ -30,8 +30,8 @@ def sum_contrasts(picture: Tensor, hole: Tensor) -> Tensor:
         counted = deep.narrow(axis, 0, length) * deep.narrow(axis, 1, length)
         contrast = (one - other).float().abs().mean(1, keepdim=True) * counted
         rest = tuple(other for other in range(4) if other != axis)
-        lines = torch.stack([contrast.sum(rest), counted.sum(rest)])
-        found.append(F.pad(lines, [0, -length % PERIOD]).unflatten(1, (-1, PERIOD)).sum(1))
+        lines = F.pad(torch.stack([contrast.sum(rest), counted.sum(rest)]), [0, -length % PERIOD])
+        found.append(torch.unflatten(lines, 1, (-1, PERIOD)).sum(1))
     return torch.stack(found)
 
 
