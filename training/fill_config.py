@@ -21,20 +21,36 @@ class SharesConfig(ConfigSection):
     perceptual: float = Field(1.5, ge=0, description="VGG16 to relu3_3 on features of length 1, of two views")
     adversarial: float = Field(0.5, ge=0, description="what the judge says of the hole")
     matching: float = Field(0.3, ge=0, description="mean |difference| of the judge's features")
+    patches: float = Field(0.0, ge=0, description="what the judge of small patches says of the hole")
 
 
-class JudgeConfig(ConfigSection):
-    """The discriminator and its training."""
+class DiscriminatorConfig(ConfigSection):
+    """A discriminator's training."""
 
     initial: Path | None = Field(None, description="judge.pth of a run to start from; left out: random weights")
-    widths: tuple[int, ...] = Field((32, 64, 128, 256, 384, 384), description="channels at 1/1, 1/2, … 1/32")
     rate: float = Field(1 / 3, gt=0, description="its learning rate, in parts of the generator's")
     betas: tuple[float, float] = Field((0.0, 0.99), description="of its Adam")
     penalty: float = Field(0.03, ge=0, description="R1: weight of its squared gradient on photographs")
     penalty_every: int = Field(16, ge=1, description="steps from one R1 to the next, which weighs as much more")
+
+
+class PatchJudgeConfig(DiscriminatorConfig):
+    """The discriminator of small patches, with an optimiser and an R1 of its own."""
+
+    rate: float = Field(1.0, gt=0, description="its learning rate, in parts of the generator's")
+    widths: tuple[int, int] = Field((32, 64), description="channels at 1/1 and 1/2")
+    least_told: float = Field(
+        0.5, ge=0, le=1, description="share of patches it must be right about when judge.alone ends; else the run ends"
+    )
+
+
+class JudgeConfig(DiscriminatorConfig):
+    """The discriminator of large patches; `ramp` and `alone` are of both."""
+
+    widths: tuple[int, ...] = Field((32, 64, 128, 256, 384, 384), description="channels at 1/1, 1/2, … 1/32")
     ramp: tuple[int, int] = Field((1000, 3500), description="steps between which adversarial losses grow to full share")
     alone: int = Field(
-        0, ge=0, description="so many steps at first in which it alone learns, and the net stays as it is"
+        0, ge=0, description="so many steps at first in which, of the net, only layers without settled weights learn"
     )
     shift: int = Field(32, ge=1, description="it sees pictures rolled by up to so many pixels; 1: as they lie")
 
@@ -77,6 +93,11 @@ class FillConfig(FitConfig):
     )
     shares: SharesConfig = Field(default_factory=lambda: SharesConfig.model_validate({}))
     judge: JudgeConfig = Field(default_factory=lambda: JudgeConfig.model_validate({}))
+    patches: PatchJudgeConfig | None = Field(None, description="a judge of small patches, if shares.patches is not 0")
+    settled: float = Field(1.0, gt=0, le=1, description="rate of layers with weights of `initial`, in parts of others'")
+    stop_after: int | None = Field(
+        None, ge=1, description="from this step on the run ends if distance and grid are worse than those of `initial`"
+    )
     phase: list[FillPhase] = Field(min_length=1, description="one [[phase]] after another")
 
     @model_validator(mode="after")
@@ -89,6 +110,10 @@ class FillConfig(FitConfig):
                 raise ValueError(f"crop {crop} is no multiple of {multiple}")
         if self.features is None and self.shares.perceptual:
             raise ValueError("shares.perceptual needs VGG16: give the file's path as features = …, or set it to 0")
+        if (self.patches is None) != (self.shares.patches == 0):
+            raise ValueError("shares.patches and the section patches need each other: give both, or neither")
+        if self.stop_after and (self.initial is None or self.data.validation is None):
+            raise ValueError("stop_after compares with `initial` on data.validation: give both, or leave it out")
         if self.precision == "fp16":
             raise ValueError("precision fp16 is not for gradients at the picture; use bf16")
         refuse_pairs(self.data.layout)

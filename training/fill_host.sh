@@ -3,25 +3,27 @@
 # between them. docs/training.md says in which order.
 #   fill_host.sh stage          take over what was carried: wheels, features, validation pictures
 #   fill_host.sh receive        take over photo shards, also while the run is under way
-#   fill_host.sh start SECONDS  begin to train for so long, in the background; a process a shape compiles meanwhile
+#   fill_host.sh warm           compile in the background, a process a shape: the run is then compiled from its start
+#   fill_host.sh start SECONDS [STOP]  begin to train for so long, or go on, in the background, and stop after STOP seconds
 #   fill_host.sh wait SECONDS   wait so long, or until the run has ended; then the end of its log
 #   fill_host.sh peek           the newest sheet and the log: $OUT
-#   fill_host.sh collect        generator and judge (FP16) in parts of 15 MiB, sheets, log: $OUT
+#   fill_host.sh collect        generator and judges (FP16) in parts of 15 MiB, sheets, log: $OUT
+# NAME: the run, where several are tried one after another, each with its own CONFIG and EXTRA.
 # SHAPES: the steps that are compiled, each CROP:PICTURES of one process; as soon as all are, the run goes over to them.
 # What is carried lies in $CARRIED, what is made in $WORK. On a host without GPUs PROCESSES processes train on its CPU.
 set -euo pipefail
 SELF=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 CARRIED=$(realpath "${CARRIED:-.carry}") WORK=${WORK:-/tmp/retouch} OUT=${OUT:-/tmp/retouch/out}
-CONFIG=${CONFIG:-training/configs/fill.toml} EXTRA=${EXTRA:-} SHAPES=${SHAPES:-256:32 384:16}
+CONFIG=${CONFIG:-training/configs/fill.toml} EXTRA=${EXTRA:-} SHAPES=${SHAPES:-256:32 384:16} NAME=${NAME:-run}
 cd "$(dirname "$SELF")/.."
 mkdir -p "$WORK/photos" "$WORK/site" "$OUT"
-export CARRIED WORK OUT CONFIG EXTRA SHAPES PYTHONPATH="$WORK/site:$PWD" PYTHONUNBUFFERED=1
+export CARRIED WORK OUT CONFIG EXTRA SHAPES NAME PYTHONPATH="$WORK/site:$PWD" PYTHONUNBUFFERED=1
 export TORCHINDUCTOR_CACHE_DIR="$WORK/inductor" TRITON_CACHE_DIR="$WORK/triton"
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-4}
 GPUS=$(nvidia-smi -L 2>/dev/null | wc -l || true)
 PROCESSES=${PROCESSES:-$((GPUS > 0 ? GPUS : 1))}
 PHASES=$(grep -c '^\[\[phase' "$CONFIG")
-RUN=$WORK/run
+RUN=$WORK/$NAME READY=$WORK/compiled-$NAME
 
 stage() {
     if compgen -G "$CARRIED/whl/*.whl" >/dev/null; then
@@ -52,33 +54,37 @@ paths() { # overrides that put the config's data where `stage` and `receive` put
 }
 
 start() {
-    local seconds=$1
-    rm -f "$WORK/ended" "$WORK/compiled" "$WORK"/shape-*
+    local seconds=$1 stop=${2:-}
+    rm -f "$WORK/ended"
     date +%s >"$WORK/began"
-    setsid nohup bash "$SELF" train "$seconds" >"$WORK/train.log" 2>&1 </dev/null &
-    if ((GPUS)); then
-        local shape number=0
-        for shape in $SHAPES; do
-            setsid nohup bash "$SELF" prepare $((number % GPUS)) "${shape%:*}" "${shape#*:}" \
-                >"$WORK/prepare-$number.log" 2>&1 </dev/null &
-            number=$((number + 1))
-        done
-    fi
+    setsid nohup bash "$SELF" train "$seconds" "$stop" >"$WORK/train.log" 2>&1 </dev/null &
+    if [ ! -e "$WORK/warmed-$NAME" ]; then warm; fi
     wait_for 40
+}
+
+warm() {
+    local shape number=0
+    touch "$WORK/warmed-$NAME"
+    if ((!GPUS)); then return; fi
+    for shape in $SHAPES; do
+        setsid nohup bash "$SELF" prepare $((number % GPUS)) "${shape%:*}" "${shape#*:}" \
+            >"$WORK/prepare-$NAME-$number.log" 2>&1 </dev/null &
+        number=$((number + 1))
+    done
 }
 
 prepare() { # GPU CROP BATCH: a few steps as one process takes them, of both nets, fill the cache of compiled code
     export CUDA_VISIBLE_DEVICES=$1
     # shellcheck disable=SC2046,SC2086 # flags are words
-    python3 -m training plan "$CONFIG" --seconds 60 $(paths "$WORK/prepared-$2-$3") --set capacity_gb=8 \
+    python3 -m training plan "$CONFIG" --seconds 60 $(paths "$WORK/prepared-$NAME-$2-$3") --set capacity_gb=8 \
         --set data.limit=600 --set data.threads=4 \
-        --set "phase=[{steps=50, batch=$3, crop=$2, learning_rate=1e-3}]" $EXTRA --set judge.alone=0
-    touch "$WORK/shape-$2-$3"
-    if (($(ls "$WORK" | grep -c '^shape-') == $(wc -w <<<"$SHAPES"))); then touch "$WORK/compiled"; fi
+        --set "phase=[{steps=50, batch=$3, crop=$2, learning_rate=1e-3}]" $EXTRA
+    touch "$WORK/shape-$NAME-$2-$3"
+    if (($(ls "$WORK" | grep -c "^shape-$NAME-") == $(wc -w <<<"$SHAPES"))); then touch "$READY"; fi
 }
 
-train() { # SECONDS; a run that fails is taken up again where its checkpoint stands, and no longer compiled
-    local seconds=$1 attempt set ready=$WORK/compiled
+train() { # SECONDS STOP; a run that fails is taken up again where its checkpoint stands, and no longer compiled
+    local seconds=$1 stop=${2:+--stop-after-seconds $2} attempt set ready=$READY
     set=$(paths "$RUN")
     set+=" --set data.validation=$WORK/val --set data.threads=12 --set capacity_gb=${CAPACITY_GB:-48}"
     if ((PROCESSES == 1 && PHASES == 2)); then set+=" --set phase.0.batch=32 --set phase.1.batch=16"; fi
@@ -88,7 +94,7 @@ train() { # SECONDS; a run that fails is taken up again where its checkpoint sta
         for ((phase = 0; phase < PHASES; phase++)); do after+=" --set phase.$phase.compile_after=$ready"; done
         # shellcheck disable=SC2086 # flags are words
         if python3 -m torch.distributed.run --standalone --nproc-per-node "$PROCESSES" --no-python \
-            bash "$SELF" rank $set --set "seconds=$((seconds - attempt * 40))" $after $EXTRA; then
+            bash "$SELF" rank $set --set "seconds=$((seconds - attempt * 40))" $after $EXTRA $stop; then
             break
         fi
         echo "attempt $attempt failed"
@@ -131,15 +137,18 @@ import torch
 
 run, work = map(Path, sys.argv[1:])
 state = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)
-judge = {key: tensor.half() for key, tensor in state["trainee"]["judge"].items()}
-torch.save(judge, work / "judge.pth")
+for name in ("judge", "patches"):
+    if name in state["trainee"]:
+        net = state["trainee"][name]["net"]
+        torch.save({key: tensor.half() for key, tensor in net.items()}, work / f"{name}.pth")
 print("step", state["step"], "after", round(state["spent_s"]), "s")
 END
     sha256sum "$RUN/generator.pth" "$WORK/judge.pth"
+    cp "$WORK/patches.pth" "$OUT/" 2>/dev/null || true
     split -b 15M -d "$RUN/generator.pth" "$OUT/generator.pth."
     cp "$WORK/judge.pth" "$OUT/"
     cat "$WORK"/prepare-*.log >"$OUT/prepare.log" 2>/dev/null || true
-    shown 2
+    shown 1
     ls -la "$OUT" "$RUN"
 }
 

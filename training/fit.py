@@ -52,6 +52,8 @@ class FitOutcome:
     generator: Path
     finished: bool
     """Whether all steps are done."""
+    reason: str | None = None
+    """Why the run ended itself before that."""
 
 
 def make_trainee(config: AnyConfig, runtime: Runtime) -> Trainee[Any]:
@@ -73,6 +75,7 @@ def _without_initial(config: AnyConfig) -> AnyConfig:
     update: dict[str, Any] = {"initial": None}
     if isinstance(config, FillConfig):
         update["judge"] = config.judge.model_copy(update={"initial": None})
+        update["patches"] = config.patches and config.patches.model_copy(update={"initial": None})
     return config.model_copy(update=update)
 
 
@@ -106,7 +109,8 @@ def fit(
         last, finished = run.steps(
             journal, lambda: stop_after_s is not None and clock() - started > stop_after_s, clock
         )
-    return FitOutcome(last, last if finished else run.pace.total, run.save(last), finished)
+    total = last if finished else run.pace.total
+    return FitOutcome(last, total, run.save(last), finished, None if finished else trainee.reason_to_stop(last))
 
 
 @dataclass(frozen=True)
@@ -135,9 +139,9 @@ class _Run:
                 values = self._read_figures(number, figures) | {"learning_rate": place.learning_rate}
                 speed, since, pictures = pictures / max(clock() - since, 1e-9), clock(), 0
                 journal.record(number, values | {"images_per_s": speed})
-            self._save_when_due(number, place, following, journal)
+            shown = self._save_when_due(number, place, following, journal)
             place = following
-            if place is not None and self._is_over(over, logged=logged):
+            if place is not None and self._is_over(over, number, logged=logged, shown=shown):
                 return number, False
         return number, True
 
@@ -149,7 +153,7 @@ class _Run:
         if self.first > 0 or self.config.initial is None:
             return -1
         self.trainee.begin_phase(self.config.phase[0])
-        if self.runtime.is_leader and (figures := self.trainee.validate()):
+        if self.runtime.is_leader and (figures := self.trainee.validate_start()):
             journal.record(0, figures)
         return 0
 
@@ -159,8 +163,10 @@ class _Run:
         torch.manual_seed(derived_seed(self.config.seed, stream, Purpose.DROPOUT))
         return self.trainee.step(number, place)
 
-    def _is_over(self, over: Callable[[], bool], *, logged: bool) -> bool:
-        """Return whether the time is over; several processes have to agree, which waits for the device."""
+    def _is_over(self, over: Callable[[], bool], done: int, *, logged: bool, shown: bool) -> bool:
+        """Return whether to end: in time, or as the run gains nothing; processes agree, which waits for the device."""
+        if (logged or shown) and self.runtime.any_process(self.trainee.reason_to_stop(done) is not None):
+            return True
         return (logged or self.runtime.world == 1) and self.runtime.any_process(over())
 
     def _read_figures(self, done: int, figures: dict[str, Tensor]) -> dict[str, float]:
@@ -174,7 +180,8 @@ class _Run:
 
     def _save_when_due(
         self, done: int, place: StepPosition[Any], following: StepPosition[Any] | None, journal: Journal
-    ) -> None:
+    ) -> bool:
+        """Save and validate what is due; returns whether the validation was."""
         ends_phase = following is None or following.index != place.index
         if shown := ends_phase or done % self.config.sheet_every == 0:
             self._finite_state(done)
@@ -187,6 +194,7 @@ class _Run:
         if following is not None and ends_phase and self.runtime.is_leader:
             name = f"generator-phase{place.index}"
             save_generator(self.config.output, name, self.trainee.generator_state(), half=self.config.half_weights)
+        return shown
 
     def save(self, step: int) -> Path:
         """Save the checkpoint and the generator; all processes take part, and one writes."""

@@ -6,7 +6,8 @@ Contract: image and mask the same; output N×3×H×W on the [0, 1] scale, inside
 The hole is first filled smoothly from what surrounds it (push-pull over a pyramid of masked means, Gortler et al., "The
 Lumigraph", 1996); the net adds to that. Four by four pixels are taken as one place with 64 channels: dense convolutions
 at a quarter of the size are what processors are quick at. Colour is added at four scales; the finest has 48 channels
-that are laid out as pixels. Convolutions, means, bilinear enlargement, LeakyReLU and sums: no norm, no attention.
+that are laid out as pixels, or with `painter` it is a level of its own at half the size. Convolutions, means, bilinear
+enlargement, LeakyReLU and sums: no norm, no attention.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from export.lowering import compute_type
 
 PATCH = 4
 """Pixels down and across that are one place of the finest level."""
+HALF = 2
+"""Pixels down and across that are one place of the painter."""
 _RGB = 3
 _SLOPE = 0.2
 _LEAST_SHARE = 1e-3
@@ -58,6 +61,9 @@ class FillNetOptions(GeneratorOptions):
     )
     encoder: str = Field("0,0,3,2,0", pattern=_NUMBERS, description="residual blocks of each level on the way down")
     decoder: str = Field("1,2,2,1,1", pattern=_NUMBERS, description="and on the way up; the last is the bottom")
+    painter: int = Field(
+        0, ge=0, le=256, description="channels of a level at half the size that paints; 0: a quarter of the size paints"
+    )
 
     @model_validator(mode="after")
     def _check_consistency(self) -> FillNetOptions:
@@ -143,6 +149,27 @@ class Residual(nn.Module):
         return cast("Tensor", x + self.second(_activation(self.first(_activation(x)))))
 
 
+class Painter(nn.Module):
+    """The level at half the size that paints the finest colour.
+
+    A quarter of the size has filters of its own for each of a place's 4 by 4 pixels, and what differs between them
+    shows as a grid. Here features are enlarged bilinearly, and all but the four pixels of a place share their filters.
+    """
+
+    def __init__(self, features: int, width: int, conv: MakeConv) -> None:
+        super().__init__()
+        self.stem = conv((_RGB + 1) * HALF**2, width, 3, padding=1)
+        self.up = conv(features, width, 1)
+        self.block = Residual(width, conv)
+        self.pixels = conv(width, _RGB * HALF**2, 3, padding=1)
+
+    def forward(self, features: Tensor, seen: Tensor) -> Tensor:
+        """Paint N×12×H/2×W/2 from activated features and the net's input, both at a quarter of the size."""
+        halves = F.pixel_unshuffle(F.pixel_shuffle(seen, PATCH), HALF)
+        x = self.block(upsample(self.up(features)) + self.stem(halves))
+        return cast("Tensor", self.pixels(_activation(x)))
+
+
 class FillUNet(nn.Module):
     """The net; `conv` makes its convolutions, which training has in another form."""
 
@@ -161,7 +188,8 @@ class FillUNet(nn.Module):
         self.overall = conv(widths[-1], widths[-1], 1)
         self.up = nn.ModuleList(conv(b, a, 1) for a, b in pairwise(widths))
         self.decoder = nn.ModuleList(blocks(level, count) for level, count in enumerate(parse_numbers(options.decoder)))
-        self.pixels = conv(widths[0], _RGB * PATCH**2, 3, padding=1)
+        self.painter = Painter(widths[0], options.painter, conv) if options.painter else None
+        self.pixels = None if options.painter else conv(widths[0], _RGB * PATCH**2, 3, padding=1)
         self.colour = nn.ModuleList(conv(width, _RGB, 1) for width in widths[1:_COLOUR_SCALES])
 
     def forward(self, image: Tensor, hole: Tensor) -> Tensor:
@@ -170,10 +198,10 @@ class FillUNet(nn.Module):
         filled = push_pull(image, 1 - hole, self.bottom)
         seen = make_net_input(image, hole, filled).to(compute_type(self))
         coarse, fine = self.residual(seen)
-        return upsample(upsample(filled + coarse.float() * 0.5)) + F.pixel_shuffle(fine, PATCH).float() * 0.5
+        return upsample(upsample(filled + coarse.float() * 0.5)) + fine.float() * 0.5
 
     def residual(self, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute what is added to the smooth fill, N×3×H/4×W/4, and to its pixels, N×48×H/4×W/4, from the net's input.
+        """Compute what is added to the smooth fill, N×3×H/4×W/4, and to its pixels, N×3×H×W, from the net's input.
 
         Both are on the [-1, 1] scale; the input is that of `make_net_input`.
         """
@@ -191,7 +219,10 @@ class FillUNet(nn.Module):
                 colour = more if colour is None else upsample(colour) + more
             x = self.decoder[level](upsample(self.up[level](_activation(x))) + skips[level])
         coarse = upsample(cast("Tensor", colour))  # there is one: colour has an entry for the second level at least
-        return coarse, cast("Tensor", self.pixels(_activation(x)))
+        features = _activation(x)
+        if self.painter is not None:
+            return coarse, F.pixel_shuffle(self.painter(features, seen), HALF)
+        return coarse, F.pixel_shuffle(cast("nn.Module", self.pixels)(features), PATCH)
 
 
 class _Composite(nn.Module):
@@ -212,9 +243,13 @@ class FillNet(Family[FillNetOptions]):
     options = FillNetOptions
 
     def recognise(self, state: State) -> FillNetOptions | None:
-        """Recognise `stem`, `pixels` and `overall`; `down` gives levels and widths, and blocks are counted."""
-        stem, pixels, overall = (state.get(f"{name}.weight") for name in ("stem", "pixels", "overall"))
-        if stem is None or pixels is None or overall is None or stem.shape[1] != (_RGB + 1) * PATCH**2:
+        """Recognise `stem`, `overall` and what paints; `down` gives levels and widths, and blocks are counted."""
+        stem, overall, pixels, painter = (
+            state.get(f"{name}.weight") for name in ("stem", "overall", "pixels", "painter.pixels")
+        )
+        if stem is None or overall is None or (pixels is None) == (painter is None):
+            return None
+        if stem.shape[1] != (_RGB + 1) * PATCH**2:
             return None
         widths = [stem.shape[0]]
         while (down := state.get(f"down.{len(widths) - 1}.weight")) is not None:
@@ -222,7 +257,8 @@ class FillNet(Family[FillNetOptions]):
         counts = {
             side: _join_numbers(_count_blocks(state, side, level) for level in range(len(widths))) for side in _SIDES
         }
-        return FillNetOptions(widths=_join_numbers(widths), **counts)
+        channels = 0 if painter is None else painter.shape[1]
+        return FillNetOptions(widths=_join_numbers(widths), **counts, painter=channels)
 
     def build(self, options: FillNetOptions) -> nn.Module:
         return FillUNet(options)

@@ -129,12 +129,12 @@ def test_fillnet_learns_a_picture_by_heart_against_its_judge(
     pictures = str(folder / "pictures")
     knobs = fill_run(
         **QUIET,
-        generator={"widths": "32,32", "encoder": "1,1", "decoder": "1,1"},
+        generator={"widths": "32,32", "encoder": "1,1", "decoder": "0,1", "painter": 16},
         shares={"difference": 1.0, "perceptual": 0.0, "adversarial": 0.1, "matching": 0.1},
         judge={"widths": [8, 8, 8, 8, 8, 8], "ramp": [50, 100]},
         coverage=[0.1, 0.5],
         data={"path": pictures, "validation": pictures, "load_side": 32, "crop": 32, "flip": False},
-        phase=[{"steps": 400, "batch": 8, "learning_rate": 1e-2, "warm_up": 10, "hold": 0.3}],
+        phase=[{"steps": 400, "batch": 8, "learning_rate": 1.5e-2, "warm_up": 10, "hold": 0.3}],
     )
     model = trained(knobs, folder, "filledbyheart", write_config)
     found = figures(model, folder / "pictures", folder / "filled.json", "--size", 32, "--baselines", "telea")

@@ -16,6 +16,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "coverage that falls": ({"coverage": [0.5, 0.1]}, "two numbers between 0 and 1"),
     "perceptual share without features": ({"features": None, "shares": {"perceptual": 1.0}}, "needs VGG16"),
     "half precision": ({"precision": "fp16"}, "use bf16"),
+    "a share of small patches without their judge": ({"shares": {"perceptual": 0, "patches": 1}}, "need each other"),
+    "a stop without a start": ({"stop_after": 5}, "compares with `initial`"),
     "room for shards that never come": ({"capacity_gb": 1.0}, "capacity_gb is for data.layout shards"),
 }
 

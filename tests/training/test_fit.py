@@ -256,7 +256,7 @@ def test_a_moved_run_goes_on_without_the_judge_that_it_began_with(
     fill_config: Callable[..., AnyConfig], tmp_path: Path
 ) -> None:
     run(fill_config(output=tmp_path / "first"))
-    state = torch.load(tmp_path / "first/checkpoint.pt", weights_only=True)["trainee"]["judge"]
+    state = torch.load(tmp_path / "first/checkpoint.pt", weights_only=True)["trainee"]["judge"]["net"]
     torch.save(state, tmp_path / "judge.pth")
     judge = fill_config().model_dump()["judge"]
     begun = fill_config(judge=judge | {"initial": tmp_path / "judge.pth"})

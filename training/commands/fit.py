@@ -35,5 +35,5 @@ def fit(
     with start_runtime(loaded, device) as runtime:
         outcome = train(loaded, runtime, stop_after_seconds)
     if runtime.is_leader:
-        what = "finished" if outcome.finished else "stopped; the same command goes on"
+        what = "finished" if outcome.finished else outcome.reason or "stopped; the same command goes on"
         typer.echo(f"step {outcome.step} of {outcome.total}: {what}; weights in {outcome.generator}")

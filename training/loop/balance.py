@@ -25,18 +25,20 @@ class LossBalancer:
         self._shares, self._runtime = {name: share for name, share in shares.items() if share > 0}, runtime
         self._sizes = torch.zeros(len(self._shares), device=runtime.device)
 
-    def gradient(self, losses: Mapping[str, Tensor], picture: Tensor, number: int, ramp: float = 1.0) -> Tensor:
+    def gradient(
+        self, losses: Mapping[str, Tensor], picture: Tensor, number: int, ramps: Mapping[str, float]
+    ) -> Tensor:
         """Return the balanced gradient at the picture, N×C×H×W; its norm per sample is about the sum of the shares.
 
         Args:
             losses: scalars computed from `picture`, each a mean over samples.
             picture: a leaf with requires_grad.
             number: the step; norms are measured in the first five steps and in every 25th.
-            ramp: factor of the loss `adversarial`.
+            ramps: factors of the shares of losses that are held back; the others have their whole share.
         """
         if number % _MEASURED_EVERY == 0 or number < _YOUNG:
             self._measure_gradients(losses, picture, young=number < _YOUNG)
-        shares = [share * (ramp if name == "adversarial" else 1.0) for name, share in self._shares.items()]
+        shares = [share * ramps.get(name, 1.0) for name, share in self._shares.items()]
         weights = torch.tensor(shares).to(self._sizes, non_blocking=True) / (self._sizes + _LEAST)
         total = (torch.stack([losses[name] for name in self._shares]) * weights).sum()
         (gradient,) = torch.autograd.grad(total, picture)

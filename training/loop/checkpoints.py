@@ -30,6 +30,7 @@ _FREE_TO_CHANGE: dict[str, Any] = {
     "features": True,
     "seconds": True,
     "capacity_gb": True,
+    "stop_after": True,
     "phase": {"__all__": {"compile_after"}},
 }
 """Knobs that leave the weights alone, and paths, which differ between hosts that hold the same data."""
@@ -46,6 +47,8 @@ def _without_paths(config: FitConfig) -> FitConfig:
     given: dict[str, Any] = {"initial": _SOMEWHERE} if config.initial else {}
     if isinstance(config, FillConfig) and config.judge.initial:
         given |= {"judge": config.judge.model_copy(update={"initial": _SOMEWHERE})}
+    if isinstance(config, FillConfig) and config.patches and config.patches.initial:
+        given |= {"patches": config.patches.model_copy(update={"initial": _SOMEWHERE})}
     if isinstance(config, PConvConfig):
         given |= {"lpips_features": _SOMEWHERE} if config.lpips_features else {}
         given |= {"masks": config.masks.model_copy(update={"folder": _SOMEWHERE})} if config.masks.folder else {}

@@ -27,6 +27,16 @@ class UpdateSettings:
     """The norm that the whole net's gradient is clipped to; values that are not finite count as 0."""
     gentle: float = 1.0
     """The learning rate of biases and gains, as a fraction of that of filters."""
+    settled: frozenset[str] = frozenset()
+    """Names of the parameters that learn more slowly than the others, or not at all while they are held."""
+    settled_rate: float = 1.0
+    """Their learning rate, as a fraction of the others'."""
+
+    def group(self, name: str, parameter: nn.Parameter) -> tuple[float, bool]:
+        """Return a parameter's part of the learning rate, and whether it is settled."""
+        settled = name in self.settled
+        part = 1.0 if parameter.ndim == 4 else self.gentle
+        return part * (self.settled_rate if settled else 1.0), settled
 
 
 class OptimiserUpdates:
@@ -38,18 +48,23 @@ class OptimiserUpdates:
         self._parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
         self._manner = manner
         fused = runtime.device.type == "cuda" or not config.deterministic
-        groups = [{"params": self._parameters, "part": 1.0}]
-        if manner and manner.gentle != 1:
-            filters, others = ([p for p in self._parameters if (p.ndim == 4) is wanted] for wanted in (True, False))
-            groups = [{"params": filters, "part": 1.0}, {"params": others, "part": manner.gentle}]
+        members: dict[tuple[float, bool], list[nn.Parameter]] = {}
+        for name, parameter in net.named_parameters():
+            if parameter.requires_grad:
+                key = manner.group(name, parameter) if manner else (1.0, False)
+                members.setdefault(key, []).append(parameter)
+        groups = [{"params": found, "part": part, "settled": settled} for (part, settled), found in members.items()]
         betas = manner.betas if manner else config.betas
         self._optimiser = torch.optim.Adam(groups, lr=0.0, betas=betas, fused=fused)
         enabled = config.precision == "fp16"
         self._scaler = torch.amp.GradScaler(runtime.device.type, init_scale=_FIRST_LOSS_SCALE, enabled=enabled)
         self._runtime = runtime
 
-    def apply(self, loss: Tensor, learning_rate: float, gradient: Tensor | None = None) -> None:
-        """Run one optimiser step on the loss, or with `gradient` (of its shape) backwards from it."""
+    def apply(self, loss: Tensor, learning_rate: float, gradient: Tensor | None = None, *, hold: bool = False) -> None:
+        """Run one optimiser step on the loss, or with `gradient` (of its shape) backwards from it.
+
+        With `hold` settled parameters stay as they are, and only their moments follow the gradient.
+        """
         self._optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(self._scaler.scale(loss), gradient)
         found = [p.grad for p in self._parameters if p.grad is not None]
@@ -57,7 +72,7 @@ class OptimiserUpdates:
         if self._manner:
             _clip_gradients(found, self._manner.longest)
         for group in self._optimiser.param_groups:
-            group["lr"] = learning_rate * group["part"]
+            group["lr"] = 0.0 if hold and group["settled"] else learning_rate * group["part"]
         self._scaler.step(self._optimiser)
         self._scaler.update()
 

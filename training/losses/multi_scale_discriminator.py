@@ -1,8 +1,8 @@
-"""A discriminator that sees a picture with its hole and rates patches at three scales as photographed or filled.
+"""Discriminators that see a picture with its hole and rate patches as photographed or filled.
 
-It is a residual net with weights of unit variance that are scaled when used (equalised learning rate, Karras et al.,
-ICLR 2018). Its logits have 1/8, 1/16 and 1/32 of the size, and only those on the hole count: elsewhere a filled picture
-is the photograph itself.
+Their weights have unit variance and are scaled when used (equalised learning rate, Karras et al., ICLR 2018). One is a
+residual net with logits at 1/8, 1/16 and 1/32 of the size; the other sees small patches alone. Only logits on the hole
+count: elsewhere a filled picture is the photograph itself.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import Tensor, nn
 
 _SLOPE, _HE, _HEAD_WIDTH = 0.2, 1.387, 128
+_MIXED, _AROUND, _CONTRAST = 3, 2, 8
 _FIRST_RATED = 1
 """Index of the first block with logits: the second, at 1/8 of the size."""
 
@@ -25,9 +26,9 @@ class Ratings(NamedTuple):
     """The discriminator's output for N pictures."""
 
     logits: list[Tensor]
-    """Logits, N×1×H/8×W/8, then /16, /32; above 0 means photographed."""
+    """Logits, N×1×h×w each, the finest first; above 0 means photographed."""
     features: list[Tensor]
-    """Features of the trunk, from 1/2 to 1/32 of the size."""
+    """Features of the trunk, the finest first."""
 
 
 class _EqualisedConv(nn.Module):
@@ -74,9 +75,7 @@ class MultiScaleDiscriminator(nn.Module):
             )
             for width in widths[2 + _FIRST_RATED :]
         )
-        for module in self.modules():
-            if isinstance(module, _EqualisedConv):
-                nn.init.normal_(module.weight, generator=generator)
+        _initialise(self, generator)
 
     def forward(self, shown: Tensor) -> Ratings:
         """Rate pictures, N×4×H×W: a picture in [0, 1] and its hole; H and W multiples of 32."""
@@ -88,6 +87,37 @@ class MultiScaleDiscriminator(nn.Module):
             if index >= _FIRST_RATED:
                 found.logits.append(self.heads[index - _FIRST_RATED](x))
         return found
+
+
+class SmallPatchDiscriminator(nn.Module):
+    """Rates patches of 22 pixels at half the size: texture and grids, no objects. `widths`: at 1/1 and at 1/2.
+
+    It sees how pixels differ from the mean around them: beside whole colours, a grid is too faint to be learnt from.
+    """
+
+    def __init__(self, widths: Sequence[int], generator: torch.Generator) -> None:
+        super().__init__()
+        full, half = widths
+        self.pixels, self.first = _EqualisedConv(4, full, 3), _EqualisedConv(full, half, 4, stride=2)
+        self.mixed = nn.ModuleList(_EqualisedConv(half, half, 3) for _ in range(_MIXED))
+        self.head = _EqualisedConv(half, 1, 1, gain=1.0)
+        _initialise(self, generator)
+
+    def forward(self, shown: Tensor) -> Ratings:
+        """Rate pictures, N×4×H×W: a picture in [0, 1] and its hole; H and W even. It offers no features to match."""
+        picture, hole = shown[:, :3], shown[:, 3:]
+        around = F.avg_pool2d(F.pad(picture, [_AROUND] * 4, mode="reflect"), 2 * _AROUND + 1, 1)
+        x = torch.cat([(picture - around) * _CONTRAST, hole * 2 - 1], 1)
+        x = _active(self.first(_active(self.pixels(x))))
+        for conv in self.mixed:
+            x = _active(conv(x))
+        return Ratings([self.head(x)], [])
+
+
+def _initialise(net: nn.Module, generator: torch.Generator) -> None:
+    for module in net.modules():
+        if isinstance(module, _EqualisedConv):
+            nn.init.normal_(module.weight, generator=generator)
 
 
 def _touched(hole: Tensor, logits: Tensor) -> Tensor:
@@ -112,6 +142,12 @@ def discriminator_loss(real: Sequence[Tensor], fake: Sequence[Tensor], hole: Ten
     return torch.stack([_on_hole(F.softplus(-r.float()) + F.softplus(f.float()), hole) for r, f in pairs]).mean()
 
 
+def told_apart(real: Sequence[Tensor], fake: Sequence[Tensor], hole: Tensor) -> Tensor:
+    """Return the share of patches on the hole that a discriminator is right about, mean over scales; 0.5: blind."""
+    right = [((r > 0).float() + (f < 0).float()) / 2 for r, f in zip(real, fake, strict=True)]
+    return torch.stack([_on_hole(scale, hole) for scale in right]).mean()
+
+
 def feature_matching_loss(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> Tensor:
     """Return the feature matching loss (Salimans et al. 2016): relative mean |difference|, summed over layers, FP32.
 
@@ -124,7 +160,7 @@ def feature_matching_loss(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> 
     return torch.stack(gaps).sum()
 
 
-def gradient_penalty(judge: MultiScaleDiscriminator, image: Tensor, hole: Tensor) -> Tensor:
+def gradient_penalty(judge: nn.Module, image: Tensor, hole: Tensor) -> Tensor:
     """Return R1 (Mescheder et al., ICML 2018): mean squared norm of the logits' gradient at photographs in [-1, 1]."""
     image = image.detach().clone().requires_grad_()
     logits = judge(torch.cat([image, hole], 1)).logits

@@ -18,6 +18,7 @@ from training.errors import DataMissing
 
 _BLOCKS = ((0, 2), (5, 7), (10, 12, 14), (17, 19, 21), (24, 26, 28))
 _WIDTHS = (64, 128, 256, 512, 512)
+_LEAST_SQUARES = 1e-2
 _FEWEST = 3
 """Blocks that the losses on poolings see; deeper ones are for those on activations."""
 
@@ -56,6 +57,20 @@ class VGG16Features(nn.Module):
             if number < _FEWEST:
                 found.pooled.append(x)
         return found
+
+
+class NormalisedFeatures(nn.Module):
+    """VGG16 up to relu3_3, features scaled to length 1 at every position: faint texture weighs as much as edges."""
+
+    def __init__(self, features: VGG16Features) -> None:
+        super().__init__()
+        self.features = features
+
+    def forward(self, image: Tensor) -> list[Tensor]:
+        """Compute the features of pictures, N×3×H×W in [0, 1]."""
+        found = self.features(image).activations
+        lengths = [(f.float().square().sum(1, keepdim=True) + _LEAST_SQUARES).rsqrt() for f in found]
+        return [f * length.to(f.dtype) for f, length in zip(found, lengths, strict=True)]
 
 
 def load_features(path: Path) -> VGG16Features:

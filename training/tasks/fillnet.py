@@ -1,18 +1,18 @@
-"""Adversarial training of FillNet with a patch discriminator: batches, losses, both nets' steps, samples."""
+"""Adversarial training of FillNet with its judges: batches, losses, all nets' steps, samples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import torch
 import torch._functorch.config
-from torch import Tensor, nn
+from torch import Tensor
 
 from export.generators.family import State
-from export.generators.fillnet import FillUNet
+from export.generators.fillnet import FillNet, FillUNet
 from training.data.arrivals import ShardWatcher
-from training.data.cuts import centre_crops, draw_crops
+from training.data.cuts import draw_crops
 from training.data.device_cache import PictureCache
 from training.data.holes import draw_numbers, draw_thick_boxes, make_holes
 from training.data.pictures import load_pictures, validation_pictures
@@ -20,52 +20,31 @@ from training.fill_config import FillConfig, FillPhase
 from training.loop.balance import LossBalancer
 from training.loop.runtime import Runtime
 from training.loop.schedule import StepPosition
-from training.loop.sheets import arrange_sheet, mean_psnr_db
+from training.loop.sheets import arrange_sheet
 from training.loop.trainee import Trainee
 from training.loop.updates import OptimiserUpdates, UpdateSettings, WeightAverage
 from training.losses.multi_scale_discriminator import (
     MultiScaleDiscriminator,
-    discriminator_loss,
+    SmallPatchDiscriminator,
     feature_matching_loss,
-    generator_loss,
-    gradient_penalty,
 )
-from training.losses.picture_views import half_size_and_crop, roll_picture
-from training.losses.vgg16 import VGG16Features, load_features
-from training.nets.fillnet import checkpoint_state, make_net, training_state
+from training.losses.picture_views import half_size_and_crop
+from training.losses.vgg16 import NormalisedFeatures, load_features
+from training.nets.fillnet import adopted_state, checkpoint_state, make_net, new_layers
 from training.seeds import Purpose, generator_for
-from training.weights.initial import load_initial
+from training.tasks.fill_judge import FillJudge, JudgedBatch
+from training.tasks.fill_preview import FillPreview
+from training.weights.initial import load_initial, read_fillnet
 
-_LONGEST, _LONGEST_JUDGED = 200.0, 50.0
-"""Clipping norms of the gradients of generator and discriminator, which only spikes exceed."""
+_LONGEST = 200.0
+"""Clipping norm of the net's gradients, which only spikes exceed."""
 _GENTLE = 0.3
 _LAYERS = (0.5, 1.0, 1.5)
 """Weights of VGG16's relu1_2, relu2_2 and relu3_3."""
-_LEAST_SQUARES = 1e-2
 _LOOKS_EVERY = 20
 """Steps between checks for compiled code and broken shards, for which processes have to agree."""
-_PENALISED = 4
-"""R1 is computed on one of this many pictures."""
-_AT_ONCE = 16
-
-
-class NormalisedFeatures(nn.Module):
-    """VGG16 up to relu3_3, features scaled to length 1 at every position: faint texture weighs as much as edges."""
-
-    def __init__(self, features: VGG16Features) -> None:
-        super().__init__()
-        self.features = features
-
-    def forward(self, image: Tensor) -> list[Tensor]:
-        """Compute the features of pictures, N×3×H×W in [0, 1]."""
-        found = self.features(image).activations
-        lengths = [(f.float().square().sum(1, keepdim=True) + _LEAST_SQUARES).rsqrt() for f in found]
-        return [f * length.to(f.dtype) for f, length in zip(found, lengths, strict=True)]
-
-
-def in_fp32(state: State) -> State:
-    """Return the tensors in FP32, as a judge.pth in FP16 is trained on."""
-    return {key: tensor.float() for key, tensor in state.items()}
+_KEPT = 0.9
+"""Weight of earlier steps in the mean share of patches that the judge of small ones is right about."""
 
 
 class _CompiledParts(NamedTuple):
@@ -73,12 +52,11 @@ class _CompiledParts(NamedTuple):
 
     paint: Callable[[Tensor, Tensor], Tensor]
     features: Callable[[Tensor], list[Tensor]] | None
-    judge: Callable[[Tensor], Any]
     make_holes: Callable[..., Tensor]
 
 
 class FillTrainee(Trainee[FillPhase]):
-    """FillNet and its discriminator with their data, losses and optimisers."""
+    """FillNet and its judges with their data, losses and optimisers."""
 
     def __init__(self, config: FillConfig, runtime: Runtime) -> None:
         self._config, self._runtime, device = config, runtime, runtime.device
@@ -90,28 +68,50 @@ class FillTrainee(Trainee[FillPhase]):
         held_out = validation_pictures(config.data)
         self._validation = PictureCache(held_out, device) if held_out else None
         random = generator_for(torch.device("cpu"), config.seed, 0, Purpose.WEIGHTS)
-        self.net, self.judge = make_net(config.generator, random), MultiScaleDiscriminator(config.judge.widths, random)
+        self.net, judge = make_net(config.generator, random), MultiScaleDiscriminator(config.judge.widths, random)
+        self.judge = FillJudge(judge, config.judge, config, runtime)
+        self.patches: FillJudge | None = None
+        if knobs := config.patches:
+            self.patches = FillJudge(SmallPatchDiscriminator(knobs.widths, random), knobs, config, runtime)
+        self._origin: FillUNet | None = None
         if config.initial is not None:
-            load_initial(self.net, config.initial, training_state)
-        if config.judge.initial is not None:
-            load_initial(self.judge, config.judge.initial, in_fp32)
+            load_initial(self.net, config.initial, adopted_state(self.net))
+            self._adopt_origin(read_fillnet(config.initial))
         features = load_features(config.features) if config.features and config.shares.perceptual else None
         self._features = NormalisedFeatures(features) if features else None
-        for net in (self.net, self.judge, *([self._features] if self._features else [])):
+        for net in (self.net, *([self._features] if self._features else [])):
             runtime.move_to_device(net)
-        self._updates = OptimiserUpdates(self.net, config, runtime, UpdateSettings(config.betas, _LONGEST, _GENTLE))
-        self._judge_updates = OptimiserUpdates(
-            self.judge, config, runtime, UpdateSettings(config.judge.betas, _LONGEST_JUDGED)
-        )
+        self._preview = FillPreview(config, runtime, self._validation, self._features)
+        self._updates = OptimiserUpdates(self.net, config, runtime, self._update_settings())
         self._average = WeightAverage(self.net, config.ema_decay)
         self._balancer = LossBalancer(config.shares.model_dump(), runtime)
-        self._eager = _CompiledParts(self.net, self._features, self.judge, make_holes)
+        self._eager = _CompiledParts(self.net, self._features, make_holes)
         self._parts = self._eager
         self.compiled = False
+        self._told = torch.full((), 0.5, device=device)
+
+    def _adopt_origin(self, state: State) -> None:
+        """Keep the net that the run goes on from, if the run's own has new layers."""
+        options = FillNet().recognise(state)
+        if options is not None and new_layers(self.net, state):
+            self._origin = FillUNet(options).requires_grad_(requires_grad=False)
+            self._origin.load_state_dict({key: tensor.float() for key, tensor in state.items()})
+            self._runtime.move_to_device(self._origin)
+
+    def _update_settings(self) -> UpdateSettings:
+        new = new_layers(self.net, self._origin.state_dict()) if self._origin else frozenset[str]()
+        settled = frozenset(name for name, _ in self.net.named_parameters()) - new
+        return UpdateSettings(self._config.betas, _LONGEST, _GENTLE, settled, self._config.settled)
 
     def begin_phase(self, phase: FillPhase) -> None:
         self._parts, self.compiled = self._eager, False
+        self._compile_judges(wanted=False)
         self._compile(phase)
+
+    def _compile_judges(self, *, wanted: bool) -> None:
+        for judge in (self.judge, self.patches):
+            if judge is not None:
+                judge.compile(wanted=wanted)
 
     def _compile(self, phase: FillPhase) -> None:
         """Switch to compiled code if configured and, when another process compiles it, once all processes have it."""
@@ -123,6 +123,7 @@ class FillTrainee(Trainee[FillPhase]):
         torch._dynamo.config.recompile_limit = 64  # noqa: SLF001 (sizes, with and without gradients)
         made: list[Any] = [torch.compile(part, dynamic=False) if part else None for part in self._eager]
         self._parts, self.compiled = _CompiledParts(*made), True
+        self._compile_judges(wanted=True)
 
     def step(self, number: int, place: StepPosition[FillPhase]) -> dict[str, Tensor]:
         if number % _LOOKS_EVERY == 0:
@@ -130,23 +131,34 @@ class FillTrainee(Trainee[FillPhase]):
             if self._arrivals:
                 self._arrivals.raise_failure()
         image, hole = self.batch(number, place)
+        alone = number < self._config.judge.alone
         with self._runtime.autocast():
             output = self._parts.paint(image, hole)
         composite = torch.where(hole > 0, output, image)
-        self.judge.requires_grad_(requires_grad=False)
         views = self._draw_crop_and_roll(number, image.shape[-1])
         shown = composite.detach().requires_grad_()
         losses = self._compute_losses(shown, image, hole, views)
-        gradient = self._balancer.gradient(losses, shown, number, self._adversarial_ramp(number))
-        if number >= self._config.judge.alone:
-            self._updates.apply(composite, place.learning_rate, gradient)
-            self._average.update(self.net)
-        judged = self._discriminator_step(number, place, (composite.detach(), image, hole), views)
+        gradient = self._balancer.gradient(losses, shown, number, self._ramps(number))
+        self._updates.apply(composite, place.learning_rate, gradient, hold=alone)
+        self._average.update(self.net)
+        filled = self._fill_as_before(image, hole) if alone and self._origin is not None else composite.detach()
+        judged = self._judges_step(number, place, JudgedBatch(filled, image, hole), views)
+        if "patches_told" in judged and alone:
+            self._told = self._told.lerp(judged["patches_told"], 1 - _KEPT)
         return {name: value.detach() for name, value in (losses | judged).items()}
 
-    def _adversarial_ramp(self, number: int) -> float:
+    def _ramps(self, number: int) -> dict[str, float]:
+        """Return the parts of the judges' losses that count in a step: none while the judges learn alone."""
         first, last = self._config.judge.ramp
-        return min(1.0, max(0.0, (number - first) / (last - first)))
+        ramp = min(1.0, max(0.0, (number - first) / (last - first)))
+        heard = 1.0 if number >= self._config.judge.alone else 0.0
+        return {"adversarial": ramp * heard, "patches": ramp * heard, "matching": heard}
+
+    @torch.no_grad()
+    def _fill_as_before(self, image: Tensor, hole: Tensor) -> Tensor:
+        """Fill pictures by the net that the run goes on from, which the judges learn on while they learn alone."""
+        with self._runtime.autocast():
+            return torch.where(hole > 0, cast("FillUNet", self._origin)(image, hole), image)
 
     def _draw_crop_and_roll(self, number: int, side: int) -> tuple[int, int, int, int]:
         """Draw the position of VGG16's crop and the roll of the discriminator's input; the same in all processes."""
@@ -168,40 +180,28 @@ class FillTrainee(Trainee[FillPhase]):
                 found = self._parts.features(self._in_memory_layout(half_size_and_crop(shown, top, left)))
             gaps = [(f - w).float().square().sum(1).mean() for f, w in zip(found, wanted, strict=True)]
             losses["perceptual"] = torch.stack([k * gap for k, gap in zip(_LAYERS, gaps, strict=True)]).sum()
+        self.judge.freeze()
         with torch.no_grad():
-            real = self._discriminator_output(image, hole, shift)
-        fake = self._discriminator_output(shown, hole, shift)
-        losses["adversarial"] = generator_loss(fake.logits, roll_picture(hole, *shift))
+            real = self.judge.rate(image, hole, shift)
+        losses["adversarial"], fake = self.judge.verdict(shown, hole, shift)
         losses["matching"] = feature_matching_loss(fake.features, real.features)
+        if self.patches is not None:
+            self.patches.freeze()
+            losses["patches"], _ = self.patches.verdict(shown, hole, shift)
         return losses
-
-    def _discriminator_output(self, picture: Tensor, hole: Tensor, shift: Sequence[int]) -> Any:
-        down, right = shift
-        with self._runtime.autocast():
-            return self._parts.judge(self._in_memory_layout(roll_picture(torch.cat([picture, hole], 1), down, right)))
 
     def _in_memory_layout(self, picture: Tensor) -> Tensor:
         return picture.contiguous(memory_format=self._runtime.layout)
 
-    def _discriminator_step(
-        self,
-        number: int,
-        place: StepPosition[FillPhase],
-        batch: tuple[Tensor, Tensor, Tensor],
-        views: tuple[int, int, int, int],
+    def _judges_step(
+        self, number: int, place: StepPosition[FillPhase], batch: JudgedBatch, views: tuple[int, int, int, int]
     ) -> dict[str, Tensor]:
-        composite, image, hole = batch
-        knobs, shift = self._config.judge, views[2:]
-        self.judge.requires_grad_(requires_grad=True)
-        both = self._discriminator_output(torch.cat([image, composite]), torch.cat([hole, hole]), shift)
-        real, fake = zip(*(scale.chunk(2) for scale in both.logits), strict=True)
-        found = {"judge": discriminator_loss(real, fake, roll_picture(hole, *shift))}
-        loss = found["judge"]
-        if knobs.penalty and number % knobs.penalty_every == 0:  # eagerly and in FP32, as it is a second-order gradient
-            few = max(1, len(image) // _PENALISED)
-            steep = gradient_penalty(self.judge, image[:few], hole[:few])
-            loss = loss + steep * (knobs.penalty / 2 * knobs.penalty_every)
-        self._judge_updates.apply(loss, place.learning_rate * knobs.rate)
+        found = {}
+        found["judge"], found["told"] = self.judge.learn(number, place.learning_rate, batch, views[2:])
+        if self.patches is not None:
+            found["patches_judge"], found["patches_told"] = self.patches.learn(
+                number, place.learning_rate, batch, views[2:]
+            )
         return found
 
     def batch(self, number: int, place: StepPosition[FillPhase]) -> tuple[Tensor, Tensor]:
@@ -222,62 +222,51 @@ class FillTrainee(Trainee[FillPhase]):
         return image, self._in_memory_layout(hole)
 
     def state(self) -> dict[str, Any]:
-        return {
+        known = {
             "net": self.net.state_dict(),
             "updates": self._updates.state(),
             "average": self._average.state(),
-            "judge": self.judge.state_dict(),
-            "judge_updates": self._judge_updates.state(),
+            "judge": self.judge.state(),
             "balancer": self._balancer.state(),
+            "told": self._told,
+            "start": self._preview.start,
         }
+        known |= {"patches": self.patches.state()} if self.patches else {}
+        return known | ({"origin": self._origin.state_dict()} if self._origin else {})
 
     def load(self, state: dict[str, Any]) -> None:
+        if "origin" in state:
+            self._adopt_origin(state["origin"])
+            self._updates = OptimiserUpdates(self.net, self._config, self._runtime, self._update_settings())
         self.net.load_state_dict(state["net"])
         self._updates.load(state["updates"])
         self._average.load(state["average"])
-        self.judge.load_state_dict(state["judge"])
-        self._judge_updates.load(state["judge_updates"])
+        self.judge.load(state["judge"])
+        if self.patches is not None:
+            self.patches.load(state["patches"])
         self._balancer.load(state["balancer"])
+        self._told, self._preview.start = state["told"].to(self._told), state["start"]
 
     def generator_state(self) -> State:
         return checkpoint_state(self._average.net)
 
     def sheet(self) -> Tensor:
         cache = self._validation or self._pictures
-        composite, image, hole = self._fill_pictures(cache, 0, min(self._config.sheet_pictures, cache.count))
+        last = min(self._config.sheet_pictures, cache.count)
+        composite, image, hole = self._preview.fill(self._average.net, cache, 0, last)
         return arrange_sheet([torch.where(hole > 0, 0.5, image), composite, image])
 
+    def validate_start(self) -> dict[str, float]:
+        return self._preview.measure_start(self._origin or self._average.net)
+
     def validate(self) -> dict[str, float]:
-        """Measure PSNR and the distance in VGG16's features, on a fixed set of pictures and holes."""
-        cache = self._validation
-        if cache is None:
-            return {}
-        pairs, distances = [], []
-        for first in range(0, cache.count, _AT_ONCE):
-            composite, image, _ = self._fill_pictures(cache, first, min(first + _AT_ONCE, cache.count))
-            pairs.append((composite, image))
-            distances.append(self._feature_distance(composite, image))
-        return {
-            "validation_psnr_db": mean_psnr_db(pairs),
-            "validation_distance": float(torch.cat(distances).mean()),
-        }
+        return self._preview.measure(self._average.net)
 
-    @torch.no_grad()
-    def _feature_distance(self, composite: Tensor, image: Tensor) -> Tensor:
-        """Return the squared distance in VGG16's features, summed over layers: N."""
-        if self._features is None:
-            return torch.zeros(len(image))
-        with self._runtime.autocast():
-            pairs = zip(self._features(composite), self._features(image), strict=True)
-            return torch.stack([(a - b).float().square().sum(1).mean((1, 2)) for a, b in pairs]).sum(0)
-
-    @torch.no_grad()
-    def _fill_pictures(self, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return pictures first to last - 1 filled by the averaged net, the originals, and their fixed holes."""
-        device, side = self._runtime.device, self._config.data.crop
-        image = self._in_memory_layout(cache.crops(centre_crops(first, last, device), side))
-        random = generator_for(torch.device("cpu"), self._config.seed, first, Purpose.PREVIEW)
-        hole = make_holes(*draw_numbers(last - first, random), side, self._config.coverage).to(device)
-        with self._runtime.autocast():
-            output = cast("FillUNet", self._average.net)(image, hole)
-        return torch.where(hole > 0, output.clamp(0, 1), image), image, hole
+    def reason_to_stop(self, done: int) -> str | None:
+        knobs = self._config
+        if knobs.patches and done > knobs.judge.alone and (told := float(self._told)) < knobs.patches.least_told:
+            return (
+                f"alone the judge of small patches was right about {told:.3f} of them, less than patches.least_told "
+                f"{knobs.patches.least_told}: what it says would push the net without a direction"
+            )
+        return self._preview.reason_to_stop(knobs.stop_after) if knobs.stop_after and done >= knobs.stop_after else None

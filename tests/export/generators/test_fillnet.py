@@ -11,7 +11,9 @@ TINY = FillNetOptions(widths="6,5,4", encoder="1,0,1", decoder="0,2,1")
 
 
 @pytest.mark.parametrize(
-    "options", [TINY, FillNetOptions(widths="4,8,8,8,8", encoder="0,1,1,1,0", decoder="1,1,1,1,1")], ids=str
+    "options",
+    [TINY, FillNetOptions(widths="4,8,8,8,8", encoder="0,1,1,1,0", decoder="1,1,1,1,1", painter=5)],
+    ids=str,
 )
 def test_graphs_agree_with_torch_and_options_come_back(options, make_net, check_parity, round_trip):
     net = make_net(FAMILY, options)
@@ -33,6 +35,7 @@ def test_every_random_configuration_is_recognised(check_recognition):
             "widths": ",".join(map(str, rng.integers(1, 9, levels))),
             "encoder": ",".join(map(str, rng.integers(0, 4, levels))),
             "decoder": ",".join(map(str, rng.integers(0, 4, levels))),
+            "painter": int(rng.integers(0, 3)),
         }
 
     check_recognition(FAMILY, options)
@@ -91,6 +94,15 @@ def test_the_net_sees_known_pixels_and_the_smooth_fill_elsewhere():
     seen = torch.nn.functional.pixel_shuffle((make_net_input(image, hole, filled) + 1) / 2, 4)
     wide = filled.repeat_interleave(4, 2).repeat_interleave(4, 3)
     assert torch.allclose(seen, torch.cat([torch.where(hole > 0, wide, image), hole], 1), atol=1e-6)
+
+
+def test_a_painter_sees_the_picture_as_it_lies():
+    net = FAMILY.build(FillNetOptions(widths="6,5", encoder="0,0", decoder="0,0", painter=3))
+    seen = torch.rand(1, 64, 4, 4)
+    shown = []
+    net.painter.stem.register_forward_hook(lambda _, given, __: shown.append(given[0]))
+    net.painter(torch.rand(1, 6, 4, 4), seen)
+    assert torch.equal(torch.nn.functional.pixel_shuffle(shown[0], 2), torch.nn.functional.pixel_shuffle(seen, 4))
 
 
 def test_every_part_of_a_large_picture_reaches_the_middle_of_its_hole(make_net):

@@ -102,3 +102,18 @@ def test_long_gradients_are_shortened_together(partial_config: Config) -> None:
     made.apply(3 * net.weight.sum() + 4 * net.bias.sum(), 0.1)  # type: ignore[union-attr]
     found = [parameter.grad.item() for parameter in net.parameters() if parameter.grad is not None]
     assert found == pytest.approx([0.3, 0.4], abs=1e-5)
+
+
+def test_held_parameters_stay_and_their_moments_follow(partial_config: Config) -> None:
+    net, config = nn.Linear(1, 1), partial_config()
+    settled = UpdateSettings((0.5, 0.9), 1e3, settled=frozenset({"weight"}), settled_rate=0.1)
+    made = OptimiserUpdates(net, config, Runtime(CPU, config.precision), settled)
+    before = [net.weight.item(), net.bias.item()]
+    made.apply(net.weight.sum() + net.bias.sum(), 0.1, hold=True)
+    assert net.weight.item() == before[0]
+    assert net.bias.item() == pytest.approx(before[1] - 0.1, abs=1e-4)
+    moments = made.state()["optimiser"]["state"]
+    assert all(entry["exp_avg_sq"].abs().sum() > 0 for entry in moments.values())
+    made.apply(net.weight.sum() + net.bias.sum(), 0.1)
+    assert net.weight.item() == pytest.approx(before[0] - 0.01, abs=1e-4)
+    assert net.bias.item() == pytest.approx(before[1] - 0.2, abs=1e-4)

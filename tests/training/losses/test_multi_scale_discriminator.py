@@ -9,10 +9,12 @@ import torch
 
 from training.losses.multi_scale_discriminator import (
     MultiScaleDiscriminator,
+    SmallPatchDiscriminator,
     discriminator_loss,
     feature_matching_loss,
     generator_loss,
     gradient_penalty,
+    told_apart,
 )
 
 WIDTHS = (4, 5, 6, 7, 8, 9)
@@ -27,6 +29,28 @@ def test_logits_lie_at_three_scales_and_features_at_five() -> None:
     assert [tuple(scale.shape) for scale in found.logits] == [(2, 1, 8, 12), (2, 1, 4, 6), (2, 1, 2, 3)]
     sizes = [(2, width, 64 >> level, 96 >> level) for level, width in enumerate(WIDTHS) if level]
     assert [tuple(features.shape) for features in found.features] == sizes
+
+
+def test_small_patches_are_22_pixels_wide_and_their_colour_is_not_seen() -> None:
+    shown = torch.rand(1, 4, 64, 96, requires_grad=True)
+    net = SmallPatchDiscriminator((4, 5), torch.Generator().manual_seed(0))
+    found = net(shown)
+    with torch.no_grad():
+        brighter = shown + torch.tensor([0.3, 0.2, 0.1, 0]).view(1, 4, 1, 1)
+        assert torch.allclose(net(brighter).logits[0], found.logits[0], atol=1e-4)
+    assert [tuple(scale.shape) for scale in found.logits] == [(1, 1, 32, 48)]
+    found.logits[0][0, 0, 16, 24].backward()
+    assert shown.grad is not None
+    reached = shown.grad.abs().amax(1)[0].nonzero()
+    assert (reached.amax(0) - reached.amin(0) + 1).tolist() == [22, 22]
+
+
+def test_what_is_told_apart_is_counted_on_the_hole() -> None:
+    hole, logits = torch.zeros(1, 1, 32, 32), torch.full((1, 1, 4, 4), -1.0)
+    hole[..., :16] = 1
+    logits[..., :2, :] = 1
+    assert told_apart([logits], [-logits], hole).item() == pytest.approx(0.5)
+    assert told_apart([logits.abs()], [logits], hole).item() == pytest.approx(0.75)
 
 
 def test_activations_keep_their_size() -> None:

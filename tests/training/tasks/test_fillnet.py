@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from training.tasks.fillnet import FillTrainee
 
 Config = Callable[..., FillConfig]
 CPU = torch.device("cpu")
+RUNTIME = Runtime(CPU, "fp32")
 
 
 @pytest.fixture
@@ -76,10 +78,10 @@ def test_steps_take_sizes_in_turn_and_thick_boxes_among_their_holes(fill_config:
 def test_the_judge_can_learn_alone_at_first(fill_config: Config) -> None:
     config = fill_config(judge=fill_config().judge.model_dump() | {"alone": 1})
     made = trainee(config)
-    before = [parameter.detach().clone() for parameter in (*made.net.parameters(), *made.judge.parameters())]
+    before = [parameter.detach().clone() for parameter in (*made.net.parameters(), *made.judge.net.parameters())]
     nets = len(list(made.net.parameters()))
     made.step(0, place(config, 0))
-    after = [*made.net.parameters(), *made.judge.parameters()]
+    after = [*made.net.parameters(), *made.judge.net.parameters()]
     moved = [not torch.equal(old, new) for old, new in zip(before, after, strict=True)]
     assert not any(moved[:nets])
     assert all(moved[nets:])
@@ -90,10 +92,10 @@ def test_the_judge_can_learn_alone_at_first(fill_config: Config) -> None:
 def test_a_step_moves_both_nets_and_reports_every_loss(fill_config: Config) -> None:
     config = fill_config()
     made = trainee(config)
-    before = [parameter.detach().clone() for parameter in (*made.net.parameters(), *made.judge.parameters())]
+    before = [parameter.detach().clone() for parameter in (*made.net.parameters(), *made.judge.net.parameters())]
     figures = made.step(1, place(config, 3))
-    assert set(figures) == {"difference", "adversarial", "matching", "judge"}
-    after = [*made.net.parameters(), *made.judge.parameters()]
+    assert set(figures) == {"difference", "adversarial", "matching", "judge", "told"}
+    after = [*made.net.parameters(), *made.judge.net.parameters()]
     moved = [not torch.equal(old, new) for old, new in zip(before, after, strict=True)]
     assert all(moved)
 
@@ -160,15 +162,79 @@ def test_a_run_begins_with_the_generator_and_the_judge_of_another(tmp_path: Path
     first = trainee(config)
     first.step(0, place(config, 3))
     torch.save(first.generator_state(), tmp_path / "generator.pth")
-    torch.save({key: tensor.half() for key, tensor in first.judge.state_dict().items()}, tmp_path / "judge.pth")
+    torch.save({key: tensor.half() for key, tensor in first.judge.net.state_dict().items()}, tmp_path / "judge.pth")
     judge = config.judge.model_dump() | {"initial": tmp_path / "judge.pth"}
     second = trainee(fill_config(seed=9, initial=tmp_path / "generator.pth", judge=judge))
     image, hole = first.batch(1, place(config, 3))
     with torch.no_grad():
         assert torch.allclose(first.net(image, hole), second.net(image, hole), atol=1e-4)
         shown = torch.cat([image, hole], 1)
-        for one, other in zip(first.judge(shown).logits, second.judge(shown).logits, strict=True):
+        for one, other in zip(first.judge.net(shown).logits, second.judge.net(shown).logits, strict=True):
             assert torch.allclose(one, other, atol=0.02)
+
+
+GROWN = {"widths": "8,8", "encoder": "1,0", "decoder": "0,1", "painter": 4}
+PATCHES = {"shares": {"perceptual": 0.0, "patches": 0.5}, "patches": {"widths": [4, 4]}}
+
+
+def saved_generator(path: Path, config: FillConfig) -> Path:
+    torch.save(trainee(config).generator_state(), path)
+    return path
+
+
+def test_a_new_painter_learns_alone_at_first_and_its_judges_on_fills_of_before(
+    tmp_path: Path, fill_config: Config
+) -> None:
+    initial = saved_generator(tmp_path / "generator.pth", fill_config())
+    torch.save(trainee(fill_config()).judge.net.state_dict(), tmp_path / "judge.pth")
+    judge = fill_config().judge.model_dump() | {"alone": 1, "initial": tmp_path / "judge.pth"}
+    config = fill_config(initial=initial, generator=GROWN, judge=judge, settled=0.1, **PATCHES)
+    made = trainee(config)
+    before = {name: parameter.detach().clone() for name, parameter in made.net.named_parameters()}
+    figures = made.step(0, place(config, 3))
+    moved = {name for name, value in made.net.named_parameters() if not torch.equal(value, before[name])}
+    assert moved == {name for name in before if name.startswith("painter.")}
+    other = trainee(fill_config(initial=initial, judge=judge, **PATCHES))
+    judged = other.step(0, place(config, 3))["judge"]
+    assert torch.isclose(judged, figures["judge"], rtol=1e-4), "the net of before filled for it"
+    made.step(1, place(config, 3))
+    assert not torch.equal(made.net.get_parameter("stem.weight"), before["stem.weight"])
+
+
+def test_a_run_ends_when_its_judge_of_small_patches_stays_blind(fill_config: Config) -> None:
+    judge = fill_config().judge.model_dump() | {"alone": 2}
+    for least, blind in ((1.0, True), (0.0, False)):
+        knobs = PATCHES | {"patches": {"widths": [4, 4], "least_told": least}}
+        config = fill_config(judge=judge, **knobs)
+        made = trainee(config)
+        for number in range(3):
+            made.step(number, place(config, number))
+            assert made.reason_to_stop(number) is None
+        assert ("least_told" in str(made.reason_to_stop(3))) is blind
+
+
+def test_what_a_run_goes_on_from_is_measured_as_it_was(tmp_path: Path, fill_config: Config, photographs: Path) -> None:
+    data = fill_config().data.model_dump() | {"validation": photographs, "validation_limit": 2}
+    initial = saved_generator(tmp_path / "generator.pth", fill_config(data=data))
+    known = trainee(fill_config(data=data, initial=initial)).validate_start()
+    config = fill_config(data=data, initial=initial, generator=GROWN, stop_after=2)
+    made = trainee(config)
+    assert made.validate_start() == known
+    assert made.validate() != known
+    assert made.reason_to_stop(1) is None
+
+
+def test_a_state_brings_back_all_judges_and_the_net_of_before(tmp_path: Path, fill_config: Config) -> None:
+    initial = saved_generator(tmp_path / "generator.pth", fill_config())
+    judge = fill_config().judge.model_dump() | {"alone": 2}
+    knobs = {"generator": GROWN, "judge": judge, "settled": 0.1, **PATCHES}
+    ours = trainee(fill_config(initial=initial, **knobs))
+    ours.step(0, place(fill_config(), 0))
+    theirs = FillTrainee(fill_config(initial=initial, **knobs).model_copy(update={"initial": None}), RUNTIME)
+    theirs.load(copy.deepcopy(ours.state()))
+    theirs.begin_phase(fill_config().phase[0])
+    for number in (1, 2):
+        assert ours.step(number, place(fill_config(), number)) == theirs.step(number, place(fill_config(), number))
 
 
 def test_a_generator_in_place_of_the_judge_is_refused(tmp_path: Path, fill_config: Config) -> None:

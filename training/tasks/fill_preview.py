@@ -1,0 +1,82 @@
+"""Fills of held-out pictures during a run of FillNet, and what is measured of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from training.data.cuts import centre_crops
+from training.data.device_cache import PictureCache
+from training.data.holes import draw_numbers, make_holes
+from training.fill_config import FillConfig
+from training.loop.runtime import Runtime
+from training.loop.sheets import mean_psnr_db
+from training.losses.grid import grid_unevenness, sum_contrasts
+from training.losses.vgg16 import NormalisedFeatures
+from training.seeds import Purpose, generator_for
+
+_AT_ONCE = 16
+_STOPPING = ("validation_distance", "validation_grid_rows", "validation_grid_columns")
+
+
+class FillPreview:
+    """Fills fixed holes, and keeps the figures of what the run goes on from and the latest."""
+
+    def __init__(
+        self, config: FillConfig, runtime: Runtime, held_out: PictureCache | None, features: NormalisedFeatures | None
+    ) -> None:
+        self._config, self._runtime, self._held_out, self._features = config, runtime, held_out, features
+        self.start: dict[str, float] = {}
+        """Figures of what the run goes on from; empty if there is none."""
+        self._latest: dict[str, float] = {}
+
+    def measure_start(self, net: nn.Module) -> dict[str, float]:
+        """Measure the net that the run goes on from."""
+        self.start = self.measure(net)
+        return self.start
+
+    def measure(self, net: nn.Module) -> dict[str, float]:
+        """Measure PSNR, the distance in VGG16's features and the grid; nothing without held-out pictures."""
+        cache = self._held_out
+        if cache is None:
+            return {}
+        pairs, distances, contrasts = [], [], []
+        for first in range(0, cache.count, _AT_ONCE):
+            composite, image, hole = self.fill(net, cache, first, min(first + _AT_ONCE, cache.count))
+            pairs.append((composite, image))
+            distances.append(self._feature_distance(composite, image))
+            contrasts.append(sum_contrasts(composite, hole))
+        rows, columns = grid_unevenness(torch.stack(contrasts).sum(0))
+        self._latest = {
+            "validation_psnr_db": mean_psnr_db(pairs),
+            "validation_distance": float(torch.cat(distances).mean()),
+            "validation_grid_rows": rows,
+            "validation_grid_columns": columns,
+        }
+        return self._latest
+
+    def reason_to_stop(self, steps: int) -> str | None:
+        """Return why the run ends after `steps` or more: distance and grid are both worse than at its start."""
+        if not self.start or not self._latest or any(self._latest[name] <= self.start[name] for name in _STOPPING):
+            return None
+        return f"after stop_after {steps} steps {', '.join(_STOPPING)} are above those of `initial`"
+
+    @torch.no_grad()
+    def _feature_distance(self, composite: Tensor, image: Tensor) -> Tensor:
+        """Return the squared distance in VGG16's features, summed over layers: N."""
+        if self._features is None:
+            return torch.zeros(len(image))
+        with self._runtime.autocast():
+            pairs = zip(self._features(composite), self._features(image), strict=True)
+            return torch.stack([(a - b).float().square().sum(1).mean((1, 2)) for a, b in pairs]).sum(0)
+
+    @torch.no_grad()
+    def fill(self, net: nn.Module, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return pictures first to last - 1 filled by a net, the originals, and their fixed holes."""
+        device, side = self._runtime.device, self._config.data.crop
+        image = cache.crops(centre_crops(first, last, device), side).contiguous(memory_format=self._runtime.layout)
+        random = generator_for(torch.device("cpu"), self._config.seed, first, Purpose.PREVIEW)
+        hole = make_holes(*draw_numbers(last - first, random), side, self._config.coverage).to(device)
+        with self._runtime.autocast():
+            output = net(image, hole)
+        return torch.where(hole > 0, output.clamp(0, 1), image), image, hole
