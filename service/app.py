@@ -83,7 +83,7 @@ class Service:
     links: Links | None
     """Links to results; None without a public URL."""
     starts: LoopShares
-    """What a request for pictures takes a share of before anything is done for it."""
+    """Shares of the event loop's time; a request for pictures takes one before anything is done for it."""
 
     @property
     def admission(self) -> Admission:
