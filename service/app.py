@@ -32,7 +32,6 @@ from service.core.settings import Settings
 from service.fleet.assembly import open_state
 from service.gallery.assembly import Gallery, open_gallery
 from service.imaging.pool.codec_work import CodecWork
-from service.imaging.pool.loop_shares import LoopShares
 from service.jobs.assembly import open_jobs
 from service.jobs.jobs import Jobs
 from service.jobs.name_lookup import NameLookup
@@ -55,8 +54,6 @@ from service.telemetry.tracing import RequestTracer, open_request_tracer
 log = structlog.get_logger(__name__)
 
 _LOOK_EVERY_S = 0.1
-_STARTS_OF_AN_ITERATION = 8
-"""Requests that may begin in one iteration of the event loop, some milliseconds of work."""
 
 Run = Callable[[Order, Call], Coroutine[Any, Any, Reply]]
 
@@ -82,8 +79,6 @@ class Service:
     gallery: Gallery
     links: Links | None
     """Links to results; None without a public URL."""
-    starts: LoopShares
-    """Shares of the event loop's time; a request for pictures takes one before anything is done for it."""
 
     @property
     def admission(self) -> Admission:
@@ -194,7 +189,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
     keep_freed_memory()
     shorten_switch_interval()
     clock, metrics = time.monotonic, Metrics()
-    lag, starts = LoopLag(clock), LoopShares(_STARTS_OF_AN_ITERATION)
+    lag = LoopLag(clock)
     tracer = await stack.enter_async_context(open_request_tracer(settings))
     codec_work = CodecWork(settings.codec_threads or usable_cores())
     stack.callback(codec_work.close)
@@ -219,7 +214,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
         admission=Admission(
             settings.max_queue_size,
             settings.max_uploads,
-            lambda: codec_work.predicted_wait_s + lag.wait_s + starts.waited_s,
+            lambda: codec_work.predicted_wait_s + lag.wait_s,
             clock,
             ServiceRate(settings.max_batch_size),
             reservations=Reservations(store=backend.server_load.reservation_store),
@@ -257,7 +252,6 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
         names,
         gallery,
         open_links(settings, time.time),
-        starts,
     )
     watches = (
         service.drain_when_device_lost(),

@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from unittest.mock import patch
 
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
@@ -67,6 +66,7 @@ def cpu_us(connection: HTTPConnection, content_type: str, body: bytes, requests:
 def measure(rounds: int, requests: int, side: int) -> dict[str, list[float]]:
     """A value a round, of the server with the short way and of the one without."""
     content_type, body = inpaint_body(side)
+    short = application.DirectRouting
     with TemporaryDirectory(prefix="retouch-direct-") as folder:
         models = Path(folder) / "models"
         write_fake_models(models, sides=(64, 256))
@@ -74,21 +74,22 @@ def measure(rounds: int, requests: int, side: int) -> dict[str, list[float]]:
             port=0, engine="fake", models_dir=models, results_dir=Path(folder), save=False, log_level="error"
         )
         configure_logs(settings)
-        with (
-            serving(settings) as with_port,
-            patch.object(application, "DirectRouting", around),
-            serving(settings) as without_port,
-        ):
-            ports = {"with": with_port, "without": without_port}
-            connections = {name: HTTPConnection("127.0.0.1", port) for name, port in ports.items()}
-            time.sleep(1)
-            for connection in connections.values():
-                cpu_us(connection, content_type, body, 3 * requests)
-            seen: dict[str, list[float]] = {name: [] for name in connections}
-            for number in range(rounds):
-                for name in list(connections)[:: 1 if number % 2 else -1]:
-                    seen[name].append(cpu_us(connections[name], content_type, body, requests))
-            return seen
+        with serving(settings) as with_port:
+            application.DirectRouting = around  # type: ignore[assignment]
+            try:
+                with serving(settings) as without_port:
+                    ports = {"with": with_port, "without": without_port}
+                    connections = {name: HTTPConnection("127.0.0.1", port) for name, port in ports.items()}
+                    time.sleep(1)
+                    for connection in connections.values():
+                        cpu_us(connection, content_type, body, 3 * requests)
+                    seen: dict[str, list[float]] = {name: [] for name in connections}
+                    for number in range(rounds):
+                        for name in list(connections)[:: 1 if number % 2 else -1]:
+                            seen[name].append(cpu_us(connections[name], content_type, body, requests))
+                    return seen
+            finally:
+                application.DirectRouting = short
 
 
 def main() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,10 +30,10 @@ from service.web.framing import FramedHttp
 from service.web.middleware import access_log
 from service.web.middleware.authorisation import Authorisation
 from service.web.middleware.cors import allow_origins
-from service.web.middleware.direct_routing import DirectRouting
 from service.web.middleware.foreign_pages import ForeignPages, KnownSites
 from service.web.middleware.methods import allowed_methods, heads_of
 from service.web.page.routes import page_router
+from service.web.request_headers import RequestHead
 from service.web.results import routes as results
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -90,6 +91,40 @@ class App:
             if self._opened is not None:
                 await self._opened(service)
             yield {"service": service}
+
+
+class DirectRouting:
+    """ASGI middleware that routes image calls past FastAPI, which saves over 100 us of CPU time a request.
+
+    They remain FastAPI's routes, too, for the OpenAPI document. They read their requests themselves, so they need
+    nothing from FastAPI (docs/benchmarks.md, "The short way past FastAPI's routing"). It is the innermost middleware,
+    so that image calls pass all others.
+    """
+
+    def __init__(self, app: ASGIApp, routes: Iterable[APIRoute]) -> None:
+        self._app = app
+        self._routes = {(method, route.path): route for route in routes for method in route.methods or ()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = self._routes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if route is None:
+            await self._app(scope, receive, send)
+            return
+        scope["route"] = route
+        request = _ImageRequest(scope, receive, send)
+        try:
+            response = await route.endpoint(request)
+        except ServiceError as error:
+            response = await access_log.reply_with_problem(request, error)
+        await response(scope, receive, send)
+
+
+class _ImageRequest(Request):
+    """A request whose header the outermost middleware has read."""
+
+    @property
+    def headers(self) -> RequestHead:
+        return RequestHead.of(self.scope)
 
 
 def _make_fastapi(

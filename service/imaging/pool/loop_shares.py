@@ -23,8 +23,6 @@ class LoopShares:
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
         """Waiting callers, with the number of shares that each needs."""
         self._next_iteration: asyncio.Handle | None = None
-        self.waited_s = 0.0
-        """How long the last caller waited."""
 
     async def take(self, shares: int = 1) -> None:
         """Wait until so many of the work shares of one iteration of the event loop are free, and use them.
@@ -36,13 +34,10 @@ class LoopShares:
             self._next_iteration = loop.call_soon(self._begin_iteration)
         if self._left > 0 and not self._waiting:
             self._left -= shares
-            self.waited_s = 0.0
             return
-        began = loop.time()
         ready: asyncio.Future[None] = loop.create_future()
         self._waiting.append((ready, shares))
         await ready
-        self.waited_s = loop.time() - began
 
     def _begin_iteration(self) -> None:
         self._left, self._next_iteration = self._shares, None

@@ -1,7 +1,6 @@
 """Messages between two processes over a Unix socket; each side notices the other's end at once.
 
-A frame is four bytes with its length and a msgpack array of all messages sent in one iteration of the event loop, or
-of the first of them, where they are many.
+A frame is four bytes with its length and a msgpack array of all messages sent in one iteration of the event loop.
 """
 
 from __future__ import annotations
@@ -24,9 +23,6 @@ _LENGTH = struct.Struct("<I")
 _HELLO_BYTES = 256
 """Limit of a greeting; nothing is sent after it before it is answered."""
 _HELLO_TIMEOUT_S = 5.0
-_MOST_TOGETHER = 16
-"""Messages that are sent together: when hundreds of clients leave at once, an iteration takes a tenth of a second, in
-which the other side would compute for them."""
 
 
 class Channel(asyncio.Protocol):
@@ -47,14 +43,12 @@ class Channel(asyncio.Protocol):
         self._closed = False
 
     def send(self, message: Message) -> None:
-        """Send a message, at the latest when this iteration of the event loop ends; dropped if the channel is lost."""
+        """Send a message at the end of this iteration of the event loop; dropped if the channel is lost."""
         if self._closed:
             return
         if not self._outbox:
             self._loop.call_soon(self._flush)
         self._outbox.append(message)
-        if len(self._outbox) == _MOST_TOGETHER:
-            self._flush()
 
     def close(self) -> None:
         """Send the waiting messages and close."""

@@ -80,18 +80,3 @@ def test_a_stranger_is_turned_away(listener: socket.socket, short_folder: Path, 
         connection, _ = listener.accept()
         with connection, pytest.raises(OSError, match="did not greet"):
             receive_greeting(connection)
-
-
-async def test_the_first_of_many_messages_do_not_wait_for_the_others() -> None:
-    ours, theirs = socket.socketpair()
-    theirs.setblocking(False)
-    sender = Channel(lambda _: None, lambda: None)
-    await asyncio.get_running_loop().connect_accepted_socket(lambda: sender, ours)
-    for number in range(1000):
-        sender.send(Begun(number))
-    received = theirs.recv(4)  # before the loop goes on
-    body = theirs.recv(int.from_bytes(received, "little"))
-    assert decode_all(body)[0] == Begun(0)
-    assert len(decode_all(body)) < 50
-    sender.close()
-    theirs.close()
