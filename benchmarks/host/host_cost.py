@@ -1,6 +1,6 @@
 """Measures the host's cost of a picture by stage (CPU time, GIL, memory) and the throughput of one process.
 
-    .venv/bin/python -m benchmarks.host.host_cost [--side 256 512] [--threads 16] [--upload png] [--reply png]
+    .venv/bin/python -m benchmarks.host.host_cost [--side 256 512] [--tiles 256 512] [--upload png] [--reply png]
 
 Inpainting, JPEG in, PNG mask in, JPEG out, or what --upload and --reply say. Times are CPU times, so other work on the
 machine counts little. Stages run one after another on one thread. `whole process` is the pipeline as it serves, with
@@ -189,9 +189,8 @@ class FreeDevice(Device):
     def launch(self, _engine: Engine, samples: Sequence[Sample]) -> FinishedBatch:
         shape = samples[0].arrays["image"].shape
         staged = self._staged.setdefault(shape, np.empty((BATCH, *shape), np.uint8))
-        for row, sample in zip(staged, samples, strict=False):
-            np.copyto(row, sample.arrays["image"])
-        return FinishedBatch(list(staged[: len(samples)].copy()))
+        np.stack([sample.arrays["image"] for sample in samples], out=staged[: len(samples)])
+        return FinishedBatch([row.copy() for row in staged[: len(samples)]])
 
     def collect(self, ticket: Ticket) -> Tiles:
         assert isinstance(ticket, FinishedBatch)
@@ -249,7 +248,7 @@ def measure(side: int, options: argparse.Namespace, probe: Probe) -> list[Row]:
     upload = upload_of(side, options.upload, options.reply)
     with TemporaryDirectory(prefix="retouch-bench-") as name:
         folder = Path(name)
-        write_fake_models(folder / "models", sides=(side // 2, side), max_batch=BATCH)
+        write_fake_models(folder / "models", sides=tuple(options.tiles or (side // 2, side)), max_batch=BATCH)
         manifest = read_manifest(folder / "models" / "photos" / "1")
         rows = [
             measured(side, stage, work, options.pictures, probe) for stage, work in stages(upload, manifest).items()
@@ -278,6 +277,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--side", type=int, nargs="+", default=[256, 512, 1024])
+    parser.add_argument("--tiles", type=int, nargs="+", help="sides of the model's tiles; by default half and whole")
     parser.add_argument("--pictures", type=int, default=200, help="of each row")
     parser.add_argument("--threads", type=int, default=16, help="codec threads of the whole process")
     for name in ("upload", "reply"):

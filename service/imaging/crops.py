@@ -21,7 +21,16 @@ from service.core.batch_rows import Crop, Strategy
 from service.core.pictures import Bool2D, Box, Size
 from service.imaging.fill_way import choose_fill_way
 from service.imaging.fixed_hole import crop_onto_fixed_hole
-from service.imaging.holes import Holes, find_depths, find_holes, group_boxes, groups_of, largest_radius
+from service.imaging.holes import (
+    Holes,
+    bounding_box,
+    find_depths,
+    find_holes,
+    group_boxes,
+    groups_of,
+    largest_radius,
+    two_windows_cover,
+)
 
 MIN_CONTEXT = 32
 """Required known pixels on every side of a hole; an eighth of the tile if that is less."""
@@ -83,6 +92,8 @@ def plan_crops(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
         way = way if way.depths is not None or way.max_hole_radius is None else way._replace(depths=find_depths(mask))
         if way.max_hole_radius is None or largest_radius(way.depths) <= most:
             return [whole]
+    if whole is not None and way.max_hole_radius is None and not _may_be_worthwhile(mask, _crop_cost(whole), sides):
+        return [whole]
     holes = find_holes(mask, max(1, min(sides.largest) - 2 * sides.context), way.depths)
     radii = holes.radii.tolist() if way.max_hole_radius else []
 
@@ -98,6 +109,29 @@ def plan_crops(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
     if whole is not None and float(holes.radii.max()) <= most and _crop_cost(whole) < worthwhile:
         return [whole]
     return [replace(group.crop, hole=_mask_of_group(holes, group)) for group in groups]
+
+
+def _may_be_worthwhile(mask: Bool2D, whole_cost: int, sides: _TileSides) -> bool:
+    """Whether crops that are not scaled down may be `WORTHWHILE` times cheaper, from where the masked pixels are.
+
+    Each crop holds the box of its holes and the context around it, and all masked pixels are in one of them. So there
+    is one crop around all, or two of the smallest tile, or there are more or larger ones, which cost too much.
+    """
+    affordable, picture, bounds = whole_cost // WORTHWHILE, Size(*mask.shape), bounding_box(mask)
+    around_all = sides.smallest_tile_for(_with_context(bounds, Size(sides.context, sides.context), picture))
+    if around_all.height * around_all.width <= affordable:
+        return True
+    smallest, *larger = sorted({height * width for height in sides.heights for width in sides.widths})
+    if 2 * smallest > affordable:
+        return False
+    if 3 * smallest <= affordable or any(smallest + larger_one <= affordable for larger_one in larger):
+        return True
+    spare = 2 * sides.context
+    height, width = (
+        have if have <= least else least - spare
+        for have, least in zip(picture, (sides.heights[0], sides.widths[0]), strict=True)
+    )
+    return two_windows_cover(mask, bounds, Size(height, width))
 
 
 def _fits_largest_tile(picture: Size, sides: _TileSides) -> bool:
