@@ -108,6 +108,12 @@ class FakeRuntime:
         self.queues[handle] = deque()
         return OK, handle
 
+    def cudaDeviceGetStreamPriorityRange(self) -> tuple[Status, int, int]:
+        return OK, 0, -5
+
+    def cudaStreamCreateWithPriority(self, flags: int, _priority: int) -> tuple[Status, int]:
+        return self.cudaStreamCreateWithFlags(flags)
+
     def cudaStreamDestroy(self, handle: int) -> tuple[Status]:
         del self.queues[handle]
         return (OK,)

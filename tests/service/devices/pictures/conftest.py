@@ -1,16 +1,21 @@
-"""The kernels of the room, compiled once for a CPU."""
+"""The kernels of the room, compiled once for a CPU, and rooms on a GPU in host memory."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from engines.cuda.api import Cuda
+from service.devices.pictures.lane import PictureLane
+from service.devices.pictures.lane_thread import LaneOptions
+from service.devices.pictures.room import PictureRoom
 from service.devices.pictures.steps import PictureSteps
+from tests.fakes.clock import Clock
 from tests.fakes.cuda import FakeRuntime
+from tests.fakes.jpeg_planes import FakePlanesDecoder
 from tests.fakes.picture_kernels import COMPILER, EmulatedKernels, compile_kernels
 
 
@@ -47,3 +52,25 @@ def compute(cuda: Cuda, kernels: EmulatedKernels) -> Callable[[Callable[[Picture
         stream.close()
 
     return run
+
+
+@pytest.fixture
+def decoder(runtime: FakeRuntime) -> FakePlanesDecoder:
+    return FakePlanesDecoder(runtime)
+
+
+@pytest.fixture
+def open_room(
+    cuda: Cuda, kernels: EmulatedKernels, decoder: FakePlanesDecoder, clock: Clock
+) -> Iterator[Callable[..., PictureRoom]]:
+    rooms: list[PictureRoom] = []
+
+    def start(lanes: int = 1, batch: int = 4, pictures: int = 8) -> PictureRoom:
+        options = LaneOptions(lambda cuda: PictureLane(cuda, decoder, kernels), batch, pictures, clock)
+        rooms.append(PictureRoom(cuda, lanes, options))
+        return rooms[-1]
+
+    yield start
+    decoder.gate.set()
+    for room in rooms:
+        room.close()
