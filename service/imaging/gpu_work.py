@@ -1,4 +1,4 @@
-"""What a GPU does with a picture, from its file and the plan for its mask; None where the CPU does it. Pure."""
+"""Plan of the work that a GPU does on a picture, from its file and the plan for its mask. Pure."""
 
 from __future__ import annotations
 

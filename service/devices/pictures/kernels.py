@@ -133,7 +133,7 @@ def _compile(nvrtc: Any, capability: tuple[int, int]) -> bytes:
 
 
 def _compiler_log(nvrtc: Any, arguments: Sequence[Any]) -> str:
-    """What the compiler says of the program that it was called for, if anything."""
+    """The log of the compiler for the program that it was called for, if any."""
     if not arguments or isinstance(arguments[0], bytes):
         return ""
     status, nbytes = nvrtc.nvrtcGetProgramLogSize(arguments[0])

@@ -1,4 +1,4 @@
-"""Which JPEGs a GPU's hardware decodes to the same pixels as the CPU, and whether such a file is sound.
+"""Finds the JPEGs that a GPU's hardware decodes to the same pixels as the CPU, and whether they are sound.
 
 The hardware reports no damage (docs/adr/0014-jpeg-on-cpu-threads.md), so libjpeg-turbo reads every code of a file
 before the hardware may decode it. At an eighth of the size and without colour that takes half as long as decoding.
