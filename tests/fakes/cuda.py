@@ -73,6 +73,9 @@ class FakeRuntime:
     def cudaDriverGetVersion(self) -> tuple[Status, int]:
         return OK, 13000
 
+    def cudaMemGetInfo(self) -> tuple[Status, int, int]:
+        return OK, 25 << 20, 1 << 30
+
     def _allocate(self, nbytes: int) -> tuple[Status, int]:
         buffer = (ctypes.c_uint8 * nbytes)()
         address = ctypes.addressof(buffer)
