@@ -44,7 +44,7 @@ class PastePart:
 class PictureWork:
     """An encoded picture, and what a GPU does with it.
 
-    file: the JPEG, which was found sound.
+    file: the JPEG, which was found sound; bytes, or uint8.
     planes: its planes.
     orientation: as in EXIF, 1 to 8.
     mask: uint8 H×W of the upright picture, 1 = fill.
@@ -53,7 +53,7 @@ class PictureWork:
     symmetric: whether padding repeats the pixel at the edge.
     """
 
-    file: bytes
+    file: bytes | NDArray[np.uint8]
     planes: JpegPlanes
     orientation: int
     mask: NDArray[np.uint8]
@@ -65,3 +65,26 @@ class PictureWork:
     def size(self) -> Size:
         """Size of the upright picture."""
         return Size(*self.mask.shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PictureArrays:
+    """The arrays, all uint8, that are written on a picture's way over a GPU.
+
+    tiles: H×W×3, one for each crop. masks: H×W, one for each crop. fills: H×W×3, the engine's tiles.
+    result: the finished picture, H×W×3.
+    locked: whether they are in page-locked memory.
+    """
+
+    tiles: tuple[NDArray[np.uint8], ...]
+    masks: tuple[NDArray[np.uint8], ...]
+    fills: tuple[NDArray[np.uint8], ...]
+    result: NDArray[np.uint8]
+    locked: bool = False
+
+
+def new_arrays(work: PictureWork) -> PictureArrays:
+    """Arrays in this process's memory."""
+    tiles, fills = (tuple(np.empty((*crop.tile, 3), np.uint8) for crop in work.crops) for _ in range(2))
+    masks = tuple(np.empty(crop.tile, np.uint8) for crop in work.crops)
+    return PictureArrays(tiles, masks, fills, np.empty((*work.size, 3), np.uint8))

@@ -47,6 +47,9 @@ class FakePlanesDecoder:
         runtime: whose streams and memory are used.
     """
 
+    offset = 0
+    """Added to the luma of every pixel."""
+
     def __init__(self, runtime: FakeRuntime) -> None:
         self._runtime = runtime
         self.batches: list[int] = []
@@ -71,7 +74,9 @@ class FakePlanesDecoder:
         if self.refused.intersection(encoded):
             raise EngineFailed("nvjpegDecodeBatched: status 3")
         for file, data in zip(files, encoded, strict=True):
-            for channel, plane in zip(file.channels, planes_of(data, file.planes), strict=True):
+            luma, *chroma = planes_of(data, file.planes)
+            luma = np.clip(luma.astype(np.int16) + self.offset, 0, 255).astype(np.uint8)
+            for channel, plane in zip(file.channels, (luma, *chroma), strict=True):
                 self._runtime.enqueue(int(stream.handle), partial(_write_plane, channel, plane))
 
     def close(self) -> None:

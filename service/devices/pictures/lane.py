@@ -197,7 +197,7 @@ def plane_layout(files: Sequence[JpegPlanes]) -> tuple[list[tuple[Plane, ...]], 
     return layouts, offset
 
 
-def _file_memory(data: bytes) -> tuple[int, int]:
+def _file_memory(data: bytes | Bytes) -> tuple[int, int]:
     """Address and length of a file, which must stay alive."""
     return int(np.frombuffer(data, np.uint8).__array_interface__["data"][0]), len(data)
 

@@ -59,6 +59,8 @@ class PictureRoom:
     def __init__(self, cuda: Cuda, lanes: int, options: LaneOptions) -> None:
         self.broken = ""
         """Why pictures are refused; empty while they are not."""
+        self.stuck = False
+        """Whether a lane was found to work on one batch for too long."""
         self._clock = options.clock
         self._threads: list[LaneThread] = []
         for _ in range(lanes):
@@ -77,6 +79,7 @@ class PictureRoom:
         """Refuse everything from now on if a lane has worked on one batch for longer than `limit_s`."""
         now = self._clock()
         if not self.broken and any(thread.busy_s(now) > limit_s for thread in self._threads):
+            self.stuck = True
             self.stop(EngineFailed(f"the GPU has not decoded a batch of pictures for {limit_s:g} s"))
 
     def stop(self, reason: EngineError) -> None:

@@ -1,4 +1,4 @@
-"""The kernels of the room, compiled once for a CPU, and rooms on a GPU in host memory."""
+"""Rooms on a GPU in host memory, and steps on it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,7 @@ from service.devices.pictures.steps import PictureSteps
 from tests.fakes.clock import Clock
 from tests.fakes.cuda import FakeRuntime
 from tests.fakes.jpeg_planes import FakePlanesDecoder
-from tests.fakes.picture_kernels import COMPILER, EmulatedKernels, compile_kernels
-
-
-@pytest.fixture(scope="session")
-def kernel_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    if COMPILER is None:
-        pytest.skip("g++ is not installed")
-    return compile_kernels(tmp_path_factory.mktemp("kernels"))
+from tests.fakes.picture_kernels import EmulatedKernels
 
 
 @pytest.fixture
