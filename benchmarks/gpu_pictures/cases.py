@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +73,16 @@ def stand_in_fills(tiles: Sequence[Bytes]) -> list[Bytes]:
 
 def make_cases(
     files: Sequence[Path], manifest: Manifest, count: int, kinds: Sequence[str] = KINDS, seed: int = 0
-) -> Iterator[Case]:
-    """Make cases of all kinds in turn, from photographs, with sizes and masks by chance."""
+) -> Iterator[Callable[[], Case]]:
+    """Makers of cases of all kinds in turn, from photographs, with sizes and masks by chance.
+
+    Making one takes longer than computing it, so each thread makes its own.
+    """
     for number in range(count):
         draw = random.Random(f"{seed}-{number}")
         path = files[number % len(files)]
         kind = kinds[number % len(kinds)]
-        yield make_case(path, kind, manifest, draw)
+        yield partial(make_case, path, kind, manifest, draw)
 
 
 def make_case(path: Path, kind: str, manifest: Manifest, draw: random.Random) -> Case:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -40,23 +41,31 @@ class Differences:
 
 
 def compare(
-    room: PictureRoom, cases: Iterable[Case], *, threads: int = 1, give_up: float = 0.0, heartbeat: Any = None
+    room: PictureRoom,
+    cases: Iterable[Callable[[], Case]],
+    *,
+    threads: int = 1,
+    give_up: float = 0.0,
+    limit_s: float = float("inf"),
+    heartbeat: Any = None,
 ) -> dict[str, Differences]:
     """Run cases through the room and the CPU's code, from several threads; return the differences by kind.
 
     Args:
         room: the GPU's.
-        cases: of any kinds.
+        cases: make cases of any kinds.
         threads: how many cases are under way together.
         give_up: the share of cases whose client leaves at once.
+        limit_s: no case is begun after so many seconds.
         heartbeat: called after each case with the number of cases done.
     """
     rows: dict[str, Differences] = defaultdict(Differences)
     lock, done = threading.Lock(), [0]
-    waiting = _Shared(iter(cases))
+    waiting, until = _Shared(iter(cases)), time.perf_counter() + limit_s
 
     def work() -> None:
-        while (case := waiting.next()) is not None:
+        while time.perf_counter() < until and (make := waiting.next()) is not None:
+            case = make()
             row = _compare_one(room, case, give_up)
             with lock:
                 _add(rows[case.kind], row)
@@ -75,10 +84,10 @@ def compare(
 class _Shared:
     """An iterator that several threads draw from."""
 
-    def __init__(self, source: Iterator[Case]) -> None:
+    def __init__(self, source: Iterator[Callable[[], Case]]) -> None:
         self._source, self._lock = source, threading.Lock()
 
-    def next(self) -> Case | None:
+    def next(self) -> Callable[[], Case] | None:
         with self._lock:
             return next(self._source, None)
 
@@ -124,7 +133,7 @@ def _levels(ours: Any, theirs: Any) -> int:
 
 def _add(total: Differences, one: Differences) -> None:
     largest = {"tile_levels", "result_levels"}
-    for name in Differences.__slots__:  # type: ignore[attr-defined] # a dataclass with slots has them
+    for name in Differences.__slots__:
         ours, theirs = getattr(total, name), getattr(one, name)
         if name == "errors":
             for error, count in theirs.items():

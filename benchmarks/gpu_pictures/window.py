@@ -33,13 +33,15 @@ from service.devices.pictures.nvjpeg import open_hardware_lane, open_nvjpeg
 from service.devices.pictures.room import PictureRoom
 
 Say = Callable[[str, Any], None]
+_LIMIT_S = 150.0
+"""Limit of a step, so that its rows are written before the host's time is over."""
 _ON_GPU = tuple(kind for kind in KINDS if kind.startswith("4:"))
 
 
 def check_kernels(open_room: OpenRoom, files: list[Path], manifest: Manifest, say: Say, count: int) -> None:
     """Compare one picture at a time."""
     with _opened(open_room) as room:
-        for kind, row in compare(room, make_cases(files, manifest, count)).items():
+        for kind, row in compare(room, make_cases(files, manifest, count), limit_s=_LIMIT_S).items():
             say(f"kernels, {kind}", asdict(row))
         say("kernels, room", room.broken or "works")
 
@@ -56,7 +58,8 @@ def check_requests(
             say(f"requests, after {done}", {**facts, "s": round(time.perf_counter() - started, 1)})
 
     with _opened(open_room, lanes=4) as room:
-        rows = compare(room, make_cases(files, manifest, count, seed=1), threads=14, give_up=0.1, heartbeat=heartbeat)
+        cases = make_cases(files, manifest, count, seed=1)
+        rows = compare(room, cases, threads=14, give_up=0.1, limit_s=_LIMIT_S, heartbeat=heartbeat)
         for kind, row in rows.items():
             say(f"requests, {kind}", asdict(row))
         say("requests, answered", [sum(row.cases for row in rows.values()), count])
@@ -118,7 +121,8 @@ def _open_room(
 def speed_cases(files: list[Path], manifest: Manifest) -> dict[str, list[Case]]:
     """Return pictures of 512² and 256², 4:2:0, for the GPU."""
     wanted: dict[str, list[Case]] = {"512²": [], "256²": []}
-    for case in make_cases(files, manifest, 400, ("4:2:0",), seed=3):
+    for make in make_cases(files, manifest, 400, ("4:2:0",), seed=3):
+        case = make()
         height, width = case.mask.shape
         cases = wanted.get(f"{height}²" if height == width else "", [])
         if case.work is not None and len(cases) < 16:

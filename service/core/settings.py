@@ -110,8 +110,7 @@ class Settings(BaseModel):
     allow_int8: bool = Field(True, description="serve models of precision int8; without, an older version serves")
     gpu_pictures: Literal["off", "auto"] = Field(
         "off",
-        description="auto: decode, cut and paste JPEGs to be filled on the GPU, where it gives what the CPU gives; not "
-        "measured on a GPU yet",
+        description="auto: JPEGs are decoded, cut and filled on the GPU if it gives what the CPU gives; never measured",
     )
     fake_batch_ms: float = Field(0.0, ge=0, description="time that the fake engine takes for a batch, in milliseconds")
 

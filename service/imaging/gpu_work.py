@@ -16,6 +16,7 @@ from service.core.order import Order
 from service.core.picture_work import PictureWork
 from service.core.pictures import Bool2D, Picture, Size
 from service.imaging.files import codec
+from service.imaging.files.decode_cost import LARGE_PIXELS
 from service.imaging.files.hardware_jpeg import hardware_planes, is_sound
 from service.imaging.files.header import Header
 from service.imaging.files.icc import read_profile
@@ -36,6 +37,8 @@ def may_be_on_gpu(order: Order, headers: Headers, manifest: Manifest) -> bool:
     """Whether a GPU may compute an order, as far as its headers tell."""
     header = headers.get("image")
     if order.task != "inpaint" or header is None or not _suits(manifest):
+        return False
+    if header.size.height * header.size.width >= LARGE_PIXELS:  # its memory would be that of hundreds of others
         return False
     return hardware_planes(order.files["image"], header) is not None
 

@@ -73,6 +73,8 @@ class FakePlanesDecoder:
         encoded = [ctypes.string_at(file.address, file.nbytes) for file in files]
         if self.refused.intersection(encoded):
             raise EngineFailed("nvjpegDecodeBatched: status 3")
+        if any((file.planes.across, file.planes.down) == (2, 1) for file in files):
+            raise EngineFailed("4:2:2 is not played")
         for file, data in zip(files, encoded, strict=True):
             luma, *chroma = planes_of(data, file.planes)
             luma = np.clip(luma.astype(np.int16) + self.offset, 0, 255).astype(np.uint8)

@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from service.core.batch_rows import Crop
 from service.core.picture_work import JpegPlanes, PastePart, PictureArrays, PictureWork
 from service.core.pictures import Box, Size
-from service.devices.memory_layout import ArrayRegion, LayoutBuilder
+from service.devices.memory_layout import PAGE, ArrayRegion, LayoutBuilder
 from service.processes.shared.messages import CropFacts, PictureFacts
-
-PAGE = 4096
 
 
 class SlotMemory(Protocol):

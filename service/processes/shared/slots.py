@@ -29,8 +29,8 @@ from service.core.batch_rows import Sample
 from service.core.errors import ServiceError
 from service.core.picture_work import PictureWork
 from service.core.pictures import Size
-from service.devices.memory_layout import ArrayRegion, LayoutBuilder
-from service.processes.shared.picture_slots import PAGE, PictureLayout, write_picture
+from service.devices.memory_layout import PAGE, ArrayRegion, LayoutBuilder
+from service.processes.shared.picture_slots import PictureLayout, write_picture
 
 
 @dataclass(frozen=True, slots=True)

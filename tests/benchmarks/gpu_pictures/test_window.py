@@ -84,7 +84,7 @@ def test_every_step_runs_and_says_what_it_found(
     assert not any(row["planned_though_refused"] for row in said.values() if "planned_though_refused" in row)
     check_faults(open_room, files, manifest, say, Cuda(runtime))
     assert said["faults, room"] == "works"
-    cases = list(make_cases(files, manifest, 4, ("4:2:0",)))
+    cases = [make() for make in make_cases(files, manifest, 4, ("4:2:0",))]
     measure_speed(open_room, {"small": cases}, say, 0.02, busy=False)
     assert len([name for name in said if name.startswith("speed, small, lanes")]) == 5
     assert json.dumps(said)
