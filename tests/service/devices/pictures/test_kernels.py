@@ -152,6 +152,21 @@ def test_planes_become_the_pixels_of_libjpeg_turbo(
     np.testing.assert_array_equal(pixels, expected)
 
 
+def test_chroma_of_4_2_2_is_enlarged_as_by_libjpeg_turbo(compute: Compute) -> None:
+    """Its planes are known where each block of chroma has one value, which survives quality 100."""
+    draw = np.random.default_rng(2)
+    luma = draw.integers(0, 256, (48, 96), np.uint8)
+    blue, red = (draw.integers(60, 200, (6, 6), np.uint8).repeat(8, 0).repeat(8, 1) for _ in range(2))
+    data = simplejpeg.encode_jpeg_yuv_planes(luma, blue, red, quality=100)
+    assert simplejpeg.decode_jpeg_header(data)[3] == "422"
+    expected = simplejpeg.decode_jpeg(data)
+    stored = planes_of(data, JpegPlanes(48, 96, 1, 1))[0]  # luma is not enlarged
+    pixels = np.zeros_like(expected)
+    views = [Plane(_address(plane), plane.shape[1]) for plane in (stored, blue, red)]
+    compute(lambda steps: steps.to_pixels(JpegPlanes(48, 96, 2, 1), views, 1, _address(pixels)))
+    np.testing.assert_array_equal(pixels, expected)
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_a_picture_is_turned_upright_as_the_codec_turns_it(
     compute: Compute, photograph: Pixels, orientation: int
