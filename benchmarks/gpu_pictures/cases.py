@@ -119,6 +119,8 @@ def _planned_anyway(data: bytes, manifest: Manifest) -> PictureWork | None:
 def _part_of(image: Image.Image, draw: random.Random) -> Image.Image:
     """A part of the picture, of any size, or of 512² or 256² as in the tables of speed."""
     side = draw.choice((0, 0, 256, 512))
+    if min(image.size) < side:
+        image = image.resize((max(side, image.width), max(side, image.height)), Image.Resampling.BICUBIC)
     width = min(image.width, side or draw.randint(33, 1400))
     height = min(image.height, side or draw.randint(33, 1100))
     left, top = draw.randint(0, image.width - width), draw.randint(0, image.height - height)

@@ -107,6 +107,9 @@ class LocalPictures:
             reason = await asyncio.to_thread(difference_from_cpu, room)
         except EngineError as error:
             reason = str(error)
+        except Exception as error:  # a library that is not what it should be must not keep the CPU from serving
+            log.exception("pictures on the GPU could not be tried")
+            reason = str(error) or type(error).__name__
         if room is None or reason:
             log.warning("pictures are decoded by the CPU", reason=reason)
             if room is not None:
