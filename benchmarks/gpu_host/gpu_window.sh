@@ -65,7 +65,8 @@ serve() { # one server, kinds of requests in turn; then a minute of saved reques
 pictures() { # JPEGs on the GPU (ADR 46): hardware against libjpeg-turbo, kernels, 10,000 requests, faults, speed; then serve with and without
   local jpegs=${JPEGS:-$ASSETS/jpegs} one
   [ -z "$fake" ] || return 0
-  run pictures_jpeg 100 python3 -m benchmarks.gpu.hardware_jpeg --jpegs $jpegs --lanes 2 --batches 4 --seconds 0.3 --json $OUT/pictures_jpeg.json
+  run pictures_verdicts 60 python3 -m benchmarks.gpu.hardware_jpeg --write-verdicts $OUT/damaged.json
+  run pictures_jpeg 100 python3 -m benchmarks.gpu.hardware_jpeg --jpegs $jpegs --pictures $jpegs --verdicts $OUT/damaged.json --lanes 2 --batches 4 --seconds 0.3 --json $OUT/pictures_jpeg.json
   for one in kernels requests faults speed; do
     run pictures_$one 200 python3 -m benchmarks.gpu_pictures.window $one --jpegs $jpegs --manifest $ASSETS/photos/5/manifest.json --json $OUT/pictures.jsonl
   done
