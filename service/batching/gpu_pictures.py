@@ -89,7 +89,9 @@ class LocalPictures:
             for entry in entries:
                 if self._batcher.withdraw(entry):
                     entry.reply.cancel()
-            await _until_done([asyncio.wrap_future(picture.end()), *(entry.reply for entry in entries)])
+            unused = picture.end()
+            written = [] if unused.done() else [asyncio.wrap_future(unused)]
+            await _until_done([*written, *(entry.reply for entry in entries)])
         return ComputedSample(
             arrays.result,
             max(done.batch_size for done in computed),

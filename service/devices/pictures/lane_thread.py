@@ -172,7 +172,6 @@ class LaneThread:
             queue, pictures = batch
             compute = self._cut if queue is self._to_cut else self._paste
             self._compute(lane, pictures, compute)
-            self._finish(pictures)
         with self._changed, suppress(EngineError):  # a lost GPU cannot free its memory and need not
             self._collect_returned()
             lane.close()
@@ -195,7 +194,7 @@ class LaneThread:
                 if taken:
                     del queue[:count]
                     taken = [picture for picture in taken if picture.owed.set_running_or_notify_cancel()]
-                    self._working, self._began_at = taken, self._options.clock()
+                    self._working, self._began_at = [*taken], self._options.clock()
                     return queue, taken
                 self._changed.wait()
             return None
@@ -242,15 +241,11 @@ class LaneThread:
             lane.paste(orders)
 
     def _answer_all(self, pictures: list[QueuedPicture], error: EngineError | None) -> None:
+        """Answer pictures that no queued work uses any more, and release those that were given up meanwhile."""
         with self._changed:
             for picture in pictures:
+                self._working.remove(picture)
                 _answer(picture.owed, error)
-
-    def _finish(self, pictures: list[QueuedPicture]) -> None:
-        """Release the pictures that were given up meanwhile."""
-        with self._changed:
-            self._working = []
-            for picture in pictures:
                 if picture.ended is not None:
                     self._release(picture, picture.ended)
 
