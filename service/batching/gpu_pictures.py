@@ -55,8 +55,11 @@ class LocalPictures:
         return self.room is not None and not self.room.broken
 
     async def fill(self, work: PictureWork, model: ServedModel, wish: PictureWish) -> ComputedSample:
-        """Compute a picture in arrays of its own; its tile is the finished picture. As `PictureFiller`."""
-        return await self.fill_into(new_arrays(work), work, model, wish)
+        """Compute a picture in arrays of its own; its tile is the finished picture. As `PictureFiller`.
+
+        Nobody else uses the arrays, so this returns although a lane that is stuck may write them yet.
+        """
+        return await self._fill(new_arrays(work), work, model, wish, wait=False)
 
     async def fill_into(
         self, arrays: PictureArrays, work: PictureWork, model: ServedModel, wish: PictureWish
@@ -69,6 +72,11 @@ class LocalPictures:
             PictureRefused: the GPU does not give the picture.
             DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown: as `Batcher.submit`.
         """
+        return await self._fill(arrays, work, model, wish, wait=True)
+
+    async def _fill(
+        self, arrays: PictureArrays, work: PictureWork, model: ServedModel, wish: PictureWish, *, wait: bool
+    ) -> ComputedSample:
         if self.room is None:
             raise PictureRefused("pictures are not decoded on the GPU yet")
         picture = self.room.begin(work, arrays.tiles, arrays.masks)
@@ -87,11 +95,12 @@ class LocalPictures:
             await _answer_of(picture.paste(fills, arrays.result))
         finally:
             for entry in entries:
-                if self._batcher.withdraw(entry):
+                if self._batcher.withdraw(entry) or not wait:
                     entry.reply.cancel()
             unused = picture.end()
-            written = [] if unused.done() else [asyncio.wrap_future(unused)]
-            await _until_done([*written, *(entry.reply for entry in entries)])
+            if wait:
+                written = [] if unused.done() else [asyncio.wrap_future(unused)]
+                await _until_done([*written, *(entry.reply for entry in entries)])
         return ComputedSample(
             arrays.result,
             max(done.batch_size for done in computed),

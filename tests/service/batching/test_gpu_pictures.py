@@ -127,6 +127,22 @@ async def test_without_a_decoder_the_cpu_serves(pipeline: Callable[..., Any], pi
         assert not opened.pictures.works
 
 
+async def test_a_decode_that_is_stuck_is_computed_by_the_cpu_as_are_all_later_ones(
+    pipeline: Callable[..., Any], picture_gpu: FakePictureGpu
+) -> None:
+    async with pipeline() as on_gpu:
+        await until(lambda: on_gpu.pictures.works)
+        picture_gpu.decoder.waiting.clear()
+        picture_gpu.decoder.gate.clear()
+        stuck = asyncio.create_task(on_gpu.run(order_of(jpeg()), call()))
+        await until(picture_gpu.decoder.waiting.is_set)
+        picture_gpu.clock.now += 11
+        assert (await asyncio.wait_for(stuck, 10)).pictures
+        assert not on_gpu.pictures.works
+        assert (await on_gpu.run(order_of(jpeg(1)), call())).pictures
+        picture_gpu.decoder.gate.set()
+
+
 async def test_a_client_that_leaves_does_not_keep_its_place(
     pipeline: Callable[..., Any], picture_gpu: FakePictureGpu
 ) -> None:
