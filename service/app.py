@@ -228,6 +228,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
         new_id=_new_uuid,
         new_seed=_new_seed,
         tracer=tracer,
+        pictures=backend.pictures,
         promise=make_promise(settings, store, clock),
     )
     cache = ResultCache(pipeline, records.ledger, results, metrics, settings.cache_entries, records.now)

@@ -9,36 +9,46 @@ event loop's (imaging/pool/codec_work.py), the engine on the device worker's, sa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
+
+import structlog
 
 from engines.errors import EngineError, ModelError, ModelNotFound
 from engines.manifest import Manifest
 from service.admission.admission import Admission
 from service.admission.large_and_small_shares import Claim
 from service.admission.memory_budget import MemoryBudget
-from service.batching.backend import BackendModel, BackendModels, SampleQueue
+from service.batching.backend import (
+    BackendModel,
+    BackendModels,
+    PictureFiller,
+    PictureRefused,
+    PictureWish,
+    SampleQueue,
+)
+from service.computed_request import ComputedRequest, RequestToCompute, smallest_tile_pixels
 from service.core.batch_rows import ComputedSample, Sample
 from service.core.call import Call, Timings
 from service.core.errors import InvalidOption, NotFound, NotReady
 from service.core.order import Order
-from service.core.reply import Encoded, Reply
+from service.core.reply import Reply
 from service.core.settings import Settings
-from service.imaging.files import codec
+from service.imaging.gpu_work import may_be_on_gpu, prepare_on_gpu
 from service.imaging.model_inputs import why_not_servable
 from service.imaging.pool.codec_work import CodecWork
-from service.imaging.pool.parallel_steps import StepRunner
-from service.imaging.several_results import Draw, add_latents, draw_latent, tiles_by_result
-from service.imaging.tasks import PREPARE, DecodingCost, PreparedRequest, Tile, estimate_cost, read_headers, timed_stage
+from service.imaging.several_results import Draw, add_latents, draw_latent
+from service.imaging.tasks import PREPARE, DecodingCost, PreparedRequest, estimate_cost, read_headers
 from service.saving.promise import StorePromise
-from service.saving.results import Reservation, StoredResult
-from service.saving.sidecar import sidecar_of
+from service.saving.results import Reservation
 from service.saving.store import ResultStore
 from service.telemetry.metrics import Metrics
 from service.telemetry.redaction import without_folders
 from service.telemetry.tracing import RequestTracer, StageTrace
+
+log = structlog.get_logger(__name__)
 
 _ENCODED_OVER_UPLOAD = 4
 """Bytes reserved in the spool for a result, over those of the uploaded image: it may be a JPEG, the reply a PNG."""
@@ -63,6 +73,8 @@ class Pipeline:
     draw: Draw = draw_latent
     tracer: RequestTracer | None = None
     """Tracer of requests; None without tracing."""
+    pictures: PictureFiller | None = None
+    """Computes pictures on a GPU; None: the CPU decodes, cuts and pastes."""
     promise: StorePromise | None = None
     """Holds replies back until their results are in the storage; None: the spool is promise enough."""
 
@@ -99,15 +111,12 @@ class Pipeline:
             async with self._hold_memory(weight, call, timings):
                 with ExitStack() as spool:  # after the wait for memory: a waiting request holds no spool reservation
                     reserved = self._reserve_spool(spool, order, manifest)
-                    prepare = partial(PREPARE[order.task], order, headers, self.settings.max_pixels, manifest, timings)
-                    effort = max(weight.effort, _smallest_tile_pixels(manifest))
-                    prepared = await self.codec_work.run_decoding(prepare, effort, large=weight.large)
                     seed = self._choose_seed(order, manifest)
-                    rows = add_latents(prepared.rows, manifest, seed or 0, order.options.pictures, self.draw)
-                    computed = await self._compute(rows, model, call, trace)
+                    request = RequestToCompute(order, headers, model, call, timings, weight, trace)
+                    prepared, computed = await self._compute_on_gpu(request) or await self._compute(request, seed or 0)
                     timings.add("queue", max(done.queue_s for done in computed))
                     timings.add("infer", max(done.infer_s for done in computed))
-                    result = _ComputedRequest(
+                    result = ComputedRequest(
                         order, call, model, prepared, seed, computed, timings, self.store, reserved, self.new_id, trace
                     )
                     reply = await self._encode_and_spool(result)
@@ -161,7 +170,7 @@ class Pipeline:
         if not order.is_saved(self.settings.save):
             return []
         upload_bytes = len(order.files.get("image", b""))
-        estimate = upload_bytes * _ENCODED_OVER_UPLOAD or _smallest_tile_pixels(manifest) * manifest.output_channels
+        estimate = upload_bytes * _ENCODED_OVER_UPLOAD or smallest_tile_pixels(manifest) * manifest.output_channels
         return [spool.enter_context(self.store.reserve(estimate)) for _ in range(order.options.pictures)]
 
     def _choose_seed(self, order: Order, manifest: Manifest) -> int | None:
@@ -170,7 +179,37 @@ class Pipeline:
             return None
         return self.new_seed() if order.options.seed is None else order.options.seed
 
-    async def _compute(
+    async def _compute_on_gpu(self, request: RequestToCompute) -> tuple[PreparedRequest, list[ComputedSample]] | None:
+        """Compute a picture on the GPU from the file to the finished picture; None where the CPU must decode it."""
+        order, manifest, call = request.order, request.model.manifest, request.call
+        if self.pictures is None or not self.pictures.works or not may_be_on_gpu(order, request.headers, manifest):
+            return None
+        prepare = partial(prepare_on_gpu, order, request.headers, self.settings.max_pixels, manifest, request.timings)
+        prepared = await self.codec_work.run_decoding(prepare, request.effort, large=request.weight.large)
+        if prepared is None:
+            return None
+        began, trace = self.clock(), request.trace
+        wish = PictureWish(call.deadline, call.on_begun, call.flow, traced=trace is not None)
+        try:
+            computed = await self.pictures.fill(prepared.work, request.model, wish)
+        except PictureRefused as error:
+            log.warning("picture decoded by the CPU", reason=str(error))
+            return None
+        others_s = self.clock() - began - computed.queue_s - computed.infer_s
+        request.timings.ended("preprocess", max(0.0, others_s))
+        if trace is not None:
+            trace.sample_computed(computed)
+        return prepared.prepared, [computed]
+
+    async def _compute(self, request: RequestToCompute, seed: int) -> tuple[PreparedRequest, list[ComputedSample]]:
+        """Decode and cut on the CPU, and compute the tiles."""
+        order, manifest, timings = request.order, request.model.manifest, request.timings
+        prepare = partial(PREPARE[order.task], order, request.headers, self.settings.max_pixels, manifest, timings)
+        prepared = await self.codec_work.run_decoding(prepare, request.effort, large=request.weight.large)
+        rows = add_latents(prepared.rows, manifest, seed, order.options.pictures, self.draw)
+        return prepared, await self._compute_rows(rows, request.model, request.call, request.trace)
+
+    async def _compute_rows(
         self, rows: list[Sample], model: BackendModel, call: Call, trace: StageTrace | None
     ) -> list[ComputedSample]:
         if len(rows) == 1:
@@ -191,7 +230,7 @@ class Pipeline:
             trace.sample_computed(done)
         return done
 
-    async def _encode_and_spool(self, result: _ComputedRequest) -> Reply:
+    async def _encode_and_spool(self, result: ComputedRequest) -> Reply:
         """Encode and spool: all steps of a single picture on one thread, several pictures in parallel.
 
         A single picture stays on one thread because each thread hand-over costs as much as the write to the spool.
@@ -219,60 +258,6 @@ class Pipeline:
         self.metrics.stages_done(timings.stages)
 
 
-@dataclass(frozen=True, slots=True)
-class _ComputedRequest:
-    """The computed samples of a request and its last steps, in order: postprocess, encode, spool. All steps block."""
-
-    order: Order
-    call: Call
-    model: BackendModel
-    prepared: PreparedRequest
-    seed: int | None
-    computed: list[ComputedSample]
-    timings: Timings
-    store: ResultStore
-    reserved: list[Reservation]
-    """Spool reservations, one for each picture; empty if nothing is saved."""
-    new_id: Callable[[], str]
-    trace: StageTrace | None
-
-    def samples(self) -> list[list[Tile]]:
-        """Return the tiles of each picture."""
-        return tiles_by_result([done.tile for done in self.computed], self.model.manifest, self.order.options.pictures)
-
-    def encode_and_spool(self, tiles: Sequence[Tile], side_by_side: StepRunner) -> Reply:
-        """Run all steps for a single picture."""
-        return self.spool([self.encode(tiles, self.timings, side_by_side)])
-
-    def encode(self, tiles: Sequence[Tile], timings: Timings, side_by_side: StepRunner) -> bytes:
-        """Encode one picture and return the bytes of its file."""
-        with timed_stage(timings, "postprocess"):
-            picture = self.prepared.finish(tiles)
-        with timed_stage(timings, "encode"):
-            return codec.encode(picture, self.order.format, self.order.options.quality, side_by_side)
-
-    def spool(self, bodies: Sequence[bytes]) -> Reply:
-        """Write the pictures that are to be saved to the spool; an error here fails the request."""
-        reply = Reply(
-            pictures=tuple(Encoded(body, self.new_id() if self.reserved else None) for body in bodies),
-            media_type=codec.MEDIA_TYPES[self.order.format],
-            size=self.prepared.size,
-            model=self.model.manifest.key,
-            engine=f"{self.model.engine.name}/{self.model.engine.precision}",
-            batch_size=max(done.batch_size for done in self.computed),
-            coverage=self.prepared.coverage,
-            seed=self.seed,
-            timings=self.timings,
-        )
-        on_saved = partial(self.trace.stage_ended, "save") if self.trace is not None else None
-        for index, (picture, reservation) in enumerate(zip(reply.pictures, self.reserved, strict=False)):
-            if picture.result_id:
-                sidecar = sidecar_of(reply, index, self.order.options, self.call)
-                result = StoredResult(picture.result_id, picture.body, reply.media_type, sidecar, on_saved)
-                self.store.put(reservation, result)
-        return reply
-
-
 def _check_model_suits_order(manifest: Manifest, order: Order, reference: str) -> None:
     """Refuse an order that the model cannot compute.
 
@@ -287,9 +272,3 @@ def _check_model_suits_order(manifest: Manifest, order: Order, reference: str) -
         raise InvalidOption(
             f"{manifest.key} draws nothing: all samples would be the same; ask for one", code="not_diverse"
         )
-
-
-def _smallest_tile_pixels(manifest: Manifest) -> int:
-    """Return the number of pixels of the smallest tile that the model accepts."""
-    height, width = next(manifest.size.tile_sizes())
-    return height * width

@@ -28,12 +28,14 @@ import numpy as np
 from PIL import Image, ImageFile
 
 from benchmarks.gpu.hardware_jpeg_files import class_of, damages, encoded, made, verdicts
-from benchmarks.gpu.hardware_jpeg_kernels import JpegKernels
-from benchmarks.gpu.hardware_jpeg_lane import EncodedJpeg, JpegLane, JpegPlanes, open_nvjpeg
+from benchmarks.gpu.hardware_jpeg_lane import JpegLane, JpegToHost
 from benchmarks.gpu.hardware_jpeg_speed import Host, speed
 from benchmarks.gpu.matrix_products import MatrixProducts
 from engines.cuda.api import Cuda, open_cuda
 from engines.errors import EngineError
+from service.core.picture_work import JpegPlanes
+from service.devices.pictures.kernels import NvrtcKernels
+from service.devices.pictures.nvjpeg import open_nvjpeg
 
 _SPEED_OF = {"444 q90": {"subsampling": 0, "quality": 90}, "420 q80": {"subsampling": 2, "quality": 80}}
 
@@ -50,7 +52,7 @@ def decode_one(lane: JpegLane, host: Host, data: bytes, planes: JpegPlanes) -> n
     address, nbytes = host.place(data), 3 * planes.height * planes.width
     at = host.room(nbytes)
     host.bytes[at : at + nbytes] = 0xCD
-    lane.decode([EncodedJpeg(address, len(data), planes, host.pinned.address + at)])
+    lane.decode([JpegToHost(address, len(data), planes, host.pinned.address + at)])
     return host.bytes[at : at + nbytes].reshape(planes.height, planes.width, 3).copy()
 
 
@@ -191,12 +193,12 @@ def main() -> None:
     ImageFile.LOAD_TRUNCATED_IMAGES = True
     ImageFile.MAXBLOCK = 1 << 24  # Pillow writes no file larger than this that has restart markers
     findings, cuda = _Findings(arguments.json), open_cuda()
-    nvjpeg, kernels = open_nvjpeg(), JpegKernels(cuda)
+    nvjpeg, kernels = open_nvjpeg(), NvrtcKernels(cuda)
     version = [ctypes.c_int() for _ in range(3)]
     for number, one in enumerate(version):
         nvjpeg.library.nvjpegGetProperty(number, ctypes.byref(one))
     findings.say("nvjpeg", [one.value for one in version])
-    open_lane = partial(JpegLane, cuda, nvjpeg, kernels, max(arguments.batches))
+    open_lane = partial(JpegLane, cuda, nvjpeg, kernels)
     measure_pixels(open_lane(), cuda, findings, arguments)
     measure_speed(cuda, open_lane, findings, arguments)
 

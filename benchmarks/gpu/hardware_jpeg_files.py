@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from benchmarks.gpu.hardware_jpeg_lane import JpegPlanes
+from service.core.picture_work import JpegPlanes
 
 
 def frame_of(data: bytes) -> tuple[int, int, int, list[tuple[int, int, int]]]:

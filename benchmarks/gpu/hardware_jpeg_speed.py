@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.gpu.hardware_jpeg_files import class_of
-from benchmarks.gpu.hardware_jpeg_lane import EncodedJpeg, JpegLane
+from benchmarks.gpu.hardware_jpeg_lane import JpegLane, JpegToHost
 from engines.cuda.api import Cuda
 
 
@@ -71,14 +71,14 @@ class _Turns:
         lane.close()
         host.pinned.close()
 
-    def _call(self, host: Host, numbers: Iterable[int]) -> list[EncodedJpeg]:
+    def _call(self, host: Host, numbers: Iterable[int]) -> list[JpegToHost]:
         call = []
         for number in numbers:
             data = self.files[number % len(self.files)]
             _, planes = class_of(data)
             assert planes is not None
             room = host.room(3 * planes.height * planes.width)
-            call.append(EncodedJpeg(host.place(data), len(data), planes, host.pinned.address + room))
+            call.append(JpegToHost(host.place(data), len(data), planes, host.pinned.address + room))
         return call
 
 

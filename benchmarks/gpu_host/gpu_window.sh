@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What one GPU is wanted for, in steps: `gpu_window.sh STEP...`. In the background: publish compile plans make_serve; with the GPU
-# and all cores to itself: serve pipeline race int8; if seconds are left: sanitizer. First: site and wheels unpacked,
+# and all cores to itself: pictures serve pipeline race int8; if seconds are left: sanitizer pictures_sanitizer. First: site and wheels unpacked,
 # $ASSETS with photos/5, photos8/1 (the same weights, INT8), facades/*.jpg, cases.npz; for plans and int8 TensorRT 8.6 in /tmp/trt86.
 # Results, with times in steps.txt: $RESULTS. A step that fails does not keep the next from running. FAKE=1 rehearses on a CPU.
 set -u
@@ -57,10 +57,31 @@ serve() { # one server, kinds of requests in turn; then a minute of saved reques
     connections=${CONNECTIONS:-256} minute=${MINUTE:-20} model=pconv_$side
     if [ -n "$fake" ]; then model=photos; fi
     if [ $side = 256 ]; then connections=${CONNECTIONS:-384} minute=${MINUTE:-60}; fi
-    run serve_$side ${SERVE_S:-200} python3 -m benchmarks.requests.request_kinds --engine $inductor --cache $CACHE --models-dir $MODELS/pconv_$side --model $model \
+    run serve_$side${SUFFIX:-} ${SERVE_S:-200} python3 -m benchmarks.requests.request_kinds --engine $inductor --cache $CACHE --models-dir $MODELS/pconv_$side --model $model \
       --side $side --batch $batch --workers ${WORKERS:-16} --connections $connections --clients ${CLIENTS:-2} --seconds ${SECONDS_OF_ROUND:-3} --rounds ${ROUNDS:-2} \
-      --kinds jpeg "jpeg, saved" png "lone jpeg" "lone png" --minute $minute --folder /tmp/gw/spool --json $OUT/serve_$side.json
+      --kinds jpeg "jpeg, saved" png "lone jpeg" "lone png" --minute $minute --folder /tmp/gw/spool --json $OUT/serve_$side${SUFFIX:-}.json
   done
+}
+pictures() { # JPEGs on the GPU (ADR 46): hardware against libjpeg-turbo, kernels, 10,000 requests, faults, speed; then serve with and without
+  local jpegs=${JPEGS:-$ASSETS/jpegs} one
+  [ -z "$fake" ] || return 0
+  run pictures_verdicts 60 python3 -m benchmarks.gpu.hardware_jpeg --write-verdicts $OUT/damaged.json
+  run pictures_jpeg 100 python3 -m benchmarks.gpu.hardware_jpeg --jpegs $jpegs --pictures $jpegs --verdicts $OUT/damaged.json --lanes 2 --batches 4 --seconds 0.3 --json $OUT/pictures_jpeg.json
+  for one in kernels requests faults speed; do
+    run pictures_$one 200 python3 -m benchmarks.gpu_pictures.window $one --jpegs $jpegs --manifest $ASSETS/photos/5/manifest.json --json $OUT/pictures.jsonl
+  done
+  pictures_serve
+}
+pictures_serve() { # each size without and with, one after the other; `pictures are decoded on the GPU` must be in the server's log
+  local side
+  for side in ${SIDES:-512 256}; do
+    SIDES=$side MINUTE=${MINUTE:-10} SUFFIX=_cpu_pictures RETOUCH_GPU_PICTURES=off serve
+    SIDES=$side MINUTE=${MINUTE:-10} SUFFIX=_gpu_pictures RETOUCH_GPU_PICTURES=auto serve
+  done
+}
+pictures_sanitizer() {
+  run pictures_sanitized 180 compute-sanitizer --tool memcheck --error-exitcode 1 python3 -m benchmarks.gpu_pictures.window kernels --count 28 \
+    --jpegs ${JPEGS:-$ASSETS/jpegs} --manifest $ASSETS/photos/5/manifest.json --json $OUT/pictures_sanitized.jsonl
 }
 pipeline() { # 50 facades with saving, from bytes to bytes, three times; `unet_256` of the reference figures
   [ -z "$fake" ] || return 0

@@ -77,6 +77,12 @@ class Cuda:
         """Create a stream that does not synchronise with the default stream."""
         return Stream(self, self.call_runtime("cudaStreamCreateWithFlags", self.runtime.cudaStreamNonBlocking))
 
+    def urgent_stream(self) -> Stream:
+        """Create a stream like `stream`, whose work goes before that of others where both could run."""
+        _, highest = self.call_runtime("cudaDeviceGetStreamPriorityRange")
+        flags = self.runtime.cudaStreamNonBlocking
+        return Stream(self, self.call_runtime("cudaStreamCreateWithPriority", flags, highest))
+
     def event(self) -> Event:
         """Create an event that records its time."""
         return Event(self, self.call_runtime("cudaEventCreate"))

@@ -27,6 +27,7 @@ from engines.repository.listing import list_versions, why_empty
 from engines.repository.repository import ModelRepository
 from service.admission.admission import ServerLoad, SingleFrontEndLoad
 from service.batching.batcher import Batcher, BatchPolicy, Entry
+from service.batching.gpu_pictures import LocalPictures, OpenRoom, open_picture_room
 from service.batching.supervisor import Supervisor
 from service.batching.worker import BatchTraces, DeviceWorker
 from service.core.settings import Settings
@@ -65,6 +66,8 @@ class LocalBackend:
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     server_load: ServerLoad = field(default_factory=SingleFrontEndLoad)
     report: LoadReport = field(default_factory=LoadReport)
+    pictures: LocalPictures | None = None
+    """Pictures on the GPU; None where the settings have none."""
 
     @property
     def loading(self) -> str:
@@ -110,6 +113,10 @@ class LocalBackend:
         """
         while self.supervisor.device_lost is None:
             await asyncio.sleep(_SUPERVISE_EVERY_S)
+            stuck = self.pictures is not None and self.pictures.check()
+            if stuck and self.own_process:  # what the GPU may still write must not be used again
+                self.lost.set()
+                return
             state = self.supervisor.state  # read once, because the worker may begin to hang between two reads
             if self.own_process and self.supervisor.needs_new_process(state):
                 self.lost.set()
@@ -118,6 +125,12 @@ class LocalBackend:
                 self.metrics.worker_restarts.inc()
             if (self.supervisor.device_lost or self.models.device_lost) is not None:
                 self.lost.set()
+
+    async def open_pictures(self, open_room: OpenRoom) -> None:
+        """Open the GPU's lanes for pictures once the models are loaded, and compare them with the CPU's code."""
+        await self.loaded.wait()
+        if self.pictures is not None:
+            await self.pictures.open(open_room)
 
 
 @asynccontextmanager
@@ -131,6 +144,7 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
     own_process: bool = False,
     warm_up: bool = True,
     report: LoadReport | None = None,
+    open_room: OpenRoom = open_picture_room,
 ) -> AsyncIterator[LocalBackend]:
     """Open a backend in this process; models are still loading when the block begins.
 
@@ -142,6 +156,7 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         only: names of the models to load; None for all.
         own_process: whether this is an engine process; `lost` is then also set when the worker hangs.
         report: told what is being loaded; by default one that the log follows.
+        open_room: opens the GPU's lanes for pictures, if the settings want them.
         warm_up: whether engines on a CPU are warmed up; those on a GPU always are, because they compile for each shape.
     """
     clock = time.monotonic
@@ -164,8 +179,13 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         )
         stack.push_async_callback(_join_worker, supervisor)
         stack.callback(batcher.close)
-        backend = LocalBackend(settings, models, batcher, supervisor, metrics, own_process, report=report)
-        for loop in (backend.follow_models(), backend.supervise()):
+        pictures = LocalPictures(batcher) if settings.gpu_pictures == "auto" else None
+        backend = LocalBackend(
+            settings, models, batcher, supervisor, metrics, own_process, report=report, pictures=pictures
+        )
+        if pictures is not None:
+            stack.callback(pictures.close)
+        for loop in (backend.follow_models(), backend.supervise(), backend.open_pictures(open_room)):
             stack.push_async_callback(cancel_and_wait, asyncio.create_task(loop))
         yield backend
 

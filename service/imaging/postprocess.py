@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from engines.manifest import Manifest
 from service.core.batch_rows import Crop
+from service.core.picture_work import PastePart
 from service.core.pictures import Bool2D, Box, Picture, Pixels, Size
 from service.imaging.files.pixels import to_8_bits, to_channels
 
 FEATHER = 4
 """Width of the seam in pixels of the tile, inside the mask."""
 _LEAST_DISTANCE = 0.5
-"""Threshold between the distance of pixels outside the mask, 0, and of the first ones inside, 0.955."""
+"""Threshold between the distance of pixels outside the mask, 0, and of the first ones inside, 1."""
 MAX_FEATHER = 16
 """Largest width of the seam in pixels of the picture, where a tile is scaled up."""
 
@@ -50,16 +51,25 @@ def paste_area(mask: Bool2D, crop: Crop) -> PasteArea | None:
         mask: H×W of the picture, True = fill.
         crop: planned by crops.py.
     """
+    found = paste_part(mask, crop)
+    if found is None:
+        return None
+    part = found.part
+    seam = _find_seam(mask[part.top : part.bottom, part.left : part.right], found.seam)
+    return PasteArea(part, found.hole, *seam)
+
+
+def paste_part(mask: Bool2D, crop: Crop) -> PastePart | None:
+    """Find the part of the picture that a crop's fill is pasted into, without its seam; as `paste_area`."""
     box = crop.box
     hole = mask[box.top : box.bottom, box.left : box.right] if crop.hole is None else crop.hole
     x, y, width, height = cv2.boundingRect(np.ascontiguousarray(hole).view(np.uint8))
     if not width:
         return None
-    width_of_seam = min(MAX_FEATHER, round(FEATHER * max(1.0, box.size.width / crop.scaled.width)))
-    part = _grow_box(Box(box.top + y, box.left + x, box.top + y + height, box.left + x + width), box, width_of_seam + 1)
+    seam = min(MAX_FEATHER, round(FEATHER * max(1.0, box.size.width / crop.scaled.width)))
+    part = _grow_box(Box(box.top + y, box.left + x, box.top + y + height, box.left + x + width), box, seam + 1)
     within = slice(part.top - box.top, part.bottom - box.top), slice(part.left - box.left, part.right - box.left)
-    seam = _find_seam(mask[part.top : part.bottom, part.left : part.right], width_of_seam)
-    return PasteArea(part, hole[within], *seam)
+    return PastePart(part, hole[within], seam)
 
 
 def paste_fills(

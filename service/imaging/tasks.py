@@ -48,13 +48,12 @@ class PreparedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _MaskPlan:
-    """The plan for a mask: the pixels to fill (H×W, True), their share, the crops, and the positions of their tiles."""
+class MaskPlan:
+    """The plan for a mask: the pixels to fill (H×W, True), their share, and the crops."""
 
     hole: Bool2D
     coverage: float
     crops: list[Crop]
-    places: list[postprocess.PasteArea | None]
 
 
 class DecodingCost(NamedTuple):
@@ -123,12 +122,12 @@ def prepare_inpaint(
     with timed_stage(timings, "decode"):
         pieces: list[Callable[[], Any]] = [
             partial(codec.decode, order.files["image"], max_pixels=max_pixels, header=headers["image"]),
-            partial(_plan_mask, order, headers, max_pixels, manifest),
+            partial(_plan_with_places, order, headers, max_pixels, manifest),
         ]
-        picture, plan = side_by_side(pieces)
+        picture, (plan, places) = side_by_side(pieces)
     with timed_stage(timings, "preprocess"):
         rows = [preprocess.inpaint_sample(picture, plan.hole, crop, manifest) for crop in plan.crops]
-    finish = partial(postprocess.paste_fills, picture, plan.hole, plan.crops, places=plan.places)
+    finish = partial(postprocess.paste_fills, picture, plan.hole, plan.crops, places=places)
     return PreparedRequest(rows, picture.size, plan.coverage, finish)
 
 
@@ -209,14 +208,25 @@ class timed_stage:  # noqa: N801 -- used like a function; a generator would take
             self._timings.ended(self._stage, perf_counter() - self._started)
 
 
-def _plan_mask(order: Order, headers: Headers, max_pixels: int, manifest: Manifest) -> _MaskPlan:
+def plan_mask(order: Order, headers: Headers, max_pixels: int, manifest: Manifest) -> MaskPlan:
+    """Decode the mask of an order and plan its crops.
+
+    Raises:
+        UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: the mask cannot be used.
+    """
     data, header, options = order.files["mask"], headers["mask"], order.options_as(InpaintOptions)
     hole = codec.decode_mask(data, options.mask_mode, max_pixels=max_pixels, header=header)
     hole = masks.fit_mask(hole, headers["image"].size, options.mask_resize)
     look = partial(codec.measure_brightness, data, max_pixels=max_pixels, header=header)
     coverage = masks.measure_coverage(hole, options.mask_mode, look)
-    planned = crops.plan_crops(hole, manifest.size, options.strategy)
-    return _MaskPlan(hole, coverage, planned, [postprocess.paste_area(hole, crop) for crop in planned])
+    return MaskPlan(hole, coverage, crops.plan_crops(hole, manifest.size, options.strategy))
+
+
+def _plan_with_places(
+    order: Order, headers: Headers, max_pixels: int, manifest: Manifest
+) -> tuple[MaskPlan, list[postprocess.PasteArea | None]]:
+    plan = plan_mask(order, headers, max_pixels, manifest)
+    return plan, [postprocess.paste_area(plan.hole, crop) for crop in plan.crops]
 
 
 def _optional_file(data: bytes | None, part: str, what: str, manifest: Manifest) -> bytes | None:

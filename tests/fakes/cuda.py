@@ -73,6 +73,9 @@ class FakeRuntime:
     def cudaDriverGetVersion(self) -> tuple[Status, int]:
         return OK, 13000
 
+    def cudaMemGetInfo(self) -> tuple[Status, int, int]:
+        return OK, 25 << 20, 1 << 30
+
     def _allocate(self, nbytes: int) -> tuple[Status, int]:
         buffer = (ctypes.c_uint8 * nbytes)()
         address = ctypes.addressof(buffer)
@@ -107,6 +110,12 @@ class FakeRuntime:
         handle = next(self._handles)
         self.queues[handle] = deque()
         return OK, handle
+
+    def cudaDeviceGetStreamPriorityRange(self) -> tuple[Status, int, int]:
+        return OK, 0, -5
+
+    def cudaStreamCreateWithPriority(self, flags: int, _priority: int) -> tuple[Status, int]:
+        return self.cudaStreamCreateWithFlags(flags)
 
     def cudaStreamDestroy(self, handle: int) -> tuple[Status]:
         del self.queues[handle]

@@ -14,13 +14,26 @@ from functools import partial
 import numpy as np
 import structlog
 
+from service.batching.backend import PictureRefused, PictureWish
 from service.batching.batcher import Batcher, Entry
+from service.batching.gpu_pictures import LocalPictures
 from service.core.batch_rows import ComputedSample
 from service.core.errors import NotReady, ServiceError
 from service.core.flow import Flow
 from service.processes.engine.leases import ModelOffers
 from service.processes.shared.channel import Channel
-from service.processes.shared.messages import Begun, Done, Failed, LetGo, Message, Submit, Wanted, Withdraw
+from service.processes.shared.messages import (
+    Begun,
+    Done,
+    Failed,
+    LetGo,
+    Message,
+    Submit,
+    SubmitPicture,
+    Wanted,
+    Withdraw,
+)
+from service.processes.shared.picture_slots import read_picture
 from service.processes.shared.slots import Memory
 from service.processes.shared.status_board import StatusRow
 
@@ -46,8 +59,12 @@ class Session:
     done: Callable[[Session], None]
     """Called when the front end is gone and its slots are no longer used."""
     connected: bool = True
+    pictures: LocalPictures | None = None
+    """Computes pictures on the GPU."""
     channel: Channel = field(init=False)
     _entries: dict[int, Entry] = field(default_factory=dict, init=False)
+    _fills: dict[int, asyncio.Task[ComputedSample]] = field(default_factory=dict, init=False)
+    """The pictures that are computed."""
 
     def __post_init__(self) -> None:
         self.channel = Channel(self._receive, self._handle_lost_connection)
@@ -55,6 +72,8 @@ class Session:
     def _receive(self, message: Message) -> None:
         if isinstance(message, Submit):
             self._submit(message)
+        elif isinstance(message, SubmitPicture):
+            self._submit_picture(message)
         elif isinstance(message, Withdraw):
             self._withdraw(message.id)
         elif isinstance(message, LetGo):
@@ -84,7 +103,37 @@ class Session:
         self.row.load += 1
         entry.reply.add_done_callback(partial(self._answer, order.id, entry))
 
+    def _submit_picture(self, order: SubmitPicture) -> None:
+        offered = self.offers.find(order.lease)
+        if offered is None or self.pictures is None:
+            refusal = PictureRefused("this engine process does not take pictures for that model")
+            self.channel.send(encode_error(order.id, refusal))
+            return
+        work, arrays = read_picture(self.memory, order.offset, order.picture, locked=self.locked)
+        on_begun = partial(self.channel.send, Begun(order.id)) if order.notify_begun else None
+        wish = PictureWish(order.deadline, on_begun, Flow(order.client, order.priority), order.traced)
+        filling = self.pictures.fill_into(arrays, work, offered.lease.served, wish)
+        task = asyncio.get_running_loop().create_task(filling)
+        self._fills[order.id] = task
+        self.row.load += 1
+        task.add_done_callback(partial(self._answer_picture, order.id))
+
+    def _answer_picture(self, number: int, task: asyncio.Task[ComputedSample]) -> None:
+        del self._fills[number]
+        self.row.load -= 1
+        if task.cancelled():
+            self.channel.send(Failed(number, "Withdrawn", "nobody waited for it"))
+        elif (error := task.exception()) is not None:
+            self.channel.send(encode_error(number, error))
+        else:
+            done = task.result()
+            self.channel.send(Done(number, done.batch_size, done.queue_s, done.infer_s, done.device_s, done.batch))
+        self._end_if_idle()
+
     def _withdraw(self, number: int) -> None:
+        if (task := self._fills.get(number)) is not None:
+            task.cancel()
+            return
         entry = self._entries.get(number)
         if entry is not None and self.batcher.withdraw(entry):
             entry.reply.cancel()
@@ -109,12 +158,12 @@ class Session:
         """Handle the end of the connection: withdraw the samples that are still queued."""
         self.connected = False
         self.offers.remove_front_end(self.number)
-        for number in list(self._entries):
+        for number in (*self._entries, *self._fills):
             self._withdraw(number)
         self._end_if_idle()
 
     def _end_if_idle(self) -> None:
-        if not self.connected and not self._entries:
+        if not self.connected and not self._entries and not self._fills:
             self.done(self)
 
 

@@ -23,8 +23,10 @@ from service.core.flow import ANYONE, Flow
 from service.core.settings import Settings
 from service.lifecycle.background import cancel_and_wait
 from service.processes.front_end.board_load import StatusBoardLoad
-from service.processes.front_end.engine_client import EngineClient, EngineFacts, RemoteModel, SampleOrder
+from service.processes.front_end.engine_client import EngineClient
+from service.processes.front_end.orders import EngineFacts, RemoteModel, SampleOrder
 from service.processes.front_end.pending import EngineProcessLost
+from service.processes.front_end.pictures import RemotePictures
 from service.processes.shared.assignment import Assignment
 from service.processes.shared.status_board import StatusBoard
 from service.telemetry.metrics import Metrics
@@ -235,6 +237,7 @@ class RemoteBackend:
         ]
         self.models = RemoteModels(self.clients)
         self.batcher = RemoteBatcher(self.models, board, self.clients, time.monotonic)
+        self.pictures = RemotePictures(self.models.clients_offering, board, self.clients)
         self.server_load = StatusBoardLoad(board, assignment.index, board.reservation_store(assignment.index))
         self.loaded = asyncio.Event()
         self.lost = asyncio.Event()

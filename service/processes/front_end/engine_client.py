@@ -6,17 +6,26 @@ Used on the event loop only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 
 from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
-from service.core.batch_rows import ComputedSample, Sample
+from service.batching.backend import PictureRefused, PictureWish
+from service.core.batch_rows import ComputedSample
 from service.core.errors import ShuttingDown
-from service.core.flow import Flow
+from service.core.picture_work import PictureWork
+from service.devices.memory_layout import ArrayRegion
+from service.processes.front_end.orders import (
+    EngineFacts,
+    RemoteModel,
+    SampleOrder,
+    decode_status,
+    picture_message,
+    submit_message,
+)
 from service.processes.front_end.pending import Connection, EngineProcessLost, PendingSample, fail_future
 from service.processes.shared.channel import Channel, greet
 from service.processes.shared.messages import (
@@ -28,48 +37,18 @@ from service.processes.shared.messages import (
     LetGo,
     Message,
     Served,
-    Status,
     Submit,
+    SubmitPicture,
     Vitals,
     Wanted,
     Withdraw,
 )
-from service.processes.shared.slots import Arena, Slot, SlotLayouts
+from service.processes.shared.picture_slots import facts_of, lay_out_picture
+from service.processes.shared.slots import Arena, SlotLayouts
 
 _log = structlog.get_logger(__name__)
 
 _RECONNECT_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class EngineFacts:
-    """Name and precision of a model's engine."""
-
-    name: str
-    precision: str
-
-
-@dataclass(slots=True, eq=False)
-class RemoteModel:
-    """A model that an engine process offers; it is released when it is no longer offered and has no users."""
-
-    lease: int
-    manifest: Manifest
-    engine: EngineFacts
-    layouts: SlotLayouts
-    users: int = 0
-    offered: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class SampleOrder:
-    """A sample to compute, with the arguments of `submit`."""
-
-    sample: Sample
-    deadline: float
-    on_begun: Callable[[], None] | None
-    flow: Flow
-    traced: bool = False
 
 
 class EngineClient:
@@ -89,6 +68,8 @@ class EngineClient:
         self._connection: Connection | None = None
         self._number = 0
         self.vital = False
+        self.takes_pictures = False
+        """Whether it computes pictures on its GPU."""
         self.known = False
         """Whether it has announced its models."""
         self.models: dict[int, RemoteModel] = {}
@@ -140,10 +121,42 @@ class EngineClient:
             raise EngineProcessLost
         slot.write(layout, sample.arrays)
         self._number += 1
-        number, pending = self._number, PendingSample(asyncio.get_running_loop().create_future(), slot, order.on_begun)
-        connection.pending[number] = pending
-        connection.send(_submit_message(number, model, slot, order))
+        submit = submit_message(self._number, model, slot, order)
+        pending = PendingSample(asyncio.get_running_loop().create_future(), slot, order.on_begun)
         del slot
+        return await self._ask(connection, submit, pending, layout.output)
+
+    async def fill(self, model: RemoteModel, work: PictureWork, wish: PictureWish) -> ComputedSample:
+        """Compute a picture; it is a view of its slot, as `compute` gives a tile.
+
+        Raises:
+            PictureRefused: the process does not give it, or its slot would be larger than the shared memory.
+            EngineProcessLost, ServiceError: as `compute`.
+        """
+        connection = self._connection
+        if connection is None:
+            raise EngineProcessLost
+        facts = facts_of(work)
+        layout = lay_out_picture(facts)
+        if layout.nbytes > connection.arena.memory.nbytes:
+            raise PictureRefused("the picture does not fit into the shared memory")
+        slot = await connection.arena.allocate(layout.nbytes)
+        if connection.lost.is_set():
+            raise EngineProcessLost
+        slot.write_picture(layout, work)
+        self._number += 1
+        submit = picture_message(self._number, model, slot, facts, wish)
+        pending = PendingSample(asyncio.get_running_loop().create_future(), slot, wish.on_begun)
+        del slot
+        return await self._ask(connection, submit, pending, layout.result)
+
+    async def _ask(
+        self, connection: Connection, submit: Submit | SubmitPicture, pending: PendingSample, output: ArrayRegion
+    ) -> ComputedSample:
+        """Send a request and wait for its answer; the tile is the array `output` of the slot."""
+        number = submit.id
+        connection.pending[number] = pending
+        connection.send(submit)
         try:
             done = await pending.answer
         except asyncio.CancelledError:
@@ -153,7 +166,7 @@ class EngineClient:
                 pending.end()
             raise
         assert pending.slot is not None  # noqa: S101 -- kept until `end`
-        tile = pending.slot.read(layout.output)
+        tile = pending.slot.read(output)
         if connection.arena.has_waiting:  # free the slot: the other tiles of this request may be waiting for memory
             tile = tile.copy()
         pending.end()
@@ -220,7 +233,7 @@ class EngineClient:
         elif isinstance(message, Served):
             self._serve(connection, message)
         elif isinstance(message, Vitals):
-            self.vital = message.ready
+            self.vital, self.takes_pictures = message.ready, message.pictures
             self._changed()
 
     def _serve(self, connection: Connection, served: Served) -> None:
@@ -240,7 +253,7 @@ class EngineClient:
                 manifest = manifests[offer.name, offer.version]
                 facts = EngineFacts(offer.engine, offer.precision)
                 self.models[offer.lease] = RemoteModel(offer.lease, manifest, facts, SlotLayouts(manifest))
-        self.statuses = [_decode_status(status, manifests) for status in served.statuses]
+        self.statuses = [decode_status(status, manifests) for status in served.statuses]
         self.known = True
         self._changed()
 
@@ -253,36 +266,6 @@ class EngineClient:
     def _handle_lost_connection(self, connection: Connection) -> None:
         if self._connection is connection:  # not one that this side has closed
             _log.warning("engine process lost", unanswered=len(connection.pending))
-            self._connection, self.vital = None, False
+            self._connection, self.vital, self.takes_pictures = None, False, False
         connection.end()
         self._changed()
-
-
-def _submit_message(number: int, model: RemoteModel, slot: Slot, order: SampleOrder) -> Submit:
-    height, width = order.sample.tile
-    return Submit(
-        number,
-        model.lease,
-        slot.offset,
-        height,
-        width,
-        order.sample.samples,
-        order.deadline,
-        order.on_begun is not None,
-        order.flow.client,
-        order.flow.priority,
-        order.traced,
-    )
-
-
-def _decode_status(status: Status, manifests: Mapping[tuple[str, int], Manifest]) -> ModelStatus:
-    return ModelStatus(
-        status.name,
-        status.version,
-        status.state,  # type: ignore[arg-type] # a `State`, as the repository wrote it
-        manifests.get((status.name, status.version)),
-        status.reason,
-        status.engine,
-        status.precision,
-        status.device,
-    )

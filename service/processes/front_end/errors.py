@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engines.errors import EngineUnavailable, ModelNotFound, RetouchError
+from service.batching.backend import PictureRefused
 from service.core.errors import DeadlineExceeded, InferenceFailed, NotReady, Overloaded, ServiceError, ShuttingDown
 from service.processes.shared.messages import Failed
 
@@ -11,8 +12,10 @@ _CLASSES: dict[str, type[ServiceError]] = {
 }
 
 
-def service_error(failure: Failed) -> ServiceError:
-    """The error of a sample."""
+def sample_error(failure: Failed) -> Exception:
+    """The error of a sample or a picture."""
+    if failure.kind == "PictureRefused":
+        return PictureRefused(failure.text)
     kind = _CLASSES.get(failure.kind, ServiceError)
     return kind(failure.text, code=failure.code or None, retry_after_s=failure.retry_after_s)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.processes.front_end.errors import model_error, service_error
+from service.processes.front_end.errors import model_error, sample_error
 from service.processes.shared.channel import Channel
 from service.processes.shared.messages import Done, Failed, Found, Message
 from service.processes.shared.slots import Arena, Slot
@@ -53,7 +53,7 @@ class Connection:
         search = self.searches.pop(message.id, None)
         if isinstance(message, Failed):
             if pending is not None:
-                pending.end(service_error(message))
+                pending.end(sample_error(message))
             if search is not None:
                 fail_future(search, model_error(message))
         elif isinstance(message, Done):

@@ -56,6 +56,8 @@ class Vitals(_Message):
     """Readiness of the device worker, sent on changes."""
 
     ready: bool
+    pictures: bool = False
+    """Whether it takes pictures (`SubmitPicture`)."""
 
 
 class LetGo(_Message):
@@ -95,6 +97,44 @@ class Submit(_Message):
     traced: bool = False
 
 
+class CropFacts(msgspec.Struct, array_like=True, gc=False):
+    """A crop of a picture and the part that its fill is pasted into; see `Crop` and `PastePart`."""
+
+    box: tuple[int, int, int, int]
+    scaled: tuple[int, int]
+    tile: tuple[int, int]
+    below: int
+    right_of: int
+    part: tuple[int, int, int, int] | None
+    seam: int
+
+
+class PictureFacts(msgspec.Struct, array_like=True, gc=False):
+    """A picture's way over a GPU without its arrays, which are in the slot; see `PictureWork`."""
+
+    file_bytes: int
+    planes: tuple[int, int, int, int]
+    orientation: int
+    height: int
+    width: int
+    symmetric: bool
+    crops: list[CropFacts]
+
+
+class SubmitPicture(_Message):
+    """Request to compute the picture in a slot; answered and withdrawn like `Submit`."""
+
+    id: int
+    lease: int
+    offset: int
+    picture: PictureFacts
+    deadline: float
+    notify_begun: bool
+    client: str
+    priority: int
+    traced: bool = False
+
+
 class Withdraw(_Message):
     """Request not to compute a sample that is still queued; the `Submit` is answered in any case."""
 
@@ -108,7 +148,7 @@ class Begun(_Message):
 
 
 class Done(_Message):
-    """Answer to `Submit`: the tile is in the slot, which belongs to the front end again."""
+    """Answer to `Submit` or `SubmitPicture`: the tile or picture is in the slot, which is the front end's again."""
 
     id: int
     batch_size: int
@@ -129,7 +169,9 @@ class Failed(_Message):
     retry_after_s: float | None = None
 
 
-Message: TypeAlias = Hello | Served | Vitals | LetGo | Wanted | Found | Submit | Withdraw | Begun | Done | Failed
+Message: TypeAlias = (
+    Hello | Served | Vitals | LetGo | Wanted | Found | Submit | SubmitPicture | Withdraw | Begun | Done | Failed
+)
 
 encode = msgspec.msgpack.Encoder().encode
 decode_all = msgspec.msgpack.Decoder(list[Message]).decode

@@ -27,10 +27,10 @@ from engines.manifest import Manifest
 from engines.tensors import tensor_shape
 from service.core.batch_rows import Sample
 from service.core.errors import ServiceError
+from service.core.picture_work import PictureWork
 from service.core.pictures import Size
-from service.devices.memory_layout import ArrayRegion, LayoutBuilder
-
-PAGE = 4096
+from service.devices.memory_layout import PAGE, ArrayRegion, LayoutBuilder
+from service.processes.shared.picture_slots import PictureLayout, write_picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,10 @@ class Slot:
         """Copy a sample into the slot."""
         for part in layout.inputs:
             np.copyto(self._arena.memory.array(self.offset, part), arrays[part.name], casting="same_kind")
+
+    def write_picture(self, layout: PictureLayout, work: PictureWork) -> None:
+        """Copy a picture into the slot."""
+        write_picture(self._arena.memory, self.offset, layout, work)
 
     def read(self, part: ArrayRegion) -> NDArray[np.uint8]:
         """An array of the slot, not copied; the slot stays allocated as long as the array or a view of it exists."""

@@ -1,0 +1,175 @@
+"""Pictures that a GPU computes from the file to the finished picture, around the batches of the device worker.
+
+The GPU decodes and cuts, the batcher computes the tiles like any others, and the GPU pastes them. Whatever goes wrong
+with a picture there, the CPU computes it instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+import structlog
+
+from engines.cuda.api import open_cuda
+from engines.errors import EngineError
+from engines.repository.versions import ServedModel
+from service.batching.backend import PictureRefused, PictureWish
+from service.batching.batcher import Batcher, Entry
+from service.batching.picture_check import difference_from_cpu
+from service.core.batch_rows import ComputedSample, Sample
+from service.core.picture_work import PictureArrays, PictureWork, new_arrays
+from service.devices.pictures.kernels import NvrtcKernels
+from service.devices.pictures.lane_thread import LaneOptions
+from service.devices.pictures.nvjpeg import open_hardware_lane, open_nvjpeg
+from service.devices.pictures.room import PictureRoom
+
+log = structlog.get_logger(__name__)
+
+_LANES, _BATCH, _PICTURES_OF_A_LANE = 4, 4, 32
+STUCK_AFTER_S = 10.0
+"""How long a batch of pictures may take on the GPU, before it counts as stuck."""
+
+
+class LocalPictures:
+    """The GPU's pictures of this process. Used on the event loop.
+
+    Args:
+        batcher: computes the tiles.
+    """
+
+    def __init__(self, batcher: Batcher) -> None:
+        self._batcher = batcher
+        self.room: PictureRoom | None = None
+        """The GPU's lanes, once they are open and were found to give what the CPU gives."""
+
+    @property
+    def works(self) -> bool:
+        """Whether pictures may be handed over."""
+        return self.room is not None and not self.room.broken
+
+    async def fill(self, work: PictureWork, model: ServedModel, wish: PictureWish) -> ComputedSample:
+        """Compute a picture in arrays of its own; its tile is the finished picture. As `PictureFiller`.
+
+        Nobody else uses the arrays, so this returns although a lane that is stuck may write them yet.
+        """
+        return await self._fill(new_arrays(work), work, model, wish, wait=False)
+
+    async def fill_into(
+        self, arrays: PictureArrays, work: PictureWork, model: ServedModel, wish: PictureWish
+    ) -> ComputedSample:
+        """Compute a picture in arrays of the caller, which are not written any more when this returns or raises.
+
+        Where a lane is stuck this does not return; `check` has said so then, and an engine process ends.
+
+        Raises:
+            PictureRefused: the GPU does not give the picture.
+            DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown: as `Batcher.submit`.
+        """
+        return await self._fill(arrays, work, model, wish, wait=True)
+
+    async def _fill(
+        self, arrays: PictureArrays, work: PictureWork, model: ServedModel, wish: PictureWish, *, wait: bool
+    ) -> ComputedSample:
+        if self.room is None:
+            raise PictureRefused("pictures are not decoded on the GPU yet")
+        picture = self.room.begin(work, arrays.tiles, arrays.masks)
+        entries: list[Entry] = []
+        try:
+            await _answer_of(picture.cut)
+            for number, crop in enumerate(work.crops):
+                inputs = {"image": arrays.tiles[number], "mask": arrays.masks[number]}
+                sample = Sample(crop.tile, inputs, 1, arrays.fills[number], arrays.locked)
+                on_begun = wish.on_begun if number == 0 else None
+                entries.append(
+                    self._batcher.enqueue(sample, model, wish.deadline, on_begun, wish.flow, traced=wish.traced)
+                )
+            computed = [await asyncio.shield(entry.reply) for entry in entries]
+            fills = [np.ascontiguousarray(done.tile) for done in computed]
+            await _answer_of(picture.paste(fills, arrays.result))
+        finally:
+            for entry in entries:
+                if self._batcher.withdraw(entry) or not wait:
+                    entry.reply.cancel()
+            unused = picture.end()
+            if wait:
+                written = [] if unused.done() else [asyncio.wrap_future(unused)]
+                await _until_done([*written, *(entry.reply for entry in entries)])
+        return ComputedSample(
+            arrays.result,
+            max(done.batch_size for done in computed),
+            max(done.queue_s for done in computed),
+            max(done.infer_s for done in computed),
+            max(done.device_s for done in computed),
+            computed[0].batch,
+        )
+
+    async def open(self, open_room: OpenRoom) -> None:
+        """Open the GPU's lanes, compare them with the CPU's code, and use them if they give the same."""
+        room = None
+        try:
+            room = await asyncio.to_thread(open_room)
+            reason = await asyncio.to_thread(difference_from_cpu, room)
+        except EngineError as error:
+            reason = str(error)
+        except Exception as error:  # a library that is not what it should be must not keep the CPU from serving
+            log.exception("pictures on the GPU could not be tried")
+            reason = str(error) or type(error).__name__
+        if room is None or reason:
+            log.warning("pictures are decoded by the CPU", reason=reason)
+            if room is not None:
+                await asyncio.to_thread(room.close)
+            return
+        log.info("pictures are decoded on the GPU")
+        self.room = room
+
+    def check(self) -> bool:
+        """Refuse pictures from now on if a lane is stuck; returns whether one is."""
+        if self.room is not None:
+            self.room.check(STUCK_AFTER_S)
+        return self.room is not None and self.room.stuck
+
+    def close(self) -> None:
+        """Close the lanes, if they were opened."""
+        if self.room is not None:
+            self.room.close()
+
+
+OpenRoom = Callable[[], PictureRoom]
+"""Opens the lanes of this process's GPU; blocking. Raises EngineError: there is no decoder, or a library is missing."""
+
+
+def open_picture_room() -> PictureRoom:
+    """Open the lanes of this process's GPU, as `OpenRoom`; compiles the kernels, which takes a second."""
+    cuda = open_cuda()
+    nvjpeg, kernels = open_nvjpeg(), NvrtcKernels(cuda)
+    open_lane = partial(open_hardware_lane, nvjpeg=nvjpeg, kernels=kernels)
+    return PictureRoom(cuda, _LANES, LaneOptions(open_lane, _BATCH, _PICTURES_OF_A_LANE, time.monotonic))
+
+
+async def _answer_of(question: Future[None]) -> None:
+    try:
+        await asyncio.wrap_future(question)
+    except EngineError as error:
+        raise PictureRefused(str(error)) from error
+
+
+async def _until_done(answers: Sequence[asyncio.Future[Any]]) -> None:
+    """Wait until all have an answer, whichever it is; if cancelled meanwhile, wait all the same, then be cancelled."""
+    cancelled = False
+    while waiting := [one for one in answers if not one.done()]:
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait(waiting)
+            continue
+        cancelled = True
+    for one in answers:
+        if not one.cancelled():
+            one.exception()  # it is looked at, so nobody logs it
+    if cancelled:
+        raise asyncio.CancelledError

@@ -1,0 +1,100 @@
+"""A request while it is computed, and its last steps once it was: postprocess, encode, spool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from engines.manifest import Manifest
+from service.batching.backend import BackendModel
+from service.core.batch_rows import ComputedSample
+from service.core.call import Call, Timings
+from service.core.order import Order
+from service.core.reply import Encoded, Reply
+from service.imaging.files import codec
+from service.imaging.pool.parallel_steps import StepRunner
+from service.imaging.several_results import tiles_by_result
+from service.imaging.tasks import DecodingCost, Headers, PreparedRequest, Tile, timed_stage
+from service.saving.results import Reservation, StoredResult
+from service.saving.sidecar import sidecar_of
+from service.saving.store import ResultStore
+from service.telemetry.tracing import StageTrace
+
+
+def smallest_tile_pixels(manifest: Manifest) -> int:
+    """Return the number of pixels of the smallest tile that the model accepts."""
+    height, width = next(manifest.size.tile_sizes())
+    return height * width
+
+
+@dataclass(frozen=True, slots=True)
+class RequestToCompute:
+    """A request that holds its model and its memory."""
+
+    order: Order
+    headers: Headers
+    model: BackendModel
+    call: Call
+    timings: Timings
+    weight: DecodingCost
+    trace: StageTrace | None
+
+    @property
+    def effort(self) -> int:
+        """The cost of preparing it, in pixels of a plain JPEG: at least that of a tile."""
+        return max(self.weight.effort, smallest_tile_pixels(self.model.manifest))
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedRequest:
+    """The computed samples of a request and its last steps, in order: postprocess, encode, spool. All steps block."""
+
+    order: Order
+    call: Call
+    model: BackendModel
+    prepared: PreparedRequest
+    seed: int | None
+    computed: list[ComputedSample]
+    timings: Timings
+    store: ResultStore
+    reserved: list[Reservation]
+    """Spool reservations, one for each picture; empty if nothing is saved."""
+    new_id: Callable[[], str]
+    trace: StageTrace | None
+
+    def samples(self) -> list[list[Tile]]:
+        """Return the tiles of each picture."""
+        return tiles_by_result([done.tile for done in self.computed], self.model.manifest, self.order.options.pictures)
+
+    def encode_and_spool(self, tiles: Sequence[Tile], side_by_side: StepRunner) -> Reply:
+        """Run all steps for a single picture."""
+        return self.spool([self.encode(tiles, self.timings, side_by_side)])
+
+    def encode(self, tiles: Sequence[Tile], timings: Timings, side_by_side: StepRunner) -> bytes:
+        """Encode one picture and return the bytes of its file."""
+        with timed_stage(timings, "postprocess"):
+            picture = self.prepared.finish(tiles)
+        with timed_stage(timings, "encode"):
+            return codec.encode(picture, self.order.format, self.order.options.quality, side_by_side)
+
+    def spool(self, bodies: Sequence[bytes]) -> Reply:
+        """Write the pictures that are to be saved to the spool; an error here fails the request."""
+        reply = Reply(
+            pictures=tuple(Encoded(body, self.new_id() if self.reserved else None) for body in bodies),
+            media_type=codec.MEDIA_TYPES[self.order.format],
+            size=self.prepared.size,
+            model=self.model.manifest.key,
+            engine=f"{self.model.engine.name}/{self.model.engine.precision}",
+            batch_size=max(done.batch_size for done in self.computed),
+            coverage=self.prepared.coverage,
+            seed=self.seed,
+            timings=self.timings,
+        )
+        on_saved = partial(self.trace.stage_ended, "save") if self.trace is not None else None
+        for index, (picture, reservation) in enumerate(zip(reply.pictures, self.reserved, strict=False)):
+            if picture.result_id:
+                sidecar = sidecar_of(reply, index, self.order.options, self.call)
+                result = StoredResult(picture.result_id, picture.body, reply.media_type, sidecar, on_saved)
+                self.store.put(reservation, result)
+        return reply

@@ -1,0 +1,1 @@
+"""Pictures on a GPU: JPEGs decoded in its hardware, crops cut out of them, and fills pasted into them."""

@@ -1,0 +1,99 @@
+"""The lanes of a GPU for pictures, and the picture as its owner sees it.
+
+After the GPU is lost, or a lane is stuck, everything is refused (`broken` says why), and the CPU serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import structlog
+
+from engines.cuda.api import Cuda
+from engines.errors import EngineError, EngineFailed
+from service.core.picture_work import PictureWork
+from service.devices.pictures.lane import Bytes
+from service.devices.pictures.lane_thread import LaneOptions, LaneThread, QueuedPicture
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PictureOnItsWay:
+    """A picture that was handed over. Its owner calls `end` in any case, and then nothing else."""
+
+    thread: LaneThread
+    queued: QueuedPicture
+
+    @property
+    def cut(self) -> Future[None]:
+        """Answered when the tiles and their masks are written; with an EngineError if they are not."""
+        return self.queued.cut
+
+    def paste(self, fills: Sequence[Bytes], result: Bytes) -> Future[None]:
+        """Paste the fills, one for each crop, after `cut` was answered; `result` is written, H×W×3.
+
+        Answered when it is written; with an EngineError if it is not.
+        """
+        return self.thread.paste(self.queued, fills, result)
+
+    def end(self) -> Future[None]:
+        """Give the picture up, finished or not; answered when no array of it will be written any more.
+
+        It is never answered if its lane is stuck: the memory of the arrays must not be used again then.
+        """
+        return self.thread.end(self.queued)
+
+
+class PictureRoom:
+    """Decodes, cuts and pastes on one GPU. Its methods may be called from any thread.
+
+    Args:
+        cuda: the GPU.
+        lanes: how many threads with a lane each.
+        options: what the lanes have in common.
+    """
+
+    def __init__(self, cuda: Cuda, lanes: int, options: LaneOptions) -> None:
+        self.broken = ""
+        """Why pictures are refused; empty while they are not."""
+        self.stuck = False
+        """Whether a lane was found to work on one batch for too long."""
+        self._clock = options.clock
+        self._threads: list[LaneThread] = []
+        for _ in range(lanes):
+            self._threads.append(LaneThread(cuda, options, self.stop))
+        if self.broken:  # a lane did not open while the others were started
+            self.stop(EngineFailed(self.broken))
+
+    def begin(self, work: PictureWork, tiles: Sequence[Bytes], masks: Sequence[Bytes]) -> PictureOnItsWay:
+        """Hand a picture over; `tiles` (H×W×3) and `masks` (H×W) are written, one of each for every crop."""
+        thread = min(self._threads, key=lambda one: one.held)
+        picture = QueuedPicture(work, tiles, masks)
+        thread.add(picture)
+        return PictureOnItsWay(thread, picture)
+
+    def check(self, limit_s: float) -> None:
+        """Refuse everything from now on if a lane has worked on one batch for longer than `limit_s`."""
+        now = self._clock()
+        if not self.broken and any(thread.busy_s(now) > limit_s for thread in self._threads):
+            self.stuck = True
+            self.stop(EngineFailed(f"the GPU has not decoded a batch of pictures for {limit_s:g} s"))
+
+    def stop(self, reason: EngineError) -> None:
+        """Refuse everything from now on, and answer what is not answered yet."""
+        if not self.broken:
+            log.error("pictures are not decoded on the GPU any more", reason=str(reason))
+        self.broken = self.broken or str(reason)
+        for thread in self._threads:
+            thread.refuse_all(reason)
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Answer what waits, and end the threads; one that is stuck is left behind."""
+        self.broken = self.broken or "the server is shutting down"
+        for thread in self._threads:
+            thread.refuse_all(EngineFailed(self.broken))
+        for thread in self._threads:
+            thread.leave(timeout_s)

@@ -1,0 +1,41 @@
+"""A GPU in host memory that decodes, cuts and pastes pictures."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field
+
+from engines.cuda.api import Cuda
+from engines.errors import EngineError
+from service.devices.pictures.lane import PictureLane
+from service.devices.pictures.lane_thread import LaneOptions
+from service.devices.pictures.room import PictureRoom
+from tests.fakes.clock import Clock
+from tests.fakes.cuda import FakeRuntime
+from tests.fakes.jpeg_planes import FakePlanesDecoder
+from tests.fakes.picture_kernels import EmulatedKernels
+
+
+@dataclass
+class FakePictureGpu:
+    """Opens rooms; `missing` makes that fail, and `clock` tells for how long a decode has taken."""
+
+    library: ctypes.CDLL
+    runtime: FakeRuntime = field(default_factory=FakeRuntime)
+    missing: EngineError | None = None
+    clock: Clock = field(default_factory=Clock)
+    rooms: list[PictureRoom] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.decoder = FakePlanesDecoder(self.runtime)
+        self.kernels = EmulatedKernels(self.library, self.runtime)
+
+    def open_room(self) -> PictureRoom:
+        if self.missing is not None:
+            raise self.missing
+
+        def open_lane(cuda: Cuda) -> PictureLane:
+            return PictureLane(cuda, self.decoder, self.kernels)
+
+        self.rooms.append(PictureRoom(Cuda(self.runtime), 2, LaneOptions(open_lane, 4, 8, self.clock)))
+        return self.rooms[-1]

@@ -1,0 +1,179 @@
+"""Requests on a GPU in host memory, from the order to the reply, against the same on the CPU."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engines.errors import EngineFailed, EngineUnavailable
+from service.app import open_pipeline
+from service.batching.local_backend import open_local_backend
+from service.batching.picture_check import difference_from_cpu
+from service.core.call import Call
+from service.core.order import Order
+from service.core.schemas import InpaintOptions
+from service.core.settings import Settings
+from service.pipeline import Pipeline
+from tests.fakes.jpeg_planes import FakePlanesDecoder
+from tests.fakes.picture_gpu import FakePictureGpu
+from tests.serving.waiting import until
+
+
+def jpeg(seed: int = 0, **options: Any) -> bytes:
+    noise = np.random.default_rng(seed).integers(0, 256, (30, 40, 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(noise).resize((120, 90), Image.Resampling.BICUBIC).save(file, "JPEG", **options)
+    return file.getvalue()
+
+
+def mask() -> bytes:
+    pixels, file = np.zeros((90, 120), np.uint8), io.BytesIO()
+    pixels[0:20, 30:50] = pixels[60:64, 100:120] = 255
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def order_of(image: bytes) -> Order:
+    options = InpaintOptions(format="png", save=False)
+    return Order("inpaint", {"image": image, "mask": mask()}, options)
+
+
+def call() -> Call:
+    return Call(request_id="1", received_at=time.monotonic(), deadline=time.monotonic() + 20)
+
+
+def pixels_of(body: bytes) -> Any:
+    with Image.open(io.BytesIO(body)) as image:
+        return np.asarray(image).astype(np.int16)
+
+
+@pytest.fixture
+def pipeline(models_dir: Path, tmp_path: Path, picture_gpu: FakePictureGpu) -> Callable[..., Any]:
+    @asynccontextmanager
+    async def opened(way: str = "auto") -> AsyncIterator[Pipeline]:
+        settings = Settings(
+            models_dir=models_dir, results_dir=tmp_path / "results", engine="fake", save=False, gpu_pictures=way
+        )
+        async with open_pipeline(settings, partial(open_local_backend, open_room=picture_gpu.open_room)) as pipeline:
+            yield pipeline
+
+    return opened
+
+
+@pytest.mark.parametrize("options", [{"subsampling": 0}, {"subsampling": 2, "quality": 60}], ids=str)
+async def test_a_reply_is_that_of_the_cpu_within_one_level(
+    pipeline: Callable[..., Any], picture_gpu: FakePictureGpu, options: dict[str, Any]
+) -> None:
+    image = jpeg(**options)
+    async with pipeline("off") as on_cpu:
+        expected = await on_cpu.run(order_of(image), call())
+    async with pipeline() as on_gpu:
+        await until(lambda: on_gpu.pictures.works)
+        decoded = len(picture_gpu.decoder.batches)
+        reply = await on_gpu.run(order_of(image), call())
+    assert len(picture_gpu.decoder.batches) == decoded + 1
+    ours, theirs = pixels_of(reply.pictures[0].body), pixels_of(expected.pictures[0].body)
+    outside = np.asarray(Image.open(io.BytesIO(mask()))) == 0
+    assert np.abs(ours - theirs).max() <= 1
+    np.testing.assert_array_equal(ours[outside], theirs[outside])
+    assert (reply.size, reply.coverage, reply.engine) == (expected.size, expected.coverage, expected.engine)
+
+
+@pytest.mark.parametrize("image", [jpeg(progressive=True), jpeg()[:-300]], ids=["progressive", "truncated"])
+async def test_what_the_cpu_must_decode_never_reaches_the_gpu(
+    pipeline: Callable[..., Any], picture_gpu: FakePictureGpu, image: bytes
+) -> None:
+    async def answer(opened: Pipeline) -> Any:
+        try:
+            return (await opened.run(order_of(image), call())).pictures[0].body
+        except Exception as error:
+            return repr(error)
+
+    async with pipeline("off") as on_cpu:
+        expected = await answer(on_cpu)
+    async with pipeline() as on_gpu:
+        await until(lambda: on_gpu.pictures.works)
+        decoded = len(picture_gpu.decoder.batches)
+        assert await answer(on_gpu) == expected
+    assert len(picture_gpu.decoder.batches) == decoded
+
+
+async def test_a_picture_that_the_gpu_refuses_is_computed_by_the_cpu(
+    pipeline: Callable[..., Any], picture_gpu: FakePictureGpu
+) -> None:
+    async with pipeline() as on_gpu:
+        await until(lambda: on_gpu.pictures.works)
+        picture_gpu.decoder.fail = [EngineFailed("nvjpegDecodeBatched: status 3")]
+        reply = await on_gpu.run(order_of(jpeg()), call())
+        assert pixels_of(reply.pictures[0].body).shape == (90, 120, 3)
+        assert on_gpu.pictures.works
+
+
+async def test_without_a_decoder_the_cpu_serves(pipeline: Callable[..., Any], picture_gpu: FakePictureGpu) -> None:
+    picture_gpu.missing = EngineUnavailable("this GPU has no JPEG decoder in hardware")
+    async with pipeline() as opened:
+        reply = await opened.run(order_of(jpeg()), call())
+        assert pixels_of(reply.pictures[0].body).shape == (90, 120, 3)
+        assert not opened.pictures.works
+
+
+async def test_a_decode_that_is_stuck_is_computed_by_the_cpu_as_are_all_later_ones(
+    pipeline: Callable[..., Any], picture_gpu: FakePictureGpu
+) -> None:
+    async with pipeline() as on_gpu:
+        await until(lambda: on_gpu.pictures.works)
+        picture_gpu.decoder.waiting.clear()
+        picture_gpu.decoder.gate.clear()
+        stuck = asyncio.create_task(on_gpu.run(order_of(jpeg()), call()))
+        await until(picture_gpu.decoder.waiting.is_set)
+        picture_gpu.clock.now += 11
+        assert (await asyncio.wait_for(stuck, 10)).pictures
+        assert not on_gpu.pictures.works
+        assert (await on_gpu.run(order_of(jpeg(1)), call())).pictures
+        picture_gpu.decoder.gate.set()
+
+
+async def test_a_client_that_leaves_does_not_keep_its_place(
+    pipeline: Callable[..., Any], picture_gpu: FakePictureGpu
+) -> None:
+    async with pipeline() as on_gpu:
+        await until(lambda: on_gpu.pictures.works)
+        picture_gpu.decoder.waiting.clear()
+        picture_gpu.decoder.gate.clear()
+        leaving = asyncio.create_task(on_gpu.run(order_of(jpeg()), call()))
+        await until(picture_gpu.decoder.waiting.is_set)
+        leaving.cancel()
+        await asyncio.sleep(0.01)
+        picture_gpu.decoder.gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        assert (await on_gpu.run(order_of(jpeg(1)), call())).pictures
+
+
+def test_a_gpu_that_computes_like_the_cpu_shows_no_difference(picture_gpu: FakePictureGpu) -> None:
+    room = picture_gpu.open_room()
+    assert difference_from_cpu(room) == ""
+    room.close()
+
+
+class DarkDecoder(FakePlanesDecoder):
+    """A decoder whose pictures are somewhat too dark."""
+
+    offset = -3
+
+
+def test_a_gpu_whose_pixels_are_off_is_found(picture_gpu: FakePictureGpu) -> None:
+    picture_gpu.decoder = DarkDecoder(picture_gpu.runtime)
+    room = picture_gpu.open_room()
+    assert "differs from the CPU's by more than one level (444" in difference_from_cpu(room)
+    room.close()

@@ -1,0 +1,161 @@
+# ruff: noqa: N802 -- the names are CUDA's
+"""The compiler and the launches, with `cuda.bindings.nvrtc` and `cuda.bindings.driver` played."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from engines.cuda.api import Cuda
+from engines.cuda.gpu_detection import has_nvidia_gpu
+from engines.errors import DeviceLost, EngineFailed, EngineOutOfMemory, EngineUnavailable
+from service.devices.pictures.kernels import NvrtcKernels, kernel_arguments, kernel_source
+from service.devices.pictures.nvjpeg import open_nvjpeg
+
+
+class Status(int):
+    """A status with a name, as of an enumeration of CUDA's."""
+
+    def __new__(cls, value: int, name: str = "") -> Status:
+        made = super().__new__(cls, value)
+        made.name = name
+        return made
+
+    name: str
+
+
+OK = Status(0)
+
+
+class Nvrtc(ModuleType):
+    def __init__(self) -> None:
+        super().__init__("cuda.bindings.nvrtc")
+        self.source, self.options = b"", [b""]
+        self.status = OK
+
+    def nvrtcCreateProgram(self, source: bytes, *_: Any) -> tuple[Any, int]:
+        self.source = source
+        return OK, 7
+
+    def nvrtcCompileProgram(self, _program: int, count: int, options: list[bytes]) -> tuple[Any]:
+        assert count == len(options)
+        self.options = options
+        return (self.status,)
+
+    def nvrtcGetProgramLogSize(self, _program: int) -> tuple[Any, int]:
+        return OK, 9
+
+    def nvrtcGetProgramLog(self, _program: int, log: bytes) -> tuple[Any]:
+        ctypes.memmove(log, b"line 3: x", 9)
+        return (OK,)
+
+    def nvrtcGetCUBINSize(self, _program: int) -> tuple[Any, int]:
+        return OK, 16
+
+    def nvrtcGetCUBIN(self, _program: int, code: bytes) -> tuple[Any]:
+        ctypes.memmove(code, b"0123456789abcdef", 16)
+        return (OK,)
+
+    def nvrtcDestroyProgram(self, _program: int) -> tuple[Any]:
+        return (OK,)
+
+
+class Driver(ModuleType):
+    def __init__(self) -> None:
+        super().__init__("cuda.bindings.driver")
+        self.code, self.status = b"", OK
+        self.launches: list[tuple[Any, ...]] = []
+
+    def cuModuleLoadData(self, code: bytes) -> tuple[Any, int]:
+        self.code = code
+        return OK, 1
+
+    def cuModuleGetFunction(self, _module: int, name: bytes) -> tuple[Any, bytes]:
+        return OK, name
+
+    def cuLaunchKernel(self, *arguments: Any) -> tuple[Any]:
+        self.launches.append(arguments)
+        return (self.status,)
+
+
+@pytest.fixture
+def nvrtc(monkeypatch: pytest.MonkeyPatch) -> Nvrtc:
+    played = Nvrtc()
+    for name in ("cuda", "cuda.bindings"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", played)
+    return played
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    played = Driver()
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", played)
+    return played
+
+
+def test_the_kernels_are_compiled_for_the_gpu_without_fused_products(nvrtc: Nvrtc, driver: Driver, cuda: Cuda) -> None:
+    NvrtcKernels(cuda)
+    assert nvrtc.source == kernel_source().encode()
+    assert nvrtc.options == [b"--gpu-architecture=sm_89", b"--fmad=false"]
+    assert driver.code == b"0123456789abcdef"
+
+
+def test_a_launch_covers_the_area_with_the_types_of_the_source(nvrtc: Nvrtc, driver: Driver, cuda: Cuda) -> None:
+    stream = cuda.stream()
+    NvrtcKernels(cuda).launch("seam_start", 17, 33, [1, 2, 3, 4, 17, 33], stream)
+    (function, *shape, shared, handle, (values, types), extra) = driver.launches[0]
+    assert (function, shape, shared, handle, extra) == (b"seam_start", [2, 3, 1, 32, 8, 1], 0, stream.handle, 0)
+    pointer = ctypes.c_void_p
+    assert (values, types) == ((1, 2, 3, 4, 17, 33), (pointer, ctypes.c_long, pointer, pointer, *[ctypes.c_int] * 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("CUDA_ERROR_OUT_OF_MEMORY", EngineOutOfMemory),
+        ("CUDA_ERROR_ILLEGAL_ADDRESS", DeviceLost),
+        ("CUDA_ERROR_LAUNCH_FAILED", DeviceLost),
+        ("CUDA_ERROR_ECC_UNCORRECTABLE", DeviceLost),
+        ("CUDA_ERROR_INVALID_VALUE", EngineFailed),
+    ],
+)
+def test_a_status_of_a_launch_becomes_an_error(
+    nvrtc: Nvrtc, driver: Driver, cuda: Cuda, name: str, error: type[Exception]
+) -> None:
+    kernels = NvrtcKernels(cuda)
+    driver.status = Status(1, name)
+    with pytest.raises(error) as raised:
+        kernels.launch("seam_start", 1, 1, [0] * 6, cuda.stream())
+    assert type(raised.value) is error
+
+
+def test_a_source_that_does_not_compile_is_shown_with_the_compilers_words(
+    nvrtc: Nvrtc, driver: Driver, cuda: Cuda
+) -> None:
+    nvrtc.status = Status(6, "NVRTC_ERROR_COMPILATION")
+    with pytest.raises(EngineFailed, match="NVRTC_ERROR_COMPILATION; line 3: x"):
+        NvrtcKernels(cuda)
+
+
+def test_without_the_compiler_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch, cuda: Cuda) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
+    with pytest.raises(EngineUnavailable, match="retouch install-gpu"):
+        NvrtcKernels(cuda)
+
+
+def test_without_nvjpeg_or_its_hardware_the_reason_is_named() -> None:
+    if has_nvidia_gpu():
+        pytest.skip("this host may have both")
+    with pytest.raises(EngineUnavailable, match=r"nvJPEG does not load|no JPEG decoder in hardware"):
+        open_nvjpeg()
+
+
+def test_every_kernel_has_arguments() -> None:
+    assert set(kernel_arguments()) == {
+        "cut_picture", "cut_mask", "seam_start", "seam_forward", "seam_backward", "paste", "ycc_to_rgb",
+    }  # fmt: skip

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from engines.manifest import Manifest
+from service.core.pictures import Size
+from service.imaging.crops import plan_crops
+from service.imaging.files.header import read_header
+from service.imaging.gpu_work import plan_gpu_work
+from service.imaging.postprocess import paste_part
+from tests.service.imaging.test_hardware_jpeg import encoded
+
+
+@pytest.fixture
+def manifest(fake_manifest: Callable[..., Manifest]) -> Manifest:
+    return fake_manifest("photos", "inpaint")
+
+
+def planned(data: bytes, manifest: Manifest) -> object:
+    header = read_header(data, max_pixels=10**6)
+    mask = np.zeros(header.size, np.bool_)
+    mask[20:40, 30:50] = True
+    return plan_gpu_work(data, header, mask, plan_crops(mask, manifest.size, "whole"), manifest)
+
+
+def test_a_sound_baseline_jpeg_is_planned_with_its_mask_and_parts(manifest: Manifest) -> None:
+    data = encoded(subsampling=2)
+    header = read_header(data, max_pixels=10**6)
+    mask = np.zeros(header.size, np.bool_)
+    mask[20:40, 30:50] = True
+    crops = plan_crops(mask, manifest.size, "whole")
+    work = plan_gpu_work(data, header, mask, crops, manifest)
+    assert work is not None
+    assert (work.size, work.orientation, work.crops) == (Size(97, 125), 1, tuple(crops))
+    expected = [paste_part(mask, crop) for crop in crops]
+    assert [part and (part.part, part.seam) for part in work.parts] == [
+        one and (one.part, one.seam) for one in expected
+    ]
+    np.testing.assert_array_equal(work.mask, mask)
+
+
+@pytest.mark.parametrize(
+    "data", [encoded(progressive=True), encoded("L"), encoded()[:-400]], ids=["progressive", "grey", "truncated"]
+)
+def test_what_the_cpu_must_decode_is_not_planned(manifest: Manifest, data: bytes) -> None:
+    assert planned(data, manifest) is None
+
+
+def test_a_model_without_a_mask_is_not_planned(fake_manifest: Callable[..., Manifest]) -> None:
+    assert planned(encoded(), fake_manifest("facades", "translate")) is None

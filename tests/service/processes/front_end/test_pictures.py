@@ -1,0 +1,144 @@
+"""Pictures over a socket and shared memory, for a GPU that an engine process has."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from engines.errors import EngineFailed
+from engines.manifest import Manifest
+from service.batching.backend import PictureRefused, PictureWish
+from service.core.picture_work import PictureWork
+from service.imaging.crops import plan_crops
+from service.imaging.files.header import read_header
+from service.imaging.gpu_work import plan_gpu_work
+from tests.fakes.picture_gpu import FakePictureGpu
+from tests.serving.waiting import until
+
+PairOf = Callable[..., Any]
+AUTO = {"gpu_pictures": "auto"}
+
+
+def work_for(manifest: Manifest, seed: int = 0) -> PictureWork:
+    noise = np.random.default_rng(seed).integers(0, 256, (70, 110, 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(noise).save(file, "JPEG", quality=90)
+    header = read_header(file.getvalue(), max_pixels=10**6)
+    mask = np.zeros(header.size, np.bool_)
+    mask[0:9, 0:7] = mask[50:60, 90:110] = True
+    work = plan_gpu_work(file.getvalue(), header, mask, plan_crops(mask, manifest.size, "crop"), manifest)
+    assert work is not None
+    assert len(work.crops) == 2
+    return work
+
+
+def wish() -> PictureWish:
+    return PictureWish(time.monotonic() + 20)
+
+
+async def test_a_picture_is_the_one_that_a_single_process_gives(pair: PairOf, picture_gpu: FakePictureGpu) -> None:
+    begun: list[bool] = []
+    async with pair(**AUTO) as both, both.engine(open_room=picture_gpu.open_room) as engine:
+        await until(lambda: both.front.pictures.works)
+        with both.front.models.lease("photos") as model:
+            works = [work_for(model.manifest, seed) for seed in range(6)]
+            wanted = PictureWish(time.monotonic() + 20, lambda: begun.append(True))
+            remote = await asyncio.gather(*(both.front.pictures.fill(work, model, wanted) for work in works))
+        with engine.backend.models.lease("photos") as served:
+            local = [await engine.backend.pictures.fill(work, served, wish()) for work in works]
+        for ours, theirs in zip(remote, local, strict=True):
+            np.testing.assert_array_equal(ours.tile, theirs.tile)
+        assert len(begun) == 6
+        del ours, remote
+        await until(lambda: not both.front.clients[0].slot_bytes)
+
+
+async def test_a_client_that_leaves_keeps_its_slot_until_the_gpu_has_let_it_go(
+    pair: PairOf, picture_gpu: FakePictureGpu
+) -> None:
+    async with pair(**AUTO) as both, both.engine(open_room=picture_gpu.open_room):
+        await until(lambda: both.front.pictures.works)
+        client = both.front.clients[0]
+        with both.front.models.lease("photos") as model:
+            picture_gpu.decoder.waiting.clear()
+            picture_gpu.decoder.gate.clear()
+            leaving = asyncio.create_task(both.front.pictures.fill(work_for(model.manifest), model, wish()))
+            await until(picture_gpu.decoder.waiting.is_set)
+            leaving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await leaving
+            await asyncio.sleep(0.05)
+            assert client.slot_bytes
+            picture_gpu.decoder.gate.set()
+            await until(lambda: not client.slot_bytes)
+            assert (await both.front.pictures.fill(work_for(model.manifest), model, wish())).tile.any()
+
+
+async def test_a_front_end_that_dies_while_its_picture_is_decoded_is_forgotten_afterwards(
+    pair: PairOf, picture_gpu: FakePictureGpu
+) -> None:
+    async with pair(**AUTO) as both, both.engine(open_room=picture_gpu.open_room) as engine:
+        await until(lambda: both.front.pictures.works)
+        with both.front.models.lease("photos") as model:
+            picture_gpu.decoder.waiting.clear()
+            picture_gpu.decoder.gate.clear()
+            lost = asyncio.create_task(both.front.pictures.fill(work_for(model.manifest), model, wish()))
+            await until(picture_gpu.decoder.waiting.is_set)
+            engine.server.close()  # the connection breaks
+            with pytest.raises(PictureRefused, match="lost"):
+                await lost
+            assert both.board.engine(0).load == 1
+            picture_gpu.decoder.gate.set()
+            await until(lambda: both.board.engine(0).load == 0)
+
+
+async def test_a_picture_that_the_gpu_refuses_comes_back_as_refused(pair: PairOf, picture_gpu: FakePictureGpu) -> None:
+    async with pair(**AUTO) as both, both.engine(open_room=picture_gpu.open_room):
+        await until(lambda: both.front.pictures.works)
+        with both.front.models.lease("photos") as model:
+            picture_gpu.decoder.fail = [EngineFailed("nvjpegDecodeBatched: status 3")]
+            with pytest.raises(PictureRefused, match="status 3"):
+                await both.front.pictures.fill(work_for(model.manifest), model, wish())
+            assert both.front.pictures.works
+        await until(lambda: not both.front.clients[0].slot_bytes)
+
+
+async def test_a_picture_larger_than_the_shared_memory_is_refused(pair: PairOf, picture_gpu: FakePictureGpu) -> None:
+    async with pair(slots_bytes=2**15, **AUTO) as both, both.engine(open_room=picture_gpu.open_room):
+        await until(lambda: both.front.pictures.works)
+        with both.front.models.lease("photos") as model, pytest.raises(PictureRefused, match="shared memory"):
+            await both.front.pictures.fill(work_for(model.manifest), model, wish())
+
+
+async def test_an_engine_process_without_pictures_is_never_asked(pair: PairOf) -> None:
+    async with pair() as both, both.engine():
+        await until(lambda: both.front.ready)
+        assert not both.front.pictures.works
+        with both.front.models.lease("photos") as model, pytest.raises(PictureRefused):
+            await both.front.pictures.fill(work_for(model.manifest), model, wish())
+
+
+async def test_a_stuck_decode_ends_the_engine_process_and_its_picture_is_refused(
+    pair: PairOf, picture_gpu: FakePictureGpu
+) -> None:
+    async with pair(**AUTO) as both, both.engine(open_room=picture_gpu.open_room) as engine:
+        await until(lambda: both.front.pictures.works)
+        with both.front.models.lease("photos") as model:
+            picture_gpu.decoder.waiting.clear()
+            picture_gpu.decoder.gate.clear()
+            stuck = asyncio.create_task(both.front.pictures.fill(work_for(model.manifest), model, wish()))
+            await until(picture_gpu.decoder.waiting.is_set)
+            picture_gpu.clock.now += 11
+            await until(engine.backend.lost.is_set)
+            await until(lambda: not both.front.pictures.works)
+            engine.server.close()  # as the end of the process does
+            with pytest.raises(PictureRefused):
+                await stuck
+        picture_gpu.decoder.gate.set()
