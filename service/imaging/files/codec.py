@@ -33,6 +33,8 @@ _MAX_SIDES: dict[ImageFormat, int] = {"png": 2**31 - 1, "jpeg": 65_500, "webp": 
 _WEBP_METHOD = 2
 _WEBP_HEADER_BYTES = 32
 """Least bytes of a file that OpenCV accepts; a file of a few pixels can be shorter and is padded."""
+_SUBSAMPLING = "Could not determine subsampling level"
+"""libjpeg-turbo's words for planes whose sizes it has no name for, as of a CMYK file with one full plane in four."""
 _HARMLESS = re.compile(r"extraneous bytes before marker 0xd9|Invalid SOS parameters for sequential JPEG")
 """libjpeg warnings to ignore, for files of some phones: bytes after the last pixel, odd fields of the scan header."""
 
@@ -148,6 +150,10 @@ def _decode_jpeg(data: bytes, header: Header) -> NDArray[np.uint8]:
                 raise
             samples = simplejpeg.decode_jpeg(data, wanted, strict=False)
     except ValueError as error:
+        if _SUBSAMPLING in str(error):
+            raise InvalidImage(
+                "the JPEG's planes have sizes that are not read; save it with 4:4:4 or, if it is not CMYK, 4:2:0"
+            ) from error
         raise InvalidImage(f"the JPEG is truncated or corrupt: {error}") from error
     if wanted == "CMYK":  # Adobe stores inverted ink, and all readers expect that
         return np.asarray(Image.fromarray(255 - samples, "CMYK").convert("RGB"))

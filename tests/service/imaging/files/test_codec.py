@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from service.core.errors import InvalidOption
+from service.core.errors import InvalidImage, InvalidOption
 from service.core.pictures import Picture, Size
 from service.imaging.files.codec import MEDIA_TYPES, check_encodable, decode, encode
 from tests.service.imaging.files.sample_files import LIMIT, PHOTO, PROFILE, RANDOM, RGB, joined, noise, pillow
@@ -100,6 +100,12 @@ def test_a_cmyk_jpeg_becomes_rgb_without_its_profile() -> None:
     picture = decode(data, max_pixels=LIMIT)
     np.testing.assert_array_equal(picture.pixels, pillow(data, "RGB"))
     assert picture.icc is None
+
+
+def test_a_cmyk_jpeg_with_one_full_plane_is_not_called_corrupt() -> None:
+    data = files.cmyk_jpeg(noise(np.uint8, 4, (64, 64)), subsampling=2)
+    with pytest.raises(InvalidImage, match="planes have sizes that are not read; save it with 4:4:4"):
+        decode(data, max_pixels=LIMIT)
 
 
 def test_a_jpeg_that_stores_rgb_is_not_taken_for_ycc() -> None:
