@@ -19,8 +19,6 @@ _FED = 1 << 14
 """Bytes of compressed data given to an inflater at once, because it copies the part that it has not consumed."""
 _PIECE = 1 << 20
 """Bytes inflated at once, because larger ones would be joined under the interpreter's lock (0.5 s for 400 MB)."""
-_RUNS = 8
-"""From this ratio of compression on, data consist of runs, of which zlib makes the smaller file in little time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +54,7 @@ def _compress_by_zlib(lines: Any) -> bytes:
 
 def _compress_by_isal(lines: Any) -> bytes:
     packed: bytes = isal_zlib.compress(lines, 1)
-    if len(packed) * _RUNS > len(lines):
-        return packed
-    return min(packed, _compress_by_zlib(lines), key=len)
+    return packed
 
 
 FASTEST = by_zlib() if isal_zlib is None else by_isal()

