@@ -55,7 +55,10 @@ def measure(case: Case, options: argparse.Namespace) -> dict[str, dict[str, floa
     with tempfile.TemporaryDirectory() as folder:
         write_graph(FAMILIES[case.family].lower(build_net(case), case.parsed), case.interface, Path(folder, ONNX_FILE))
         runs = {name: _opened(name, case, Path(folder), options.threads) for name in WAYS}
-        times = rounds_ms(list(runs.values()), _feed(case), options.rounds, warm_up=options.warm_up)
+        times: list[list[float]] = []
+        for warm_up in (options.warm_up, *[0] * (options.rounds - 1)):
+            times += rounds_ms(list(runs.values()), _feed(case), 1, warm_up=warm_up)
+            print(f"{case.name} {case.size}, ms: {', '.join(f'{ms:.0f}' for ms in times[-1])}", flush=True)
         runs.clear()
         grown = {name: _growth_mib(name, case, Path(folder), options.threads) for name in WAYS if options.memory}
     rows = {}
