@@ -2,7 +2,9 @@
 # The nets people bring, FP16, beside the public code in torch (../gpu_engines/compare.py): `nets.sh prepare`, which may run beside other
 # work, then `nets.sh measure`, alone on the GPU. One GPU, CUDA_VISIBLE_DEVICES. First: site unpacked, TensorRT 8.6.0 in /tmp/trt86 (trt86.txt;
 # without it there are no plans). Three plans are built at once; `nets.sh pause` and `nets.sh resume` make way for what is timed.
-# NETS: some of them only.
+# NETS: some of them only. Two more steps, each in one call, alone on the GPU, of some minutes:
+# `nets.sh forms` compiles and measures exact forms of big-lama 512² (../gpu_engines/lama_forms.py) beside the tree's;
+# `nets.sh attention` looks whether DeepFillv2's fused scores run under inductor, where an earlier form met an illegal address (ADR 38).
 set -x
 LAMA="big_lama_512 big_lama_256 big_lama_1024" MIGAN="mi_gan_256 mi_gan_512" DEEPFILL="deepfillv2_256 deepfillv2_512"
 main() {
@@ -13,6 +15,8 @@ main() {
   case $1 in
     prepare) prepare ;;
     measure) measure ;;
+    forms) forms ;;
+    attention) attention ;;
     pause) plans STOP ;;
     resume) plans CONT ;;
   esac
@@ -40,6 +44,38 @@ measure() { # what is not compiled by now is left out, not compiled between meas
   groups "public inductor trt" --steps measure
   echo "measured after $SECONDS s" >> $OUT/steps.txt
 }
+forms() {
+  local name=big_lama_512 models
+  apart forms $name
+  models=$(timeout 300 python3 -m benchmarks.gpu_engines.lama_forms $work/forms $name)
+  timeout 900 python3 -m benchmarks.gpu_engines.compare --work $work/forms --json $OUT/forms.json --rows $name --models $models \
+    --batches 1 8 --engines inductor --run-s 0.1 --at-once 5 --seconds 500
+  timeout 300 python3 -m benchmarks.gpu_engines.compare --work $work/forms --json $OUT/forms_public.json --rows $name \
+    --batches 1 8 --engines public --run-s 0.1 --steps measure # what the bar of 2 times is a ratio to
+  echo "forms after $SECONDS s" >> $OUT/steps.txt
+}
+attention() { # the scores alone first: both sizes that failed; then the nets, at batch 2, too, which met the failure
+  timeout 200 python3 - > $OUT/attention.txt 2>&1 << 'PYTHON'
+import torch
+from export.generators.deepfillv2.attention import fused_scores
+for batch, side in ((2, 64), (4, 32), (4, 64)):
+    scores = torch.randn(batch, side * side, side * side, device="cuda")
+    fused = torch.compile(lambda x: fused_scores(x, side, side), dynamic=False)
+    print(batch, side, (fused(scores) - fused_scores(scores, side, side)).abs().max().item(), flush=True)
+PYTHON
+  cat $OUT/attention.txt
+  apart attention $DEEPFILL
+  timeout 1200 python3 -m benchmarks.gpu_engines.compare --work $work/attention --json $OUT/attention.json --rows $DEEPFILL \
+    --batches 1 2 4 --engines public inductor --run-s 0.1 --at-once 2 --seconds 500
+  echo "attention after $SECONDS s" >> $OUT/steps.txt
+}
+apart() { # FOLDER NAME...: models published in a folder of its own, where nothing counts as measured yet
+  local folder=$1 name; shift; mkdir -p $work/$folder
+  for name; do
+    [ -e $work/$name/1/manifest.json ] || timeout 300 python3 -m benchmarks.gpu_engines.engine_models $name $work
+    ln -sfn $work/$name $work/$folder/$name
+  done
+}
 chosen() { printf '%s\n' ${NETS:-$LAMA $MIGAN $DEEPFILL}; }
 groups() { # ENGINES ARGUMENT...: a group has its own batches, all share the folder
   local engines=$1 rows name begun=; shift
@@ -62,7 +98,7 @@ plans() { # STOP|CONT those who build plans
   done
 }
 keep() { # also when its time is up: a line for each figure is there at once
-  tail -n 3 $work/*.log 2>/dev/null; cp $work/*.jsonl $work/*.prepared $OUT/ 2>/dev/null
-  (cd $work && tar -czf $OUT/logs.tar.gz *.log 2>/dev/null)
+  tail -n 3 $work/*.log $work/*/*.log 2>/dev/null; cp $work/*.jsonl $work/*.prepared $OUT/ 2>/dev/null
+  (cd $work && tar -czf $OUT/logs.tar.gz *.log forms/*.log forms/*.jsonl attention/*.log attention/*.jsonl 2>/dev/null)
 }
 main "$@"; exit

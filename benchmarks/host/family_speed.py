@@ -1,17 +1,19 @@
 """Measures generators at their public width on a CPU: OpenVINO and ONNX Runtime beside torch eager, in turn, FP32.
 
-    python -m benchmarks.host.family_speed "MI-GAN 256" "MI-GAN 512" --rounds 20 [--json FILE]
+    python -m benchmarks.host.family_speed "MI-GAN 256" "MI-GAN 512" --rounds 20 [--memory] [--json FILE]
 
 Names are parts of those in benchmarks/gpu_engines/family_cases.py. Weights are random: no time depends on them. torch
 runs the public net behind the tensor contract, the engines its FP32 graph, all at batch 1 with the same threads. One
 call of each in turn, so that a change of the machine's speed meets all alike; ratios are medians over rounds, above 1
-where the engine is faster than torch.
+where the engine is faster than torch. With `--memory` each runs once more in a process of its own, which tells by how
+much it grew to its peak, from before the net or graph was loaded. OpenVINO's default is bf16 where a processor has it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,17 +23,20 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import openvino
+import psutil
 import torch
 from numpy.typing import NDArray
 
 from benchmarks.gpu_engines.family_cases import CASES, Case, build_net
-from benchmarks.host.model_speed import Run, in_fp32, rounds_ms
+from benchmarks.host.model_speed import Run, in_openvino, rounds_ms
 from engines.base import Feed
 from engines.manifest import ONNX_FILE
 from export.generators import FAMILIES
 from export.onnx_graph import example_inputs, write_graph
 from export.parity import torch_backend
 from export.parity_inputs import draw_mask
+
+WAYS = ("torch eager", "openvino", "onnxrt", "openvino by default")
 
 
 def main() -> None:
@@ -40,33 +45,56 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     chosen = {case.key: case for case in CASES if any(name.lower() in case.name.lower() for name in options.names)}
     print(f"random weights, {options.threads} threads, torch {torch.__version__}, openvino {openvino.__version__}")
-    report = {f"{case.name} {case.size}": measure(case, options.rounds, options.threads) for case in chosen.values()}
+    report = {f"{case.name} {case.size}": measure(case, options) for case in chosen.values()}
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
 
 
-def measure(case: Case, rounds: int, threads: int) -> dict[str, dict[str, float]]:
+def measure(case: Case, options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Measure one generator and print its rows: milliseconds, images/s, and how often as fast as torch."""
-    family, net = FAMILIES[case.family], build_net(case)
     with tempfile.TemporaryDirectory() as folder:
-        write_graph(family.lower(net, case.parsed), case.interface, Path(folder, ONNX_FILE))
-        runs: dict[str, Run] = {
-            "torch eager": torch_backend(family.wrap(net, case.parsed).eval()),
-            "openvino": in_fp32(Path(folder), threads),
-            "onnxrt": _in_onnxruntime(Path(folder), threads),
-        }
-        times = rounds_ms(list(runs.values()), _feed(case), rounds)
+        write_graph(FAMILIES[case.family].lower(build_net(case), case.parsed), case.interface, Path(folder, ONNX_FILE))
+        runs = {name: _opened(name, case, Path(folder), options.threads) for name in WAYS}
+        times: list[list[float]] = []
+        for warm_up in (options.warm_up, *[0] * (options.rounds - 1)):
+            times += rounds_ms(list(runs.values()), _feed(case), 1, warm_up=warm_up)
+            print(f"{case.name} {case.size}, ms: {', '.join(f'{ms:.0f}' for ms in times[-1])}", flush=True)
+        runs.clear()
+        grown = {name: _growth_mib(name, case, Path(folder), options.threads) for name in WAYS if options.memory}
     rows = {}
-    for index, name in enumerate(runs):
+    for index, name in enumerate(WAYS):
         ms = median(row[index] for row in times)
         rows[name] = {
             "ms": round(ms, 1),
             "images_per_s": round(1e3 / ms, 2),
             "best_ms": round(min(row[index] for row in times), 1),
             "times_as_fast": round(median(row[0] / row[index] for row in times), 2),
+            **({"grew_by_mib": grown[name]} if grown else {}),
         }
         print(f"{case.name} {case.size}, {name}: {rows[name]}", flush=True)
     return rows
+
+
+def _opened(name: str, case: Case, model: Path, threads: int) -> Run:
+    if name.startswith("openvino"):
+        return in_openvino(model, threads, "f32" if name == "openvino" else None)
+    if name == "onnxrt":
+        return _in_onnxruntime(model, threads)
+    return torch_backend(FAMILIES[case.family].wrap(build_net(case), case.parsed).eval())
+
+
+def _growth_mib(name: str, case: Case, model: Path, threads: int) -> int:
+    """Run once in a process of its own, and return by how many MiB it grew to its peak."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_grow, (name, case, model, threads))
+
+
+def _grow(name: str, case: Case, model: Path, threads: int) -> int:
+    torch.set_num_threads(threads)
+    before = psutil.Process().memory_info().rss
+    _opened(name, case, model, threads)(_feed(case))
+    peak = Path("/proc/self/status").read_text("utf-8").split("VmHWM:")[1].split()[0]  # rusage counts the parent's, too
+    return round((int(peak) * 1024 - before) / 2**20)
 
 
 def _in_onnxruntime(model: Path, threads: int) -> Run:
@@ -91,7 +119,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="+")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--warm-up", type=int, default=3, help="calls of each before")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--memory", action="store_true", help="of each, in a process of its own")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 

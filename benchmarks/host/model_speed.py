@@ -40,9 +40,11 @@ def feed_of(size: int) -> Feed:
     return {"image": image, "mask": mask}
 
 
-def rounds_ms(runs: Sequence[Run], feed: Feed, rounds: int, clock: Clock = time.perf_counter) -> list[list[float]]:
+def rounds_ms(
+    runs: Sequence[Run], feed: Feed, rounds: int, clock: Clock = time.perf_counter, *, warm_up: int = WARM_UP
+) -> list[list[float]]:
     """Milliseconds of every run in every round, by a clock in seconds."""
-    for _ in range(WARM_UP):
+    for _ in range(warm_up):
         for run in runs:
             run(feed)
     found: list[list[float]] = []
@@ -55,9 +57,10 @@ def rounds_ms(runs: Sequence[Run], feed: Feed, rounds: int, clock: Clock = time.
     return found
 
 
-def in_fp32(model: Path, threads: int) -> Run:
-    """Return a call of a model that computes in FP32, whatever the processor has."""
-    config = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
+def in_openvino(model: Path, threads: int, precision: str | None = "f32") -> Run:
+    """Return a call of a model in a precision, whatever the processor has, or in OpenVINO's own choice."""
+    config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
+    config |= {} if precision is None else {"INFERENCE_PRECISION_HINT": precision}
     request = openvino.Core().compile_model(str(model / ONNX_FILE), "CPU", config).create_infer_request()
     return lambda feed: request.infer(feed, share_inputs=True, share_outputs=True)
 
@@ -73,7 +76,9 @@ def main() -> None:
             engine = stack.enter_context(closing(open_engine(model, read_manifest(model), settings)))
             runs[f"{engine.manifest.key}, {engine.name} {engine.precision}"] = engine.infer
         if options.fp32:
-            runs[f"{read_manifest(options.models[0]).key}, openvino fp32"] = in_fp32(options.models[0], options.threads)
+            runs[f"{read_manifest(options.models[0]).key}, openvino fp32"] = in_openvino(
+                options.models[0], options.threads
+            )
         for size in options.sizes:
             found = rounds_ms(list(runs.values()), feed_of(size), options.rounds, CLOCKS[options.clock])
             report[size] = {

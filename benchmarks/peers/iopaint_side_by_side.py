@@ -139,7 +139,7 @@ def iopaint(net: str, folder: Path, log: Path) -> Iterator[Server]:
     place.parent.mkdir(parents=True, exist_ok=True)
     if not place.exists():
         os.link(archive, place)
-    command = [str(python), str(ROOT / "benchmarks/peers/iopaint_server.py"), "start", "--model", net]
+    command = [str(python), str(ROOT / "benchmarks/peers/without_cuda.py"), "iopaint", "start", "--model", net]
     command += ["--device", "cpu", "--port", str(port), "--model-dir", str(folder / "iopaint")]
     with started(command, port, log) as server:
         yield server

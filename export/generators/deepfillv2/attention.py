@@ -97,7 +97,7 @@ class ContextualAttention(nn.Module):
         norm = torch.sqrt((seen * seen).sum(1, keepdim=True) + self.added).clamp(min=_LEAST_NORM)
         scores = seen.transpose(1, 2) @ (seen / norm)  # places to fill × places to take from
         if self.fuse:
-            scores = _fused(scores, height, width)
+            scores = fused_scores(scores, height, width)
         known = (F.max_pool2d(mask, 3, stride=1, padding=1) <= 0).float().reshape(number, 1, count)
         weights = torch.softmax(scores * (known * _SHARPNESS), -1) * known
         taken = weights @ self.taken(wide).reshape(number, 16 * channels, count).transpose(1, 2)
@@ -105,14 +105,17 @@ class ContextualAttention(nn.Module):
         return cast("Tensor", self.paste(taken) / 4).reshape(features.shape)
 
 
-def _fused(scores: Tensor, height: int, width: int) -> Tensor:
-    """Sum the scores of neighbours that lie alike, along the rows and then along the columns; N×L×L."""
-    rows = _sum_diagonally(scores).reshape(-1, height, width, height, width)
-    turned = rows.permute(0, 2, 1, 4, 3).reshape(-1, height * width, height * width)
-    columns = _sum_diagonally(turned).reshape(-1, width, height, width, height)
-    return columns.permute(0, 2, 1, 4, 3).reshape(-1, height * width, height * width)
+def fused_scores(scores: Tensor, height: int, width: int) -> Tensor:
+    """Sum the scores of neighbours that lie alike, along the rows and then along the columns; N×L×L.
 
-
-def _sum_diagonally(scores: Tensor) -> Tensor:
+    Places are numbered along the rows. Along the columns the next place is `width` further on, and after the last row
+    comes the first one, moved by one place. Those rows are put around the scores, so that nothing is reordered.
+    """
     padded = F.pad(scores, (1, 1, 1, 1))
-    return padded[:, :-2, :-2] + scores + padded[:, 2:, 2:]
+    summed = padded[:, :-2, :-2] + scores + padded[:, 2:, 2:]
+    last_row = (height - 1) * width
+    before, after = summed[:, last_row:-1], summed[:, 1:width]
+    tall = torch.cat([F.pad(before, (0, 0, 1, 0)), summed, F.pad(after, (0, 0, 0, 1))], 1)
+    before, after = tall[:, :, last_row:-1], tall[:, :, 1:width]
+    wide = torch.cat([F.pad(before, (1, 0)), tall, F.pad(after, (0, 1))], 2)
+    return wide[:, : -2 * width, : -2 * width] + summed + wide[:, 2 * width :, 2 * width :]

@@ -8,7 +8,7 @@ from PIL import Image
 
 from export.checkpoint import StateDict, load_strictly
 from export.errors import LayoutMismatch
-from export.generators.deepfillv2.attention import halve
+from export.generators.deepfillv2.attention import fused_scores, halve
 from export.generators.deepfillv2.generator import DeepFillV2
 from export.generators.deepfillv2.net import LAYOUTS, DeepFillV2Net, DeepFillV2Options
 from export.lowering import to_half
@@ -210,6 +210,20 @@ def test_aligned_halving_takes_the_first_and_the_last_pixel():
     x = torch.arange(16.0).view(1, 1, 1, 16).expand(1, 1, 2, 16)
     assert halve(x, "aligned")[0, 0, 0].tolist() == [0, 2, 4, 6, 9, 11, 13, 15]
     assert halve(x, "plain")[0, 0, 0].tolist() == [0, 2, 4, 6, 8, 10, 12, 14]
+
+
+@pytest.mark.parametrize(("height", "width"), [(4, 6), (5, 3), (1, 4), (3, 1), (1, 1)])
+def test_scores_are_fused_as_the_public_convolutions_do(height, width):
+    def diagonals(scores):
+        return torch.nn.functional.conv2d(scores[:, None], torch.eye(3)[None, None], padding=1)
+
+    def turned(scores, rows, columns):
+        parts = scores.view(-1, rows, columns, rows, columns)
+        return parts.permute(0, 2, 1, 4, 3).reshape(-1, height * width, height * width)
+
+    scores = torch.randn(2, height * width, height * width)
+    wanted = turned(diagonals(turned(diagonals(scores), height, width)), width, height)
+    assert torch.equal(fused_scores(scores, height, width), wanted)
 
 
 def test_what_lies_under_the_mask_has_no_influence(make_net):

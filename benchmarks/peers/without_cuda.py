@@ -1,0 +1,22 @@
+"""Runs a module that imports torchvision where torch is the build for CPUs; modules of the current folder come first.
+
+    python without_cuda.py iopaint start --model lama --model-dir DIR
+
+PyPI's torchvision is built for CUDA, and beside a torch without CUDA its import ends because its operators are not
+there. Their names are declared here, so that the import succeeds; what IOPaint's erasing models and the public scripts
+use of torchvision calls none of them. Beside torch for CUDA this file changes nothing.
+"""
+
+import runpy
+import sys
+from pathlib import Path
+
+import torch
+
+if __name__ == "__main__":
+    if torch.version.cuda is None:
+        for operator in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{operator}", "(Tensor a, Tensor b, float c) -> Tensor")
+    sys.path[0] = str(Path.cwd())  # in place of this file's folder
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
