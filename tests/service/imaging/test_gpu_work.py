@@ -11,7 +11,7 @@ from service.imaging.crops import plan_crops
 from service.imaging.files.header import read_header
 from service.imaging.gpu_work import plan_gpu_work
 from service.imaging.postprocess import paste_part
-from tests.service.imaging.test_hardware_jpeg import encoded
+from tests.service.imaging.files.test_hardware_jpeg import encoded
 
 
 @pytest.fixture

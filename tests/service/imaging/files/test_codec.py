@@ -10,8 +10,8 @@ from PIL import Image
 from service.core.errors import InvalidImage, InvalidOption
 from service.core.pictures import Picture, Size
 from service.imaging.files.codec import MEDIA_TYPES, check_encodable, decode, encode
-from tests.service.imaging.files.sample_files import LIMIT, PHOTO, PROFILE, RANDOM, RGB, joined, noise, pillow
 from tests.serving import image_files as files
+from tests.serving.sample_files import LIMIT, PHOTO, PROFILE, RANDOM, RGB, joined, noise, pillow
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])

@@ -16,8 +16,8 @@ from PIL import Image
 from service.core.errors import InvalidImage, ServiceError
 from service.core.pictures import Size
 from service.imaging.files.codec import decode, encode
-from tests.service.imaging.files.sample_files import LIMIT, PHOTO, PROFILE, joined, noise, pillow
 from tests.serving import image_files as files
+from tests.serving.sample_files import LIMIT, PHOTO, PROFILE, joined, noise, pillow
 
 # Corrupt and hostile data
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from service.core.errors import InvalidOption, TooLarge
 from service.imaging.files.codec import decode_mask, measure_brightness
-from tests.service.imaging.files.sample_files import LIMIT, RGB, noise
 from tests.serving import image_files as files
+from tests.serving.sample_files import LIMIT, RGB, noise
 
 # Masks
 

@@ -16,7 +16,7 @@ from tests.serving import image_files as files
 LIMIT = 50_000_000
 
 
-DATA = Path(__file__).resolve().parents[3] / "data"
+DATA = Path(__file__).resolve().parents[1] / "data"
 
 
 RANDOM = np.random.default_rng(0)
