@@ -89,10 +89,8 @@ async def settled(
     ends_at, quiet_steps = clock() + _LONGEST_SETTLE_S, 0
     while quiet_steps < _QUIET_STEPS and not is_forced() and (begun := clock()) < ends_at:
         await sleep(_STEP_S)
-        if latest_at() > begun:
-            quiet_steps = 0
-        elif clock() - begun < _LATE_STEP_S:
-            quiet_steps += 1
+        quiet = latest_at() <= begun and clock() - begun < _LATE_STEP_S
+        quiet_steps = quiet_steps + 1 if quiet else 0
 
 
 def _options(settings: Settings, message_bytes: int) -> dict[str, int]:

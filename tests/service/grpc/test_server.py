@@ -109,16 +109,18 @@ async def test_the_end_waits_for_calls_that_were_sent_before_it_but_not_without_
     assert clock.now - 50.0 == pytest.approx(ended_at, abs=0.026)
 
 
-async def test_the_end_waits_for_calls_that_came_while_the_event_loop_stood_still() -> None:
-    """They are given one by one after it: the first of them a step later."""
-    clock, calls_at = Clock(50.0), [51.03, 51.06, 51.09]
-    took_s = iter([0.025, 1.0])
+@pytest.mark.parametrize("steps", [0, 1, 5, 9])
+async def test_the_end_waits_for_calls_that_came_while_the_event_loop_stood_still(steps: int) -> None:
+    """They are given one by one after it: the first of them more than a step later."""
+    clock, woken = Clock(50.0), 51.0 + 0.025 * steps
+    calls_at = [woken + 0.03, woken + 0.06, woken + 0.09]
+    took_s = iter([0.025] * steps + [1.0])
 
     async def sleep(seconds: float) -> None:
         clock.now += next(took_s, seconds)
 
     await settled(lambda: max((at for at in calls_at if at <= clock.now), default=7.0), lambda: False, clock, sleep)
-    assert clock.now == pytest.approx(51.09 + 0.25, abs=0.026)
+    assert clock.now == pytest.approx(woken + 0.09 + 0.25, abs=0.026)
 
 
 @pytest.mark.parametrize(("forced_at", "ended_at"), [(0.0, 0.0), (0.6, 0.6)])
