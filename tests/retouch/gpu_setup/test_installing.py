@@ -192,6 +192,7 @@ def test_an_onnx_runtime_whose_cuda_provider_does_not_start_does_not_work(tmp_pa
     (tmp_path / "onnxruntime.py").write_text(
         "from types import SimpleNamespace as SessionOptions\n"
         "__version__ = '2.0'\n"
+        "def set_default_logger_severity(level):\n    pass\n"
         "def get_available_providers():\n    return ['CUDAExecutionProvider', 'CPUExecutionProvider']\n"
         "class InferenceSession:\n"
         "    def __init__(self, model, options, providers):\n        assert model\n"
