@@ -12,6 +12,8 @@ from training.run_config import ConfigSection, FitConfig, PhaseConfig, check_cov
 
 LARGEST_STRIDE = 32
 """Largest stride of the discriminator; the size of crops is a multiple of it."""
+_BLIND = 0.5
+"""The share of patches that a judge which tells nothing is right about."""
 
 
 class SharesConfig(ConfigSection):
@@ -40,7 +42,10 @@ class PatchJudgeConfig(DiscriminatorConfig):
     rate: float = Field(1.0, gt=0, description="its learning rate, in parts of the generator's")
     widths: tuple[int, int] = Field((32, 64), description="channels at 1/1 and 1/2")
     least_told: float = Field(
-        0.5, ge=0, le=1, description="share of patches it must be right about when judge.alone ends; else the run ends"
+        _BLIND,
+        ge=0,
+        le=1,
+        description="share of patches it must be right about when judge.alone ends; else the run ends",
     )
 
 
@@ -96,7 +101,7 @@ class FillConfig(FitConfig):
     patches: PatchJudgeConfig | None = Field(None, description="a judge of small patches, if shares.patches is not 0")
     settled: float = Field(1.0, gt=0, le=1, description="rate of layers with weights of `initial`, in parts of others'")
     stop_after: int | None = Field(
-        None, ge=1, description="from this step on the run ends if distance and grid are worse than those of `initial`"
+        None, ge=1, description="from this step on the run ends if its figures are worse than those of `initial`"
     )
     phase: list[FillPhase] = Field(min_length=1, description="one [[phase]] after another")
 
@@ -112,11 +117,25 @@ class FillConfig(FitConfig):
             raise ValueError("shares.perceptual needs VGG16: give the file's path as features = …, or set it to 0")
         if (self.patches is None) != (self.shares.patches == 0):
             raise ValueError("shares.patches and the section patches need each other: give both, or neither")
-        if self.stop_after and (self.initial is None or self.data.validation is None):
-            raise ValueError("stop_after compares with `initial` on data.validation: give both, or leave it out")
         if self.precision == "fp16":
             raise ValueError("precision fp16 is not for gradients at the picture; use bf16")
         refuse_pairs(self.data.layout)
         if self.capacity_gb and self.data.layout != "shards":
             raise ValueError("capacity_gb is for data.layout shards: other layouts are read once")
+        return self
+
+    @model_validator(mode="after")
+    def _check_start(self) -> FillConfig:
+        """Refuse knobs of a run that goes on from another where they would do nothing, or end or hold the run."""
+        given = {"stop_after": self.stop_after, "settled": self.settled < 1, "judge.alone": self.judge.alone}
+        if self.initial is None and (names := [name for name, value in given.items() if value]):
+            raise ValueError(
+                f"{', '.join(names)}: only for a run that goes on from `initial`; give it, or leave it out"
+            )
+        if self.stop_after and (self.data.validation is None or not self.shares.perceptual):
+            raise ValueError(
+                "stop_after needs data.validation and VGG16's distance on it: set it and shares.perceptual"
+            )
+        if self.patches and self.patches.least_told > _BLIND and not self.judge.alone:
+            raise ValueError("patches.least_told is measured while judge.alone lasts: set judge.alone, or leave it out")
         return self

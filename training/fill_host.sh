@@ -10,20 +10,22 @@
 #   fill_host.sh collect        generator and judges (FP16) in parts of 15 MiB, sheets, log: $OUT
 # NAME: the run, where several are tried one after another, each with its own CONFIG and EXTRA.
 # SHAPES: the steps that are compiled, each CROP:PICTURES of one process; as soon as all are, the run goes over to them.
-# What is carried lies in $CARRIED, what is made in $WORK. On a host without GPUs PROCESSES processes train on its CPU.
+# What is carried lies in $CARRIED, what is made in $WORK, and what is a run's own in $WORK/$NAME. On a host without GPUs
+# PROCESSES processes train on its CPU.
 set -euo pipefail
 SELF=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 CARRIED=$(realpath "${CARRIED:-.carry}") WORK=${WORK:-/tmp/retouch} OUT=${OUT:-/tmp/retouch/out}
 CONFIG=${CONFIG:-training/configs/fill.toml} EXTRA=${EXTRA:-} SHAPES=${SHAPES:-256:32 384:16} NAME=${NAME:-run}
 cd "$(dirname "$SELF")/.."
-mkdir -p "$WORK/photos" "$WORK/site" "$OUT"
+mkdir -p "$WORK/photos" "$WORK/site" "$WORK/$NAME" "$OUT"
 export CARRIED WORK OUT CONFIG EXTRA SHAPES NAME PYTHONPATH="$WORK/site:$PWD" PYTHONUNBUFFERED=1
 export TORCHINDUCTOR_CACHE_DIR="$WORK/inductor" TRITON_CACHE_DIR="$WORK/triton"
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-4}
 GPUS=$(nvidia-smi -L 2>/dev/null | wc -l || true)
 PROCESSES=${PROCESSES:-$((GPUS > 0 ? GPUS : 1))}
 PHASES=$(grep -c '^\[\[phase' "$CONFIG")
-RUN=$WORK/$NAME READY=$WORK/compiled-$NAME
+RUN=$WORK/$NAME
+READY=$RUN/compiled WARMED=$RUN/warmed # all shapes are compiled; processes that do it were started, and none has failed
 
 stage() {
     if compgen -G "$CARRIED/whl/*.whl" >/dev/null; then
@@ -50,7 +52,8 @@ receive() { # by a rename: the run must not see half a shard
 }
 
 paths() { # overrides that put the config's data where `stage` and `receive` put it
-    echo "--set output=$1 --set data.path=$WORK/photos --set features=$WORK/features/vgg16_pool3.safetensors"
+    echo "--set output=$1 --set data.path=$WORK/photos --set data.validation=$WORK/val" \
+        "--set features=$WORK/features/vgg16_pool3.safetensors"
 }
 
 start() {
@@ -58,35 +61,42 @@ start() {
     rm -f "$WORK/ended"
     date +%s >"$WORK/began"
     setsid nohup bash "$SELF" train "$seconds" "$stop" >"$WORK/train.log" 2>&1 </dev/null &
-    if [ ! -e "$WORK/warmed-$NAME" ]; then warm; fi
+    if [ ! -e "$WARMED" ]; then warm; fi
     wait_for 40
 }
 
 warm() {
     local shape number=0
-    touch "$WORK/warmed-$NAME"
+    touch "$WARMED"
     if ((!GPUS)); then return; fi
     for shape in $SHAPES; do
         setsid nohup bash "$SELF" prepare $((number % GPUS)) "${shape%:*}" "${shape#*:}" \
-            >"$WORK/prepare-$NAME-$number.log" 2>&1 </dev/null &
+            >"$RUN/prepare-$number.log" 2>&1 </dev/null &
         number=$((number + 1))
     done
 }
 
 prepare() { # GPU CROP BATCH: a few steps as one process takes them, of both nets, fill the cache of compiled code
+    local shape
     export CUDA_VISIBLE_DEVICES=$1
     # shellcheck disable=SC2046,SC2086 # flags are words
-    python3 -m training plan "$CONFIG" --seconds 60 $(paths "$WORK/prepared-$NAME-$2-$3") --set capacity_gb=8 \
+    if ! python3 -m training plan "$CONFIG" --seconds 60 $(paths "$RUN/prepared-$2-$3") --set capacity_gb=8 \
         --set data.limit=600 --set data.threads=4 \
-        --set "phase=[{steps=50, batch=$3, crop=$2, learning_rate=1e-3}]" $EXTRA
-    touch "$WORK/shape-$NAME-$2-$3"
-    if (($(ls "$WORK" | grep -c "^shape-$NAME-") == $(wc -w <<<"$SHAPES"))); then touch "$READY"; fi
+        --set "phase=[{steps=50, batch=$3, crop=$2, learning_rate=1e-3}]" $EXTRA; then
+        rm -f "$WARMED" # the next `start` tries again
+        return 1
+    fi
+    touch "$RUN/shape-$2:$3"
+    for shape in $SHAPES; do
+        if [ ! -e "$RUN/shape-$shape" ]; then return; fi
+    done
+    touch "$READY"
 }
 
 train() { # SECONDS STOP; a run that fails is taken up again where its checkpoint stands, and no longer compiled
     local seconds=$1 stop=${2:+--stop-after-seconds $2} attempt set ready=$READY
     set=$(paths "$RUN")
-    set+=" --set data.validation=$WORK/val --set data.threads=12 --set capacity_gb=${CAPACITY_GB:-48}"
+    set+=" --set data.threads=12 --set capacity_gb=${CAPACITY_GB:-48}"
     if ((PROCESSES == 1 && PHASES == 2)); then set+=" --set phase.0.batch=32 --set phase.1.batch=16"; fi
     for attempt in 0 1 2; do
         if ((attempt)); then ready=$WORK/never; fi
@@ -110,8 +120,8 @@ rank() { # each process sees its GPU as the first: then what one compiled serves
 wait_for() {
     local until=$((SECONDS + $1))
     while ((SECONDS < until)) && [ ! -e "$WORK/ended" ]; do sleep 1; done
-    echo "$(($(date +%s) - $(cat "$WORK/began"))) s since start; shapes compiled: $(ls "$WORK" | grep -c '^shape-' || true)"
-    for log in "$WORK"/prepare-*.log; do tail -n 2 "$log" 2>/dev/null || true; done
+    echo "$(($(date +%s) - $(cat "$WORK/began"))) s since start; shapes compiled: $(compgen -G "$WORK/*/shape-*" | wc -l || true)"
+    for log in "$WORK"/*/prepare-*.log; do tail -n 2 "$log" 2>/dev/null || true; done
     nvidia-smi --query-gpu=utilization.gpu,memory.used --format=csv,noheader 2>/dev/null || true
     tail -n "${LINES_SHOWN:-12}" "$WORK/train.log"
     if [ -e "$WORK/ended" ]; then echo ENDED; fi
@@ -130,24 +140,24 @@ shown() { # N: the log, and the newest N sheets, as far as they are there
 }
 
 collect() {
-    python3 - "$RUN" "$WORK" <<'END'
+    python3 - "$RUN" <<'END'
 import sys
 from pathlib import Path
 import torch
 
-run, work = map(Path, sys.argv[1:])
+run = Path(sys.argv[1])
 state = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)
 for name in ("judge", "patches"):
     if name in state["trainee"]:
         net = state["trainee"][name]["net"]
-        torch.save({key: tensor.half() for key, tensor in net.items()}, work / f"{name}.pth")
+        torch.save({key: tensor.half() for key, tensor in net.items()}, run / f"{name}.pth")
 print("step", state["step"], "after", round(state["spent_s"]), "s")
 END
-    sha256sum "$RUN/generator.pth" "$WORK/judge.pth"
-    cp "$WORK/patches.pth" "$OUT/" 2>/dev/null || true
+    sha256sum "$RUN/generator.pth" "$RUN/judge.pth"
     split -b 15M -d "$RUN/generator.pth" "$OUT/generator.pth."
-    cp "$WORK/judge.pth" "$OUT/"
-    cat "$WORK"/prepare-*.log >"$OUT/prepare.log" 2>/dev/null || true
+    cp "$RUN/judge.pth" "$OUT/"
+    cp "$RUN/patches.pth" "$OUT/" 2>/dev/null || true
+    cat "$RUN"/prepare-*.log >"$OUT/prepare.log" 2>/dev/null || true
     shown 1
     ls -la "$OUT" "$RUN"
 }

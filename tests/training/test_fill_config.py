@@ -17,7 +17,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "perceptual share without features": ({"features": None, "shares": {"perceptual": 1.0}}, "needs VGG16"),
     "half precision": ({"precision": "fp16"}, "use bf16"),
     "a share of small patches without their judge": ({"shares": {"perceptual": 0, "patches": 1}}, "need each other"),
-    "a stop without a start": ({"stop_after": 5}, "compares with `initial`"),
+    "knobs of going on without a start": (
+        {"stop_after": 5, "settled": 0.1, "judge": {"alone": 2}},
+        "stop_after, settled, judge.alone: only for a run that goes on from `initial`",
+    ),
+    "a stop without a distance": ({"stop_after": 5, "initial": "a.pth"}, "stop_after needs data.validation and VGG16"),
+    "a bar that nothing is measured for": (
+        {"shares": {"perceptual": 0, "patches": 1}, "patches": {"least_told": 0.51}},
+        "set judge.alone, or leave it out",
+    ),
     "room for shards that never come": ({"capacity_gb": 1.0}, "capacity_gb is for data.layout shards"),
 }
 

@@ -17,7 +17,7 @@ def unfold(
     crops: Annotated[int, typer.Option(min=2, help="crops to measure batch norms on")] = 192,
     override: Overrides = None,
 ) -> None:
-    """Write the weights of an exported model, its batch norms measured anew on the config's pictures."""
+    """Write the weights of an exported model, its batch norms, if any, measured anew on the config's pictures."""
     from training.config import PConvConfig, load_config  # noqa: PLC0415
     from training.fill_config import FillConfig  # noqa: PLC0415
     from training.loop.checkpoints import save_generator  # noqa: PLC0415 -- loads torch
@@ -27,7 +27,7 @@ def unfold(
 
     loaded = load_config(config, override or ())
     if isinstance(loaded, FillConfig):
-        state = unfold_fillnet(model, loaded.generator)
+        state = unfold_fillnet(model)
     elif isinstance(loaded, PConvConfig):
         state = checkpoint_state(run(model, loaded, crops))
     else:

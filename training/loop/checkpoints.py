@@ -31,6 +31,7 @@ _FREE_TO_CHANGE: dict[str, Any] = {
     "seconds": True,
     "capacity_gb": True,
     "stop_after": True,
+    "patches": {"least_told"},
     "phase": {"__all__": {"compile_after"}},
 }
 """Knobs that leave the weights alone, and paths, which differ between hosts that hold the same data."""

@@ -144,6 +144,7 @@ class FillTrainee(Trainee[FillPhase]):
         filled = self._fill_as_before(image, hole) if alone and self._origin is not None else composite.detach()
         judged = self._judges_step(number, place, JudgedBatch(filled, image, hole), views)
         if "patches_told" in judged and alone:
+            self._runtime.average_over_processes([judged["patches_told"]])  # so that all stop, or none
             self._told = self._told.lerp(judged["patches_told"], 1 - _KEPT)
         return {name: value.detach() for name, value in (losses | judged).items()}
 
@@ -229,7 +230,7 @@ class FillTrainee(Trainee[FillPhase]):
             "judge": self.judge.state(),
             "balancer": self._balancer.state(),
             "told": self._told,
-            "start": self._preview.start,
+            "preview": self._preview.state(),
         }
         known |= {"patches": self.patches.state()} if self.patches else {}
         return known | ({"origin": self._origin.state_dict()} if self._origin else {})
@@ -245,7 +246,8 @@ class FillTrainee(Trainee[FillPhase]):
         if self.patches is not None:
             self.patches.load(state["patches"])
         self._balancer.load(state["balancer"])
-        self._told, self._preview.start = state["told"].to(self._told), state["start"]
+        self._preview.load(state["preview"])
+        self._told = state["told"].to(self._told)
 
     def generator_state(self) -> State:
         return checkpoint_state(self._average.net)

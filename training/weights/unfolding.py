@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from engines.manifest import ONNX_FILE
 from export.generators.family import State
-from export.generators.fillnet import FillNetOptions, FillUNet
+from export.generators.fillnet import FillNet, FillUNet
 from training.config import PConvConfig
 from training.data.cuts import draw_crops, picture_numbers
 from training.data.device_cache import PictureCache
@@ -71,22 +71,23 @@ def unfold(model: Path, config: PConvConfig, crops: int = 192) -> PartialUNet:
     return net.eval()
 
 
-def unfold_fillnet(model: Path, options: FillNetOptions) -> State:
-    """Return the weights of models/NAME/VERSION, of a net without norms, in FP32.
+def unfold_fillnet(model: Path) -> State:
+    """Return the weights of models/NAME/VERSION, a net without norms, in FP32; the net that goes on may have others.
 
     Raises:
-        CheckpointMismatch: the graph is not that of a net with these options.
+        CheckpointMismatch: the graph is not FillNet's.
     """
-    net, found = FillUNet(options), {}
+    found = {}
     for tensor in _read_graph(model / ONNX_FILE).initializer:
         name = tensor.name.removeprefix("net.").replace(".conv.", ".")  # the exporter's wrapper of each convolution
         if name != tensor.name:
             found[name] = _to_tensor(numpy_helper.to_array(tensor))
-    wanted = {key: tensor.shape for key, tensor in net.state_dict().items()}
-    if {key: tensor.shape for key, tensor in found.items()} != wanted:
-        raise CheckpointMismatch(
-            f"{model}: the graph has other layers than the config's generator; compare its options"
-        )
+    options = FillNet().recognise(found)
+    wanted = FillUNet(options).state_dict() if options else {}
+    if not wanted or {key: tensor.shape for key, tensor in found.items()} != {
+        key: tensor.shape for key, tensor in wanted.items()
+    }:
+        raise CheckpointMismatch(f"{model}: the graph has not the layers of a FillNet; give the model of one")
     return found
 
 

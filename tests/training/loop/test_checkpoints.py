@@ -11,6 +11,7 @@ import torch
 
 from training.config import PConvConfig
 from training.errors import CheckpointMismatch
+from training.fill_config import FillConfig
 from training.loop.checkpoints import (
     CHECKPOINT_FILE,
     Progress,
@@ -66,6 +67,18 @@ def test_the_digest_sees_what_moves_weights_and_not_where_files_lie(partial_conf
     digest = config_digest(partial_config())
     assert all(config_digest(partial_config(**knobs)) == digest for knobs in same)
     assert len({digest, *(config_digest(partial_config(**knobs)) for knobs in other)}) == 5
+
+
+def test_a_run_can_go_on_with_another_bar_for_its_judge_of_small_patches(
+    fill_config: Callable[..., FillConfig],
+) -> None:
+    def digest(**knobs: Any) -> str:
+        return config_digest(
+            fill_config(initial="a.pth", judge={"alone": 2}, shares={"perceptual": 0, "patches": 1}, patches=knobs)
+        )
+
+    assert digest(least_told=0.56) == digest(least_told=0.53)
+    assert digest(rate=0.5) != digest(rate=0.4)
 
 
 def test_half_weights_keep_running_statistics_and_counters(tmp_path: Path) -> None:

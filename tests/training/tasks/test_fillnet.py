@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -75,8 +78,9 @@ def test_steps_take_sizes_in_turn_and_thick_boxes_among_their_holes(fill_config:
     assert torch.equal(found[1][1], torch.cat(halves))
 
 
-def test_the_judge_can_learn_alone_at_first(fill_config: Config) -> None:
-    config = fill_config(judge=fill_config().judge.model_dump() | {"alone": 1})
+def test_the_judge_can_learn_alone_at_first(tmp_path: Path, fill_config: Config) -> None:
+    initial = saved_generator(tmp_path / "generator.pth", fill_config())
+    config = fill_config(initial=initial, judge=fill_config().judge.model_dump() | {"alone": 1})
     made = trainee(config)
     before = [parameter.detach().clone() for parameter in (*made.net.parameters(), *made.judge.net.parameters())]
     nets = len(list(made.net.parameters()))
@@ -201,11 +205,12 @@ def test_a_new_painter_learns_alone_at_first_and_its_judges_on_fills_of_before(
     assert not torch.equal(made.net.get_parameter("stem.weight"), before["stem.weight"])
 
 
-def test_a_run_ends_when_its_judge_of_small_patches_stays_blind(fill_config: Config) -> None:
+def test_a_run_ends_when_its_judge_of_small_patches_stays_blind(tmp_path: Path, fill_config: Config) -> None:
+    initial = saved_generator(tmp_path / "generator.pth", fill_config())
     judge = fill_config().judge.model_dump() | {"alone": 2}
     for least, blind in ((1.0, True), (0.0, False)):
         knobs = PATCHES | {"patches": {"widths": [4, 4], "least_told": least}}
-        config = fill_config(judge=judge, **knobs)
+        config = fill_config(initial=initial, judge=judge, **knobs)
         made = trainee(config)
         for number in range(3):
             made.step(number, place(config, number))
@@ -217,11 +222,56 @@ def test_what_a_run_goes_on_from_is_measured_as_it_was(tmp_path: Path, fill_conf
     data = fill_config().data.model_dump() | {"validation": photographs, "validation_limit": 2}
     initial = saved_generator(tmp_path / "generator.pth", fill_config(data=data))
     known = trainee(fill_config(data=data, initial=initial)).validate_start()
-    config = fill_config(data=data, initial=initial, generator=GROWN, stop_after=2)
-    made = trainee(config)
+    made = trainee(fill_config(data=data, initial=initial, generator=GROWN))
     assert made.validate_start() == known
     assert made.validate() != known
-    assert made.reason_to_stop(1) is None
+
+
+class Meeting:
+    """The place where two processes, each a thread here, average their tensors."""
+
+    def __init__(self) -> None:
+        self._both, self._given = Barrier(2, timeout=30), dict[int, list[Tensor]]()
+
+    def average(self, rank: int, tensors: Sequence[Tensor]) -> None:
+        self._given[rank] = [tensor.clone() for tensor in tensors]
+        self._both.wait()
+        means = [(one + other) / 2 for one, other in zip(self._given[0], self._given[1], strict=True)]
+        self._both.wait()
+        for tensor, mean in zip(tensors, means, strict=True):
+            tensor.copy_(mean)
+
+
+@dataclass(frozen=True)
+class ThreadRuntime(Runtime):
+    """One of two processes, in a thread."""
+
+    meeting: Meeting = field(default_factory=Meeting)
+
+    def average_over_processes(self, tensors: Sequence[Tensor]) -> None:
+        with torch.no_grad():
+            self.meeting.average(self.rank, tensors)
+
+
+def test_processes_agree_on_what_their_judge_of_small_patches_is_right_about(
+    tmp_path: Path, fill_config: Config
+) -> None:
+    initial = saved_generator(tmp_path / "generator.pth", fill_config())
+    config = fill_config(initial=initial, judge=fill_config().judge.model_dump() | {"alone": 2}, **PATCHES)
+    meeting = Meeting()
+
+    def train(rank: int) -> list[float]:
+        made, found = FillTrainee(config, ThreadRuntime(CPU, "fp32", rank=rank, world=2, meeting=meeting)), []
+        made.begin_phase(config.phase[0])
+        for number in range(3):
+            made.step(number, place(config, number))
+            found.append(float(made.state()["told"]))
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        leader, other = pool.map(train, (0, 1))
+    assert leader == other
+    assert leader[0] != leader[1] == leader[2]
 
 
 def test_a_state_brings_back_all_judges_and_the_net_of_before(tmp_path: Path, fill_config: Config) -> None:

@@ -110,14 +110,25 @@ def test_a_graph_of_another_net_is_refused(model: Path, partial_config: Config, 
         unfold(tmp_path, partial_config(), crops=2)
 
 
-def test_the_graph_of_fillnet_holds_the_weights_of_the_net(photographs: Path, tmp_path: Path) -> None:
+def test_the_graph_of_fillnet_holds_the_weights_of_the_net(
+    model: Path,
+    photographs: Path,
+    fill_run: Callable[..., dict[str, Any]],
+    write_config: Callable[[dict[str, Any], Path], Path],
+    tmp_path: Path,
+) -> None:
     options = FillNetOptions(widths="8,8", encoder="1,0", decoder="1,1")
     state = fillnet_checkpoint(make_net(options, torch.Generator().manual_seed(0)))
     path = save_generator(tmp_path, "net", state, half=True)
     request = ExportRequest((path,), "tiny", photographs, output=tmp_path / "models")
-    model = export_model(request, lambda _: None).directory
-    found = unfold_fillnet(model, options)
+    graph = export_model(request, lambda _: None).directory
+    goes_on = write_config(
+        fill_run(generator={"widths": "8,8", "encoder": "1,0", "decoder": "0,1", "painter": 4}), tmp_path / "run.toml"
+    )
+    result = CliRunner().invoke(app, ["unfold", str(goes_on), str(graph), "-o", str(tmp_path / "start.pth")])
+    assert result.exit_code == 0, result.output
+    found = torch.load(tmp_path / "start.pth", weights_only=True)
     assert set(found) == set(state)
-    assert all(torch.equal(found[key], tensor.half().float()) for key, tensor in state.items())
-    with pytest.raises(CheckpointMismatch, match="other layers"):
-        unfold_fillnet(model, options.model_copy(update={"widths": "8,9"}))
+    assert all(torch.equal(found[key], tensor.half()) for key, tensor in state.items())
+    with pytest.raises(CheckpointMismatch, match="not the layers of a FillNet"):
+        unfold_fillnet(model)

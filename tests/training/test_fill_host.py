@@ -1,0 +1,95 @@
+"""The commands of a borrowed GPU host, with a python3 and an nvidia-smi of the test's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+Host = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    """Run commands of fill_host.sh as on one GPU; python3 notes what it is given, and fails while `broken` is there."""
+    programs, work = tmp_path / "bin", tmp_path / "work"
+    for folder in (programs, work):
+        folder.mkdir()
+    judges = (
+        f'if [ -e "$2/made" ]; then for last; do :; done; exec cp "$2/made/"* "$last"; fi; exec "{sys.executable}" "$@"'
+    )
+    python = f'echo "$*" >>"{work}/called"; if [ "$1" = - ]; then {judges}; fi; [ ! -e "{work}/broken" ]'
+    for name, line in (("python3", python), ("nvidia-smi", '[ "$1" != -L ] || echo "GPU 0"')):
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o755)
+
+    def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        given = {"PATH": f"{programs}:{os.environ['PATH']}", "WORK": str(work), "CARRIED": str(tmp_path)}
+        environment = os.environ | given | {"OUT": str(tmp_path / "out")} | variables
+        command = ["bash", str(ROOT / "training/fill_host.sh"), *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+
+    return run
+
+
+def compiled(work: Path) -> list[Path]:
+    return list(work.rglob("compiled*"))
+
+
+def test_a_shape_is_compiled_with_the_data_that_the_host_has(host: Host, tmp_path: Path) -> None:
+    assert host("prepare", "0", "256", "32", CONFIG="training/configs/fill-painter.toml").returncode == 0
+    called = (tmp_path / "work/called").read_text()
+    for knob, folder in (("data.path", "photos"), ("data.validation", "val"), ("features", "features/")):
+        assert f"--set {knob}={tmp_path}/work/{folder}" in called
+
+
+def test_compiling_that_fails_is_tried_again_by_the_next_start(host: Host, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / "broken").touch()
+    assert "ENDED" in host("start", "5", SHAPES="256:32").stdout
+    assert not compiled(work)
+    (work / "broken").unlink()
+    for _ in range(3):  # a busy machine may be late to see that the first failed
+        host("start", "5", SHAPES="256:32")
+        if compiled(work):
+            break
+    assert compiled(work)
+
+
+def test_a_run_waits_for_its_own_shapes(host: Host, tmp_path: Path) -> None:
+    shapes, work = "256:32 384:16", tmp_path / "work"
+    host("prepare", "0", "256", "32", NAME="run-2", SHAPES=shapes)
+    host("prepare", "0", "256", "32", SHAPES=shapes)
+    assert not compiled(work), "the other run's is another"
+    host("prepare", "0", "384", "16", SHAPES=shapes)
+    assert compiled(work)
+
+
+def test_a_run_hands_over_its_own_judges(host: Host, tmp_path: Path) -> None:
+    for name, judges in (("a", ("judge", "patches")), ("b", ("judge",))):
+        run, made = tmp_path / "work" / name, tmp_path / "work" / name / "made"
+        made.mkdir(parents=True)
+        for file in (run / "generator.pth", run / "prepare-0.log", *(made / f"{judge}.pth" for judge in judges)):
+            file.write_text(name)
+        found = host("collect", NAME=name, OUT=str(tmp_path / name))
+        assert found.returncode == 0, found.stderr
+        assert {path.stem: path.read_text() for path in (tmp_path / name).glob("*.pth")} == dict.fromkeys(judges, name)
+        assert (tmp_path / name / "prepare.log").read_text() == name
+
+
+def test_judges_are_handed_over_in_half_precision(host: Host, tmp_path: Path) -> None:
+    run = tmp_path / "work/run"
+    run.mkdir()
+    (run / "generator.pth").touch()
+    trainee = {judge: {"net": {"weight": torch.ones(2)}} for judge in ("judge", "patches")}
+    torch.save({"step": 3, "spent_s": 1.0, "trainee": trainee}, run / "checkpoint.pt")
+    assert "step 3 after 1 s" in host("collect").stdout
+    for judge in trainee:
+        found = torch.load(tmp_path / f"out/{judge}.pth", weights_only=True)
+        assert found["weight"].dtype == torch.float16
