@@ -2,6 +2,8 @@
 
 The GPU decodes and cuts, the batcher computes the tiles like any others, and the GPU pastes them. Whatever goes wrong
 with a picture there, the CPU computes it instead.
+
+What decodes and compares is imported when a room is opened, because a process without pictures needs none of it.
 """
 
 from __future__ import annotations
@@ -12,23 +14,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import structlog
 
-from engines.cuda.api import open_cuda
 from engines.errors import EngineError
 from engines.repository.versions import ServedModel
 from service.batching.backend import PictureRefused, PictureWish
 from service.batching.batcher import Batcher, Entry
-from service.batching.picture_check import difference_from_cpu
 from service.core.batch_rows import ComputedSample, Sample
 from service.core.picture_work import PictureArrays, PictureWork, new_arrays
-from service.devices.pictures.kernels import NvrtcKernels
-from service.devices.pictures.lane_thread import LaneOptions
-from service.devices.pictures.nvjpeg import open_hardware_lane, open_nvjpeg
-from service.devices.pictures.room import PictureRoom
+
+if TYPE_CHECKING:
+    from service.devices.pictures.room import PictureRoom
 
 log = structlog.get_logger(__name__)
 
@@ -112,6 +111,8 @@ class LocalPictures:
 
     async def open(self, open_room: OpenRoom) -> None:
         """Open the GPU's lanes, compare them with the CPU's code, and use them if they give the same."""
+        from service.batching.picture_check import difference_from_cpu  # noqa: PLC0415 -- see the module's text
+
         room = None
         try:
             room = await asyncio.to_thread(open_room)
@@ -141,12 +142,18 @@ class LocalPictures:
             self.room.close()
 
 
-OpenRoom = Callable[[], PictureRoom]
+OpenRoom = Callable[[], "PictureRoom"]
 """Opens the lanes of this process's GPU; blocking. Raises EngineError: there is no decoder, or a library is missing."""
 
 
 def open_picture_room() -> PictureRoom:
     """Open the lanes of this process's GPU, as `OpenRoom`; compiles the kernels, which takes a second."""
+    from engines.cuda.api import open_cuda  # noqa: PLC0415 -- see the module's text
+    from service.devices.pictures.kernels import NvrtcKernels  # noqa: PLC0415
+    from service.devices.pictures.lane_thread import LaneOptions  # noqa: PLC0415
+    from service.devices.pictures.nvjpeg import open_hardware_lane, open_nvjpeg  # noqa: PLC0415
+    from service.devices.pictures.room import PictureRoom  # noqa: PLC0415
+
     cuda = open_cuda()
     nvjpeg, kernels = open_nvjpeg(), NvrtcKernels(cuda)
     open_lane = partial(open_hardware_lane, nvjpeg=nvjpeg, kernels=kernels)
