@@ -78,6 +78,8 @@ class LocalPictures:
     ) -> ComputedSample:
         if self.room is None:
             raise PictureRefused("pictures are not decoded on the GPU yet")
+        if not model.retain():  # its users may leave meanwhile, and the batcher answers nothing for a closed engine
+            raise PictureRefused("the model is not loaded any more")
         picture = self.room.begin(work, arrays.tiles, arrays.masks)
         entries: list[Entry] = []
         try:
@@ -93,13 +95,16 @@ class LocalPictures:
             fills = [np.ascontiguousarray(done.tile) for done in computed]
             await _answer_of(picture.paste(fills, arrays.result))
         finally:
-            for entry in entries:
-                if self._batcher.withdraw(entry) or not wait:
-                    entry.reply.cancel()
-            unused = picture.end()
-            if wait:
-                written = [] if unused.done() else [asyncio.wrap_future(unused)]
-                await _until_done([*written, *(entry.reply for entry in entries)])
+            try:
+                for entry in entries:
+                    if self._batcher.withdraw(entry) or not wait:
+                        entry.reply.cancel()
+                unused = picture.end()
+                if wait:
+                    written = [] if unused.done() else [asyncio.wrap_future(unused)]
+                    await _until_done([*written, *(entry.reply for entry in entries)])
+            finally:
+                model.release()
         return ComputedSample(
             arrays.result,
             max(done.batch_size for done in computed),

@@ -113,10 +113,6 @@ class LocalBackend:
         """
         while self.supervisor.device_lost is None:
             await asyncio.sleep(_SUPERVISE_EVERY_S)
-            stuck = self.pictures is not None and self.pictures.check()
-            if stuck and self.own_process:  # what the GPU may still write must not be used again
-                self.lost.set()
-                return
             state = self.supervisor.state  # read once, because the worker may begin to hang between two reads
             if self.own_process and self.supervisor.needs_new_process(state):
                 self.lost.set()
@@ -126,11 +122,16 @@ class LocalBackend:
             if (self.supervisor.device_lost or self.models.device_lost) is not None:
                 self.lost.set()
 
-    async def open_pictures(self, open_room: OpenRoom) -> None:
-        """Open the GPU's lanes for pictures once the models are loaded, and compare them with the CPU's code."""
+    async def run_pictures(self, pictures: LocalPictures, open_room: OpenRoom) -> None:
+        """Open the GPU's lanes for pictures once the models are loaded, and look whether one is stuck, until cancelled.
+
+        `supervise` would stop looking when the device is lost, and pictures would be waited for.
+        """
         await self.loaded.wait()
-        if self.pictures is not None:
-            await self.pictures.open(open_room)
+        await pictures.open(open_room)
+        while not (pictures.check() and self.own_process):  # noqa: ASYNC110 -- nobody sets an event
+            await asyncio.sleep(_SUPERVISE_EVERY_S)
+        self.lost.set()  # what the GPU may still write must not be used again
 
 
 @asynccontextmanager
@@ -183,9 +184,11 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         backend = LocalBackend(
             settings, models, batcher, supervisor, metrics, own_process, report=report, pictures=pictures
         )
+        loops = [backend.follow_models(), backend.supervise()]
         if pictures is not None:
             stack.callback(pictures.close)
-        for loop in (backend.follow_models(), backend.supervise(), backend.open_pictures(open_room)):
+            loops.append(backend.run_pictures(pictures, open_room))
+        for loop in loops:
             stack.push_async_callback(cancel_and_wait, asyncio.create_task(loop))
         yield backend
 

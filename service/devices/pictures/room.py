@@ -76,9 +76,12 @@ class PictureRoom:
         return PictureOnItsWay(thread, picture)
 
     def check(self, limit_s: float) -> None:
-        """Refuse everything from now on if a lane has worked on one batch for longer than `limit_s`."""
+        """Refuse everything from now on if a lane has worked on one batch for longer than `limit_s`.
+
+        A room that is broken is looked at too: its other lanes may hang.
+        """
         now = self._clock()
-        if not self.broken and any(thread.busy_s(now) > limit_s for thread in self._threads):
+        if not self.stuck and any(thread.busy_s(now) > limit_s for thread in self._threads):
             self.stuck = True
             self.stop(EngineFailed(f"the GPU has not decoded a batch of pictures for {limit_s:g} s"))
 

@@ -9,23 +9,39 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from engines.errors import EngineFailed, EngineUnavailable
+from engines.errors import DeviceLost, EngineFailed, EngineUnavailable
+from engines.fake import FakeEngine
+from engines.manifest import Manifest
+from engines.repository.repository import ModelRepository
+from engines.repository.versions import LeaseCounter, ServedModel
 from service.app import open_pipeline
-from service.batching.local_backend import open_local_backend
+from service.batching.backend import PictureRefused, PictureWish
+from service.batching.batcher import Batcher, BatchPolicy, fail_entries
+from service.batching.gpu_pictures import LocalPictures
+from service.batching.local_backend import LocalBackend, open_local_backend
 from service.batching.picture_check import difference_from_cpu
+from service.batching.supervisor import Supervisor
 from service.core.call import Call
+from service.core.errors import ShuttingDown
 from service.core.order import Order
+from service.core.picture_work import PictureWork, new_arrays
 from service.core.schemas import InpaintOptions
 from service.core.settings import Settings
+from service.imaging.crops import plan_crops
+from service.imaging.files.header import read_header
+from service.imaging.gpu_work import plan_gpu_work
 from service.pipeline import Pipeline
+from service.telemetry.metrics import Metrics
 from tests.fakes.jpeg_planes import FakePlanesDecoder
 from tests.fakes.picture_gpu import FakePictureGpu
+from tests.serving.fake_models import fake_manifest
 from tests.serving.waiting import until
 
 
@@ -143,6 +159,31 @@ async def test_a_decode_that_is_stuck_is_computed_by_the_cpu_as_are_all_later_on
         picture_gpu.decoder.gate.set()
 
 
+async def test_a_decode_that_is_stuck_is_found_although_the_worker_has_lost_the_device(
+    tmp_path: Path, picture_gpu: FakePictureGpu
+) -> None:
+    manifest = fake_manifest("photos", "inpaint")
+    work, batcher = work_for(manifest, jpeg()), Batcher(BatchPolicy(8), time.monotonic)
+    lost: Any = SimpleNamespace(device_lost=DeviceLost("the GPU context is lost"))
+    supervisor = Supervisor(lambda: lost, lambda _: None, lambda: 0.0, 60.0)
+    models = ModelRepository(tmp_path, lambda *_: None)  # type: ignore[arg-type,return-value]
+    pictures = LocalPictures(batcher)
+    backend = LocalBackend(Settings(), models, batcher, supervisor, Metrics(), pictures=pictures)
+    backend.loaded.set()
+    running = asyncio.create_task(backend.run_pictures(pictures, picture_gpu.open_room))
+    await until(lambda: pictures.works)
+    picture_gpu.decoder.gate.clear()
+    served = ServedModel(manifest, FakeEngine(manifest))
+    stuck = asyncio.create_task(pictures.fill(work, served, PictureWish(time.monotonic() + 20)))
+    await until(lambda: pictures.room is not None and len(picture_gpu.decoder.batches) > 6)
+    picture_gpu.clock.now += 11
+    with pytest.raises(PictureRefused, match="10 s"):
+        await asyncio.wait_for(stuck, 5)
+    running.cancel()
+    picture_gpu.decoder.gate.set()
+    pictures.close()
+
+
 async def test_a_client_that_leaves_does_not_keep_its_place(
     pipeline: Callable[..., Any], picture_gpu: FakePictureGpu
 ) -> None:
@@ -158,6 +199,42 @@ async def test_a_client_that_leaves_does_not_keep_its_place(
         with pytest.raises(asyncio.CancelledError):
             await leaving
         assert (await on_gpu.run(order_of(jpeg(1)), call())).pictures
+
+
+def work_for(manifest: Manifest, image: bytes) -> PictureWork:
+    header = read_header(image, max_pixels=10**6)
+    holes = np.zeros(header.size, np.bool_)
+    holes[0:20, 30:50] = True
+    work = plan_gpu_work(image, header, holes, plan_crops(holes, manifest.size, "whole"), manifest)
+    assert work is not None
+    return work
+
+
+async def test_a_picture_whose_model_is_let_go_as_its_client_leaves_is_ended(picture_gpu: FakePictureGpu) -> None:
+    manifest = fake_manifest("photos", "inpaint")
+    engine = FakeEngine(manifest)
+    served, work = ServedModel(manifest, engine), work_for(manifest, jpeg())
+    leases = LeaseCounter(served)
+    assert leases.acquire()
+    batcher = Batcher(BatchPolicy(8), time.monotonic)
+    pictures = LocalPictures(batcher)
+    await pictures.open(picture_gpu.open_room)
+    wish = PictureWish(time.monotonic() + 20)
+    filling = asyncio.create_task(pictures.fill_into(new_arrays(work), work, served, wish))
+    await until(lambda: len(batcher) == 1)
+    leases.retire()
+    leases.release()  # as one message after another, before the picture's task sees that it is cancelled
+    filling.cancel()
+    batch = batcher.take(0) or []
+    fail_entries(batch, ShuttingDown("nobody computes"))
+    for entry in batch:
+        entry.model.release()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(filling, 5)
+    assert not leases.retain(), "the engine is closed"
+    with pytest.raises(PictureRefused, match="loaded"):
+        await pictures.fill_into(new_arrays(work), work, served, wish)
+    pictures.close()
 
 
 def test_a_gpu_that_computes_like_the_cpu_shows_no_difference(picture_gpu: FakePictureGpu) -> None:
