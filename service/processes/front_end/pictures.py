@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from engines.manifest import Manifest
 from service.batching.backend import BackendModel, PictureRefused, PictureWish
 from service.core.batch_rows import ComputedSample
+from service.core.errors import NotReady
 from service.core.picture_work import PictureWork
 from service.processes.front_end.engine_client import EngineClient
 from service.processes.front_end.orders import RemoteModel
@@ -35,7 +36,11 @@ class RemotePictures:
         return any(client.ready and client.takes_pictures for client in self._rows)
 
     async def fill(self, work: PictureWork, model: BackendModel, wish: PictureWish) -> ComputedSample:
-        """Compute a picture, as `PictureFiller`. A lost process refuses it: the CPU decodes, and another computes."""
+        """Compute a picture, as `PictureFiller`.
+
+        A process that is lost, or has lost its device worker, refuses it: the CPU decodes, and `RemoteBatcher` asks
+        again.
+        """
         on = {client: remote for client, remote in self._offering(model.manifest).items() if client.takes_pictures}
         if not on:
             raise PictureRefused("no engine process takes pictures now")
@@ -44,3 +49,7 @@ class RemotePictures:
             return await client.fill(on[client], work, wish)
         except EngineProcessLost:
             raise PictureRefused("the engine process was lost") from None
+        except NotReady as error:
+            if error.code != "worker_lost":
+                raise
+            raise PictureRefused(f"the engine process computes nothing now: {error}") from None

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engines.errors import EngineFailed
+from engines.errors import EngineDead, EngineFailed
+from engines.fake import FakeEngine, Raise
 from engines.manifest import Manifest
 from service.batching.backend import PictureRefused, PictureWish
 from service.core.picture_work import PictureWork
@@ -108,6 +109,18 @@ async def test_a_picture_that_the_gpu_refuses_comes_back_as_refused(pair: PairOf
                 await both.front.pictures.fill(work_for(model.manifest), model, wish())
             assert both.front.pictures.works
         await until(lambda: not both.front.clients[0].slot_bytes)
+
+
+async def test_a_picture_whose_device_worker_dies_comes_back_as_refused(
+    pair: PairOf, picture_gpu: FakePictureGpu
+) -> None:
+    def dying(manifest: Manifest) -> FakeEngine:
+        return FakeEngine(manifest, fault=lambda _feed: Raise(EngineDead("died")))
+
+    async with pair(**AUTO) as both, both.engine(fake=dying, open_room=picture_gpu.open_room, warm_up=False):
+        await until(lambda: both.front.pictures.works)
+        with both.front.models.lease("photos") as model, pytest.raises(PictureRefused, match="nothing now"):
+            await both.front.pictures.fill(work_for(model.manifest), model, wish())
 
 
 async def test_a_picture_larger_than_the_shared_memory_is_refused(pair: PairOf, picture_gpu: FakePictureGpu) -> None:
