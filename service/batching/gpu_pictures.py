@@ -1,7 +1,7 @@
 """Pictures that a GPU computes from the file to the finished picture, around the batches of the device worker.
 
-The GPU decodes and cuts, the batcher computes the tiles like any others, and the GPU pastes them. Whatever goes wrong
-with a picture there, the CPU computes it instead.
+The GPU decodes and cuts, the batcher computes the tiles like any others, and the GPU pastes them. What goes wrong
+with a picture there refuses it, and the CPU decodes it instead; a batch that fails fails the request, as any.
 
 What decodes and compares is imported when a room is opened, because a process without pictures needs none of it.
 """
@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from service.core.batch_rows import ComputedSample, Sample
 from service.core.picture_work import PictureArrays, PictureWork, new_arrays
 
 if TYPE_CHECKING:
+    from engines.cuda.api import Cuda
     from service.devices.pictures.room import PictureRoom
 
 log = structlog.get_logger(__name__)
@@ -115,22 +116,20 @@ class LocalPictures:
         )
 
     async def open(self, open_room: OpenRoom) -> None:
-        """Open the GPU's lanes, compare them with the CPU's code, and use them if they give the same."""
-        from service.batching.picture_check import difference_from_cpu  # noqa: PLC0415 -- see the module's text
+        """Open the GPU's lanes, compare them with the CPU's code, and use them if they give the same.
 
-        room = None
+        If this is cancelled it waits for the thread, as `asyncio.run` would, because the lanes are to be closed.
+        """
+        trial = asyncio.ensure_future(asyncio.to_thread(_try_room, open_room))
         try:
-            room = await asyncio.to_thread(open_room)
-            reason = await asyncio.to_thread(difference_from_cpu, room)
-        except EngineError as error:
-            reason = str(error)
-        except Exception as error:  # a library that is not what it should be must not keep the CPU from serving
-            log.exception("pictures on the GPU could not be tried")
-            reason = str(error) or type(error).__name__
-        if room is None or reason:
-            log.warning("pictures are decoded by the CPU", reason=reason)
+            room, reason = await asyncio.shield(trial)
+        except asyncio.CancelledError:
+            room, _ = await trial
             if room is not None:
                 await asyncio.to_thread(room.close)
+            raise
+        if reason:
+            log.warning("pictures are decoded by the CPU", reason=reason)
             return
         log.info("pictures are decoded on the GPU")
         self.room = room
@@ -160,9 +159,36 @@ def open_picture_room() -> PictureRoom:
     from service.devices.pictures.room import PictureRoom  # noqa: PLC0415
 
     cuda = open_cuda()
-    nvjpeg, kernels = open_nvjpeg(), NvrtcKernels(cuda)
-    open_lane = partial(open_hardware_lane, nvjpeg=nvjpeg, kernels=kernels)
-    return PictureRoom(cuda, _LANES, LaneOptions(open_lane, _BATCH, _PICTURES_OF_A_LANE, time.monotonic))
+    with ExitStack() as stack:
+        nvjpeg = stack.enter_context(closing(open_nvjpeg()))
+        kernels = stack.enter_context(closing(NvrtcKernels(cuda)))
+        open_lane = partial(open_hardware_lane, nvjpeg=nvjpeg, kernels=kernels)
+        options = LaneOptions(open_lane, _BATCH, _PICTURES_OF_A_LANE, time.monotonic)
+        return PictureRoom(cuda, _LANES, options, partial(_close_shared, cuda, stack.pop_all()))
+
+
+def _close_shared(cuda: Cuda, shared: ExitStack) -> None:
+    with suppress(EngineError):  # a lost GPU cannot free anything and need not
+        cuda.make_current()
+        shared.close()
+
+
+def _try_room(open_room: OpenRoom) -> tuple[PictureRoom | None, str]:
+    """Open a room and compare it with the CPU's code; returns it, or None and why it cannot be used. Blocking."""
+    from service.batching.picture_check import difference_from_cpu  # noqa: PLC0415 -- see the module's text
+
+    room = None
+    try:
+        room = open_room()
+        reason = difference_from_cpu(room)
+    except EngineError as error:
+        reason = str(error) or type(error).__name__
+    except Exception as error:  # a library that is not what it should be must not keep the CPU from serving
+        log.exception("pictures on the GPU could not be tried")
+        reason = str(error) or type(error).__name__
+    if reason and room is not None:
+        room.close()
+    return (None, reason) if reason else (room, "")
 
 
 async def _answer_of(question: Future[None]) -> None:

@@ -139,12 +139,13 @@ class LaneThread:
             for picture in waiting:
                 _answer(picture.owed, reason)
 
-    def leave(self, timeout_s: float) -> None:
-        """End the thread, and wait for it so long at most."""
+    def leave(self, timeout_s: float) -> bool:
+        """End the thread, and wait for it so long at most; returns whether it has ended."""
         with self._changed:
             self._leaving = True
             self._changed.notify()
         self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def _enqueue(self, picture: QueuedPicture, queue: list[QueuedPicture]) -> None:
         if self._refused is not None:

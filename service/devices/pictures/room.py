@@ -5,7 +5,7 @@ After the GPU is lost, or a lane is stuck, everything is refused (`broken` says 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -54,14 +54,19 @@ class PictureRoom:
         cuda: the GPU.
         lanes: how many threads with a lane each.
         options: what the lanes have in common.
+        close_shared: frees what the lanes share, after they are closed.
     """
 
-    def __init__(self, cuda: Cuda, lanes: int, options: LaneOptions) -> None:
+    def __init__(
+        self, cuda: Cuda, lanes: int, options: LaneOptions, close_shared: Callable[[], None] = lambda: None
+    ) -> None:
         self.broken = ""
         """Why pictures are refused; empty while they are not."""
         self.stuck = False
         """Whether a lane was found to work on one batch for too long."""
         self._clock = options.clock
+        self._close_shared = close_shared
+        self._closed = False
         self._threads: list[LaneThread] = []
         for _ in range(lanes):
             self._threads.append(LaneThread(cuda, options, self.stop))
@@ -98,5 +103,7 @@ class PictureRoom:
         self.broken = self.broken or "the server is shutting down"
         for thread in self._threads:
             thread.refuse_all(EngineFailed(self.broken))
-        for thread in self._threads:
-            thread.leave(timeout_s)
+        left = [thread.leave(timeout_s) for thread in self._threads]
+        if all(left) and not self._closed:
+            self._closed = True
+            self._close_shared()

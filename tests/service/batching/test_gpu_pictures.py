@@ -237,6 +237,20 @@ async def test_a_picture_whose_model_is_let_go_as_its_client_leaves_is_ended(pic
     pictures.close()
 
 
+async def test_a_room_that_opens_while_the_server_ends_is_closed(picture_gpu: FakePictureGpu) -> None:
+    picture_gpu.decoder.gate.clear()  # the comparison with the CPU is under way
+    pictures = LocalPictures(Batcher(BatchPolicy(8), time.monotonic))
+    opening = asyncio.create_task(pictures.open(picture_gpu.open_room))
+    await until(picture_gpu.decoder.waiting.is_set)
+    opening.cancel()
+    await asyncio.sleep(0)
+    picture_gpu.decoder.gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert picture_gpu.runtime.alive == 0
+    assert not pictures.works
+
+
 def test_a_gpu_that_computes_like_the_cpu_shows_no_difference(picture_gpu: FakePictureGpu) -> None:
     room = picture_gpu.open_room()
     assert difference_from_cpu(room) == ""

@@ -260,3 +260,14 @@ def test_a_closed_room_has_freed_everything(
     room.close()
     assert runtime.alive == 0
     assert decoder.closed
+
+
+def test_what_the_lanes_share_is_closed_once_and_after_them(
+    cuda: Cuda, kernels: Any, decoder: FakePlanesDecoder, clock: Clock
+) -> None:
+    lanes_were_closed: list[bool] = []
+    options = LaneOptions(lambda gpu: PictureLane(gpu, decoder, kernels), 4, 4, clock)
+    room = PictureRoom(cuda, 2, options, lambda: lanes_were_closed.append(decoder.closed))
+    room.close()
+    room.close()
+    assert lanes_were_closed == [True]
