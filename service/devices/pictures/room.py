@@ -73,6 +73,11 @@ class PictureRoom:
         if self.broken:  # a lane did not open while the others were started
             self.stop(EngineFailed(self.broken))
 
+    @property
+    def lanes(self) -> int:
+        """How many lanes there are; so many pictures that are handed over to an idle room go to one each."""
+        return len(self._threads)
+
     def begin(self, work: PictureWork, tiles: Sequence[Bytes], masks: Sequence[Bytes]) -> PictureOnItsWay:
         """Hand a picture over; `tiles` (H×W×3) and `masks` (H×W) are written, one of each for every crop."""
         thread = min(self._threads, key=lambda one: one.held)
