@@ -30,6 +30,7 @@ from service.batching.batcher import Batcher, BatchPolicy, Entry
 from service.batching.gpu_pictures import LocalPictures, OpenRoom, open_picture_room
 from service.batching.supervisor import Supervisor
 from service.batching.worker import BatchTraces, DeviceWorker
+from service.core.gpu_use import why_on_cpu
 from service.core.settings import Settings
 from service.devices.contract import Device, PerEngineDevice, SerialDevice
 from service.devices.cpu import CpuDevice
@@ -145,7 +146,7 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
     own_process: bool = False,
     warm_up: bool = True,
     report: LoadReport | None = None,
-    open_room: OpenRoom = open_picture_room,
+    open_room: OpenRoom | None = None,
 ) -> AsyncIterator[LocalBackend]:
     """Open a backend in this process; models are still loading when the block begins.
 
@@ -157,7 +158,8 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         only: names of the models to load; None for all.
         own_process: whether this is an engine process; `lost` is then also set when the worker hangs.
         report: told what is being loaded; by default one that the log follows.
-        open_room: opens the GPU's lanes for pictures, if the settings want them.
+        open_room: opens the GPU's lanes for pictures, if the settings want them; by default those of a GPU, unless the
+            settings leave it alone.
         warm_up: whether engines on a CPU are warmed up; those on a GPU always are, because they compile for each shape.
     """
     clock = time.monotonic
@@ -180,12 +182,14 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         )
         stack.push_async_callback(_join_worker, supervisor)
         stack.callback(batcher.close)
-        pictures = LocalPictures(batcher) if settings.gpu_pictures == "auto" else None
+        if open_room is None and not why_on_cpu(settings):
+            open_room = open_picture_room
+        pictures = LocalPictures(batcher) if settings.gpu_pictures == "auto" and open_room is not None else None
         backend = LocalBackend(
             settings, models, batcher, supervisor, metrics, own_process, report=report, pictures=pictures
         )
         loops = [backend.follow_models(), backend.supervise()]
-        if pictures is not None:
+        if pictures is not None and open_room is not None:
             stack.callback(pictures.close)
             loops.append(backend.run_pictures(pictures, open_room))
         for loop in loops:
