@@ -130,6 +130,23 @@ async def test_a_picture_larger_than_the_shared_memory_is_refused(pair: PairOf, 
             await both.front.pictures.fill(work_for(model.manifest), model, wish())
 
 
+async def test_a_picture_without_room_in_the_shared_memory_is_refused_at_once(
+    pair: PairOf, picture_gpu: FakePictureGpu
+) -> None:
+    async with pair(slots_bytes=2**19, **AUTO) as both, both.engine(open_room=picture_gpu.open_room):
+        await until(lambda: both.front.pictures.works)
+        with both.front.models.lease("photos") as model:
+            picture_gpu.decoder.gate.clear()
+            fill = both.front.pictures.fill
+            filling = [asyncio.create_task(fill(work_for(model.manifest), model, wish())) for _ in range(20)]
+            done, held = await asyncio.wait(filling, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+            assert held, "some have room"
+            with pytest.raises(PictureRefused, match="shared memory"):
+                await done.pop()
+            picture_gpu.decoder.gate.set()
+            assert not (await asyncio.wait(held, timeout=5))[1]
+
+
 async def test_an_engine_process_without_pictures_is_never_asked(pair: PairOf) -> None:
     async with pair() as both, both.engine():
         await until(lambda: both.front.ready)
