@@ -24,6 +24,7 @@ from engines.repository.versions import ServedModel
 from service.batching.backend import PictureRefused, PictureWish
 from service.batching.batcher import Batcher, Entry
 from service.core.batch_rows import ComputedSample, Sample
+from service.core.errors import DeadlineExceeded
 from service.core.picture_work import PictureArrays, PictureWork, new_arrays
 
 if TYPE_CHECKING:
@@ -79,12 +80,14 @@ class LocalPictures:
     ) -> ComputedSample:
         if self.room is None:
             raise PictureRefused("pictures are not decoded on the GPU yet")
+        if self.room.full:  # the lanes know no priorities: an urgent picture would wait for all that came before it
+            raise PictureRefused("the GPU holds as many pictures as it can")
         if not model.retain():  # its users may leave meanwhile, and the batcher answers nothing for a closed engine
             raise PictureRefused("the model is not loaded any more")
         picture = self.room.begin(work, arrays.tiles, arrays.masks)
         entries: list[Entry] = []
         try:
-            await _answer_of(picture.cut)
+            await _answer_by(wish.deadline, picture.cut)
             for number, crop in enumerate(work.crops):
                 inputs = {"image": arrays.tiles[number], "mask": arrays.masks[number]}
                 sample = Sample(crop.tile, inputs, 1, arrays.fills[number], arrays.locked)
@@ -189,6 +192,14 @@ def _try_room(open_room: OpenRoom) -> tuple[PictureRoom | None, str]:
     if reason and room is not None:
         room.close()
     return (None, reason) if reason else (room, "")
+
+
+async def _answer_by(deadline: float, question: Future[None]) -> None:
+    """Wait until a deadline, after which the picture is given up; if it still waits, it is never decoded."""
+    try:
+        await asyncio.wait_for(_answer_of(question), deadline - time.monotonic())
+    except asyncio.TimeoutError:
+        raise DeadlineExceeded("the deadline passed before the GPU had decoded the picture; allow more") from None
 
 
 async def _answer_of(question: Future[None]) -> None:

@@ -66,6 +66,7 @@ class PictureRoom:
         """Whether a lane was found to work on one batch for too long."""
         self._clock = options.clock
         self._close_shared = close_shared
+        self._most = options.pictures
         self._closed = False
         self._threads: list[LaneThread] = []
         for _ in range(lanes):
@@ -77,6 +78,11 @@ class PictureRoom:
     def lanes(self) -> int:
         """How many lanes there are; so many pictures that are handed over to an idle room go to one each."""
         return len(self._threads)
+
+    @property
+    def full(self) -> bool:
+        """Whether every lane holds as many pictures as it can; more would wait, in the order of their arrival."""
+        return all(thread.held >= self._most for thread in self._threads)
 
     def begin(self, work: PictureWork, tiles: Sequence[Bytes], masks: Sequence[Bytes]) -> PictureOnItsWay:
         """Hand a picture over; `tiles` (H×W×3) and `masks` (H×W) are written, one of each for every crop."""

@@ -28,7 +28,7 @@ from service.batching.gpu_pictures import LocalPictures
 from service.batching.local_backend import LocalBackend, open_local_backend
 from service.batching.supervisor import Supervisor
 from service.core.call import Call
-from service.core.errors import ShuttingDown
+from service.core.errors import DeadlineExceeded, ShuttingDown
 from service.core.order import Order
 from service.core.picture_work import PictureWork, new_arrays
 from service.core.schemas import InpaintOptions
@@ -129,6 +129,7 @@ async def test_a_picture_that_the_gpu_refuses_is_computed_by_the_cpu(
         await until(lambda: on_gpu.pictures.works)
         picture_gpu.decoder.fail = [EngineFailed("nvjpegDecodeBatched: status 3")]
         reply = await on_gpu.run(order_of(jpeg()), call())
+        assert not picture_gpu.decoder.fail, "the GPU was asked"
         assert pixels_of(reply.pictures[0].body).shape == (90, 120, 3)
         assert on_gpu.pictures.works
 
@@ -136,6 +137,7 @@ async def test_a_picture_that_the_gpu_refuses_is_computed_by_the_cpu(
 async def test_without_a_decoder_the_cpu_serves(pipeline: Callable[..., Any], picture_gpu: FakePictureGpu) -> None:
     picture_gpu.missing = EngineUnavailable("this GPU has no JPEG decoder in hardware")
     async with pipeline() as opened:
+        await until(lambda: picture_gpu.asked)
         reply = await opened.run(order_of(jpeg()), call())
         assert pixels_of(reply.pictures[0].body).shape == (90, 120, 3)
         assert not opened.pictures.works
@@ -186,6 +188,7 @@ async def test_a_decode_that_is_stuck_is_found_although_the_worker_has_lost_the_
 async def test_a_client_that_leaves_does_not_keep_its_place(
     pipeline: Callable[..., Any], picture_gpu: FakePictureGpu
 ) -> None:
+    picture_gpu.lanes = picture_gpu.places = 1
     async with pipeline() as on_gpu:
         await until(lambda: on_gpu.pictures.works)
         picture_gpu.decoder.waiting.clear()
@@ -197,7 +200,34 @@ async def test_a_client_that_leaves_does_not_keep_its_place(
         picture_gpu.decoder.gate.set()
         with pytest.raises(asyncio.CancelledError):
             await leaving
+        await until(lambda: not picture_gpu.rooms[0].full)
+        decoded = len(picture_gpu.decoder.batches)
         assert (await on_gpu.run(order_of(jpeg(1)), call())).pictures
+        assert len(picture_gpu.decoder.batches) == decoded + 1
+
+
+async def test_a_picture_that_finds_no_place_or_no_time_does_not_wait_in_a_lane(picture_gpu: FakePictureGpu) -> None:
+    picture_gpu.lanes, picture_gpu.batch, picture_gpu.places = 1, 1, 2
+    manifest = fake_manifest("photos", "inpaint")
+    served, work = ServedModel(manifest, FakeEngine(manifest)), work_for(manifest, jpeg())
+    pictures = LocalPictures(Batcher(BatchPolicy(8), time.monotonic))
+    await pictures.open(picture_gpu.open_room)
+    await until(lambda: not picture_gpu.rooms[0].full)
+    picture_gpu.decoder.waiting.clear()
+    picture_gpu.decoder.gate.clear()
+    decoded = len(picture_gpu.decoder.batches)
+    first = asyncio.create_task(pictures.fill(work, served, PictureWish(time.monotonic() + 20)))
+    await until(picture_gpu.decoder.waiting.is_set)
+    late = asyncio.create_task(pictures.fill(work, served, PictureWish(time.monotonic() + 0.05)))
+    await asyncio.sleep(0)
+    with pytest.raises(PictureRefused, match="as many pictures"):
+        await pictures.fill(work, served, PictureWish(time.monotonic() + 20))
+    with pytest.raises(DeadlineExceeded):
+        await late
+    first.cancel()
+    picture_gpu.decoder.gate.set()
+    await asyncio.to_thread(pictures.close)
+    assert len(picture_gpu.decoder.batches) == decoded + 1
 
 
 def work_for(manifest: Manifest, image: bytes) -> PictureWork:

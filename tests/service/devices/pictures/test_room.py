@@ -162,15 +162,20 @@ def test_a_picture_that_is_given_up_while_it_waits_is_never_decoded(
 
 
 def test_pictures_beyond_the_places_wait_until_one_ends(
-    open_room: OpenRoom, request_of: Callable[..., Request]
+    open_room: OpenRoom, decoder: FakePlanesDecoder, request_of: Callable[..., Request]
 ) -> None:
     room = open_room(pictures=2)
-    pictures = [request_of(seed).hand_to(room) for seed in range(3)]
+    decoder.gate.clear()
+    pictures = [request_of(seed).hand_to(room) for seed in range(4)]
+    assert room.full
+    decoder.gate.set()
     for picture in pictures[:2]:
         picture.cut.result(TIMEOUT_S)
+    assert decoder.batches in ([1, 1], [2])
     assert not pictures[2].cut.done()
     pictures[0].end().result(TIMEOUT_S)
     pictures[2].cut.result(TIMEOUT_S)
+    assert sum(decoder.batches) == 3
 
 
 def test_a_fault_of_a_kernel_fails_the_paste_only(
