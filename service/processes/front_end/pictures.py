@@ -24,16 +24,20 @@ class RemotePictures:
         offering: the engine processes that offer a model.
         board: has the load of the engine processes.
         clients: connections to the engine processes, by index.
+        closed: whether the server shuts down; pictures are refused then, and `RemoteBatcher` says why.
     """
 
-    def __init__(self, offering: Offering, board: StatusBoard, clients: Sequence[EngineClient]) -> None:
+    def __init__(
+        self, offering: Offering, board: StatusBoard, clients: Sequence[EngineClient], closed: Callable[[], bool]
+    ) -> None:
         self._offering = offering
+        self._closed = closed
         self._rows = {client: board.engine(index) for index, client in enumerate(clients)}
 
     @property
     def works(self) -> bool:
         """Whether an engine process takes pictures now."""
-        return any(client.ready and client.takes_pictures for client in self._rows)
+        return not self._closed() and any(client.ready and client.takes_pictures for client in self._rows)
 
     async def fill(self, work: PictureWork, model: BackendModel, wish: PictureWish) -> ComputedSample:
         """Compute a picture, as `PictureFiller`.
@@ -41,6 +45,8 @@ class RemotePictures:
         A process that is lost, or has lost its device worker, refuses it: the CPU decodes, and `RemoteBatcher` asks
         again.
         """
+        if self._closed():
+            raise PictureRefused("the server is shutting down")
         on = {client: remote for client, remote in self._offering(model.manifest).items() if client.takes_pictures}
         if not on:
             raise PictureRefused("no engine process takes pictures now")

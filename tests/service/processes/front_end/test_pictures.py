@@ -147,6 +147,15 @@ async def test_a_picture_without_room_in_the_shared_memory_is_refused_at_once(
             assert not (await asyncio.wait(held, timeout=5))[1]
 
 
+async def test_no_picture_is_sent_once_the_server_shuts_down(pair: PairOf, picture_gpu: FakePictureGpu) -> None:
+    async with pair(**AUTO) as both, both.engine(open_room=picture_gpu.open_room):
+        await until(lambda: both.front.pictures.works)
+        both.front.batcher.close()
+        assert not both.front.pictures.works
+        with both.front.models.lease("photos") as model, pytest.raises(PictureRefused, match="shutting down"):
+            await both.front.pictures.fill(work_for(model.manifest), model, wish())
+
+
 async def test_an_engine_process_without_pictures_is_never_asked(pair: PairOf) -> None:
     async with pair() as both, both.engine():
         await until(lambda: both.front.ready)
