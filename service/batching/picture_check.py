@@ -31,7 +31,7 @@ _CROPS = (
 
 
 _FILES = (("4:4:4", (1, 1), 1), ("4:2:2", (2, 1), 6), ("4:2:0", (2, 2), 1))
-"""Of each kind of file: Pillow's name of it, its chroma, and how it is turned, as in EXIF."""
+"""Kinds of files: the name that Pillow has for one, its chroma, and how it is turned, as in EXIF."""
 
 
 def difference_from_cpu(room: PictureRoom, seed: int = 7) -> str:
