@@ -193,7 +193,7 @@ class Pipeline:
         try:
             computed = await self.pictures.fill(prepared.work, request.model, wish)
         except PictureRefused as error:
-            log.warning("picture decoded by the CPU", reason=str(error))
+            log.info("picture decoded by the CPU", reason=str(error))
             return None
         others_s = self.clock() - began - computed.queue_s - computed.infer_s
         request.timings.ended("preprocess", max(0.0, others_s))

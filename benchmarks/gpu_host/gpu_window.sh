@@ -72,11 +72,13 @@ pictures() { # JPEGs on the GPU (ADR 46): hardware against libjpeg-turbo, kernel
   done
   pictures_serve
 }
-pictures_serve() { # each size without and with, one after the other; `pictures are decoded on the GPU` must be in the server's log
+pictures_serve() { # each size without, with, with, without, as what drifts meanwhile would decide otherwise; `pictures are decoded on the GPU` must be in the server's log
   local side
   for side in ${SIDES:-512 256}; do
-    SIDES=$side MINUTE=${MINUTE:-10} SUFFIX=_cpu_pictures RETOUCH_GPU_PICTURES=off serve
-    SIDES=$side MINUTE=${MINUTE:-10} SUFFIX=_gpu_pictures RETOUCH_GPU_PICTURES=auto serve
+    SIDES=$side MINUTE=${MINUTE:-10} SUFFIX=_cpu_pictures_1 RETOUCH_GPU_PICTURES=off serve
+    SIDES=$side MINUTE=${MINUTE:-10} SUFFIX=_gpu_pictures_1 RETOUCH_GPU_PICTURES=auto serve
+    SIDES=$side MINUTE=${MINUTE:-10} SUFFIX=_gpu_pictures_2 RETOUCH_GPU_PICTURES=auto serve
+    SIDES=$side MINUTE=${MINUTE:-10} SUFFIX=_cpu_pictures_2 RETOUCH_GPU_PICTURES=off serve
   done
 }
 pictures_sanitizer() {

@@ -26,8 +26,8 @@ def install_gpu(
     from retouch.gpu_setup.installing import Installer  # noqa: PLC0415 -- as above
     from retouch.gpu_setup.pip import Environment  # noqa: PLC0415 -- as above
     from retouch.gpu_setup.record import facts_of  # noqa: PLC0415 -- as above
+    from service.core.gpu_use import why_on_cpu  # noqa: PLC0415 -- as above
     from service.core.settings import load_settings  # noqa: PLC0415 -- as above
-    from service.processes.launcher.process_plan import why_on_cpu  # noqa: PLC0415 -- as above
 
     installer = Installer(Environment.of_this_process(), typer.echo)
     why = why_on_cpu(load_settings({}))

@@ -25,8 +25,9 @@ from engines.manifest import Manifest
 from engines.parity.probes import probe_feeds
 from engines.repository.listing import VersionKey, list_versions, read_manifest_of
 from retouch.doctor.gpu_checks import GpuSources, gpu_facts, pictures_fact
+from service.core.gpu_use import why_on_cpu
 from service.core.settings import Settings
-from service.processes.launcher.process_plan import choose_processes, facts_of_this_host, why_on_cpu
+from service.processes.launcher.process_plan import choose_processes, facts_of_this_host
 
 Level = Literal["ok", "warning", "failed"]
 ChooseEngine = Callable[[Path, Manifest, EngineOptions], ChosenEngine]

@@ -1,7 +1,9 @@
 """Pictures that a GPU computes from the file to the finished picture, around the batches of the device worker.
 
-The GPU decodes and cuts, the batcher computes the tiles like any others, and the GPU pastes them. Whatever goes wrong
-with a picture there, the CPU computes it instead.
+The GPU decodes and cuts, the batcher computes the tiles like any others, and the GPU pastes them. What goes wrong
+with a picture there refuses it, and the CPU decodes it instead; a batch that fails fails the request, as any.
+
+What decodes and compares is imported when a room is opened, because a process without pictures needs none of it.
 """
 
 from __future__ import annotations
@@ -10,25 +12,24 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import structlog
 
-from engines.cuda.api import open_cuda
 from engines.errors import EngineError
 from engines.repository.versions import ServedModel
 from service.batching.backend import PictureRefused, PictureWish
 from service.batching.batcher import Batcher, Entry
-from service.batching.picture_check import difference_from_cpu
 from service.core.batch_rows import ComputedSample, Sample
+from service.core.errors import DeadlineExceeded
 from service.core.picture_work import PictureArrays, PictureWork, new_arrays
-from service.devices.pictures.kernels import NvrtcKernels
-from service.devices.pictures.lane_thread import LaneOptions
-from service.devices.pictures.nvjpeg import open_hardware_lane, open_nvjpeg
-from service.devices.pictures.room import PictureRoom
+
+if TYPE_CHECKING:
+    from engines.cuda.api import Cuda
+    from service.devices.pictures.room import PictureRoom
 
 log = structlog.get_logger(__name__)
 
@@ -79,10 +80,14 @@ class LocalPictures:
     ) -> ComputedSample:
         if self.room is None:
             raise PictureRefused("pictures are not decoded on the GPU yet")
+        if self.room.full:  # the lanes know no priorities: an urgent picture would wait for all that came before it
+            raise PictureRefused("the GPU holds as many pictures as it can")
+        if not model.retain():  # its users may leave meanwhile, and the batcher answers nothing for a closed engine
+            raise PictureRefused("the model is not loaded any more")
         picture = self.room.begin(work, arrays.tiles, arrays.masks)
         entries: list[Entry] = []
         try:
-            await _answer_of(picture.cut)
+            await _answer_by(wish.deadline, picture.cut)
             for number, crop in enumerate(work.crops):
                 inputs = {"image": arrays.tiles[number], "mask": arrays.masks[number]}
                 sample = Sample(crop.tile, inputs, 1, arrays.fills[number], arrays.locked)
@@ -94,13 +99,16 @@ class LocalPictures:
             fills = [np.ascontiguousarray(done.tile) for done in computed]
             await _answer_of(picture.paste(fills, arrays.result))
         finally:
-            for entry in entries:
-                if self._batcher.withdraw(entry) or not wait:
-                    entry.reply.cancel()
-            unused = picture.end()
-            if wait:
-                written = [] if unused.done() else [asyncio.wrap_future(unused)]
-                await _until_done([*written, *(entry.reply for entry in entries)])
+            try:
+                for entry in entries:
+                    if self._batcher.withdraw(entry) or not wait:
+                        entry.reply.cancel()
+                unused = picture.end()
+                if wait:
+                    written = [] if unused.done() else [asyncio.wrap_future(unused)]
+                    await _until_done([*written, *(entry.reply for entry in entries)])
+            finally:
+                model.release()
         return ComputedSample(
             arrays.result,
             max(done.batch_size for done in computed),
@@ -111,20 +119,20 @@ class LocalPictures:
         )
 
     async def open(self, open_room: OpenRoom) -> None:
-        """Open the GPU's lanes, compare them with the CPU's code, and use them if they give the same."""
-        room = None
+        """Open the GPU's lanes, compare them with the CPU's code, and use them if they give the same.
+
+        If this is cancelled it waits for the thread, as `asyncio.run` would, because the lanes are to be closed.
+        """
+        trial = asyncio.ensure_future(asyncio.to_thread(_try_room, open_room))
         try:
-            room = await asyncio.to_thread(open_room)
-            reason = await asyncio.to_thread(difference_from_cpu, room)
-        except EngineError as error:
-            reason = str(error)
-        except Exception as error:  # a library that is not what it should be must not keep the CPU from serving
-            log.exception("pictures on the GPU could not be tried")
-            reason = str(error) or type(error).__name__
-        if room is None or reason:
-            log.warning("pictures are decoded by the CPU", reason=reason)
+            room, reason = await asyncio.shield(trial)
+        except asyncio.CancelledError:
+            room, _ = await trial
             if room is not None:
                 await asyncio.to_thread(room.close)
+            raise
+        if reason:
+            log.warning("pictures are decoded by the CPU", reason=reason)
             return
         log.info("pictures are decoded on the GPU")
         self.room = room
@@ -141,16 +149,57 @@ class LocalPictures:
             self.room.close()
 
 
-OpenRoom = Callable[[], PictureRoom]
+OpenRoom = Callable[[], "PictureRoom"]
 """Opens the lanes of this process's GPU; blocking. Raises EngineError: there is no decoder, or a library is missing."""
 
 
 def open_picture_room() -> PictureRoom:
     """Open the lanes of this process's GPU, as `OpenRoom`; compiles the kernels, which takes a second."""
+    from engines.cuda.api import open_cuda  # noqa: PLC0415 -- see the module's text
+    from service.devices.pictures.kernels import NvrtcKernels  # noqa: PLC0415
+    from service.devices.pictures.lane_thread import LaneOptions  # noqa: PLC0415
+    from service.devices.pictures.nvjpeg import open_hardware_lane, open_nvjpeg  # noqa: PLC0415
+    from service.devices.pictures.room import PictureRoom  # noqa: PLC0415
+
     cuda = open_cuda()
-    nvjpeg, kernels = open_nvjpeg(), NvrtcKernels(cuda)
-    open_lane = partial(open_hardware_lane, nvjpeg=nvjpeg, kernels=kernels)
-    return PictureRoom(cuda, _LANES, LaneOptions(open_lane, _BATCH, _PICTURES_OF_A_LANE, time.monotonic))
+    with ExitStack() as stack:
+        nvjpeg = stack.enter_context(closing(open_nvjpeg()))
+        kernels = stack.enter_context(closing(NvrtcKernels(cuda)))
+        open_lane = partial(open_hardware_lane, nvjpeg=nvjpeg, kernels=kernels)
+        options = LaneOptions(open_lane, _BATCH, _PICTURES_OF_A_LANE, time.monotonic)
+        return PictureRoom(cuda, _LANES, options, partial(_close_shared, cuda, stack.pop_all()))
+
+
+def _close_shared(cuda: Cuda, shared: ExitStack) -> None:
+    with suppress(EngineError):  # a lost GPU cannot free anything and need not
+        cuda.make_current()
+        shared.close()
+
+
+def _try_room(open_room: OpenRoom) -> tuple[PictureRoom | None, str]:
+    """Open a room and compare it with the CPU's code; returns it, or None and why it cannot be used. Blocking."""
+    from service.batching.picture_check import difference_from_cpu  # noqa: PLC0415 -- see the module's text
+
+    room = None
+    try:
+        room = open_room()
+        reason = difference_from_cpu(room)
+    except EngineError as error:
+        reason = str(error) or type(error).__name__
+    except Exception as error:  # a library that is not what it should be must not keep the CPU from serving
+        log.exception("pictures on the GPU could not be tried")
+        reason = str(error) or type(error).__name__
+    if reason and room is not None:
+        room.close()
+    return (None, reason) if reason else (room, "")
+
+
+async def _answer_by(deadline: float, question: Future[None]) -> None:
+    """Wait until a deadline, after which the picture is given up; if it still waits, it is never decoded."""
+    try:
+        await asyncio.wait_for(_answer_of(question), deadline - time.monotonic())
+    except asyncio.TimeoutError:
+        raise DeadlineExceeded("the deadline passed before the GPU had decoded the picture; allow more") from None
 
 
 async def _answer_of(question: Future[None]) -> None:

@@ -30,6 +30,7 @@ from service.batching.batcher import Batcher, BatchPolicy, Entry
 from service.batching.gpu_pictures import LocalPictures, OpenRoom, open_picture_room
 from service.batching.supervisor import Supervisor
 from service.batching.worker import BatchTraces, DeviceWorker
+from service.core.gpu_use import why_on_cpu
 from service.core.settings import Settings
 from service.devices.contract import Device, PerEngineDevice, SerialDevice
 from service.devices.cpu import CpuDevice
@@ -113,10 +114,6 @@ class LocalBackend:
         """
         while self.supervisor.device_lost is None:
             await asyncio.sleep(_SUPERVISE_EVERY_S)
-            stuck = self.pictures is not None and self.pictures.check()
-            if stuck and self.own_process:  # what the GPU may still write must not be used again
-                self.lost.set()
-                return
             state = self.supervisor.state  # read once, because the worker may begin to hang between two reads
             if self.own_process and self.supervisor.needs_new_process(state):
                 self.lost.set()
@@ -126,11 +123,16 @@ class LocalBackend:
             if (self.supervisor.device_lost or self.models.device_lost) is not None:
                 self.lost.set()
 
-    async def open_pictures(self, open_room: OpenRoom) -> None:
-        """Open the GPU's lanes for pictures once the models are loaded, and compare them with the CPU's code."""
+    async def run_pictures(self, pictures: LocalPictures, open_room: OpenRoom) -> None:
+        """Open the GPU's lanes for pictures once the models are loaded, and look whether one is stuck, until cancelled.
+
+        `supervise` would stop looking when the device is lost, and pictures would be waited for.
+        """
         await self.loaded.wait()
-        if self.pictures is not None:
-            await self.pictures.open(open_room)
+        await pictures.open(open_room)
+        while not (pictures.check() and self.own_process):  # noqa: ASYNC110 -- nobody sets an event
+            await asyncio.sleep(_SUPERVISE_EVERY_S)
+        self.lost.set()  # what the GPU may still write must not be used again
 
 
 @asynccontextmanager
@@ -144,7 +146,7 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
     own_process: bool = False,
     warm_up: bool = True,
     report: LoadReport | None = None,
-    open_room: OpenRoom = open_picture_room,
+    open_room: OpenRoom | None = None,
 ) -> AsyncIterator[LocalBackend]:
     """Open a backend in this process; models are still loading when the block begins.
 
@@ -156,7 +158,8 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         only: names of the models to load; None for all.
         own_process: whether this is an engine process; `lost` is then also set when the worker hangs.
         report: told what is being loaded; by default one that the log follows.
-        open_room: opens the GPU's lanes for pictures, if the settings want them.
+        open_room: opens the GPU's lanes for pictures, if the settings want them; by default those of a GPU, unless the
+            settings leave it alone.
         warm_up: whether engines on a CPU are warmed up; those on a GPU always are, because they compile for each shape.
     """
     clock = time.monotonic
@@ -179,13 +182,17 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         )
         stack.push_async_callback(_join_worker, supervisor)
         stack.callback(batcher.close)
-        pictures = LocalPictures(batcher) if settings.gpu_pictures == "auto" else None
+        if open_room is None and not why_on_cpu(settings):
+            open_room = open_picture_room
+        pictures = LocalPictures(batcher) if settings.gpu_pictures == "auto" and open_room is not None else None
         backend = LocalBackend(
             settings, models, batcher, supervisor, metrics, own_process, report=report, pictures=pictures
         )
-        if pictures is not None:
+        loops = [backend.follow_models(), backend.supervise()]
+        if pictures is not None and open_room is not None:
             stack.callback(pictures.close)
-        for loop in (backend.follow_models(), backend.supervise(), backend.open_pictures(open_room)):
+            loops.append(backend.run_pictures(pictures, open_room))
+        for loop in loops:
             stack.push_async_callback(cancel_and_wait, asyncio.create_task(loop))
         yield backend
 

@@ -13,11 +13,11 @@ from engines.manifest import Manifest
 from service.core.batch_rows import Crop
 from service.core.call import Timings
 from service.core.order import Order
-from service.core.picture_work import PictureWork
+from service.core.picture_work import JpegPlanes, PictureWork
 from service.core.pictures import Bool2D, Picture, Size
 from service.imaging.files import codec
 from service.imaging.files.decode_cost import LARGE_PIXELS
-from service.imaging.files.hardware_jpeg import hardware_planes, is_sound
+from service.imaging.files.hardware_jpeg import hardware_planes, is_sound, may_be_for_hardware
 from service.imaging.files.header import Header
 from service.imaging.files.icc import read_profile
 from service.imaging.pool.parallel_steps import StepRunner
@@ -34,13 +34,13 @@ class GpuRequest:
 
 
 def may_be_on_gpu(order: Order, headers: Headers, manifest: Manifest) -> bool:
-    """Whether a GPU may compute an order, as far as its headers tell."""
+    """Whether a GPU may compute an order, as far as its headers tell; quick, for the event loop."""
     header = headers.get("image")
     if order.task != "inpaint" or header is None or not _suits(manifest):
         return False
     if header.size.height * header.size.width >= LARGE_PIXELS:  # its memory would be that of hundreds of others
         return False
-    return hardware_planes(order.files["image"], header) is not None
+    return may_be_for_hardware(header)
 
 
 def prepare_on_gpu(
@@ -55,12 +55,15 @@ def prepare_on_gpu(
     data, header = order.files["image"], headers["image"]
     codec.check_encodable(header.size, order.format)
     with timed_stage(timings, "decode"):
+        planes = hardware_planes(data, header)
+        if planes is None:
+            return None
         pieces: list[Callable[[], Any]] = [
             partial(is_sound, data),
             partial(plan_mask, order, headers, max_pixels, manifest),
         ]
         sound, plan = side_by_side(pieces)
-        work = _work(data, header, plan.hole, plan.crops, manifest) if sound else None
+        work = _work(data, header, planes, plan.hole, plan.crops, manifest) if sound else None
         if work is None:
             return None
         icc = read_profile(data, header.format, 3) if header.profile else None
@@ -79,7 +82,10 @@ def plan_gpu_work(
         crops: planned for the mask.
         manifest: the model's; it must take RGB and a mask alone, and give RGB.
     """
-    return _work(data, header, mask, crops, manifest) if _suits(manifest) and is_sound(data) else None
+    planes = hardware_planes(data, header) if _suits(manifest) else None
+    if planes is None or not is_sound(data):
+        return None
+    return _work(data, header, planes, mask, crops, manifest)
 
 
 def _suits(manifest: Manifest) -> bool:
@@ -87,9 +93,10 @@ def _suits(manifest: Manifest) -> bool:
     return takes == {"image", "mask"} and manifest.image_channels == 3 == manifest.output_channels
 
 
-def _work(data: bytes, header: Header, mask: Bool2D, crops: Sequence[Crop], manifest: Manifest) -> PictureWork | None:
-    planes = hardware_planes(data, header)
-    if planes is None or Size(*mask.shape) != header.size:
+def _work(
+    data: bytes, header: Header, planes: JpegPlanes, mask: Bool2D, crops: Sequence[Crop], manifest: Manifest
+) -> PictureWork | None:
+    if Size(*mask.shape) != header.size:
         return None
     return PictureWork(
         data,

@@ -22,13 +22,15 @@ from tests.fakes.cuda import FakeRuntime
 
 
 def planes_of(data: bytes, planes: JpegPlanes) -> list[NDArray[np.uint8]]:
-    """Luma and two planes of chroma of a file that is 4:4:4 or 4:2:0.
+    """Luma and two planes of chroma of a file that is 4:4:4, 4:2:2 or 4:2:0.
 
     At half the size libjpeg decodes subsampled chroma as it is stored, because it need not be enlarged then.
     """
     luma, blue, red = _drafted(data, 1)
     if (planes.across, planes.down) == (2, 2):
         _, blue, red = _drafted(data, 2)
+    if (planes.across, planes.down) == (2, 1):
+        blue, red = _stored_chroma(data)
     assert blue.shape == planes.chroma
     return [luma, blue, red]
 
@@ -38,6 +40,24 @@ def _drafted(data: bytes, divisor: int) -> list[NDArray[np.uint8]]:
         image.draft("YCbCr", (max(1, image.width // divisor), max(1, image.height // divisor)))
         pixels: Any = np.asarray(image)
     return [np.ascontiguousarray(pixels[:, :, number]) for number in range(3)]
+
+
+def _stored_chroma(data: bytes) -> list[NDArray[np.uint8]]:
+    """Chroma of a file that is 4:2:2, which stores Y, Y, Cb, Cr for 16 x 8 pixels.
+
+    Read as a file of four planes of half the width its first two are wrong, because they were one when it was written.
+    """
+    frame, scan = data.index(b"\xff\xc0"), data.index(b"\xff\xda")
+    height, width = data[frame + 5 : frame + 7], int.from_bytes(data[frame + 7 : frame + 9], "big")
+    luma, blue, red = (data[frame + at + 2] for at in (10, 13, 16))  # their tables
+    planes = bytes(value for plane in enumerate((luma, luma, blue, red)) for value in (plane[0], 0x11, plane[1]))
+    four = b"\xff\xc0\0\x14\x08" + height + (-(-width // 2)).to_bytes(2, "big") + b"\4" + planes
+    codes = (data[scan + 6], data[scan + 6], data[scan + 8], data[scan + 10])
+    order = b"\xff\xda\0\x0e\4" + bytes(value for plane in enumerate(codes) for value in plane) + b"\0\x3f\0"
+    file = data[:frame] + four + data[frame + 19 : scan] + order + data[scan + 14 :]
+    with Image.open(io.BytesIO(file)) as image:
+        pixels: Any = 255 - np.asarray(image)  # four planes are ink to Pillow
+    return [np.ascontiguousarray(pixels[:, :, number]) for number in (2, 3)]
 
 
 class FakePlanesDecoder:
@@ -73,8 +93,6 @@ class FakePlanesDecoder:
         encoded = [ctypes.string_at(file.address, file.nbytes) for file in files]
         if self.refused.intersection(encoded):
             raise EngineFailed("nvjpegDecodeBatched: status 3")
-        if any((file.planes.across, file.planes.down) == (2, 1) for file in files):
-            raise EngineFailed("4:2:2 is not played")
         for file, data in zip(files, encoded, strict=True):
             luma, *chroma = planes_of(data, file.planes)
             luma = np.clip(luma.astype(np.int16) + self.offset, 0, 255).astype(np.uint8)

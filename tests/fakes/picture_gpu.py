@@ -18,12 +18,20 @@ from tests.fakes.picture_kernels import EmulatedKernels
 
 @dataclass
 class FakePictureGpu:
-    """Opens rooms; `missing` makes that fail, and `clock` tells for how long a decode has taken."""
+    """Opens rooms; `missing` makes that fail, and `clock` tells for how long a decode has taken.
+
+    lanes, batch, places: of the rooms; the places are those of a lane.
+    """
 
     library: ctypes.CDLL
     runtime: FakeRuntime = field(default_factory=FakeRuntime)
     missing: EngineError | None = None
     clock: Clock = field(default_factory=Clock)
+    lanes: int = 2
+    batch: int = 4
+    places: int = 8
+    asked: bool = False
+    """Whether a room was asked for."""
     rooms: list[PictureRoom] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -31,11 +39,14 @@ class FakePictureGpu:
         self.kernels = EmulatedKernels(self.library, self.runtime)
 
     def open_room(self) -> PictureRoom:
+        self.asked = True
         if self.missing is not None:
             raise self.missing
 
         def open_lane(cuda: Cuda) -> PictureLane:
             return PictureLane(cuda, self.decoder, self.kernels)
 
-        self.rooms.append(PictureRoom(Cuda(self.runtime), 2, LaneOptions(open_lane, 4, 8, self.clock)))
+        self.rooms.append(
+            PictureRoom(Cuda(self.runtime), self.lanes, LaneOptions(open_lane, self.batch, self.places, self.clock))
+        )
         return self.rooms[-1]

@@ -78,9 +78,9 @@ class NvrtcKernels:
             code = _compile(nvrtc, cuda.device.capability)
         except (ImportError, RuntimeError) as error:
             raise EngineUnavailable(f"NVRTC does not load ({error}); retouch install-gpu") from error
-        module = self._call("cuModuleLoadData", code)
+        self._module = self._call("cuModuleLoadData", code)
         self._functions = {
-            name: (self._call("cuModuleGetFunction", module, name.encode()), types)
+            name: (self._call("cuModuleGetFunction", self._module, name.encode()), types)
             for name, types in kernel_arguments().items()
         }
 
@@ -90,6 +90,10 @@ class NvrtcKernels:
         across, down = blocks_for(height, width)
         arguments = (tuple(values), types)
         self._call("cuLaunchKernel", function, across, down, 1, *_BLOCK, 1, 0, int(stream.handle), arguments, 0)
+
+    def close(self) -> None:
+        """Unload the kernels, which nobody uses any more; the GPU is current on this thread."""
+        self._call("cuModuleUnload", self._module)
 
     def _call(self, function: str, *arguments: Any) -> Any:
         status, *results = getattr(self._driver, function)(*arguments)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -139,12 +139,13 @@ class LaneThread:
             for picture in waiting:
                 _answer(picture.owed, reason)
 
-    def leave(self, timeout_s: float) -> None:
-        """End the thread, and wait for it so long at most."""
+    def leave(self, timeout_s: float) -> bool:
+        """End the thread, and wait for it so long at most; returns whether it has ended."""
         with self._changed:
             self._leaving = True
             self._changed.notify()
         self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def _enqueue(self, picture: QueuedPicture, queue: list[QueuedPicture]) -> None:
         if self._refused is not None:
@@ -165,13 +166,17 @@ class LaneThread:
         try:
             self._cuda.make_current()
             lane = self._options.open_lane(self._cuda)
+            while (batch := self._next_batch()) is not None:
+                queue, pictures = batch
+                compute = self._cut if queue is self._to_cut else self._paste
+                self._compute(lane, pictures, compute)
         except EngineError as error:
             self._on_lost(error)
             return
-        while (batch := self._next_batch()) is not None:
-            queue, pictures = batch
-            compute = self._cut if queue is self._to_cut else self._paste
-            self._compute(lane, pictures, compute)
+        except Exception as error:  # a fault of ours: without its thread nobody would answer the lane's pictures
+            log.exception("a lane for pictures ended")
+            self._on_lost(EngineFailed(f"a lane for pictures ended: {error or type(error).__name__}"))
+            return
         with self._changed, suppress(EngineError):  # a lost GPU cannot free its memory and need not
             self._collect_returned()
             lane.close()
@@ -251,10 +256,11 @@ class LaneThread:
 
 
 def _answer(future: Future[None], error: EngineError | None) -> None:
-    """Answer a future that has no answer yet; called with the lane's lock."""
+    """Answer a future that has no answer yet; called with the lane's lock, which its owner does not take to cancel."""
     if future.done():
         return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
+    with suppress(InvalidStateError):  # cancelled just now
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from engines.cuda.api import Cuda, DeviceBuffer
+from engines.errors import EngineOutOfMemory
 
 _STEP = 1 << 20
 """Bytes; sizes are rounded up to multiples, so that pictures of about one size share memory."""
+
+
+KEPT_BYTES = 64 * _STEP
+"""How much unused memory of pictures a lane keeps: that of all its places for pictures of 512²."""
 
 
 class GrowingBuffer:
@@ -73,7 +78,7 @@ class PictureMemory:
         else:
             self._free.pop().close()
         try:
-            return self._cuda.device_buffer(_rounded(nbytes))
+            return self._allocate(_rounded(nbytes))
         except BaseException:
             self._unopened += 1
             raise
@@ -81,6 +86,19 @@ class PictureMemory:
     def give_back(self, buffer: DeviceBuffer) -> None:
         """Give memory back, which no queued work uses any more."""
         self._free.append(buffer)
+        if sum(free.nbytes for free in self._free) > KEPT_BYTES:  # a model that is loaded later may need it
+            self._free.remove(largest := max(self._free, key=lambda free: free.nbytes))
+            self._unopened += 1
+            largest.close()
+
+    def _allocate(self, nbytes: int) -> DeviceBuffer:
+        try:
+            return self._cuda.device_buffer(nbytes)
+        except EngineOutOfMemory:
+            if not self._free:
+                raise
+        self.close()  # what is too small for this one
+        return self._cuda.device_buffer(nbytes)
 
     def close(self) -> None:
         """Free the memory that was given back."""

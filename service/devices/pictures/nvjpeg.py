@@ -102,8 +102,12 @@ class NvJpegDecoder:
         if count not in self._states:
             state = ctypes.c_void_p()
             self._nvjpeg.call("nvjpegJpegStateCreate", self._nvjpeg.handle, ctypes.byref(state))
+            try:
+                self._nvjpeg.call("nvjpegDecodeBatchedInitialize", self._nvjpeg.handle, state, count, 1, _PLANES)
+            except BaseException:  # the next batch of that size tries again
+                self._nvjpeg.library.nvjpegJpegStateDestroy(state)
+                raise
             self._states[count] = state
-            self._nvjpeg.call("nvjpegDecodeBatchedInitialize", self._nvjpeg.handle, state, count, 1, _PLANES)
         return self._states[count]
 
 

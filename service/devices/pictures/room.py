@@ -5,7 +5,7 @@ After the GPU is lost, or a lane is stuck, everything is refused (`broken` says 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -54,19 +54,35 @@ class PictureRoom:
         cuda: the GPU.
         lanes: how many threads with a lane each.
         options: what the lanes have in common.
+        close_shared: frees what the lanes share, after they are closed.
     """
 
-    def __init__(self, cuda: Cuda, lanes: int, options: LaneOptions) -> None:
+    def __init__(
+        self, cuda: Cuda, lanes: int, options: LaneOptions, close_shared: Callable[[], None] = lambda: None
+    ) -> None:
         self.broken = ""
         """Why pictures are refused; empty while they are not."""
         self.stuck = False
         """Whether a lane was found to work on one batch for too long."""
         self._clock = options.clock
+        self._close_shared = close_shared
+        self._most = options.pictures
+        self._closed = False
         self._threads: list[LaneThread] = []
         for _ in range(lanes):
             self._threads.append(LaneThread(cuda, options, self.stop))
         if self.broken:  # a lane did not open while the others were started
             self.stop(EngineFailed(self.broken))
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes there are; so many pictures that are handed over to an idle room go to one each."""
+        return len(self._threads)
+
+    @property
+    def full(self) -> bool:
+        """Whether every lane holds as many pictures as it can; more would wait, in the order of their arrival."""
+        return all(thread.held >= self._most for thread in self._threads)
 
     def begin(self, work: PictureWork, tiles: Sequence[Bytes], masks: Sequence[Bytes]) -> PictureOnItsWay:
         """Hand a picture over; `tiles` (H×W×3) and `masks` (H×W) are written, one of each for every crop."""
@@ -76,9 +92,12 @@ class PictureRoom:
         return PictureOnItsWay(thread, picture)
 
     def check(self, limit_s: float) -> None:
-        """Refuse everything from now on if a lane has worked on one batch for longer than `limit_s`."""
+        """Refuse everything from now on if a lane has worked on one batch for longer than `limit_s`.
+
+        A room that is broken is looked at too: its other lanes may hang.
+        """
         now = self._clock()
-        if not self.broken and any(thread.busy_s(now) > limit_s for thread in self._threads):
+        if not self.stuck and any(thread.busy_s(now) > limit_s for thread in self._threads):
             self.stuck = True
             self.stop(EngineFailed(f"the GPU has not decoded a batch of pictures for {limit_s:g} s"))
 
@@ -95,5 +114,7 @@ class PictureRoom:
         self.broken = self.broken or "the server is shutting down"
         for thread in self._threads:
             thread.refuse_all(EngineFailed(self.broken))
-        for thread in self._threads:
-            thread.leave(timeout_s)
+        left = [thread.leave(timeout_s) for thread in self._threads]
+        if all(left) and not self._closed:
+            self._closed = True
+            self._close_shared()

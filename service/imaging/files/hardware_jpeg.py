@@ -20,6 +20,11 @@ _SUBSAMPLINGS = frozenset({(1, 1), (2, 1), (2, 2)})
 _SCAN = b"\xff\xda"
 
 
+def may_be_for_hardware(header: Header) -> bool:
+    """Whether the hardware may decode a file, as far as its header tells; `hardware_planes` reads the whole file."""
+    return header.format == "jpeg" and not header.progressive and not header.inks and header.colour == "rgb"
+
+
 def hardware_planes(data: bytes, header: Header) -> JpegPlanes | None:
     """The planes of a JPEG that the hardware decodes as the CPU does; None for other files.
 
@@ -29,7 +34,7 @@ def hardware_planes(data: bytes, header: Header) -> JpegPlanes | None:
         data: the file.
         header: the file's header.
     """
-    if header.format != "jpeg" or header.progressive or header.inks or header.colour != "rgb":
+    if not may_be_for_hardware(header):
         return None
     try:
         return _planes_of_frame(data)

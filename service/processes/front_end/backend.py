@@ -187,6 +187,11 @@ class RemoteBatcher:
         self._change.set()
         self._change = asyncio.Event()
 
+    @property
+    def closed(self) -> bool:
+        """Whether samples are refused."""
+        return self._closed
+
     def close(self) -> None:
         """Fail all waiting samples, and all later ones, with ShuttingDown."""
         self._closed = True
@@ -237,7 +242,7 @@ class RemoteBackend:
         ]
         self.models = RemoteModels(self.clients)
         self.batcher = RemoteBatcher(self.models, board, self.clients, time.monotonic)
-        self.pictures = RemotePictures(self.models.clients_offering, board, self.clients)
+        self.pictures = RemotePictures(self.models.clients_offering, board, self.clients, lambda: self.batcher.closed)
         self.server_load = StatusBoardLoad(board, assignment.index, board.reservation_store(assignment.index))
         self.loaded = asyncio.Event()
         self.lost = asyncio.Event()

@@ -130,7 +130,8 @@ class EngineClient:
         """Compute a picture; it is a view of its slot, as `compute` gives a tile.
 
         Raises:
-            PictureRefused: the process does not give it, or its slot would be larger than the shared memory.
+            PictureRefused: the process does not give it, or the shared memory has no room for it now; if it waited
+                for some, small samples would wait behind it.
             EngineProcessLost, ServiceError: as `compute`.
         """
         connection = self._connection
@@ -138,11 +139,9 @@ class EngineClient:
             raise EngineProcessLost
         facts = facts_of(work)
         layout = lay_out_picture(facts)
-        if layout.nbytes > connection.arena.memory.nbytes:
-            raise PictureRefused("the picture does not fit into the shared memory")
-        slot = await connection.arena.allocate(layout.nbytes)
-        if connection.lost.is_set():
-            raise EngineProcessLost
+        slot = connection.arena.allocate_now(layout.nbytes)
+        if slot is None:
+            raise PictureRefused("the picture does not fit into what is free of the shared memory")
         slot.write_picture(layout, work)
         self._number += 1
         submit = picture_message(self._number, model, slot, facts, wish)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engines.cuda.gpu_detection import visible_gpus
+from service.core.gpu_use import why_on_cpu
 from service.core.settings import Settings
 from service.lifecycle.host import cores_of_container
 
-_ON_CPUS = frozenset({"openvino", "onnxrt", "fake"})
 _DIVIDED = ("max_memory_mb", "spool_max_items")
 """Limits of memory and of the spool. `max_queue_size` holds for all front ends together: the status board counts."""
 _CORES_FOR_MANY = 4
@@ -24,13 +24,6 @@ _MOST_BY_ITSELF = 16
 """Most front ends that `auto` starts: that many were measured."""
 _RAN_WELL_S = 10.0
 _LONGEST_PAUSE_S = 10.0
-
-
-def why_on_cpu(settings: Settings) -> str:
-    """Return why these settings leave a GPU alone; empty if they do not."""
-    if settings.device == "cpu":
-        return "the setting device is cpu"
-    return f"the engine {settings.engine} needs no GPU" if settings.engine in _ON_CPUS else ""
 
 
 def assign_gpus(settings: Settings, environ: Mapping[str, str], dev: Path = Path("/dev")) -> list[str]:

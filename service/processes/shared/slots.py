@@ -234,6 +234,10 @@ class Arena:
                 self._serve_waiting()
             raise
 
+    def allocate_now(self, nbytes: int) -> Slot | None:
+        """Allocate a slot if there is memory for it now and nobody waits for memory."""
+        return None if self._waiting else self._allocate(nbytes)
+
     def free_later(self, offset: int, nbytes: int) -> None:
         """Free a slot; called when its last reference is dropped, on any thread at any time."""
         later = self._loop.call_soon if threading.get_ident() == self._thread else self._loop.call_soon_threadsafe

@@ -9,23 +9,37 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from engines.errors import EngineFailed, EngineUnavailable
+from engines.errors import DeviceLost, EngineFailed, EngineUnavailable
+from engines.fake import FakeEngine
+from engines.manifest import Manifest
+from engines.repository.repository import ModelRepository
+from engines.repository.versions import LeaseCounter, ServedModel
 from service.app import open_pipeline
-from service.batching.local_backend import open_local_backend
-from service.batching.picture_check import difference_from_cpu
+from service.batching.backend import PictureRefused, PictureWish
+from service.batching.batcher import Batcher, BatchPolicy, fail_entries
+from service.batching.gpu_pictures import LocalPictures
+from service.batching.local_backend import LocalBackend, open_local_backend
+from service.batching.supervisor import Supervisor
 from service.core.call import Call
+from service.core.errors import DeadlineExceeded, ShuttingDown
 from service.core.order import Order
+from service.core.picture_work import PictureWork, new_arrays
 from service.core.schemas import InpaintOptions
 from service.core.settings import Settings
+from service.imaging.crops import plan_crops
+from service.imaging.files.header import read_header
+from service.imaging.gpu_work import plan_gpu_work
 from service.pipeline import Pipeline
-from tests.fakes.jpeg_planes import FakePlanesDecoder
+from service.telemetry.metrics import Metrics
 from tests.fakes.picture_gpu import FakePictureGpu
+from tests.serving.fake_models import fake_manifest
 from tests.serving.waiting import until
 
 
@@ -115,6 +129,7 @@ async def test_a_picture_that_the_gpu_refuses_is_computed_by_the_cpu(
         await until(lambda: on_gpu.pictures.works)
         picture_gpu.decoder.fail = [EngineFailed("nvjpegDecodeBatched: status 3")]
         reply = await on_gpu.run(order_of(jpeg()), call())
+        assert not picture_gpu.decoder.fail, "the GPU was asked"
         assert pixels_of(reply.pictures[0].body).shape == (90, 120, 3)
         assert on_gpu.pictures.works
 
@@ -122,6 +137,7 @@ async def test_a_picture_that_the_gpu_refuses_is_computed_by_the_cpu(
 async def test_without_a_decoder_the_cpu_serves(pipeline: Callable[..., Any], picture_gpu: FakePictureGpu) -> None:
     picture_gpu.missing = EngineUnavailable("this GPU has no JPEG decoder in hardware")
     async with pipeline() as opened:
+        await until(lambda: picture_gpu.asked)
         reply = await opened.run(order_of(jpeg()), call())
         assert pixels_of(reply.pictures[0].body).shape == (90, 120, 3)
         assert not opened.pictures.works
@@ -143,9 +159,36 @@ async def test_a_decode_that_is_stuck_is_computed_by_the_cpu_as_are_all_later_on
         picture_gpu.decoder.gate.set()
 
 
+async def test_a_decode_that_is_stuck_is_found_although_the_worker_has_lost_the_device(
+    tmp_path: Path, picture_gpu: FakePictureGpu
+) -> None:
+    manifest = fake_manifest("photos", "inpaint")
+    work, batcher = work_for(manifest, jpeg()), Batcher(BatchPolicy(8), time.monotonic)
+    lost: Any = SimpleNamespace(device_lost=DeviceLost("the GPU context is lost"))
+    supervisor = Supervisor(lambda: lost, lambda _: None, lambda: 0.0, 60.0)
+    models = ModelRepository(tmp_path, lambda *_: None)  # type: ignore[arg-type,return-value]
+    pictures = LocalPictures(batcher)
+    backend = LocalBackend(Settings(), models, batcher, supervisor, Metrics(), pictures=pictures)
+    backend.loaded.set()
+    running = asyncio.create_task(backend.run_pictures(pictures, picture_gpu.open_room))
+    await until(lambda: pictures.works)
+    picture_gpu.decoder.waiting.clear()
+    picture_gpu.decoder.gate.clear()
+    served = ServedModel(manifest, FakeEngine(manifest))
+    stuck = asyncio.create_task(pictures.fill(work, served, PictureWish(time.monotonic() + 20)))
+    await until(picture_gpu.decoder.waiting.is_set)
+    picture_gpu.clock.now += 11
+    with pytest.raises(PictureRefused, match="10 s"):
+        await asyncio.wait_for(stuck, 5)
+    running.cancel()
+    picture_gpu.decoder.gate.set()
+    pictures.close()
+
+
 async def test_a_client_that_leaves_does_not_keep_its_place(
     pipeline: Callable[..., Any], picture_gpu: FakePictureGpu
 ) -> None:
+    picture_gpu.lanes = picture_gpu.places = 1
     async with pipeline() as on_gpu:
         await until(lambda: on_gpu.pictures.works)
         picture_gpu.decoder.waiting.clear()
@@ -157,23 +200,81 @@ async def test_a_client_that_leaves_does_not_keep_its_place(
         picture_gpu.decoder.gate.set()
         with pytest.raises(asyncio.CancelledError):
             await leaving
+        await until(lambda: not picture_gpu.rooms[0].full)
+        decoded = len(picture_gpu.decoder.batches)
         assert (await on_gpu.run(order_of(jpeg(1)), call())).pictures
+        assert len(picture_gpu.decoder.batches) == decoded + 1
 
 
-def test_a_gpu_that_computes_like_the_cpu_shows_no_difference(picture_gpu: FakePictureGpu) -> None:
-    room = picture_gpu.open_room()
-    assert difference_from_cpu(room) == ""
-    room.close()
+async def test_a_picture_that_finds_no_place_or_no_time_does_not_wait_in_a_lane(picture_gpu: FakePictureGpu) -> None:
+    picture_gpu.lanes, picture_gpu.batch, picture_gpu.places = 1, 1, 2
+    manifest = fake_manifest("photos", "inpaint")
+    served, work = ServedModel(manifest, FakeEngine(manifest)), work_for(manifest, jpeg())
+    pictures = LocalPictures(Batcher(BatchPolicy(8), time.monotonic))
+    await pictures.open(picture_gpu.open_room)
+    await until(lambda: not picture_gpu.rooms[0].full)
+    picture_gpu.decoder.waiting.clear()
+    picture_gpu.decoder.gate.clear()
+    decoded = len(picture_gpu.decoder.batches)
+    first = asyncio.create_task(pictures.fill(work, served, PictureWish(time.monotonic() + 20)))
+    await until(picture_gpu.decoder.waiting.is_set)
+    late = asyncio.create_task(pictures.fill(work, served, PictureWish(time.monotonic() + 0.05)))
+    await asyncio.sleep(0)
+    with pytest.raises(PictureRefused, match="as many pictures"):
+        await pictures.fill(work, served, PictureWish(time.monotonic() + 20))
+    with pytest.raises(DeadlineExceeded):
+        await late
+    first.cancel()
+    picture_gpu.decoder.gate.set()
+    await asyncio.to_thread(pictures.close)
+    assert len(picture_gpu.decoder.batches) == decoded + 1
 
 
-class DarkDecoder(FakePlanesDecoder):
-    """A decoder whose pictures are somewhat too dark."""
+def work_for(manifest: Manifest, image: bytes) -> PictureWork:
+    header = read_header(image, max_pixels=10**6)
+    holes = np.zeros(header.size, np.bool_)
+    holes[0:20, 30:50] = True
+    work = plan_gpu_work(image, header, holes, plan_crops(holes, manifest.size, "whole"), manifest)
+    assert work is not None
+    return work
 
-    offset = -3
+
+async def test_a_picture_whose_model_is_let_go_as_its_client_leaves_is_ended(picture_gpu: FakePictureGpu) -> None:
+    manifest = fake_manifest("photos", "inpaint")
+    engine = FakeEngine(manifest)
+    served, work = ServedModel(manifest, engine), work_for(manifest, jpeg())
+    leases = LeaseCounter(served)
+    assert leases.acquire()
+    batcher = Batcher(BatchPolicy(8), time.monotonic)
+    pictures = LocalPictures(batcher)
+    await pictures.open(picture_gpu.open_room)
+    wish = PictureWish(time.monotonic() + 20)
+    filling = asyncio.create_task(pictures.fill_into(new_arrays(work), work, served, wish))
+    await until(lambda: len(batcher) == 1)
+    leases.retire()
+    leases.release()  # as one message after another, before the picture's task sees that it is cancelled
+    filling.cancel()
+    batch = batcher.take(0) or []
+    fail_entries(batch, ShuttingDown("nobody computes"))
+    for entry in batch:
+        entry.model.release()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(filling, 5)
+    assert not leases.retain(), "the engine is closed"
+    with pytest.raises(PictureRefused, match="loaded"):
+        await pictures.fill_into(new_arrays(work), work, served, wish)
+    pictures.close()
 
 
-def test_a_gpu_whose_pixels_are_off_is_found(picture_gpu: FakePictureGpu) -> None:
-    picture_gpu.decoder = DarkDecoder(picture_gpu.runtime)
-    room = picture_gpu.open_room()
-    assert "differs from the CPU's by more than one level (444" in difference_from_cpu(room)
-    room.close()
+async def test_a_room_that_opens_while_the_server_ends_is_closed(picture_gpu: FakePictureGpu) -> None:
+    picture_gpu.decoder.gate.clear()  # the comparison with the CPU is under way
+    pictures = LocalPictures(Batcher(BatchPolicy(8), time.monotonic))
+    opening = asyncio.create_task(pictures.open(picture_gpu.open_room))
+    await until(picture_gpu.decoder.waiting.is_set)
+    opening.cancel()
+    await asyncio.sleep(0)
+    picture_gpu.decoder.gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert picture_gpu.runtime.alive == 0
+    assert not pictures.works

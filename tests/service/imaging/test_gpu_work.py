@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from engines.manifest import Manifest
+from service.core.order import Order
 from service.core.pictures import Size
+from service.core.schemas import InpaintOptions
 from service.imaging.crops import plan_crops
 from service.imaging.files.header import read_header
-from service.imaging.gpu_work import plan_gpu_work
+from service.imaging.gpu_work import may_be_on_gpu, plan_gpu_work
 from service.imaging.postprocess import paste_part
 from tests.service.imaging.files.test_hardware_jpeg import encoded
 
@@ -51,3 +53,15 @@ def test_what_the_cpu_must_decode_is_not_planned(manifest: Manifest, data: bytes
 
 def test_a_model_without_a_mask_is_not_planned(fake_manifest: Callable[..., Manifest]) -> None:
     assert planned(encoded(), fake_manifest("facades", "translate")) is None
+
+
+def test_the_first_look_does_not_read_the_file(manifest: Manifest) -> None:
+    header = read_header(encoded(), max_pixels=10**6)
+    order = Order("inpaint", {"image": b"", "mask": b""}, InpaintOptions())
+    assert may_be_on_gpu(order, {"image": header}, manifest)
+
+
+@pytest.mark.parametrize("data", [encoded(progressive=True), encoded("L")], ids=["progressive", "grey"])
+def test_the_first_look_leaves_out_what_the_header_tells(manifest: Manifest, data: bytes) -> None:
+    order = Order("inpaint", {"image": data, "mask": b""}, InpaintOptions())
+    assert not may_be_on_gpu(order, {"image": read_header(data, max_pixels=10**6)}, manifest)

@@ -19,16 +19,24 @@ class Library:
 
     def __init__(self) -> None:
         self.status = 0
+        self.created = 0
+        self.initialising = 0
+        """What the next initialisation returns."""
+        self.initialised: list[int] = []
         self.states: list[int] = []
         self.batches: list[tuple[int, list[int], list[int]]] = []
 
     def nvjpegJpegStateCreate(self, _handle: Any, state: Any) -> int:
-        state._obj.value = 100 + len(self.states)  # what `byref` refers to
+        self.created += 1
+        state._obj.value = 99 + self.created  # what `byref` refers to
         self.states.append(state._obj.value)
         return 0
 
-    def nvjpegDecodeBatchedInitialize(self, *_: Any) -> int:
-        return 0
+    def nvjpegDecodeBatchedInitialize(self, _handle: Any, state: Any, *_: Any) -> int:
+        status, self.initialising = self.initialising, 0
+        if status == 0:
+            self.initialised.append(state.value)
+        return status
 
     def nvjpegDecodeBatched(self, _handle: Any, state: Any, data: Any, lengths: Any, images: Any, _stream: Any) -> int:
         planes = [channel for image in images for channel in image.channel[:3]]
@@ -69,6 +77,16 @@ def test_each_size_of_a_batch_keeps_its_state_until_the_decoder_is_closed(
     assert [state for state, *_ in library.batches] == [100, 101, 100, 101]
     decoder.close()
     assert library.states == []
+
+
+def test_a_state_that_was_not_initialised_is_never_used(cuda: Cuda, library: Library, decoder: NvJpegDecoder) -> None:
+    stream = cuda.stream()
+    library.initialising = 5
+    with pytest.raises(EngineOutOfMemory):
+        decoder.start([FILE], stream)
+    assert library.states == []
+    decoder.start([FILE], stream)
+    assert [state for state, *_ in library.batches] == library.initialised == library.states
 
 
 @pytest.mark.parametrize(("status", "error"), [(5, EngineOutOfMemory), (3, EngineFailed), (6, EngineFailed)])

@@ -67,12 +67,16 @@ class Nvrtc(ModuleType):
 class Driver(ModuleType):
     def __init__(self) -> None:
         super().__init__("cuda.bindings.driver")
-        self.code, self.status = b"", OK
+        self.code, self.status, self.unloaded = b"", OK, 0
         self.launches: list[tuple[Any, ...]] = []
 
     def cuModuleLoadData(self, code: bytes) -> tuple[Any, int]:
         self.code = code
         return OK, 1
+
+    def cuModuleUnload(self, module: int) -> tuple[Any]:
+        self.unloaded = module
+        return (OK,)
 
     def cuModuleGetFunction(self, _module: int, name: bytes) -> tuple[Any, bytes]:
         return OK, name
@@ -132,6 +136,12 @@ def test_a_status_of_a_launch_becomes_an_error(
     with pytest.raises(error) as raised:
         kernels.launch("seam_start", 1, 1, [0] * 6, cuda.stream())
     assert type(raised.value) is error
+
+
+@pytest.mark.usefixtures("nvrtc")
+def test_closed_kernels_are_unloaded(driver: Driver, cuda: Cuda) -> None:
+    NvrtcKernels(cuda).close()
+    assert driver.unloaded == 1
 
 
 def test_a_source_that_does_not_compile_is_shown_with_the_compilers_words(

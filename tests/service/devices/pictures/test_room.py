@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from engines.cuda.api import Cuda
 from engines.errors import DeviceLost, EngineFailed, EngineOutOfMemory, EngineUnavailable
 from engines.manifest import Manifest
 from service.devices.pictures.lane import PictureLane
-from service.devices.pictures.lane_thread import LaneOptions
+from service.devices.pictures.lane_thread import LaneOptions, LaneThread, QueuedPicture
 from service.devices.pictures.room import PictureRoom
 from tests.fakes.clock import Clock
 from tests.fakes.cuda import FakeRuntime, Status
@@ -162,15 +162,20 @@ def test_a_picture_that_is_given_up_while_it_waits_is_never_decoded(
 
 
 def test_pictures_beyond_the_places_wait_until_one_ends(
-    open_room: OpenRoom, request_of: Callable[..., Request]
+    open_room: OpenRoom, decoder: FakePlanesDecoder, request_of: Callable[..., Request]
 ) -> None:
     room = open_room(pictures=2)
-    pictures = [request_of(seed).hand_to(room) for seed in range(3)]
+    decoder.gate.clear()
+    pictures = [request_of(seed).hand_to(room) for seed in range(4)]
+    assert room.full
+    decoder.gate.set()
     for picture in pictures[:2]:
         picture.cut.result(TIMEOUT_S)
+    assert decoder.batches in ([1, 1], [2])
     assert not pictures[2].cut.done()
     pictures[0].end().result(TIMEOUT_S)
     pictures[2].cut.result(TIMEOUT_S)
+    assert sum(decoder.batches) == 3
 
 
 def test_a_fault_of_a_kernel_fails_the_paste_only(
@@ -198,6 +203,56 @@ def test_a_lane_that_does_not_open_refuses_pictures_and_says_why(
     room.close()
 
 
+def test_a_fault_while_a_lane_opens_refuses_pictures_and_says_why(
+    cuda: Cuda, clock: Clock, request_of: Callable[..., Request]
+) -> None:
+    def faulty(_: Cuda) -> PictureLane:
+        raise RuntimeError("a symbol is missing")
+
+    room = PictureRoom(cuda, 2, LaneOptions(faulty, 4, 4, clock))
+    assert isinstance(request_of(0).hand_to(room).cut.exception(TIMEOUT_S), EngineFailed)
+    assert "a symbol is missing" in room.broken
+    room.close()
+
+
+def test_a_lane_that_hangs_after_another_has_lost_the_gpu_is_found_stuck(
+    open_room: OpenRoom, decoder: FakePlanesDecoder, clock: Clock, request_of: Callable[..., Request]
+) -> None:
+    room = open_room()
+    decoder.gate.clear()
+    hanging = request_of(0).hand_to(room)
+    assert decoder.waiting.wait(TIMEOUT_S)
+    room.stop(DeviceLost("another lane has lost it"))
+    assert isinstance(hanging.cut.exception(TIMEOUT_S), DeviceLost)
+    clock.now += 6
+    room.check(limit_s=5)
+    assert room.stuck
+
+
+class CancelledJustNow(Future[None]):
+    """An answer that its owner cancels after it was seen to be open."""
+
+    def done(self) -> bool:
+        self.cancel()
+        return False
+
+
+def test_a_picture_that_is_cancelled_while_all_are_refused_does_not_keep_others_from_their_answers(
+    cuda: Cuda, kernels: Any, decoder: FakePlanesDecoder, clock: Clock, request_of: Callable[..., Request]
+) -> None:
+    decoder.gate.clear()
+    thread = LaneThread(cuda, LaneOptions(lambda gpu: PictureLane(gpu, decoder, kernels), 1, 4, clock), lambda _: None)
+    pictures = [QueuedPicture(one.work, one.tiles, one.masks) for one in map(request_of, range(3))]
+    pictures[1].cut = CancelledJustNow()
+    for picture in pictures:
+        thread.add(picture)
+    assert decoder.waiting.wait(TIMEOUT_S)
+    thread.refuse_all(EngineFailed("the lane is stuck"))
+    assert isinstance(pictures[2].cut.exception(TIMEOUT_S), EngineFailed)
+    decoder.gate.set()
+    thread.leave(TIMEOUT_S)
+
+
 def test_a_closed_room_has_freed_everything(
     open_room: OpenRoom, decoder: FakePlanesDecoder, runtime: FakeRuntime, request_of: Callable[..., Request]
 ) -> None:
@@ -210,3 +265,14 @@ def test_a_closed_room_has_freed_everything(
     room.close()
     assert runtime.alive == 0
     assert decoder.closed
+
+
+def test_what_the_lanes_share_is_closed_once_and_after_them(
+    cuda: Cuda, kernels: Any, decoder: FakePlanesDecoder, clock: Clock
+) -> None:
+    lanes_were_closed: list[bool] = []
+    options = LaneOptions(lambda gpu: PictureLane(gpu, decoder, kernels), 4, 4, clock)
+    room = PictureRoom(cuda, 2, options, lambda: lanes_were_closed.append(decoder.closed))
+    room.close()
+    room.close()
+    assert lanes_were_closed == [True]

@@ -14,7 +14,6 @@ from service.processes.launcher.process_plan import (
     choose_processes,
     divide_settings,
     unused_gpu,
-    why_on_cpu,
 )
 
 
@@ -53,19 +52,6 @@ def test_there_is_an_engine_process_for_each_gpu_that_may_be_seen_and_one_withou
     assert assign_gpus(Settings(workers=2, engine="openvino"), {}, tmp_path) == [""]
     assert assign_gpus(Settings(workers=2, device="cpu"), {}, tmp_path) == [""]
     assert assign_gpus(Settings(workers=2, engine_processes=4), {}, tmp_path) == ["0", "1", "2", "0"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        (Settings(), ""),
-        (Settings(engine="trt"), ""),
-        (Settings(device="cpu"), "the setting device is cpu"),
-        (Settings(engine="onnxrt"), "the engine onnxrt needs no GPU"),
-    ],
-)
-def test_settings_that_leave_a_gpu_alone_say_why(settings: Settings, why: str) -> None:
-    assert why_on_cpu(settings) == why
 
 
 @pytest.mark.parametrize(
