@@ -121,13 +121,7 @@ class Session:
     def _answer_picture(self, number: int, task: asyncio.Task[ComputedSample]) -> None:
         del self._fills[number]
         self.row.load -= 1
-        if task.cancelled():
-            self.channel.send(Failed(number, "Withdrawn", "nobody waited for it"))
-        elif (error := task.exception()) is not None:
-            self.channel.send(encode_error(number, error))
-        else:
-            done = task.result()
-            self.channel.send(Done(number, done.batch_size, done.queue_s, done.infer_s, done.device_s, done.batch))
+        self.channel.send(encode_answer(number, task))
         self._end_if_idle()
 
     def _withdraw(self, number: int) -> None:
@@ -141,17 +135,10 @@ class Session:
     def _answer(self, number: int, entry: Entry, reply: asyncio.Future[ComputedSample]) -> None:
         del self._entries[number]
         self.row.load -= 1
-        if reply.cancelled():
-            self.channel.send(Failed(number, "Withdrawn", "nobody waited for it"))
-        elif (error := reply.exception()) is not None:
-            self.channel.send(encode_error(number, error))
-        else:
-            computed = reply.result()
-            into = entry.sample.into
-            if into is not None and computed.tile is not into:  # the device has written the tile elsewhere
-                np.copyto(into, computed.tile)
-            facts = (computed.batch_size, computed.queue_s, computed.infer_s, computed.device_s, computed.batch)
-            self.channel.send(Done(number, *facts))
+        into, answered = entry.sample.into, not reply.cancelled() and reply.exception() is None
+        if answered and into is not None and (tile := reply.result().tile) is not into:  # the device wrote it elsewhere
+            np.copyto(into, tile)
+        self.channel.send(encode_answer(number, reply))
         self._end_if_idle()
 
     def _handle_lost_connection(self) -> None:
@@ -165,6 +152,16 @@ class Session:
     def _end_if_idle(self) -> None:
         if not self.connected and not self._entries and not self._fills:
             self.done(self)
+
+
+def encode_answer(number: int, answer: asyncio.Future[ComputedSample]) -> Done | Failed:
+    """The message with the answer to a request, which is done."""
+    if answer.cancelled():
+        return Failed(number, "Withdrawn", "nobody waited for it")
+    if (error := answer.exception()) is not None:
+        return encode_error(number, error)
+    done = answer.result()
+    return Done(number, done.batch_size, done.queue_s, done.infer_s, done.device_s, done.batch)
 
 
 def encode_error(number: int, error: BaseException) -> Failed:
