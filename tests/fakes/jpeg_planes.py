@@ -84,6 +84,11 @@ class FakePlanesDecoder:
         """Set when a call has begun."""
         self.closed = False
 
+    def hold(self) -> None:
+        """Make the next call wait: `waiting` is set when it has begun, and `gate` lets it go on."""
+        self.waiting.clear()
+        self.gate.clear()
+
     def start(self, files: Sequence[EncodedJpeg], stream: Stream) -> None:
         self.batches.append(len(files))
         self.waiting.set()

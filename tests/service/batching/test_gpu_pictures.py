@@ -148,8 +148,7 @@ async def test_a_decode_that_is_stuck_is_computed_by_the_cpu_as_are_all_later_on
 ) -> None:
     async with pipeline() as on_gpu:
         await until(lambda: on_gpu.pictures.works)
-        picture_gpu.decoder.waiting.clear()
-        picture_gpu.decoder.gate.clear()
+        picture_gpu.decoder.hold()
         stuck = asyncio.create_task(on_gpu.run(order_of(jpeg()), call()))
         await until(picture_gpu.decoder.waiting.is_set)
         picture_gpu.clock.now += 11
@@ -172,8 +171,7 @@ async def test_a_decode_that_is_stuck_is_found_although_the_worker_has_lost_the_
     backend.loaded.set()
     running = asyncio.create_task(backend.run_pictures(pictures, picture_gpu.open_room))
     await until(lambda: pictures.works)
-    picture_gpu.decoder.waiting.clear()
-    picture_gpu.decoder.gate.clear()
+    picture_gpu.decoder.hold()
     served = ServedModel(manifest, FakeEngine(manifest))
     stuck = asyncio.create_task(pictures.fill(work, served, PictureWish(time.monotonic() + 20)))
     await until(picture_gpu.decoder.waiting.is_set)
@@ -191,8 +189,7 @@ async def test_a_client_that_leaves_does_not_keep_its_place(
     picture_gpu.lanes = picture_gpu.places = 1
     async with pipeline() as on_gpu:
         await until(lambda: on_gpu.pictures.works)
-        picture_gpu.decoder.waiting.clear()
-        picture_gpu.decoder.gate.clear()
+        picture_gpu.decoder.hold()
         leaving = asyncio.create_task(on_gpu.run(order_of(jpeg()), call()))
         await until(picture_gpu.decoder.waiting.is_set)
         leaving.cancel()
@@ -213,8 +210,7 @@ async def test_a_picture_that_finds_no_place_or_no_time_does_not_wait_in_a_lane(
     pictures = LocalPictures(Batcher(BatchPolicy(8), time.monotonic))
     await pictures.open(picture_gpu.open_room)
     await until(lambda: not picture_gpu.rooms[0].full)
-    picture_gpu.decoder.waiting.clear()
-    picture_gpu.decoder.gate.clear()
+    picture_gpu.decoder.hold()
     decoded = len(picture_gpu.decoder.batches)
     first = asyncio.create_task(pictures.fill(work, served, PictureWish(time.monotonic() + 20)))
     await until(picture_gpu.decoder.waiting.is_set)

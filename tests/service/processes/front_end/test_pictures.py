@@ -71,8 +71,7 @@ async def test_a_client_that_leaves_keeps_its_slot_until_the_gpu_has_let_it_go(
         await until(lambda: both.front.pictures.works)
         client = both.front.clients[0]
         with both.front.models.lease("photos") as model:
-            picture_gpu.decoder.waiting.clear()
-            picture_gpu.decoder.gate.clear()
+            picture_gpu.decoder.hold()
             leaving = asyncio.create_task(both.front.pictures.fill(work_for(model.manifest), model, wish()))
             await until(picture_gpu.decoder.waiting.is_set)
             leaving.cancel()
@@ -171,8 +170,7 @@ async def test_a_front_end_that_dies_while_its_picture_is_decoded_is_forgotten_a
     async with pair(**AUTO) as both, both.engine(open_room=picture_gpu.open_room) as engine:
         await until(lambda: both.front.pictures.works)
         with both.front.models.lease("photos") as model:
-            picture_gpu.decoder.waiting.clear()
-            picture_gpu.decoder.gate.clear()
+            picture_gpu.decoder.hold()
             lost = asyncio.create_task(both.front.pictures.fill(work_for(model.manifest), model, wish()))
             await until(picture_gpu.decoder.waiting.is_set)
             engine.server.close()  # the connection breaks
@@ -253,8 +251,7 @@ async def test_a_stuck_decode_ends_the_engine_process_and_its_picture_is_refused
     async with pair(**AUTO) as both, both.engine(open_room=picture_gpu.open_room) as engine:
         await until(lambda: both.front.pictures.works)
         with both.front.models.lease("photos") as model:
-            picture_gpu.decoder.waiting.clear()
-            picture_gpu.decoder.gate.clear()
+            picture_gpu.decoder.hold()
             stuck = asyncio.create_task(both.front.pictures.fill(work_for(model.manifest), model, wish()))
             await until(picture_gpu.decoder.waiting.is_set)
             picture_gpu.clock.now += 11
