@@ -53,8 +53,8 @@ class ResultIndex:
 
     @property
     def pending(self) -> bool:
-        """Whether `flush` has something to write."""
-        return bool(self._unwritten)
+        """Whether results are not in the table yet: `flush` writes them, or waits for the thread that does."""
+        return bool(self._unwritten) or self._flushing.locked()  # in this order: rows are taken under `_flushing`
 
     def announce(self, sidecar: Mapping[str, Any]) -> None:
         """Note a result that was spooled; it is entered by `flush`, or when it is saved."""

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
 from service.gallery.listing import Listing, ListQuery
+from service.ledger.contract import Transaction
+from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
+from service.saving import index_table
 from service.saving.index import ResultIndex
+
+T = TypeVar("T")
+
+
+class SlowLedger(SqliteFile):
+    """A ledger whose writes begin and then wait until `go_on` is set."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / LEDGER_FILE, [index_table.SCHEMA])
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def write(self, work: Callable[[Transaction], T], *, synced: bool = False) -> T:
+        self.begun.set()
+        assert self.go_on.wait(20)
+        return super().write(work, synced=synced)
 
 
 @pytest.fixture
@@ -43,6 +64,24 @@ async def test_what_was_just_promised_is_listed_without_waiting(index: ResultInd
     index.announce(sidecar(1))
     assert await numbers(listing, status="saving") == [1]
     assert await numbers(listing, status="saved") == []
+
+
+async def test_what_another_thread_is_entering_just_now_is_listed(tmp_path: Path) -> None:
+    index = ResultIndex(ledger := SlowLedger(tmp_path), lambda: 0.0)
+    index.open()
+    listing = Listing(index)
+    listing.open()
+    index.announce(sidecar(1))
+    entering = asyncio.create_task(asyncio.to_thread(index.flush))
+    await asyncio.to_thread(ledger.begun.wait, 20)
+    listed = asyncio.create_task(numbers(listing))
+    done, _ = await asyncio.wait([listed], timeout=0.05)
+    assert not done, "a list is read once the result is in the table"
+    ledger.go_on.set()
+    assert await listed == [1]
+    await entering
+    listing.close()
+    index.close()
 
 
 async def test_results_of_one_moment_are_all_listed_once(index: ResultIndex, listing: Listing) -> None:
