@@ -86,18 +86,18 @@ async def test_a_notification_wakes_those_who_wait_for_its_topic_in_every_proces
     nodes = [await join("here"), await join("there")]
     await until(lambda: all(node.is_steady for node in nodes))
     waits = [asyncio.create_task(node.changed("jobs", 30.0)) for node in nodes]
-    others = [asyncio.create_task(node.changed("keys", 2.0)) for node in nodes]
+    others = [asyncio.create_task(node.changed("keys", 30.0)) for node in nodes]
     await asyncio.sleep(0.2)
 
     def tell(ledger: Transaction) -> None:
         ledger.notify("jobs")
 
-    begun = time.monotonic()
     await asyncio.to_thread(nodes[0].server.write, tell)
-    await asyncio.gather(*waits)
-    assert time.monotonic() - begun < 5.0
+    await asyncio.wait_for(asyncio.gather(*waits), 20)
     assert not any(other.done() for other in others)
-    await asyncio.gather(*others)
+    for other in others:
+        other.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 async def test_no_notification_leaves_the_wait_at_its_end(join: Join) -> None:
