@@ -1,4 +1,4 @@
-"""What is measured of one server: the parts of a comparison, each by itself."""
+"""The parts of a comparison: measurements of one running server, each by itself."""
 
 from __future__ import annotations
 
