@@ -1,72 +1,112 @@
-"""The comparison as a table and as a plot."""
+"""The comparison of `side_by_side.py` as medians, as tables and as a plot."""
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-LOADS = ("at_100", "at_25%", "at_50%", "at_75%")
+Figures = dict[str, Any]
+"""The figures of one part in one round."""
+
+
+def medians(rounds: Sequence[dict[str, Figures]]) -> dict[str, Figures]:
+    """Return the median of each figure over the rounds that have its part; of flags and None the last."""
+    merged: dict[str, Figures] = {}
+    for part in {part: None for seen in rounds for part in seen}:
+        values = [seen[part] for seen in rounds if part in seen]
+        merged[part] = {name: _median([value[name] for value in values]) for name in values[-1]}
+    return merged
+
+
+def _median(values: Sequence[Any]) -> Any:
+    if any(value is None or isinstance(value, bool) for value in values):
+        return values[-1]
+    return statistics.median(values)
 
 
 def table(figures: dict[str, Any]) -> str:
-    """Format Markdown, one table per model."""
-    lines: list[str] = []
-    for model, measured in figures.items():
-        seen = measured["contenders"]
-        loads = [load for load in LOADS if any(load in figure for figure in seen.values())]
-        heads = [f"p50 / p99 {load.replace('at_', 'at ')}, ms" for load in loads]
-        lines += [f"\n`{model}`, engine alone {measured['engine_alone_per_s']:.1f}/s:\n"]
-        columns = [
-            "",
-            *heads,
-            "knee /s",
-            "concurrency 32 /s",
-            "abandoned computed",
-            "burst of 2,000",
-            "SIGTERM, 64 inside",
-        ]
-        lines += [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-        lines += [f"| {' | '.join(_row(name, figure, loads))} |" for name, figure in seen.items()]
+    """Format the machine and, for each model, the medians and the values of the rounds as Markdown."""
+    machine = figures["machine"]
+    lines = [f"\n{machine['processor']} ({', '.join(machine['features'])}), {machine['cores']} cores"]
+    for model, measured in figures["models"].items():
+        seen, loads = measured["contenders"], measured["load"]
+        parts = [part for part in _COLUMNS if any(part in side["medians"] for side in seen.values())]
+        heads = ["", *(_COLUMNS[part][0] for part in parts)]
+        alone = f"engine alone {measured['engine_alone_per_s']:.1f}/s"
+        lines.append(f"\n`{model}`, {alone}, load {min(loads)} to {max(loads)}, medians:\n")
+        lines += [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+        lines += [f"| {name} | {' | '.join(_cells(side['medians'], parts))} |" for name, side in seen.items()]
+        lines.append("\nThe rounds:\n")
+        for name, side in seen.items():
+            for part in (part for part in parts if part in side["medians"]):
+                cells = [_cell(part, one[part]) for one in side["rounds"] if part in one]
+                lines.append(f"- {name}, {_COLUMNS[part][0]}: {'; '.join(cells)}")
     return "\n".join(lines)
 
 
-def _row(name: str, figure: dict[str, Any], loads: list[str]) -> list[str]:
-    cells = [f"{figure[load]['p50_ms']:.1f} / {figure[load]['p99_ms']:.0f}" for load in loads]
-    abandoned = figure.get("abandoned_computed")
-    burst, sigterm = figure.get("burst"), figure.get("sigterm")
-    return [
-        name,
-        *cells,
-        f"{figure['knee_per_s']:.0f}" if "knee_per_s" in figure else "–",
-        f"{figure['concurrency_32']['per_s']:.1f}",
-        "–" if abandoned is None else f"{abandoned} of {figure['abandoned']}",
-        _burst(burst) if burst else "–",
-        f"{sigterm['answered']} of {sigterm['in_flight']}, {sigterm['ended_after_s']} s" if sigterm else "–",
-    ]
+def _cells(figure: dict[str, Figures], parts: Sequence[str]) -> list[str]:
+    return [_cell(part, figure[part]) if part in figure else "–" for part in parts]
 
 
-def _burst(burst: dict[str, Any]) -> str:
-    parts = [f"{burst['ok']} ok"]
-    parts += [f"{burst['refused_with_retry_after']} with Retry-After"] if burst["refused_with_retry_after"] else []
-    parts += [f"{burst['failed']} failed"] if burst["failed"] else []
-    parts += [f"{burst['unanswered']} unanswered"] if burst["unanswered"] else []
+def _cell(part: str, figure: Figures) -> str:
+    return _COLUMNS[part][1](figure)
+
+
+def _latency(figure: Figures) -> str:
+    return f"{figure['p50_ms']:.1f} / {figure['p99_ms']:.0f}"
+
+
+def _throughput(figure: Figures) -> str:
+    return f"{figure['per_s']:.1f}" + (f" ({figure['failed']:.0f} failed)" if figure["failed"] else "")
+
+
+def _abandoned(figure: Figures) -> str:
+    return "–" if figure["computed"] is None else f"{figure['computed']:g} of {figure['sent']:g}"
+
+
+def _burst(burst: Figures) -> str:
+    parts = [f"{burst['ok']:g} ok"]
+    parts += [f"{burst['refused_with_retry_after']:g} with Retry-After"] if burst["refused_with_retry_after"] else []
+    parts += [f"{burst['failed']:g} failed"] if burst["failed"] else []
+    parts += [f"{burst['unanswered']:g} unanswered"] if burst["unanswered"] else []
     return ", ".join(parts) + ("" if burst["works_after"] else "; dead afterwards")
+
+
+def _drained(figure: Figures) -> str:
+    return f"{figure['answered']:g} of {figure['in_flight']:g}, {figure['ended_after_s']} s"
+
+
+_COLUMNS: dict[str, tuple[str, Callable[[Figures], str]]] = {
+    "at_100": ("p50 / p99 at 100/s, ms", _latency),
+    "at_25": ("p50 / p99 at 25 %, ms", _latency),
+    "at_50": ("p50 / p99 at 50 %, ms", _latency),
+    "at_75": ("p50 / p99 at 75 %, ms", _latency),
+    "concurrency_32": ("concurrency 32, /s", _throughput),
+    "knee": ("knee, /s", lambda figure: f"{figure['per_s']:.0f}"),
+    "abandoned": ("abandoned, computed", _abandoned),
+    "burst": ("burst of 2,000", _burst),
+    "sigterm": ("SIGTERM, 64 inside", _drained),
+}
 
 
 def draw(figures: dict[str, Any], path: Path) -> None:
     """Plot throughput at concurrency 32 and p50 at half the engine's capacity, a row per model."""
     from matplotlib.figure import Figure  # noqa: PLC0415 -- only for --plot
 
-    figure = Figure(figsize=(11, 3.2 * len(figures)), layout="constrained")
-    axes = figure.subplots(len(figures), 2, squeeze=False)
-    for (left, right), (model, measured) in zip(axes, figures.items(), strict=True):
+    models = figures["models"]
+    figure = Figure(figsize=(11, 3.2 * len(models)), layout="constrained")
+    axes = figure.subplots(len(models), 2, squeeze=False)
+    for (left, right), (model, measured) in zip(axes, models.items(), strict=True):
         names = list(measured["contenders"])
+        seen = [measured["contenders"][name]["medians"] for name in names]
         colours = ["#2a6f97" if name.startswith("retouch") else "#b8b8b8" for name in names]
-        rates = [measured["contenders"][name]["concurrency_32"]["per_s"] for name in names]
+        rates = [side["concurrency_32"]["per_s"] for side in seen]
         left.barh(names, rates, color=colours)
         left.axvline(measured["engine_alone_per_s"], color="black", linewidth=1, linestyle=":")
         left.set_title(f"{model}: pictures/s at concurrency 32 (dotted: engine alone)", fontsize=9)
-        latencies = [measured["contenders"][name]["at_50%"]["p50_ms"] for name in names]
+        latencies = [side["at_50"]["p50_ms"] for side in seen]
         right.barh(names, latencies, color=colours)
         right.set_xscale("log")
         right.set_title(f"{model}: p50 in ms at half of the engine's capacity", fontsize=9)

@@ -6,9 +6,10 @@
 A revision is what git knows; "." (the default) is the working tree. Each has a server of its own, with the fake engine,
 which waits for nothing, JPEG in and out, nothing saved; all run at once, and are asked in turns with one connection
 (`alone`) and with 32 (`loaded`). The kernel counts each thread's time (/proc/PID/task/TID/schedstat), so other work on
-the machine changes the figures little. Printed: medians of the rounds, in ms of CPU time a request; front ends are
-added up. An event loop's time includes the kernel's work for its sockets and, in a front end with one codec thread, the
-work on pictures; `--side 64` leaves little of that. What it does without requests (1 % of a core) is counted, too.
+the machine changes the figures little. Printed: medians of the rounds, in ms of CPU time a request, with the event
+loops' part in each round, the processor and the load average before and after; front ends are added up. An event loop's
+time includes the kernel's work for its sockets and, in a front end with one codec thread, the work on pictures;
+`--side 64` leaves little of that. What it does without requests (1 % of a core) is counted, too.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ import statistics
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
 
 from benchmarks.harness.inputs import BODIES, write_fake_models
+from benchmarks.harness.machine import load_average, machine_facts
 from benchmarks.harness.processes import Server, free_port, retouch_is_ready, started
 from benchmarks.harness.raw_http import Client, encode
 from benchmarks.versions.checkout import environment, source_of
@@ -112,8 +114,18 @@ async def measure(servers: dict[str, Server], request: bytes, rounds: int) -> di
     return seen
 
 
-def run(options: argparse.Namespace) -> dict[str, dict[str, Cost]]:
-    """Measure all revisions; returns the medians by revision and load."""
+def medians(rounds: Sequence[Cost]) -> Cost:
+    """Return the median of each part."""
+    return Cost({part: statistics.median(cost[part] for cost in rounds) for part in rounds[0]})
+
+
+def loop_part(cost: Cost) -> float:
+    """Return the part of event loops in a request's cost, of all processes."""
+    return sum(ms for part, ms in cost.items() if part.endswith("event loop"))
+
+
+def run(options: argparse.Namespace) -> dict[str, dict[str, list[Cost]]]:
+    """Measure all revisions; returns the cost in each round, by revision and load."""
     content_type, body = BODIES[options.task](options.side)
     request = encode(f"/v1/{options.task}", content_type, body)
     with contextlib.ExitStack() as stack:
@@ -125,14 +137,7 @@ def run(options: argparse.Namespace) -> dict[str, dict[str, Cost]]:
             servers[revision] = stack.enter_context(
                 serving(source_of(revision, folder), folder, options.side, options.workers)
             )
-        seen = run_on_uvloop(measure(servers, request, options.rounds))
-    return {
-        revision: {
-            load: Cost({part: statistics.median(cost[part] for cost in costs) for part in costs[0]})
-            for load, costs in loads.items()
-        }
-        for revision, loads in seen.items()
-    }
+        return run_on_uvloop(measure(servers, request, options.rounds))
 
 
 def main() -> None:
@@ -145,13 +150,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    before = load_average()
     found = run(options)
+    machine = {**machine_facts(), "load": [before, load_average()]}
+    print(f"{machine['processor']}, {machine['cores']} cores, load {before} before, {load_average()} after")
     for revision, loads in found.items():
-        for load, cost in loads.items():
+        for load, rounds in loads.items():
+            cost = medians(rounds)
             parts = "; ".join(f"{part} {ms:.3f}" for part, ms in cost.items())
             print(f"{revision:10} {load:7} {sum(cost.values()):.3f} ms: {parts}")
+            print(f"{'':19}event loops by round: {' '.join(f'{loop_part(cost):.3f}' for cost in rounds)}")
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        options.json.write_text(json.dumps({"machine": machine, "revisions": found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

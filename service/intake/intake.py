@@ -20,6 +20,7 @@ from service.core.errors import Cancelled, DeadlineExceeded, NotReady, ShuttingD
 from service.core.flow import Flow
 from service.core.order import Order
 from service.core.reply import Reply
+from service.intake.presence import ClientPresence
 from service.repeats.idempotency import fingerprint_of, key_name
 from service.repeats.response_files import KeptResponse
 
@@ -33,7 +34,7 @@ class Arrival:
 
     asked_s: seconds that the client allows; None if it did not say. priority: 0 (last) to 9 (first).
     traceparent: the identity of its span; empty if it is not traced.
-    gone: a future that is done when the client has disconnected; None where a cancelled task says so.
+    presence: tells whether the client has disconnected; None where a cancelled task says so.
     """
 
     request_id: str
@@ -41,7 +42,7 @@ class Arrival:
     asked_s: float | None
     priority: int
     traceparent: str = ""
-    gone: asyncio.Future[None] | None = None
+    presence: ClientPresence | None = None
 
 
 @dataclass(slots=True)
@@ -105,7 +106,7 @@ class Intake:
         if priority is not None:
             self.flow = self.flow._replace(priority=priority)
 
-    def call(self) -> Call:
+    def call(self, has_left: Callable[[], bool] | None = None) -> Call:
         """Return what the pipeline needs of the request: its id, times, deadline and place in the fair order."""
         return Call(
             *(self.arrival.request_id, self.received_at, self.received_at + self.allowed_s, self.flow),
@@ -113,11 +114,13 @@ class Intake:
             repeat_key=self.repeat_key,
             own_deadline=self.own_deadline,
             on_large=partial(self.service.admission.mark_large, self.place),
+            has_left=has_left,
         )
 
     async def run(self, order: Order) -> Reply:
         """Compute an order's pictures; errors are those of `Pipeline.run`."""
-        reply = await self.service.run(order, self.call())
+        presence = self.arrival.presence
+        reply = await self.service.run(order, self.call(None if presence is None else presence.has_left))
         self.result_ids = tuple(picture.result_id for picture in reply.pictures if picture.result_id)
         return reply
 
@@ -131,7 +134,10 @@ class Intake:
         Raises:
             DeadlineExceeded, Cancelled: the one or the other came first.
         """
-        return await await_with_deadline(work(), self.left_s, self.arrival.gone)
+        presence = self.arrival.presence
+        if presence is not None and presence.has_left():
+            raise Cancelled("the client left")
+        return await await_with_deadline(work(), self.left_s, None if presence is None else presence.gone)
 
     @property
     def left_s(self) -> float:

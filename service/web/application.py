@@ -23,6 +23,7 @@ from service.batching.backend import OpenBackend
 from service.batching.local_backend import open_local_backend
 from service.core.errors import Cancelled, ServiceError
 from service.core.settings import Settings
+from service.intake.presence import ClientPresence
 from service.web import openapi, routes
 from service.web.docs import page as docs
 from service.web.foreign_api import ForeignApi
@@ -193,8 +194,8 @@ class LimitedHttp(FramedHttp):
     _parsed_bytes = 0
     """Bytes of the names and values of this request's header so far."""
 
-    _gone: asyncio.Future[None]
-    """Future that is done once the client has disconnected; requests find it in `request.state.gone`."""
+    _presence: ClientPresence
+    """Tells whether the client has disconnected; requests find it in `request.state.presence`."""
 
     def __init__(self, *uvicorns: Any, limits: ConnectionLimits, **named: Any) -> None:
         super().__init__(*uvicorns, **named)
@@ -203,7 +204,8 @@ class LimitedHttp(FramedHttp):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the header timer for a new connection."""
         super().connection_made(transport)
-        self._gone = self.loop.create_future()
+        connection = transport.get_extra_info("socket")
+        self._presence = ClientPresence(self.loop.create_future(), connection.fileno() if connection else None)
         self._start_header_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -211,7 +213,7 @@ class LimitedHttp(FramedHttp):
         self._stop_header_timer()
         self._stop_write_timer()
         self._stop_ignored_body_timer()
-        self._gone.set_result(None)
+        self._presence.gone.set_result(None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -239,7 +241,7 @@ class LimitedHttp(FramedHttp):
         """Stop the header timer; the body follows."""
         self._unparsed_bytes = 0
         self._stop_header_timer()
-        self.scope["state"]["gone"] = self._gone
+        self.scope["state"]["presence"] = self._presence
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

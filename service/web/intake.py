@@ -87,6 +87,6 @@ def admitted(request: Request, unasked_s: float | None = None) -> AbstractContex
         asked_timeout_s(single_value(request.headers, "X-Request-Timeout-Ms")),
         asked_priority(single_value(request.headers, "X-Priority")),
         state.get("traceparent", ""),
-        state.get("gone"),
+        state.get("presence"),
     )
     return admitted_intake(service, arrival, partial(HttpIntake, request=request), unasked_s)

@@ -1,13 +1,15 @@
 """Parser of multipart/form-data bodies (RFC 7578), which keeps parts in memory.
 
-The package `multipart` finds the boundaries. Starlette's parser takes three times as long: it writes files to temporary
-files, and python-multipart, which it uses, has a callback for every step of a header.
+The package `multipart` reads the heads of parts and finds the boundaries. Starlette's parser takes three times as long:
+it writes files to temporary files, and python-multipart, which it uses, has a callback for every step of a header. A
+body that comes in one piece and has nothing unusual is divided at its boundaries here, which takes half of the time.
 """
 
 from __future__ import annotations
 
 import codecs
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
@@ -16,6 +18,8 @@ from service.core.errors import InvalidRequest
 
 MAX_FIELD_BYTES = 4096
 MAX_PARTS = 16
+_LONGEST_REMEMBERED = 512
+"""Bytes of a part's head up to which it is remembered: a client sends the same ones again and again."""
 
 
 class PartLimits(NamedTuple):
@@ -74,6 +78,8 @@ class PartsReader:
         """The number of files, and of text fields."""
         self._limits = limits
         self._charset = _charset(options.get("charset", "utf-8"))
+        self._whole = False
+        """Whether the body has ended in its first piece."""
         self._beginning: bytes | None = b""
         """The first bytes of the body, until there are enough to check that it begins with its boundary; then None."""
         try:  # Latin-1 keeps every byte of a header; names are decoded with the body's charset later
@@ -88,6 +94,12 @@ class PartsReader:
         Raises:
             InvalidRequest: the body is malformed, or has too many or too large parts.
         """
+        if self._whole:
+            return
+        if self._beginning == b"" and (pieces := _divide(data, self._first)) is not None:
+            self._whole = True
+            self._read_pieces(pieces)
+            return
         if self._beginning is not None:
             data = self._check_beginning(data)
         try:
@@ -105,11 +117,24 @@ class PartsReader:
         Raises:
             InvalidRequest: the body ends before its last boundary.
         """
+        if self._whole:
+            return self.parts
         try:
             self._parser.close()  # type: ignore[no-untyped-call]
         except MultipartError as error:
             raise InvalidRequest("the multipart body ends before its last boundary; send it whole") from error
         return self.parts
+
+    def _read_pieces(self, pieces: list[tuple[bytes, bytes]]) -> None:
+        """Read heads and contents of all parts."""
+        for head, content in pieces:
+            try:
+                segment = _remembered_head(head) if len(head) <= _LONGEST_REMEMBERED else _parse_head(head)
+            except MultipartError as error:
+                raise _malformed_error(error) from error
+            self._begin_part(segment)
+            if content:
+                self._append_data(self.parts[-1], content)
 
     def _check_beginning(self, data: bytes) -> bytes:
         """Check that the body begins with its boundary; returns the data to parse, empty while too little has come.
@@ -142,6 +167,44 @@ class PartsReader:
             most = self._limits.field_bytes
             raise InvalidRequest(f"the field {part.name[:80]!r} is over {most} bytes; is it a file part?")
         part.slices.append(data)
+
+
+def _divide(body: bytes, first: bytes) -> list[tuple[bytes, bytes]] | None:
+    """Return heads and contents of the parts of a whole body; None if it goes on, or has anything unusual.
+
+    Args:
+        body: the first bytes of a body.
+        first: its first boundary, which begins with two hyphens.
+    """
+    if not body.endswith((b"--", b"--\r\n")) or not body.startswith(first):
+        return None
+    *parts, end = body.split(b"\r\n" + first)
+    if not parts or end not in (b"--", b"--\r\n"):
+        return None
+    parts[0] = parts[0][len(first) :]
+    pieces = []
+    for part in parts:
+        head_end = part.find(b"\r\n\r\n")
+        head = part[2:head_end]
+        if head_end < 1 or part[:2] != b"\r\n" or b"content-length" in head.lower():
+            return None
+        pieces.append((head, part[head_end + 4 :]))
+    return pieces
+
+
+def _parse_head(head: bytes) -> MultipartSegment:
+    """Read the header fields of a part.
+
+    Raises:
+        MultipartError: they are malformed.
+    """
+    for event in PushMultipartParser("-", header_charset="latin-1").parse(b"---\r\n" + head + b"\r\n\r\n"):
+        if isinstance(event, MultipartSegment):
+            return event
+    raise MultipartError("a part has no header")
+
+
+_remembered_head = lru_cache(maxsize=128)(_parse_head)
 
 
 def _malformed_error(error: Exception) -> InvalidRequest:

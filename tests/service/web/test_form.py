@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service.core.errors import InvalidRequest
 from service.web.multipart import PartsReader
 from tests.serving.local_server import Running
 
@@ -192,6 +193,39 @@ def test_parts_are_the_same_in_whatever_pieces_they_come(size: int) -> None:
         ("image", True, b"\xff\r\n--front"),
         ("quality", False, b"9"),
     ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(part(IMAGE, b"\r\n--front") + part(b'name="quality"', b"9") + END, id="as clients send it"),
+        pytest.param((part(IMAGE, b"x") + END)[:-2], id="without a last line break"),
+        pytest.param(part(IMAGE, b"") + END, id="an empty part"),
+        pytest.param(part(IMAGE, b"\r\n\r\n\r\n") + END, id="line breaks alone"),
+        pytest.param(part(IMAGE + b"\r\nContent-Type: image/png\r\nX-Other: 1", b"x") + END, id="more header fields"),
+        pytest.param(part(IMAGE + b"\r\nContent-Length: 1", b"x") + END, id="a length"),
+        pytest.param(part(IMAGE + b"\r\ncontent-length: 2", b"x") + END, id="a wrong length"),
+        pytest.param(part(IMAGE + b"\r\n\tcontinued", b"x") + END, id="a continued line"),
+        pytest.param(part(IMAGE + b"\r\nX" * 20, b"x") + END, id="fields without a colon"),
+        pytest.param(part(IMAGE, b"x") + b"--frontier\r\n\r\n\r\nx\r\n" + END, id="a part without a header"),
+        pytest.param(part(IMAGE, b"x") + b"--frontier\r\nContent-Disposition: form-data\r\n" + END, id="no blank line"),
+        pytest.param(part(IMAGE, b"x\r\n--frontiers\r\n") + END, id="a longer boundary"),
+        pytest.param(part(IMAGE, b"x") + END + part(MASK, b"x") + END, id="parts behind the end"),
+        pytest.param(part(IMAGE, b"x") + part(MASK, b"x\r\n--frontier--"), id="an end too early"),
+        pytest.param(part(b'name="a"', b"x" * 5000) + part(b"nothing", b"x") + END, id="two faults"),
+    ],
+)
+def test_a_body_in_one_piece_is_read_as_it_is_byte_by_byte(body: bytes) -> None:
+    def outcome(size: int) -> list[tuple[str, bool, str, bytes]] | str:
+        reader = PartsReader(HEADERS["Content-Type"])
+        try:
+            for start in range(0, len(body), size):
+                reader.feed(body[start : start + size])
+            return [(p.name, p.is_file, p.file_name, p.data) for p in reader.finish()]
+        except InvalidRequest as error:
+            return str(error)
+
+    assert outcome(len(body)) == outcome(1)
 
 
 @pytest.mark.parametrize(

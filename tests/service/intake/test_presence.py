@@ -1,0 +1,28 @@
+"""Whether a client still waits is known before the event loop has looked at its sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from service.intake.presence import ClientPresence
+
+
+async def test_a_client_that_hung_up_is_known_to_have_left_before_the_event_loop_sees_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        server, _ = listener.accept()
+        with server:
+            presence = ClientPresence(asyncio.get_running_loop().create_future(), server.fileno())
+            client.sendall(b"the next request")
+            assert not presence.has_left()
+            client.close()
+            assert presence.has_left()
+
+
+async def test_a_client_that_the_event_loop_saw_leave_has_left_whatever_became_of_its_socket() -> None:
+    gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    presence = ClientPresence(gone)
+    assert not presence.has_left()
+    gone.set_result(None)
+    assert presence.has_left()

@@ -1,0 +1,74 @@
+"""A request whose client has left stops before the engine computes it, unless others may wait for the same picture."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engines.fake import FakeEngine
+from engines.manifest import Manifest
+from service.app import Service, open_service
+from service.batching.local_backend import open_local_backend
+from service.core.call import Call
+from service.core.errors import Cancelled
+from service.core.order import Order
+from service.core.schemas import OPTIONS
+from service.core.settings import Settings
+from tests.serving.image_files import png
+
+Opened = Callable[..., AbstractAsyncContextManager[tuple[Service, FakeEngine]]]
+
+
+@pytest.fixture
+def opened(tmp_path: Path, add_model: Callable[..., Path]) -> Opened:
+    """Open a service with one model: `async with opened(**settings) as (service, engine)`."""
+
+    @asynccontextmanager
+    async def open_one(**more: Any) -> AsyncIterator[tuple[Service, FakeEngine]]:
+        add_model(tmp_path / "models", "negative", "translate", size={"kind": "fixed", "height": 64, "width": 64})
+        engines: list[FakeEngine] = []
+
+        def open_model(_: Path, manifest: Manifest) -> FakeEngine:
+            engines.append(FakeEngine(manifest))
+            return engines[0]
+
+        places = {"models_dir": tmp_path / "models", "results_dir": tmp_path / "results"}
+        settings = Settings(**places, engine="fake", save=False, translate_model="negative", **more)
+        async with open_service(settings, partial(open_local_backend, open_model=open_model)) as service:
+            await service.backend.loaded.wait()
+            yield service, engines[0]
+
+    return open_one
+
+
+def order() -> Order:
+    return Order("translate", {"image": png(np.zeros((64, 64, 3), np.uint8))}, OPTIONS["translate"](format="png"))
+
+
+def call(*, left: bool) -> Call:
+    now = time.monotonic()
+    return Call("1", now, now + 60, has_left=lambda: left)
+
+
+async def test_the_engine_computes_for_clients_that_wait_and_not_for_those_that_left(opened: Opened) -> None:
+    async with opened() as (service, engine):
+        before = engine.samples
+        with pytest.raises(Cancelled):
+            await service.run(order(), call(left=True))
+        assert engine.samples == before
+        await service.run(order(), call(left=False))
+        assert engine.samples == before + 1
+
+
+async def test_with_a_result_cache_the_picture_is_computed_as_others_may_have_joined(opened: Opened) -> None:
+    async with opened(cache_entries=10) as (service, engine):
+        before = engine.samples
+        reply = await service.run(order(), call(left=True))
+        assert (len(reply.pictures), engine.samples) == (1, before + 1)
