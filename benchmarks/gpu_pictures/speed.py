@@ -9,12 +9,10 @@ from itertools import count
 
 import numpy as np
 
-from benchmarks.gpu_pictures.cases import Case, stand_in_fills
+from benchmarks.gpu_pictures.cases import Case, plan_work, stand_in_fills
 from benchmarks.gpu_pictures.checks import TIMEOUT_S
 from service.devices.pictures.room import PictureRoom
 from service.imaging.files.hardware_jpeg import is_sound
-from service.imaging.files.header import read_header
-from service.imaging.gpu_work import plan_gpu_work
 
 
 def cpu_stages(cases: Sequence[Case], seconds: float) -> dict[str, float]:
@@ -32,7 +30,7 @@ def cpu_stages(cases: Sequence[Case], seconds: float) -> dict[str, float]:
         marks.append(time.thread_time())
         is_sound(case.data)
         marks.append(time.thread_time())
-        plan_gpu_work(case.data, read_header(case.data, max_pixels=10**8), case.mask, case.crops, case.manifest)
+        plan_work(case.data, case.mask, case.crops, case.manifest)
         marks.append(time.thread_time())
         for stage, took in zip(spent, (0, 2, 3, 4), strict=True):
             spent[stage] += marks[took + 1] - marks[took]

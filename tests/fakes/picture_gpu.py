@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engines.cuda.api import Cuda
 from engines.errors import EngineError
+from engines.manifest import Manifest
+from service.core.batch_rows import Crop
+from service.core.picture_work import PictureWork
+from service.core.pictures import Bool2D
 from service.devices.pictures.lane import PictureLane
 from service.devices.pictures.lane_thread import LaneOptions
 from service.devices.pictures.room import PictureRoom
+from service.imaging.files.header import read_header
+from service.imaging.gpu_work import plan_gpu_work
+from service.imaging.tasks import MaskPlan
 from tests.fakes.clock import Clock
 from tests.fakes.cuda import FakeRuntime
 from tests.fakes.jpeg_planes import FakePlanesDecoder
@@ -50,3 +58,11 @@ class FakePictureGpu:
             PictureRoom(Cuda(self.runtime), self.lanes, LaneOptions(open_lane, self.batch, self.places, self.clock))
         )
         return self.rooms[-1]
+
+
+def work_on(data: bytes, mask: Bool2D, crops: Sequence[Crop], manifest: Manifest) -> PictureWork:
+    """The work on a picture that a GPU may decode."""
+    header = read_header(data, max_pixels=10**6)
+    planned = plan_gpu_work(data, header, lambda: MaskPlan(mask, float(mask.mean()), list(crops)), manifest)
+    assert planned is not None, "left to the CPU"
+    return planned[0]

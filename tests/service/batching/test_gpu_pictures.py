@@ -34,11 +34,9 @@ from service.core.picture_work import PictureWork, new_arrays
 from service.core.schemas import InpaintOptions
 from service.core.settings import Settings
 from service.imaging.crops import plan_crops
-from service.imaging.files.header import read_header
-from service.imaging.gpu_work import plan_gpu_work
 from service.pipeline import Pipeline
 from service.telemetry.metrics import Metrics
-from tests.fakes.picture_gpu import FakePictureGpu
+from tests.fakes.picture_gpu import FakePictureGpu, work_on
 from tests.serving.fake_models import fake_manifest
 from tests.serving.waiting import until
 
@@ -227,12 +225,9 @@ async def test_a_picture_that_finds_no_place_or_no_time_does_not_wait_in_a_lane(
 
 
 def work_for(manifest: Manifest, image: bytes) -> PictureWork:
-    header = read_header(image, max_pixels=10**6)
-    holes = np.zeros(header.size, np.bool_)
+    holes = np.zeros((90, 120), np.bool_)
     holes[0:20, 30:50] = True
-    work = plan_gpu_work(image, header, holes, plan_crops(holes, manifest.size, "whole"), manifest)
-    assert work is not None
-    return work
+    return work_on(image, holes, plan_crops(holes, manifest.size, "whole"), manifest)
 
 
 async def test_a_picture_whose_model_is_let_go_as_its_client_leaves_is_ended(picture_gpu: FakePictureGpu) -> None:

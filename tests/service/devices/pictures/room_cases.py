@@ -21,9 +21,9 @@ from service.devices.pictures.room import PictureOnItsWay, PictureRoom
 from service.imaging.crops import plan_crops
 from service.imaging.files.codec import decode
 from service.imaging.files.header import read_header
-from service.imaging.gpu_work import plan_gpu_work
 from service.imaging.postprocess import paste_fills
 from service.imaging.preprocess import inpaint_sample
+from tests.fakes.picture_gpu import work_on
 
 Bytes = NDArray[np.uint8]
 TIMEOUT_S = 10
@@ -85,9 +85,7 @@ def make_request(manifest: Manifest, seed: int = 0, **options: Any) -> Request:
         top, left = draw.randrange(mask.shape[0] - 8), draw.randrange(mask.shape[1] - 8)
         mask[top : top + draw.randint(1, 30), left : left + draw.randint(1, 30)] = True
     crops = plan_crops(mask, manifest.size, draw.choice(("whole", "crop")))
-    work = plan_gpu_work(file.getvalue(), header, mask, crops, manifest)
-    assert work is not None
-    return Request(file.getvalue(), mask, crops, work, manifest)
+    return Request(file.getvalue(), mask, crops, work_on(file.getvalue(), mask, crops, manifest), manifest)
 
 
 def _levels_off(ours: Any, theirs: Any) -> int:

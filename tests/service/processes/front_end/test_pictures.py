@@ -20,9 +20,7 @@ from engines.manifest import Manifest
 from service.batching.backend import PictureRefused, PictureWish
 from service.core.picture_work import PictureWork
 from service.imaging.crops import plan_crops
-from service.imaging.files.header import read_header
-from service.imaging.gpu_work import plan_gpu_work
-from tests.fakes.picture_gpu import FakePictureGpu
+from tests.fakes.picture_gpu import FakePictureGpu, work_on
 from tests.fakes.picture_kernels import EmulatedKernels
 from tests.serving.waiting import until
 
@@ -34,11 +32,9 @@ def work_for(manifest: Manifest, seed: int = 0) -> PictureWork:
     noise = np.random.default_rng(seed).integers(0, 256, (70, 110, 3), np.uint8)
     file = io.BytesIO()
     Image.fromarray(noise).save(file, "JPEG", quality=90)
-    header = read_header(file.getvalue(), max_pixels=10**6)
-    mask = np.zeros(header.size, np.bool_)
+    mask = np.zeros(noise.shape[:2], np.bool_)
     mask[0:9, 0:7] = mask[50:60, 90:110] = True
-    work = plan_gpu_work(file.getvalue(), header, mask, plan_crops(mask, manifest.size, "crop"), manifest)
-    assert work is not None
+    work = work_on(file.getvalue(), mask, plan_crops(mask, manifest.size, "crop"), manifest)
     assert len(work.crops) == 2
     return work
 
