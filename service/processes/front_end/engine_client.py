@@ -6,6 +6,7 @@ Used on the event loop only.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,9 +60,18 @@ class EngineClient:
         front_end: index of this front end.
         slots_bytes: size of the shared memory.
         changed: called when its models or its readiness have changed.
+        greet: connects to the socket and shares the memory.
     """
 
-    def __init__(self, path: Path, front_end: int, slots_bytes: int, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        front_end: int,
+        slots_bytes: int,
+        changed: Callable[[], None],
+        greet: Callable[[Path, Hello, int], socket.socket] = greet,
+    ) -> None:
+        self._greet = greet
         self._path = path
         self._hello = Hello(front_end, slots_bytes)
         self._changed = changed
@@ -207,7 +217,7 @@ class EngineClient:
     async def _connect(self) -> Connection:
         arena = Arena(self._hello.slots_bytes)
         try:
-            raw = greet(self._path, self._hello, arena.descriptor)
+            raw = self._greet(self._path, self._hello, arena.descriptor)
         finally:
             arena.close_descriptor()
         connection = Connection(arena)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from retouch.bench.pipeline.run import VariantResult, Workload, measure
 from retouch.bench.pipeline.variants import VARIANTS, Variant, variants_for
 from retouch.command_line import app
 from service.core.settings import Settings
+from service.devices.gpu import open_gpu_device
 from tests.fakes.gpu import FakeCvCuda, FakeStreamEngine, RacingRuntime
 
 PIXELS = ["batch", 3, "height", "width"]
@@ -156,7 +158,7 @@ def test_overlapping_batches_are_measured_with_the_gpus_own_clock(
 ) -> None:
     runtime = RacingRuntime()
     monkeypatch.setitem(sys.modules, "cvcuda", FakeCvCuda(runtime))
-    monkeypatch.setattr("service.devices.gpu.open_cuda", lambda index: Cuda(runtime, index))
+    open_gpu = partial(open_gpu_device, open_cuda=lambda index: Cuda(runtime, index))
     switched: list[bool] = []
 
     def opener(_settings: Settings) -> Callable[[Path, Manifest], Engine]:
@@ -167,11 +169,11 @@ def test_overlapping_batches_are_measured_with_the_gpus_own_clock(
 
         return open_model
 
-    row = measure(settings, workload(pictures), VARIANTS[-1], opener=opener)
+    row = measure(settings, workload(pictures), VARIANTS[-1], opener=opener, open_gpu=open_gpu)
     assert row.gpu_busy is not None
     assert row.gpu_busy == pytest.approx(row.batches * 0.0015 / row.total_ms * 1e3)
     assert switched == [True]
-    measure(settings, workload(pictures), VARIANTS[1], opener=opener)
+    measure(settings, workload(pictures), VARIANTS[1], opener=opener, open_gpu=open_gpu)
     assert switched == [True, False]
 
 
