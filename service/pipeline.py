@@ -26,8 +26,8 @@ from service.batching.backend import (
     BackendModels,
     PictureFiller,
     PictureRefused,
-    PictureWish,
     SampleQueue,
+    SubmitOptions,
 )
 from service.computed_request import ComputedRequest, RequestToCompute, smallest_tile_pixels
 from service.core.batch_rows import ComputedSample, Sample
@@ -189,9 +189,9 @@ class Pipeline:
         if prepared is None:
             return None
         began, trace = self.clock(), request.trace
-        wish = PictureWish(call.deadline, call.on_begun, call.flow, traced=trace is not None)
+        options = SubmitOptions(call.deadline, call.on_begun, call.flow, traced=trace is not None)
         try:
-            computed = await self.pictures.fill(prepared.work, request.model, wish)
+            computed = await self.pictures.fill(prepared.work, request.model, options)
         except PictureRefused as error:
             log.info("picture decoded by the CPU", reason=str(error))
             return None

@@ -75,7 +75,7 @@ async def _answer(request: Request, read: Callable[[HttpIntake], Awaitable[Image
                 code="links_off",
             )
         work = partial(_respond, intake, asked, event)
-        return await intake.answered(intake.once(asked.order, asked.wishes, work))
+        return await intake.answered(intake.once(asked.order, asked.varies_with, work))
 
 
 async def _read_edit(intake: HttpIntake) -> ImagesRequest:

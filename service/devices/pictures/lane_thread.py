@@ -51,7 +51,7 @@ class QueuedPicture:
 
 @dataclass(frozen=True, slots=True)
 class LaneOptions:
-    """Options that the lanes of a room have in common.
+    """Options that the lanes of a pool have in common.
 
     open_lane: opens a lane on the calling thread, which will use it.
     batch: the largest number of pictures that are decoded together.

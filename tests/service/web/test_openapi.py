@@ -15,7 +15,7 @@ import pytest
 
 from service.core.errors import codes_by_status, problem_kinds
 from service.core.schemas import OPTIONS
-from service.intake.wishes import asked_priority
+from service.intake.request_metadata import asked_priority
 from tests.serving.local_server import Running
 
 Serve = Callable[..., Any]

@@ -13,7 +13,7 @@ import uvloop
 
 from service.processes.front_end.engine_client import EngineClient
 from service.processes.shared.channel import greet, receive_greeting
-from service.processes.shared.messages import Hello, Vitals, encode
+from service.processes.shared.messages import Hello, Readiness, encode
 from tests.serving.waiting import until
 
 
@@ -21,7 +21,7 @@ def test_who_is_told_of_a_change_finds_the_link_ready_though_the_engine_process_
     short_folder: Path,
 ) -> None:
     """uvloop hands over what has come before it wakes who awaits the connection."""
-    said = encode([Vitals(ready=True)])
+    said = encode([Readiness(ready=True)])
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         listener.bind(str(short_folder / "engine.sock"))

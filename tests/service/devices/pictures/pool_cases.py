@@ -1,4 +1,4 @@
-"""A room on a GPU in host memory, and requests with what the CPU makes of them."""
+"""A lane pool on a GPU in host memory, and requests with what the CPU makes of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engines.manifest import Manifest
 from service.core.batch_rows import Crop
 from service.core.picture_work import PictureWork
 from service.core.pictures import Bool2D, Size
-from service.devices.pictures.room import PictureOnItsWay, PictureRoom
+from service.devices.pictures.lane_pool import LanePool, PictureInProgress
 from service.imaging.crops import plan_crops
 from service.imaging.files.codec import decode
 from service.imaging.files.header import read_header
@@ -31,7 +31,7 @@ TIMEOUT_S = 10
 
 @dataclass
 class Request:
-    """A picture to fill, and the arrays that the room writes."""
+    """A picture to fill, and the arrays that the pool writes."""
 
     data: bytes
     mask: Bool2D
@@ -52,10 +52,10 @@ class Request:
         draw = np.random.default_rng(len(self.data))
         return [draw.integers(0, 256, (*crop.tile, 3), np.uint8) for crop in self.crops]
 
-    def hand_to(self, room: PictureRoom) -> PictureOnItsWay:
-        return room.begin(self.work, self.tiles, self.masks)
+    def hand_to(self, pool: LanePool) -> PictureInProgress:
+        return pool.begin(self.work, self.tiles, self.masks)
 
-    def paste(self, picture: PictureOnItsWay) -> None:
+    def paste(self, picture: PictureInProgress) -> None:
         picture.paste(self.fills, self.result).result(TIMEOUT_S)
 
     def assert_as_on_the_cpu(self) -> None:
@@ -92,4 +92,4 @@ def _levels_off(ours: Any, theirs: Any) -> int:
     return int(np.abs(ours.astype(np.int16) - theirs).max())
 
 
-OpenRoom = Callable[..., PictureRoom]
+OpenLanePool = Callable[..., LanePool]
