@@ -42,7 +42,7 @@ from service.imaging.pool.codec_work import CodecWork
 from service.imaging.several_results import Draw, add_latents, draw_latent
 from service.imaging.tasks import PREPARE, DecodingCost, PreparedRequest, estimate_cost, read_headers
 from service.saving.promise import StorePromise
-from service.saving.results import Reservation
+from service.saving.results import SpoolReservation
 from service.saving.store import ResultStore
 from service.telemetry.metrics import Metrics
 from service.telemetry.redaction import without_folders
@@ -165,7 +165,7 @@ class Pipeline:
         if not granted:
             self.metrics.stages_done(timings.stages)  # for an answered request all stages are counted at its end
 
-    def _reserve_spool(self, spool: ExitStack, order: Order, manifest: Manifest) -> list[Reservation]:
+    def _reserve_spool(self, spool: ExitStack, order: Order, manifest: Manifest) -> list[SpoolReservation]:
         """Reserve bytes in the spool for each result until `spool` ends; none if nothing is to be saved."""
         if not order.is_saved(self.settings.save):
             return []

@@ -1,4 +1,4 @@
-"""Compares a GPU's way with pictures with the CPU's code, on a few pictures that are made for it."""
+"""Comparison of the pictures that a GPU gives with those of the CPU's code, on a few that are made for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A pause for a GPU that refuses one picture after another, because each costs a check and a plan before the CPU's way.
+"""Pauses in which no picture is offered to a GPU that refused several in a row.
+
+Each refused picture has cost a check and a plan before the CPU decodes it.
 
 Used on the event loop.
 """

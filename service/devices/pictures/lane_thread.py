@@ -96,7 +96,7 @@ class LaneThread:
         return self._held
 
     def busy_s(self, now: float) -> float:
-        """For how many seconds it has worked on its present batch."""
+        """Seconds for which it has worked on its present batch; 0 without one."""
         with self._changed:
             return now - self._began_at if self._working else 0.0
 

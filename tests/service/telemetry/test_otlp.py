@@ -23,7 +23,7 @@ CALLER = {"traceparent": f"00-{5:032x}-{6:016x}-01", "tracestate": "vendor=it,ot
 
 @pytest.fixture
 def spans() -> list[ReadableSpan]:
-    """Of every kind: with and without a caller, a state, attributes, a link, a failure."""
+    """Spans of every kind: with and without a caller, a state, attributes, a link, a failure."""
     ended: list[ReadableSpan] = []
 
     class Kept(SpanProcessor):

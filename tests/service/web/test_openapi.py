@@ -248,7 +248,7 @@ def test_every_reference_of_the_document_leads_somewhere(server: Running) -> Non
 
 
 def _validator(document: dict[str, Any], schema: dict[str, Any]) -> Any:
-    """Of JSON Schema 2020-12, which OpenAPI 3.1 is made of; the document's own parts can be named."""
+    """A validator of JSON Schema 2020-12, on which OpenAPI 3.1 is based; the document's components can be named."""
     jsonschema = pytest.importorskip("jsonschema")
     return jsonschema.Draft202012Validator({**schema, "components": document["components"]})
 
