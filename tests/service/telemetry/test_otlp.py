@@ -51,7 +51,7 @@ def test_they_are_encoded_to_the_bytes_of_the_sdks_encoder(spans: list[ReadableS
         assert encode_spans_fast(some).SerializeToString() == encode_spans(some).SerializeToString()
 
 
-def test_they_arrive(spans: list[ReadableSpan]) -> None:
+def test_spans_arrive_at_a_collector_until_shutdown(spans: list[ReadableSpan]) -> None:
     with OtlpReceiver() as receiver:
         exporter = Exporter(f"{receiver.url}/v1/traces", timeout=5)
         assert exporter.export(spans) is SpanExportResult.SUCCESS
