@@ -16,7 +16,7 @@ from service.imaging.files import codec
 from service.imaging.pool.parallel_steps import StepRunner
 from service.imaging.several_results import tiles_by_result
 from service.imaging.tasks import DecodingCost, Headers, PreparedRequest, Tile, timed_stage
-from service.saving.results import Reservation, StoredResult
+from service.saving.results import SpoolReservation, StoredResult
 from service.saving.sidecar import sidecar_of
 from service.saving.store import ResultStore
 from service.telemetry.tracing import StageTrace
@@ -58,7 +58,7 @@ class ComputedRequest:
     computed: list[ComputedSample]
     timings: Timings
     store: ResultStore
-    reserved: list[Reservation]
+    reserved: list[SpoolReservation]
     """Spool reservations, one for each picture; empty if nothing is saved."""
     new_id: Callable[[], str]
     trace: StageTrace | None

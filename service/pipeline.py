@@ -26,8 +26,8 @@ from service.batching.backend import (
     BackendModels,
     PictureFiller,
     PictureRefused,
-    PictureWish,
     SampleQueue,
+    SubmitOptions,
 )
 from service.computed_request import ComputedRequest, RequestToCompute, smallest_tile_pixels
 from service.core.batch_rows import ComputedSample, Sample
@@ -42,7 +42,7 @@ from service.imaging.pool.codec_work import CodecWork
 from service.imaging.several_results import Draw, add_latents, draw_latent
 from service.imaging.tasks import PREPARE, DecodingCost, PreparedRequest, estimate_cost, read_headers
 from service.saving.promise import StorePromise
-from service.saving.results import Reservation
+from service.saving.results import SpoolReservation
 from service.saving.store import ResultStore
 from service.telemetry.metrics import Metrics
 from service.telemetry.redaction import without_folders
@@ -166,7 +166,7 @@ class Pipeline:
         if not granted:
             self.metrics.stages_done(timings.stages)  # for an answered request all stages are counted at its end
 
-    def _reserve_spool(self, spool: ExitStack, order: Order, manifest: Manifest) -> list[Reservation]:
+    def _reserve_spool(self, spool: ExitStack, order: Order, manifest: Manifest) -> list[SpoolReservation]:
         """Reserve bytes in the spool for each result until `spool` ends; none if nothing is to be saved."""
         if not order.is_saved(self.settings.save):
             return []
@@ -191,9 +191,9 @@ class Pipeline:
             return None
         _refuse_if_abandoned(call)
         began, trace = self.clock(), request.trace
-        wish = PictureWish(call.deadline, call.on_begun, call.flow, traced=trace is not None)
+        options = SubmitOptions(call.deadline, call.on_begun, call.flow, traced=trace is not None)
         try:
-            computed = await self.pictures.fill(prepared.work, request.model, wish)
+            computed = await self.pictures.fill(prepared.work, request.model, options)
         except PictureRefused as error:
             log.info("picture decoded by the CPU", reason=str(error))
             return None

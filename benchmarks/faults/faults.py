@@ -38,7 +38,7 @@ class Target:
 
     @property
     def fault_file(self) -> Path:
-        """As the fake engine looks for it; `folder / "cache"` is the server's `engine_cache_dir`."""
+        """The file in which the fake engine looks for faults; `folder / "cache"` is the server's `engine_cache_dir`."""
         return self.folder / "cache" / FAULT_FILE
 
     def client(self) -> Client:

@@ -82,7 +82,7 @@ def run_on_gpu(
     dtype: str,
     work: Callable[[TensorView, TensorView, Any], None],
 ) -> np.ndarray:
-    """Up, one operation into memory that starts as zeros, down."""
+    """Copy an array to the GPU, run one operation into memory that starts as zeros, and copy the result back."""
     stream = cuda.stream()
     nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     device_in, device_out = cuda.device_buffer(source.nbytes), cuda.device_buffer(nbytes)

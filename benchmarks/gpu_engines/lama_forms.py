@@ -94,7 +94,7 @@ class Spectral(nn.Module):
 
 
 class JoinedLayer(nn.Module):
-    """As LoweredLayer."""
+    """A layer on local and global features in one tensor, with the weights of a `LoweredLayer`."""
 
     def __init__(self, layer: LoweredLayer) -> None:
         super().__init__()

@@ -25,6 +25,7 @@ from service.imaging.files.header import read_header
 from service.imaging.gpu_work import plan_gpu_work
 from service.imaging.postprocess import paste_area, paste_fills
 from service.imaging.preprocess import inpaint_sample
+from service.imaging.tasks import MaskPlan
 
 Bytes = NDArray[np.uint8]
 MAX_PIXELS = 50_000_000
@@ -102,7 +103,14 @@ def make_case(path: Path, kind: str, manifest: Manifest, draw: random.Random) ->
         return Case(kind, data, np.zeros((1, 1), np.bool_), [], _planned_anyway(data, manifest), True, manifest)
     mask = _random_mask(draw, size.height, size.width)
     crops = plan_crops(mask, manifest.size, draw.choice(("auto", "auto", "whole", "crop")))
-    return Case(kind, data, mask, crops, plan_gpu_work(data, header, mask, crops, manifest), False, manifest)
+    return Case(kind, data, mask, crops, plan_work(data, mask, crops, manifest), False, manifest)
+
+
+def plan_work(data: bytes, mask: Bool2D, crops: list[Crop], manifest: Manifest) -> PictureWork | None:
+    """Plan the work on a file, as the service does once its mask is planned; None where the CPU must decode it."""
+    header = read_header(data, max_pixels=MAX_PIXELS)
+    planned = plan_gpu_work(data, header, lambda: MaskPlan(mask, 0.0, crops), manifest)
+    return planned and planned[0]
 
 
 def _planned_anyway(data: bytes, manifest: Manifest) -> PictureWork | None:
@@ -113,7 +121,7 @@ def _planned_anyway(data: bytes, manifest: Manifest) -> PictureWork | None:
         return None
     mask = np.zeros(header.size, np.bool_)
     mask[0, 0] = True
-    return plan_gpu_work(data, header, mask, plan_crops(mask, manifest.size, "whole"), manifest)
+    return plan_work(data, mask, plan_crops(mask, manifest.size, "whole"), manifest)
 
 
 def _part_of(image: Image.Image, draw: random.Random) -> Image.Image:

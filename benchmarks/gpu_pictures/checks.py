@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.gpu_pictures.cases import Case, stand_in_fills
 from engines.errors import EngineError
-from service.devices.pictures.room import PictureRoom
+from service.devices.pictures.lane_pool import LanePool
 
 TIMEOUT_S = 30.0
 
@@ -41,7 +41,7 @@ class Differences:
 
 
 def compare(
-    room: PictureRoom,
+    pool: LanePool,
     cases: Iterable[Callable[[], Case]],
     *,
     threads: int = 1,
@@ -49,10 +49,10 @@ def compare(
     limit_s: float = float("inf"),
     heartbeat: Any = None,
 ) -> dict[str, Differences]:
-    """Run cases through the room and the CPU's code, from several threads; return the differences by kind.
+    """Run cases through the pool and the CPU's code, from several threads; return the differences by kind.
 
     Args:
-        room: the GPU's.
+        pool: the GPU's.
         cases: make cases of any kinds.
         threads: how many cases are under way together.
         give_up: the share of cases whose client leaves at once.
@@ -66,7 +66,7 @@ def compare(
     def work() -> None:
         while time.perf_counter() < until and (make := waiting.next()) is not None:
             case = make()
-            row = _compare_one(room, case, give_up)
+            row = _compare_one(pool, case, give_up)
             with lock:
                 _add(rows[case.kind], row)
                 done[0] += 1
@@ -92,7 +92,7 @@ class _Shared:
             return next(self._source, None)
 
 
-def _compare_one(room: PictureRoom, case: Case, give_up: float) -> Differences:
+def _compare_one(pool: LanePool, case: Case, give_up: float) -> Differences:
     row = Differences(cases=1)
     if case.refused:
         row.refused_by_cpu, row.planned_though_refused = 1, int(case.work is not None)
@@ -103,7 +103,7 @@ def _compare_one(room: PictureRoom, case: Case, give_up: float) -> Differences:
         row.on_cpu = 1
         return row
     tiles, masks, result = case.new_arrays()
-    picture = room.begin(case.work, tiles, masks)
+    picture = pool.begin(case.work, tiles, masks)
     try:
         if random.random() < give_up:
             row.given_up = 1
@@ -142,4 +142,4 @@ def _add(total: Differences, one: Differences) -> None:
             setattr(total, name, max(ours, theirs) if name in largest else ours + theirs)
 
 
-OpenRoom = Callable[..., PictureRoom]
+OpenLanePool = Callable[..., LanePool]

@@ -9,12 +9,10 @@ from itertools import count
 
 import numpy as np
 
-from benchmarks.gpu_pictures.cases import Case, stand_in_fills
+from benchmarks.gpu_pictures.cases import Case, plan_work, stand_in_fills
 from benchmarks.gpu_pictures.checks import TIMEOUT_S
-from service.devices.pictures.room import PictureRoom
+from service.devices.pictures.lane_pool import LanePool
 from service.imaging.files.hardware_jpeg import is_sound
-from service.imaging.files.header import read_header
-from service.imaging.gpu_work import plan_gpu_work
 
 
 def cpu_stages(cases: Sequence[Case], seconds: float) -> dict[str, float]:
@@ -32,7 +30,7 @@ def cpu_stages(cases: Sequence[Case], seconds: float) -> dict[str, float]:
         marks.append(time.thread_time())
         is_sound(case.data)
         marks.append(time.thread_time())
-        plan_gpu_work(case.data, read_header(case.data, max_pixels=10**8), case.mask, case.crops, case.manifest)
+        plan_work(case.data, case.mask, case.crops, case.manifest)
         marks.append(time.thread_time())
         for stage, took in zip(spent, (0, 2, 3, 4), strict=True):
             spent[stage] += marks[took + 1] - marks[took]
@@ -40,8 +38,8 @@ def cpu_stages(cases: Sequence[Case], seconds: float) -> dict[str, float]:
     return {stage: round(1e3 * took / done, 3) for stage, took in spent.items()}
 
 
-def room_speed(room: PictureRoom, cases: Sequence[Case], *, clients: int, seconds: float) -> dict[str, float]:
-    """Return pictures a second through the room, CPU time a picture with its lanes, and latencies of both halves."""
+def pool_speed(pool: LanePool, cases: Sequence[Case], *, clients: int, seconds: float) -> dict[str, float]:
+    """Return pictures a second through the pool, CPU time a picture with its lanes, and latencies of both halves."""
     took: list[tuple[float, float]] = []
     until, began_cpu, began = time.perf_counter() + seconds, time.process_time(), time.perf_counter()
 
@@ -54,7 +52,7 @@ def room_speed(room: PictureRoom, cases: Sequence[Case], *, clients: int, second
             start = time.perf_counter()
             if turn and start >= until:
                 break
-            picture = room.begin(case.work, tiles, masks)
+            picture = pool.begin(case.work, tiles, masks)
             picture.cut.result(TIMEOUT_S)
             cut_at = time.perf_counter()
             picture.paste(fills, result).result(TIMEOUT_S)

@@ -23,14 +23,14 @@ import psutil
 
 from benchmarks.gpu.matrix_products import MatrixProducts
 from benchmarks.gpu_pictures.cases import KINDS, Case, make_cases
-from benchmarks.gpu_pictures.checks import OpenRoom, compare
-from benchmarks.gpu_pictures.speed import cpu_stages, room_speed
+from benchmarks.gpu_pictures.checks import OpenLanePool, compare
+from benchmarks.gpu_pictures.speed import cpu_stages, pool_speed
 from engines.cuda.api import Cuda, open_cuda
 from engines.manifest import Manifest
 from service.devices.pictures.kernels import NvrtcKernels
+from service.devices.pictures.lane_pool import LanePool
 from service.devices.pictures.lane_thread import LaneOptions
 from service.devices.pictures.nvjpeg import open_hardware_lane, open_nvjpeg
-from service.devices.pictures.room import PictureRoom
 
 Say = Callable[[str, Any], None]
 _LIMIT_S = 150.0
@@ -38,16 +38,21 @@ _LIMIT_S = 150.0
 _ON_GPU = tuple(kind for kind in KINDS if kind.startswith("4:"))
 
 
-def check_kernels(open_room: OpenRoom, files: list[Path], manifest: Manifest, say: Say, count: int) -> None:
+def check_kernels(open_lane_pool: OpenLanePool, files: list[Path], manifest: Manifest, say: Say, count: int) -> None:
     """Compare one picture at a time."""
-    with _opened(open_room) as room:
-        for kind, row in compare(room, make_cases(files, manifest, count), limit_s=_LIMIT_S).items():
+    with _opened(open_lane_pool) as pool:
+        for kind, row in compare(pool, make_cases(files, manifest, count), limit_s=_LIMIT_S).items():
             say(f"kernels, {kind}", asdict(row))
-        say("kernels, room", room.broken or "works")
+        say("kernels, pool", pool.broken or "works")
 
 
 def check_requests(
-    open_room: OpenRoom, files: list[Path], manifest: Manifest, say: Say, count: int, free_bytes: Callable[[], int]
+    open_lane_pool: OpenLanePool,
+    files: list[Path],
+    manifest: Manifest,
+    say: Say,
+    count: int,
+    free_bytes: Callable[[], int],
 ) -> None:
     """Compare many pictures under way together, a tenth given up; memory is read ten times."""
     process, every, started = psutil.Process(), max(1, count // 10), time.perf_counter()
@@ -57,65 +62,67 @@ def check_requests(
             facts = {"host_mib": process.memory_info().rss >> 20, "gpu_free_mib": free_bytes() >> 20}
             say(f"requests, after {done}", {**facts, "s": round(time.perf_counter() - started, 1)})
 
-    with _opened(open_room, lanes=4) as room:
+    with _opened(open_lane_pool, lanes=4) as pool:
         cases = make_cases(files, manifest, count, seed=1)
-        rows = compare(room, cases, threads=14, give_up=0.1, limit_s=_LIMIT_S, heartbeat=heartbeat)
+        rows = compare(pool, cases, threads=14, give_up=0.1, limit_s=_LIMIT_S, heartbeat=heartbeat)
         for kind, row in rows.items():
             say(f"requests, {kind}", asdict(row))
         say("requests, answered", [sum(row.cases for row in rows.values()), count])
-        say("requests, room", room.broken or "works")
+        say("requests, pool", pool.broken or "works")
 
 
-def check_faults(open_room: OpenRoom, files: list[Path], manifest: Manifest, say: Say, cuda: Cuda) -> None:
+def check_faults(open_lane_pool: OpenLanePool, files: list[Path], manifest: Manifest, say: Say, cuda: Cuda) -> None:
     """Compare while all but a few MB of the GPU's memory are taken, and once more when they are given back."""
-    with _opened(open_room, lanes=2) as room:
+    with _opened(open_lane_pool, lanes=2) as pool:
         free, _ = cuda.call_runtime("cudaMemGetInfo")
         taken = cuda.device_buffer(max(1, int(free) - (24 << 20)))
         for when in ("memory taken", "memory given back"):
-            rows = compare(room, make_cases(files, manifest, 48, _ON_GPU, seed=2), threads=8)
+            rows = compare(pool, make_cases(files, manifest, 48, _ON_GPU, seed=2), threads=8)
             total = {kind: asdict(row) for kind, row in rows.items()}
             say(f"faults, {when}", total)
             taken.close()
-        say("faults, room", room.broken or "works")
+        say("faults, pool", pool.broken or "works")
 
 
-def measure_speed(open_room: OpenRoom, cases: dict[str, list[Case]], say: Say, seconds: float, *, busy: bool) -> None:
+def measure_speed(
+    open_lane_pool: OpenLanePool, cases: dict[str, list[Case]], say: Say, seconds: float, *, busy: bool
+) -> None:
     """Measure sizes, lanes and batches; the CPU's stages first."""
     for name, some in cases.items():
         say(f"speed, {name}, CPU's stages, ms", cpu_stages(some, seconds))
         for lanes, batch, clients in ((1, 1, 1), (1, 4, 16), (2, 4, 32), (4, 4, 64), (4, 8, 64)):
             about = f"speed, {name}, lanes {lanes}, batch {batch}, clients {clients}"
-            with _opened(open_room, lanes=lanes, batch=batch) as room:
-                room_speed(room, some, clients=clients, seconds=seconds / 8)
-                say(about, room_speed(room, some, clients=clients, seconds=seconds))
+            with _opened(open_lane_pool, lanes=lanes, batch=batch) as pool:
+                pool_speed(pool, some, clients=clients, seconds=seconds / 8)
+                say(about, pool_speed(pool, some, clients=clients, seconds=seconds))
                 if busy:
-                    say(f"{about}, beside products", _beside_products(room, some, clients, seconds))
+                    say(f"{about}, beside products", _beside_products(pool, some, clients, seconds))
 
 
-def _beside_products(room: PictureRoom, cases: list[Case], clients: int, seconds: float) -> dict[str, float]:
+def _beside_products(pool: LanePool, cases: list[Case], clients: int, seconds: float) -> dict[str, float]:
     with MatrixProducts() as products:
         before, started = products.done, time.perf_counter()
         time.sleep(seconds / 2)
         alone = (products.done - before) / (time.perf_counter() - started)
         before, started = products.done, time.perf_counter()
-        row = room_speed(room, cases, clients=clients, seconds=seconds)
+        row = pool_speed(pool, cases, clients=clients, seconds=seconds)
         kept = (products.done - before) / (time.perf_counter() - started) / alone
     return {**row, "products_keep": round(kept, 3)}
 
 
 @contextmanager
-def _opened(open_room: OpenRoom, **options: int) -> Iterator[PictureRoom]:
-    room = open_room(**options)
+def _opened(open_lane_pool: OpenLanePool, **options: int) -> Iterator[LanePool]:
+    pool = open_lane_pool(**options)
     try:
-        yield room
+        yield pool
     finally:
-        room.close()
+        pool.close()
 
 
-def _open_room(
+def _open_lane_pool(
     cuda: Cuda, open_lane: Callable[[Cuda], Any], lanes: int = 1, batch: int = 4, pictures: int = 32
-) -> PictureRoom:
-    return PictureRoom(cuda, lanes, LaneOptions(open_lane, batch, pictures, time.monotonic))
+) -> LanePool:
+    return LanePool(cuda, lanes, LaneOptions(open_lane, batch, pictures, time.monotonic))
 
 
 def speed_cases(files: list[Path], manifest: Manifest) -> dict[str, list[Case]]:
@@ -157,7 +164,7 @@ def main() -> None:
     cuda, began = open_cuda(), time.perf_counter()
     nvjpeg, kernels = open_nvjpeg(), NvrtcKernels(cuda)
     say("opened", {"gpu": cuda.device.name, "s": round(time.perf_counter() - began, 2), "files": len(files)})
-    open_room = partial(_open_room, cuda, partial(open_hardware_lane, nvjpeg=nvjpeg, kernels=kernels))
+    open_lane_pool = partial(_open_lane_pool, cuda, partial(open_hardware_lane, nvjpeg=nvjpeg, kernels=kernels))
 
     def free_bytes() -> int:
         cuda.make_current()  # any thread asks
@@ -165,14 +172,14 @@ def main() -> None:
 
     for step in arguments.steps:
         if step == "kernels":
-            check_kernels(open_room, files, manifest, say, arguments.count or 700)
+            check_kernels(open_lane_pool, files, manifest, say, arguments.count or 700)
         elif step == "requests":
-            check_requests(open_room, files, manifest, say, arguments.count or 10_000, free_bytes)
+            check_requests(open_lane_pool, files, manifest, say, arguments.count or 10_000, free_bytes)
         elif step == "faults":
-            check_faults(open_room, files, manifest, say, cuda)
+            check_faults(open_lane_pool, files, manifest, say, cuda)
         else:
             cases = speed_cases(files, manifest)
-            measure_speed(open_room, cases, say, arguments.seconds, busy=not arguments.alone)
+            measure_speed(open_lane_pool, cases, say, arguments.seconds, busy=not arguments.alone)
 
 
 if __name__ == "__main__":

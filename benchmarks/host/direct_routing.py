@@ -11,12 +11,9 @@ difference of neighbours without the outermost tenths, with its standard error.
 from __future__ import annotations
 
 import argparse
-import signal
 import statistics
-import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from http.client import HTTPConnection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +22,7 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
 from benchmarks.harness.inputs import inpaint_body, write_fake_models
+from benchmarks.harness.server_thread import running_on_thread
 from service.core.settings import Settings
 from service.telemetry.logs import configure_logs
 from service.web import application
@@ -34,21 +32,6 @@ from service.web.server import DrainingServer
 def around(app: ASGIApp, routes: Iterable[APIRoute]) -> ASGIApp:  # noqa: ARG001 -- in place of `DirectRouting`
     """FastAPI alone."""
     return app
-
-
-@contextmanager
-def serving(settings: Settings) -> Iterator[int]:
-    """A server on a thread; the port that it listens on."""
-    server = DrainingServer(settings)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield server.servers[0].sockets[0].getsockname()[1]
-    finally:
-        server.handle_exit(signal.SIGTERM, None)
-        thread.join()
 
 
 def cpu_us(connection: HTTPConnection, content_type: str, body: bytes, requests: int) -> float:
@@ -74,10 +57,10 @@ def measure(rounds: int, requests: int, side: int) -> dict[str, list[float]]:
             port=0, engine="fake", models_dir=models, results_dir=Path(folder), save=False, log_level="error"
         )
         configure_logs(settings)
-        with serving(settings) as with_port:
+        with running_on_thread(DrainingServer(settings)) as with_port:
             application.DirectRouting = around  # type: ignore[assignment]
             try:
-                with serving(settings) as without_port:
+                with running_on_thread(DrainingServer(settings)) as without_port:
                     ports = {"with": with_port, "without": without_port}
                     connections = {name: HTTPConnection("127.0.0.1", port) for name, port in ports.items()}
                     time.sleep(1)

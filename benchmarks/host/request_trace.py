@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import signal
 import sys
 import threading
 import time
@@ -32,6 +31,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from benchmarks.harness.inputs import ROOT, inpaint_body, write_fake_models
+from benchmarks.harness.server_thread import running_on_thread
 from service.core.settings import Settings
 from service.imaging.files import codec
 from service.telemetry.logs import configure_logs
@@ -207,16 +207,10 @@ def _serving(recorder: Recorder, save: bool) -> Iterator[int]:
         )
         configure_logs(settings)
         threading.setprofile(recorder.profile)
-        server = TracedServer(settings, recorder)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
         try:
-            yield server.servers[0].sockets[0].getsockname()[1]
+            with running_on_thread(TracedServer(settings, recorder)) as port:
+                yield port
         finally:
-            server.handle_exit(signal.SIGTERM, None)
-            thread.join()
             threading.setprofile(None)
 
 

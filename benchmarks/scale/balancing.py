@@ -57,10 +57,10 @@ class Balancing(ABC):
     def _pick(self, model: int) -> int: ...
 
     def _changed(self, node: int, before: int | None) -> None:  # noqa: B027 -- most rules need not know
-        """Hear that a node's outstanding requests changed; `before` is None for a new node."""
+        """Note that a node's outstanding requests changed; `before` is None for a new node."""
 
     def _removed(self, node: int, before: int) -> None:  # noqa: B027 -- as above
-        """Hear that a node left."""
+        """Note that a node left."""
 
 
 class RandomNode(Balancing):

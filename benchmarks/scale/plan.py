@@ -30,8 +30,10 @@ def traffic_of(per_s: float, options: argparse.Namespace) -> Traffic:
     return Traffic(per_s, max(30 * times.batch_s(times.max_batch), options.requests / per_s))
 
 
-def nodes_for(options: argparse.Namespace, per_s: float, p99_ms: float) -> dict[str, Any]:
-    """Find the smallest number of nodes that keeps the bound; `nodes` is None if 1,000 are too few."""
+def nodes_for(
+    options: argparse.Namespace, per_s: float, p99_ms: float, most_nodes: int = _MOST_NODES
+) -> dict[str, Any]:
+    """Find the smallest number of nodes that keeps the bound; `nodes` is None if `most_nodes` are too few."""
     traffic = traffic_of(per_s, options)
 
     def figures(nodes: int) -> dict[str, float]:
@@ -41,10 +43,10 @@ def nodes_for(options: argparse.Namespace, per_s: float, p99_ms: float) -> dict[
         return found["p99_ms"] <= p99_ms and found["unanswered_share"] <= _MOST_UNANSWERED
 
     low = max(1, math.floor(per_s / measured_times(options.kind).capacity_per_s))
-    high = min(_MOST_NODES, max(low + 1, math.ceil(1.5 * low)))
+    high = min(most_nodes, max(low + 1, math.ceil(1.5 * low)))
     best = figures(high)
-    while not kept(best) and high < _MOST_NODES:
-        low, high = high + 1, min(_MOST_NODES, 2 * high)
+    while not kept(best) and high < most_nodes:
+        low, high = high + 1, min(most_nodes, 2 * high)
         best = figures(high)
     if not kept(best):
         return {"per_s": per_s, "bound_ms": p99_ms, "nodes": None}

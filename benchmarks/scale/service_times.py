@@ -51,14 +51,14 @@ class ServiceTimes:
         return min(device, self.host_cores / host_s) if host_s else device
 
 
-def measured_times(name: str, file: Path = _FILE) -> ServiceTimes:
+def measured_times(name: str) -> ServiceTimes:
     """Read the times of one kind of node by its name; KeyError names those that there are."""
-    kinds = json.loads(file.read_text("utf-8"))
+    kinds = json.loads(_FILE.read_text("utf-8"))
     if name not in kinds:
         raise KeyError(f"no service times are called {name!r}; there are {', '.join(sorted(kinds))}")
     return ServiceTimes(**kinds[name])
 
 
-def kinds_of_nodes(file: Path = _FILE) -> list[str]:
+def kinds_of_nodes() -> list[str]:
     """Return the names of all kinds of nodes in the file."""
-    return sorted(json.loads(file.read_text("utf-8")))
+    return sorted(json.loads(_FILE.read_text("utf-8")))

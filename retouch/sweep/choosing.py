@@ -58,20 +58,20 @@ def _choose_by_thickness(rows: Sequence[CaseMeasurements], ways: Mapping[str, Fi
     ]
 
 
-def best_way(rows: Sequence[CaseMeasurements], ways: Mapping[str, FillRule], default: str = DEFAULT) -> str:
+def best_way(rows: Sequence[CaseMeasurements], ways: Mapping[str, FillRule]) -> str:
     """Return the best way that is significantly better than the default, or else the cheapest that is as good.
 
     Ways are compared by their LPIPS on the same cases. The default counts as good as itself; of several equally cheap
     ways the default is chosen, or else the first.
     """
-    limit = AS_GOOD * fmean(row.tried[default].lpips for row in rows)
-    differences = {name: [row.tried[name].lpips - row.tried[default].lpips for row in rows] for name in ways}
+    limit = AS_GOOD * fmean(row.tried[DEFAULT].lpips for row in rows)
+    differences = {name: [row.tried[name].lpips - row.tried[DEFAULT].lpips for row in rows] for name in ways}
     better = [name for name in ways if _upper_confidence_limit(differences[name]) < 0]
     if better:
         return min(better, key=lambda name: fmean(differences[name]))
     good = [
-        default,
-        *(name for name in ways if name != default and _upper_confidence_limit(differences[name]) <= limit),
+        DEFAULT,
+        *(name for name in ways if name != DEFAULT and _upper_confidence_limit(differences[name]) <= limit),
     ]
     return min(good, key=lambda name: fmean(row.tried[name].pixels for row in rows))
 

@@ -131,7 +131,7 @@ class Clients:
         log.info("keys loaded", keys=len(records), revoked=sum(record.revoked_at is not None for record in records))
 
     def identify(self, headers: HeaderLines, address: str, *, basic: bool = False) -> Client:
-        """Who sends a request with these headers; for `basic` see `presented_key`.
+        """Return the client that sent a request with these headers; for `basic` see `presented_key`.
 
         Raises:
             Unauthorised: the key is missing, unknown, revoked or expired.

@@ -70,8 +70,8 @@ class PictureRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class PictureWish:
-    """Until when a picture is wanted and by whom, as the arguments of `SampleQueue.submit`."""
+class SubmitOptions:
+    """Deadline, callback, owner and tracing of a picture, as the arguments of `SampleQueue.submit`."""
 
     deadline: float
     on_begun: Callable[[], None] | None = None
@@ -86,7 +86,7 @@ class PictureFiller(Protocol):
     def works(self) -> bool:
         """Whether pictures may be handed over now."""
 
-    async def fill(self, work: PictureWork, model: Any, wish: PictureWish) -> ComputedSample:
+    async def fill(self, work: PictureWork, model: Any, options: SubmitOptions) -> ComputedSample:
         """Compute a picture with a model leased from the same backend; its tile is the finished picture.
 
         Raises:

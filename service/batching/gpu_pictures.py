@@ -3,7 +3,7 @@
 The GPU decodes and cuts, the batcher computes the tiles like any others, and the GPU pastes them. What goes wrong
 with a picture there refuses it, and the CPU decodes it instead; a batch that fails fails the request, as any.
 
-What decodes and compares is imported when a room is opened, because a process without pictures needs none of it.
+What decodes and compares is imported when a lane pool is opened, because a process without pictures needs none of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import structlog
 
 from engines.errors import EngineError
 from engines.repository.versions import ServedModel
-from service.batching.backend import PictureRefused, PictureWish
+from service.batching.backend import PictureRefused, SubmitOptions
 from service.batching.batcher import Batcher, Entry
 from service.core.batch_rows import ComputedSample, Sample
 from service.core.errors import DeadlineExceeded
@@ -29,7 +29,7 @@ from service.core.picture_work import PictureArrays, PictureWork, new_arrays
 
 if TYPE_CHECKING:
     from engines.cuda.api import Cuda
-    from service.devices.pictures.room import PictureRoom
+    from service.devices.pictures.lane_pool import LanePool
 
 log = structlog.get_logger(__name__)
 
@@ -47,23 +47,23 @@ class LocalPictures:
 
     def __init__(self, batcher: Batcher) -> None:
         self._batcher = batcher
-        self.room: PictureRoom | None = None
+        self.pool: LanePool | None = None
         """The GPU's lanes, once they are open and were found to give what the CPU gives."""
 
     @property
     def works(self) -> bool:
         """Whether pictures may be handed over."""
-        return self.room is not None and not self.room.broken
+        return self.pool is not None and not self.pool.broken
 
-    async def fill(self, work: PictureWork, model: ServedModel, wish: PictureWish) -> ComputedSample:
+    async def fill(self, work: PictureWork, model: ServedModel, options: SubmitOptions) -> ComputedSample:
         """Compute a picture in arrays of its own; its tile is the finished picture. As `PictureFiller`.
 
         Nobody else uses the arrays, so this returns although a lane that is stuck may write them yet.
         """
-        return await self._fill(new_arrays(work), work, model, wish, wait=False)
+        return await self._fill(new_arrays(work), work, model, options, wait=False)
 
     async def fill_into(
-        self, arrays: PictureArrays, work: PictureWork, model: ServedModel, wish: PictureWish
+        self, arrays: PictureArrays, work: PictureWork, model: ServedModel, options: SubmitOptions
     ) -> ComputedSample:
         """Compute a picture in arrays of the caller, which are not written any more when this returns or raises.
 
@@ -73,27 +73,29 @@ class LocalPictures:
             PictureRefused: the GPU does not give the picture.
             DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown: as `Batcher.submit`.
         """
-        return await self._fill(arrays, work, model, wish, wait=True)
+        return await self._fill(arrays, work, model, options, wait=True)
 
     async def _fill(
-        self, arrays: PictureArrays, work: PictureWork, model: ServedModel, wish: PictureWish, *, wait: bool
+        self, arrays: PictureArrays, work: PictureWork, model: ServedModel, options: SubmitOptions, *, wait: bool
     ) -> ComputedSample:
-        if self.room is None:
+        if self.pool is None:
             raise PictureRefused("pictures are not decoded on the GPU yet")
-        if self.room.full:  # the lanes know no priorities: an urgent picture would wait for all that came before it
+        if self.pool.full:  # the lanes know no priorities: an urgent picture would wait for all that came before it
             raise PictureRefused("the GPU holds as many pictures as it can")
         if not model.retain():  # its users may leave meanwhile, and the batcher answers nothing for a closed engine
             raise PictureRefused("the model is not loaded any more")
-        picture = self.room.begin(work, arrays.tiles, arrays.masks)
+        picture = self.pool.begin(work, arrays.tiles, arrays.masks)
         entries: list[Entry] = []
         try:
-            await _answer_by(wish.deadline, picture.cut)
+            await _answer_by(options.deadline, picture.cut)
             for number, crop in enumerate(work.crops):
                 inputs = {"image": arrays.tiles[number], "mask": arrays.masks[number]}
                 sample = Sample(crop.tile, inputs, 1, arrays.fills[number], arrays.locked)
-                on_begun = wish.on_begun if number == 0 else None
+                on_begun = options.on_begun if number == 0 else None
                 entries.append(
-                    self._batcher.enqueue(sample, model, wish.deadline, on_begun, wish.flow, traced=wish.traced)
+                    self._batcher.enqueue(
+                        sample, model, options.deadline, on_begun, options.flow, traced=options.traced
+                    )
                 )
             computed = [await asyncio.shield(entry.reply) for entry in entries]
             fills = [np.ascontiguousarray(done.tile) for done in computed]
@@ -118,48 +120,48 @@ class LocalPictures:
             computed[0].batch,
         )
 
-    async def open(self, open_room: OpenRoom) -> None:
+    async def open(self, open_lane_pool: OpenLanePool) -> None:
         """Open the GPU's lanes, compare them with the CPU's code, and use them if they give the same.
 
         If this is cancelled it waits for the thread, as `asyncio.run` would, because the lanes are to be closed.
         """
-        trial = asyncio.ensure_future(asyncio.to_thread(_try_room, open_room))
+        trial = asyncio.ensure_future(asyncio.to_thread(_try_lane_pool, open_lane_pool))
         try:
-            room, reason = await asyncio.shield(trial)
+            pool, reason = await asyncio.shield(trial)
         except asyncio.CancelledError:
-            room, _ = await trial
-            if room is not None:
-                await asyncio.to_thread(room.close)
+            pool, _ = await trial
+            if pool is not None:
+                await asyncio.to_thread(pool.close)
             raise
         if reason:
             log.warning("pictures are decoded by the CPU", reason=reason)
             return
         log.info("pictures are decoded on the GPU")
-        self.room = room
+        self.pool = pool
 
     def check(self) -> bool:
         """Refuse pictures from now on if a lane is stuck; returns whether one is."""
-        if self.room is not None:
-            self.room.check(STUCK_AFTER_S)
-        return self.room is not None and self.room.stuck
+        if self.pool is not None:
+            self.pool.check(STUCK_AFTER_S)
+        return self.pool is not None and self.pool.stuck
 
     def close(self) -> None:
         """Close the lanes, if they were opened."""
-        if self.room is not None:
-            self.room.close()
+        if self.pool is not None:
+            self.pool.close()
 
 
-OpenRoom = Callable[[], "PictureRoom"]
+OpenLanePool = Callable[[], "LanePool"]
 """Opens the lanes of this process's GPU; blocking. Raises EngineError: there is no decoder, or a library is missing."""
 
 
-def open_picture_room() -> PictureRoom:
-    """Open the lanes of this process's GPU, as `OpenRoom`; compiles the kernels, which takes a second."""
+def open_gpu_lane_pool() -> LanePool:
+    """Open the lanes of this process's GPU, as `OpenLanePool`; compiles the kernels, which takes a second."""
     from engines.cuda.api import open_cuda  # noqa: PLC0415 -- see the module's text
     from service.devices.pictures.kernels import NvrtcKernels  # noqa: PLC0415
+    from service.devices.pictures.lane_pool import LanePool  # noqa: PLC0415
     from service.devices.pictures.lane_thread import LaneOptions  # noqa: PLC0415
     from service.devices.pictures.nvjpeg import open_hardware_lane, open_nvjpeg  # noqa: PLC0415
-    from service.devices.pictures.room import PictureRoom  # noqa: PLC0415
 
     cuda = open_cuda()
     with ExitStack() as stack:
@@ -167,7 +169,7 @@ def open_picture_room() -> PictureRoom:
         kernels = stack.enter_context(closing(NvrtcKernels(cuda)))
         open_lane = partial(open_hardware_lane, nvjpeg=nvjpeg, kernels=kernels)
         options = LaneOptions(open_lane, _BATCH, _PICTURES_OF_A_LANE, time.monotonic)
-        return PictureRoom(cuda, _LANES, options, partial(_close_shared, cuda, stack.pop_all()))
+        return LanePool(cuda, _LANES, options, partial(_close_shared, cuda, stack.pop_all()))
 
 
 def _close_shared(cuda: Cuda, shared: ExitStack) -> None:
@@ -176,22 +178,22 @@ def _close_shared(cuda: Cuda, shared: ExitStack) -> None:
         shared.close()
 
 
-def _try_room(open_room: OpenRoom) -> tuple[PictureRoom | None, str]:
-    """Open a room and compare it with the CPU's code; returns it, or None and why it cannot be used. Blocking."""
+def _try_lane_pool(open_lane_pool: OpenLanePool) -> tuple[LanePool | None, str]:
+    """Open a lane pool and compare it with the CPU's code; returns it, or None and why it cannot be used. Blocking."""
     from service.batching.picture_check import difference_from_cpu  # noqa: PLC0415 -- see the module's text
 
-    room = None
+    pool = None
     try:
-        room = open_room()
-        reason = difference_from_cpu(room)
+        pool = open_lane_pool()
+        reason = difference_from_cpu(pool)
     except EngineError as error:
         reason = str(error) or type(error).__name__
     except Exception as error:  # a library that is not what it should be must not keep the CPU from serving
         log.exception("pictures on the GPU could not be tried")
         reason = str(error) or type(error).__name__
-    if reason and room is not None:
-        room.close()
-    return (None, reason) if reason else (room, "")
+    if reason and pool is not None:
+        pool.close()
+    return (None, reason) if reason else (pool, "")
 
 
 async def _answer_by(deadline: float, question: Future[None]) -> None:

@@ -1,4 +1,4 @@
-"""Compares a GPU's way with pictures with the CPU's code, on a few pictures that are made for it."""
+"""Comparison of the pictures that a GPU gives with those of the CPU's code, on a few that are made for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engines.errors import EngineError
 from service.core.batch_rows import Crop
 from service.core.picture_work import JpegPlanes, PictureWork, new_arrays
 from service.core.pictures import Bool2D, Box, Size
-from service.devices.pictures.room import PictureRoom
+from service.devices.pictures.lane_pool import LanePool
 from service.imaging.files.codec import decode
 from service.imaging.postprocess import paste_fills, paste_part
 from service.imaging.preprocess import cut_and_scale, pad_to_tile
@@ -34,8 +34,8 @@ _FILES = (("4:4:4", (1, 1), 1), ("4:2:2", (2, 1), 6), ("4:2:0", (2, 2), 1))
 """Kinds of files: the name that Pillow has for one, its chroma, and how it is turned, as in EXIF."""
 
 
-def difference_from_cpu(room: PictureRoom, seed: int = 7) -> str:
-    """Return how the GPU's pictures differ from the CPU's; empty if they do not. Nobody else uses the room.
+def difference_from_cpu(pool: LanePool, seed: int = 7) -> str:
+    """Return how the GPU's pictures differ from the CPU's; empty if they do not. Nobody else uses the pool.
 
     `seed` gives other pictures, in which memory that was left over shows.
     Tiles and fills may be one level off where they are scaled. Masks, and pixels outside a mask, must be equal.
@@ -43,7 +43,7 @@ def difference_from_cpu(room: PictureRoom, seed: int = 7) -> str:
     for kind, factors, orientation in _FILES:
         for crop in _CROPS:
             try:
-                reason = _difference(room, _file(kind, orientation, seed), factors, orientation, crop)
+                reason = _difference(pool, _file(kind, orientation, seed), factors, orientation, crop)
             except (EngineError, AnswerTimeoutError) as error:
                 return f"the comparison with the CPU failed: {error or 'no answer'}"
             if reason:
@@ -51,15 +51,15 @@ def difference_from_cpu(room: PictureRoom, seed: int = 7) -> str:
     return ""
 
 
-def _difference(room: PictureRoom, data: bytes, chroma: tuple[int, int], orientation: int, crop: Crop) -> str:
+def _difference(pool: LanePool, data: bytes, chroma: tuple[int, int], orientation: int, crop: Crop) -> str:
     mask = _mask()
     stored = _SIZE if orientation < _FIRST_SIDEWAYS else Size(*reversed(_SIZE))
     planes = JpegPlanes(*stored, *chroma)
     work = PictureWork(data, planes, orientation, mask.view(np.uint8), (crop,), (paste_part(mask, crop),))
     upload = decode(data, max_pixels=10**6)
     tile, tile_mask = (pad_to_tile(part, crop) for part in cut_and_scale(upload, mask, crop, 3))
-    every = [new_arrays(work) for _ in range(room.lanes)]
-    pictures = [room.begin(work, arrays.tiles, arrays.masks) for arrays in every]  # one for each lane
+    every = [new_arrays(work) for _ in range(pool.lanes)]
+    pictures = [pool.begin(work, arrays.tiles, arrays.masks) for arrays in every]  # one for each lane
     try:
         for picture, arrays in zip(pictures, every, strict=True):
             picture.cut.result(_TIMEOUT_S)

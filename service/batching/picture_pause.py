@@ -1,4 +1,6 @@
-"""A pause for a GPU that refuses one picture after another, because each costs a check and a plan before the CPU's way.
+"""Pauses in which no picture is offered to a GPU that refused several in a row.
+
+Each refused picture has cost a check and a plan before the CPU decodes it.
 
 Used on the event loop.
 """
@@ -10,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from service.batching.backend import PictureFiller, PictureRefused, PictureWish
+from service.batching.backend import PictureFiller, PictureRefused, SubmitOptions
 from service.core.batch_rows import ComputedSample
 from service.core.picture_work import PictureWork
 
@@ -39,10 +41,10 @@ class PausingPictures:
         """Whether pictures may be handed over now."""
         return self._clock() >= self._until and self._filler.works
 
-    async def fill(self, work: PictureWork, model: Any, wish: PictureWish) -> ComputedSample:
+    async def fill(self, work: PictureWork, model: Any, options: SubmitOptions) -> ComputedSample:
         """Compute a picture, as `PictureFiller`."""
         try:
-            done = await self._filler.fill(work, model, wish)
+            done = await self._filler.fill(work, model, options)
         except PictureRefused as refused:
             self._refusals += 1
             if self._refusals >= REFUSALS:

@@ -6,7 +6,7 @@ memory, so that two batches never mix there: docs/adr/0006-gpu-streams.md. Pixel
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -150,7 +150,7 @@ class GpuDevice(Device):
             stream.synchronise()
 
 
-def open_gpu_device(engine: Engine, depth: int = 3) -> GpuDevice | None:
+def open_gpu_device(engine: Engine, depth: int = 3, open_cuda: Callable[[int], Cuda] = open_cuda) -> GpuDevice | None:
     """Open the device that overlaps `depth` batches of an engine; None for an engine that uses no CUDA stream.
 
     Raises:

@@ -10,7 +10,7 @@ from functools import partial
 from service.core.errors import NotReady
 from service.fleet import key_usage_table
 from service.fleet.blocks import Block, block_of_quota, block_of_rate
-from service.fleet.key_usage_table import Wish
+from service.fleet.key_usage_table import Demand
 from service.ledger.database import Database
 
 _DAY_S = 86_400
@@ -76,13 +76,13 @@ class SharedKeyUsage:
     def _take(self, key_id: str, blocks: _KeyBlocks, block: Block, size: float) -> float:
         away = blocks.failure if block.left < 1.0 else ""
         wait_s = 0.0 if away else block.take(size, self._now())
-        if blocks.fetching is None and (away or self._wish(key_id, blocks) is not None):
+        if blocks.fetching is None and (away or self._demand(key_id, blocks) is not None):
             blocks.fetching = asyncio.get_running_loop().create_task(self._fetch(key_id, blocks))
         if away:
             raise NotReady(f"the limits of this key cannot be checked now: {away}", code="ledger_unavailable")
         return wait_s
 
-    def _wish(self, key_id: str, blocks: _KeyBlocks) -> Wish | None:
+    def _demand(self, key_id: str, blocks: _KeyBlocks) -> Demand | None:
         """Return what is to be fetched now; None if nothing."""
         now, tokens, requests = self._now(), 0.0, 0.0
         if blocks.rate_per_s:
@@ -94,20 +94,20 @@ class SharedKeyUsage:
             return None
         owed = (max(0.0, -blocks.tokens.left) if tokens else 0.0, max(0.0, -blocks.requests.left) if requests else 0.0)
         rate = (blocks.rate_per_s, blocks.burst)
-        return Wish(key_id, tokens, owed[0], *rate, requests, owed[1], blocks.allowed)
+        return Demand(key_id, tokens, owed[0], *rate, requests, owed[1], blocks.allowed)
 
     async def _fetch(self, key_id: str, blocks: _KeyBlocks) -> None:
         try:
-            wish, day = self._wish(key_id, blocks), blocks.day
-            if wish is None:
+            demand, day = self._demand(key_id, blocks), blocks.day
+            if demand is None:
                 return
-            take = partial(key_usage_table.take, wish=wish, lease_s=self._lease_s)
+            take = partial(key_usage_table.take, demand=demand, lease_s=self._lease_s)
             grant = await self._ledger.write(take)
             now, self._processes = self._now(), grant.processes
             blocks.failure, shares = "", 2 * grant.processes
-            if wish.tokens:
+            if demand.tokens:
                 blocks.tokens.receive(grant.tokens, grant.tokens_wait_s, now, grant.tokens_left / shares)
-            if wish.requests and blocks.day == day:
+            if demand.requests and blocks.day == day:
                 blocks.requests.receive(grant.requests, grant.requests_wait_s, now, grant.requests_left / shares)
         except NotReady as error:
             blocks.failure = str(error)

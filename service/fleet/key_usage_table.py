@@ -12,8 +12,8 @@ _NOW = "extract(epoch FROM clock_timestamp())::float8"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """A process's demand for a key's limits.
+class Demand:
+    """A process's demand for a block of a key's limits.
 
     tokens, requests: how many, at best; 0 for a limit that the key does not have.
     tokens_owed, requests_owed: how many of them were admitted on credit.
@@ -47,36 +47,36 @@ class Grant:
     processes: int
 
 
-def take(ledger: Transaction, wish: Wish, lease_s: float) -> Grant:
+def take(ledger: Transaction, demand: Demand, lease_s: float) -> Grant:
     """Take a block of each limit that is wanted; what is owed is taken in any case."""
     ledger.execute(
         "INSERT INTO key_usage (key_id, tokens, at, day, requests) "  # noqa: S608 -- ours
         f"SELECT ?, ?, now, floor(now / {_DAY_S})::int, 0 FROM (SELECT {_NOW} AS now) AS clock "
         "ON CONFLICT (key_id) DO NOTHING",
-        (wish.key_id, float(wish.burst)),
+        (demand.key_id, float(demand.burst)),
     )
     row = ledger.execute(
         f"SELECT tokens, at, day, requests, {_NOW} AS now, "  # noqa: S608 -- ours
         "(SELECT count(*) FROM nodes WHERE seen_at > clock_timestamp() - ? * interval '1 second') AS processes "
         "FROM key_usage WHERE key_id = ? FOR UPDATE",
-        (lease_s, wish.key_id),
+        (lease_s, demand.key_id),
     ).fetchone()
     now, today = row["now"], int(row["now"] // _DAY_S)
-    refilled = min(float(wish.burst), row["tokens"] + max(0.0, now - row["at"]) * wish.rate_per_s)
-    tokens = _granted(wish.tokens, wish.tokens_owed, refilled)
+    refilled = min(float(demand.burst), row["tokens"] + max(0.0, now - row["at"]) * demand.rate_per_s)
+    tokens = _granted(demand.tokens, demand.tokens_owed, refilled)
     used = row["requests"] if row["day"] == today else 0
-    requests = _granted(wish.requests, wish.requests_owed, wish.allowed - used)
+    requests = _granted(demand.requests, demand.requests_owed, demand.allowed - used)
     ledger.execute(
         "UPDATE key_usage SET tokens = ?, at = ?, day = ?, requests = ? WHERE key_id = ?",
-        (refilled - tokens, now, today, used + int(requests), wish.key_id),
+        (refilled - tokens, now, today, used + int(requests), demand.key_id),
     )
-    tokens_wait_s = (1.0 - refilled + tokens) / wish.rate_per_s if tokens < wish.tokens else 0.0
-    requests_wait_s = _DAY_S - now % _DAY_S if requests < wish.requests else 0.0
-    left = (refilled - tokens, wish.allowed - used - requests)
+    tokens_wait_s = (1.0 - refilled + tokens) / demand.rate_per_s if tokens < demand.tokens else 0.0
+    requests_wait_s = _DAY_S - now % _DAY_S if requests < demand.requests else 0.0
+    left = (refilled - tokens, demand.allowed - used - requests)
     processes = max(1, row["processes"])
     return Grant(tokens, max(0.0, tokens_wait_s), left[0], requests, requests_wait_s, left[1], processes)
 
 
 def _granted(wanted: float, owed: float, there: float) -> float:
-    """Whole ones of those that are there, and what is owed in any case."""
+    """Return the whole units to take of those that are there; what is owed is taken in any case."""
     return max(owed, float(min(math.floor(wanted), math.floor(max(0.0, there)))))

@@ -22,7 +22,7 @@ from service.grpc.metadata import MetadataLines, address_of
 from service.grpc.methods import METHODS, SERVICE
 from service.grpc.statuses import status_of, trailing_of
 from service.intake.refusals import count_refusal, cut_off_error, internal_error
-from service.intake.wishes import acceptable_request_id
+from service.intake.request_metadata import acceptable_request_id
 from service.telemetry.request_log import RequestOutcome
 from service.telemetry.tracing import RequestTrace
 

@@ -59,7 +59,7 @@ async def model_statistics(call: RemoteCall) -> Answer:
     """Statistics of a model, or of all if none is named, over all APIs of the server."""
     request = await _read(call, messages.ModelStatisticsRequest)
     statuses = call.service.models.statuses()
-    chosen = [models.found(statuses, request.name, request.version)] if request.name else statuses
+    chosen = [models.find_status(statuses, request.name, request.version)] if request.name else statuses
     exposition = await asyncio.to_thread(call.service.metrics.exposition)
     return _answer(models.statistics(exposition, chosen), messages.ModelStatisticsResponse())
 
@@ -82,7 +82,7 @@ async def _read_model(
         InvalidRequest, TooLarge: as `_read`.
     """
     request = await _read(call, kind)
-    return models.found(call.service.models.statuses(), request.name, request.version)
+    return models.find_status(call.service.models.statuses(), request.name, request.version)
 
 
 async def _read(call: RemoteCall, kind: type[MessageT]) -> MessageT:

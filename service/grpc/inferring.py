@@ -11,8 +11,8 @@ from service.grpc.requests import NamedRequest, named_request_of, response_of
 from service.intake.intake import Arrival, Intake, admitted
 from service.intake.options import ignored_header
 from service.intake.reply_facts import reply_facts
-from service.intake.wishes import asked_priority, asked_timeout_s, single_value
-from service.open_inference.orders import Asked, computed, order_of, output_of
+from service.intake.request_metadata import asked_priority, asked_timeout_s, single_value
+from service.open_inference.orders import InferOrder, compute_reply, order_of, output_of
 from service.repeats.response_files import KeptResponse
 
 _LARGE_BYTES = 1 << 20
@@ -23,11 +23,11 @@ async def infer(call: RemoteCall) -> Answer:
     """Compute pictures: of `image` and `mask`, of what else the model takes, or of nothing."""
     with admitted(call.service, _arrival(call), Intake) as intake:
         asked = await intake.arrived(_read(call, intake))
-        intake.take_wishes(_shorter(asked.request.timeout_s, intake), asked.request.priority)
+        intake.take_timeout_and_priority(_shorter(asked.request.timeout_s, intake), asked.request.priority)
         key = single_value(call.lines, "idempotency-key")
         work = partial(_respond, intake, asked)
         if key is not None:
-            work = partial(intake.kept_once, key, asked.order, asked.wishes("open-inference-grpc"), work)
+            work = partial(intake.kept_once, key, asked.order, asked.varies_with("open-inference-grpc"), work)
         kept = await intake.answered(work)
         return Answer(kept.body, dict(kept.headers))
 
@@ -43,7 +43,7 @@ def _arrival(call: RemoteCall) -> Arrival:
     )
 
 
-async def _read(call: RemoteCall, intake: Intake) -> Asked:
+async def _read(call: RemoteCall, intake: Intake) -> InferOrder:
     message = await call.read()
     intake.count_bytes(2 * len(message))  # the pictures are copied out of it
     reading = partial(named_request_of, message, intake.service.settings.max_pixels)
@@ -52,17 +52,17 @@ async def _read(call: RemoteCall, intake: Intake) -> Asked:
     return await order_of(intake, named.request, named.model, named.version)
 
 
-def _shorter(wish_s: float | None, intake: Intake) -> float | None:
+def _shorter(asked_s: float | None, intake: Intake) -> float | None:
     """Return the timeout in the message, or that of the call if it is shorter: gRPC ends the call then in any case."""
-    return min(wish_s, intake.allowed_s) if wish_s is not None and intake.own_deadline else wish_s
+    return min(asked_s, intake.allowed_s) if asked_s is not None and intake.own_deadline else asked_s
 
 
 async def _off_loop(reading: partial[NamedRequest]) -> NamedRequest:
     return await asyncio.to_thread(reading)
 
 
-async def _respond(intake: Intake, asked: Asked) -> KeptResponse:
-    reply, pixels = await computed(intake, asked)
+async def _respond(intake: Intake, asked: InferOrder) -> KeptResponse:
+    reply, pixels = await compute_reply(intake, asked)
 
     def make() -> bytes:
         output = output_of(reply, asked.request, intake.service.settings.max_pixels)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import unquote
 
-from service.intake.wishes import MAX_TIMEOUT_MS
+from service.intake.request_metadata import MAX_TIMEOUT_MS
 
 _PEER = re.compile(r"ipv[46]:\[?([^\[\]]+?)\]?:\d+")
 _LONGEST_S = MAX_TIMEOUT_MS / 1e3

@@ -12,7 +12,7 @@ from service.core.reply import Reply
 from service.grpc.protocol.open_inference_pb2 import InferParameter, ModelInferRequest, ModelInferResponse
 from service.grpc.wire import InferParts, length_delimited, split_request
 from service.open_inference.orders import Output
-from service.open_inference.requests import OUTPUT, InferRequest, check_output_wishes, priority_of, timeout_of
+from service.open_inference.requests import OUTPUT, InferRequest, check_requested_outputs, priority_of, timeout_of
 from service.open_inference.tensors import Tensor, element_of, file_tensor, pixel_tensor, refuse_shared_memory
 
 _RAW_OUTPUT_CONTENTS = 6
@@ -72,8 +72,8 @@ def named_request_of(message: bytes, max_pixels: int) -> NamedRequest:
         raise InvalidRequest("the message is no ModelInferRequest") from error
     parameters = MessageParameters(head.parameters)
     outputs = [output.name for output in head.outputs]
-    wishes = head.outputs[0].parameters if outputs else {}
-    check_output_wishes(outputs, wishes, classes=MessageParameters(wishes).integer("classification"))
+    requested = head.outputs[0].parameters if outputs else {}
+    check_requested_outputs(outputs, requested, classes=MessageParameters(requested).integer("classification"))
     request = InferRequest(
         id=head.id,
         tensors=tuple(_tensors_of(head, parts, max_pixels)),

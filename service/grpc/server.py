@@ -66,11 +66,11 @@ async def open_grpc_server(service: Service) -> AsyncIterator[None]:
         yield
     finally:
         drain = service.drain
-        await settled(lambda: calls.latest_at, lambda: drain.forced)
+        await wait_until_quiet(lambda: calls.latest_at, lambda: drain.forced)
         await server.stop(None if drain.forced else _REPLY_GRACE_S)
 
 
-async def settled(
+async def wait_until_quiet(
     latest_at: Callable[[], float],
     is_forced: Callable[[], bool],
     clock: Callable[[], float] = perf_counter,

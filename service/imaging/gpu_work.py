@@ -10,19 +10,18 @@ from typing import Any
 import numpy as np
 
 from engines.manifest import Manifest
-from service.core.batch_rows import Crop
 from service.core.call import Timings
 from service.core.order import Order
-from service.core.picture_work import JpegPlanes, PictureWork
-from service.core.pictures import Bool2D, Picture, Size
+from service.core.picture_work import PictureWork
+from service.core.pictures import Picture
 from service.imaging.files import codec
 from service.imaging.files.decode_cost import LARGE_PIXELS
 from service.imaging.files.hardware_jpeg import hardware_planes, is_sound, may_be_for_hardware
 from service.imaging.files.header import Header
 from service.imaging.files.icc import read_profile
-from service.imaging.pool.parallel_steps import StepRunner
+from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
 from service.imaging.postprocess import paste_part
-from service.imaging.tasks import Headers, PreparedRequest, Tile, plan_mask, timed_stage
+from service.imaging.tasks import Headers, MaskPlan, PreparedRequest, Tile, plan_mask, timed_stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,58 +54,53 @@ def prepare_on_gpu(
     data, header = order.files["image"], headers["image"]
     codec.check_encodable(header.size, order.format)
     with timed_stage(timings, "decode"):
-        planes = hardware_planes(data, header)
-        if planes is None:
+        holes = partial(plan_mask, order, headers, max_pixels, manifest)
+        planned = plan_gpu_work(data, header, holes, manifest, side_by_side)
+        if planned is None:
             return None
-        pieces: list[Callable[[], Any]] = [
-            partial(is_sound, data),
-            partial(plan_mask, order, headers, max_pixels, manifest),
-        ]
-        sound, plan = side_by_side(pieces)
-        work = _work(data, header, planes, plan.hole, plan.crops, manifest) if sound else None
-        if work is None:
-            return None
+        work, plan = planned
         icc = read_profile(data, header.format, 3) if header.profile else None
     return GpuRequest(work, PreparedRequest([], work.size, plan.coverage, partial(_finished, icc)))
 
 
 def plan_gpu_work(
-    data: bytes, header: Header, mask: Bool2D, crops: Sequence[Crop], manifest: Manifest
-) -> PictureWork | None:
+    data: bytes,
+    header: Header,
+    plan_holes: Callable[[], MaskPlan],
+    manifest: Manifest,
+    side_by_side: StepRunner = run_one_by_one,
+) -> tuple[PictureWork, MaskPlan] | None:
     """Plan the work on a picture that is filled; None where the GPU would not give what the CPU gives.
 
     Args:
         data: the picture's file.
         header: its header.
-        mask: H×W of the upright picture, True = fill.
-        crops: planned for the mask.
-        manifest: the model's; it must take RGB and a mask alone, and give RGB.
+        plan_holes: returns the plan for the picture's mask; runs beside the check of the file.
+        manifest: that of a model for which `may_be_on_gpu` holds.
+        side_by_side: runs the two.
     """
-    planes = hardware_planes(data, header) if _suits(manifest) else None
-    if planes is None or not is_sound(data):
+    planes = hardware_planes(data, header)
+    if planes is None:
         return None
-    return _work(data, header, planes, mask, crops, manifest)
+    pieces: list[Callable[[], Any]] = [partial(is_sound, data), plan_holes]
+    sound, plan = side_by_side(pieces)
+    if not sound:
+        return None
+    work = PictureWork(
+        data,
+        planes,
+        header.orientation,
+        np.ascontiguousarray(plan.hole).view(np.uint8),
+        tuple(plan.crops),
+        tuple(paste_part(plan.hole, crop) for crop in plan.crops),
+        manifest.size.padding == "symmetric",
+    )
+    return work, plan
 
 
 def _suits(manifest: Manifest) -> bool:
     takes = {spec.name for spec in manifest.inputs}
     return takes == {"image", "mask"} and manifest.image_channels == 3 == manifest.output_channels
-
-
-def _work(
-    data: bytes, header: Header, planes: JpegPlanes, mask: Bool2D, crops: Sequence[Crop], manifest: Manifest
-) -> PictureWork | None:
-    if Size(*mask.shape) != header.size:
-        return None
-    return PictureWork(
-        data,
-        planes,
-        header.orientation,
-        np.ascontiguousarray(mask).view(np.uint8),
-        tuple(crops),
-        tuple(paste_part(mask, crop) for crop in crops),
-        manifest.size.padding == "symmetric",
-    )
 
 
 def _finished(icc: bytes | None, tiles: Sequence[Tile]) -> Picture:

@@ -99,7 +99,7 @@ class Intake:
         self.service.admission.count_in_flight(self.place)
         return body
 
-    def take_wishes(self, timeout_s: float | None, priority: int | None) -> None:
+    def take_timeout_and_priority(self, timeout_s: float | None, priority: int | None) -> None:
         """Apply a deadline (from arrival) and a priority that came in the body; None leaves what came before it."""
         if timeout_s is not None:
             self.allowed_s, self.own_deadline = timeout_s, True
@@ -145,14 +145,14 @@ class Intake:
         return self.received_at + self.allowed_s - self.service.clock()
 
     async def kept_once(
-        self, key: str, order: Order, wishes: Sequence[str], work: Callable[[], Awaitable[KeptResponse]]
+        self, key: str, order: Order, varies_with: Sequence[str], work: Callable[[], Awaitable[KeptResponse]]
     ) -> KeptResponse:
         """Return the response to the first request with an Idempotency-Key; `work` makes it if this is the first.
 
         Args:
             key: the key, as the client sent it.
             order: the order.
-            wishes: what else the response depends on; another order or another wish is another request.
+            varies_with: what else the response depends on; a request that differs in it is another request.
             work: makes the response.
 
         Raises:
@@ -160,7 +160,7 @@ class Intake:
             ServiceError: as for `Idempotency.run_once`.
         """
         name = key_name(key, self.flow.client, order.task)
-        fingerprint = await asyncio.to_thread(fingerprint_of, order, *wishes)
+        fingerprint = await asyncio.to_thread(fingerprint_of, order, *varies_with)
         self.repeat_key = f"{name}-{fingerprint}"
 
         async def kept_work() -> KeptResponse:

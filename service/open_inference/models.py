@@ -19,7 +19,7 @@ from service.telemetry.redaction import without_folders
 _NOTHING = {"count": 0, "ns": 0}
 
 
-def found(statuses: Sequence[ModelStatus], name: str, version: str = "") -> ModelStatus:
+def find_status(statuses: Sequence[ModelStatus], name: str, version: str = "") -> ModelStatus:
     """Return the status of a version, or of the newest one that is not refused if none is named.
 
     Raises:

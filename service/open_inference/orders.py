@@ -17,14 +17,14 @@ from service.telemetry.redaction import without_folders
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class InferOrder:
     """A request that was read, its order, and the names of its parameters that have no effect."""
 
     request: InferRequest
     order: Order
     ignored: frozenset[str]
 
-    def wishes(self, transport: str) -> tuple[str, ...]:
+    def varies_with(self, transport: str) -> tuple[str, ...]:
         """Return what the response depends on beside the order."""
         return (transport, str(self.request.binary_output), str(self.request.as_pixels), self.request.id)
 
@@ -38,7 +38,7 @@ class Output:
     data: bytes
 
 
-async def order_of(intake: Intake, request: InferRequest, name: str, version: str = "") -> Asked:
+async def order_of(intake: Intake, request: InferRequest, name: str, version: str = "") -> InferOrder:
     """Return the order of a request for a model; pixels are encoded on a codec thread.
 
     Raises:
@@ -46,7 +46,7 @@ async def order_of(intake: Intake, request: InferRequest, name: str, version: st
         InvalidRequest, InvalidOption: the inputs or parameters do not suit the model.
         Overloaded: as `Intake.count_bytes`.
     """
-    status = models.found(intake.service.models.statuses(), name, version)
+    status = models.find_status(intake.service.models.statuses(), name, version)
     if status.manifest is None:
         raise refused_error(status)
     check_inputs(request.tensors, models.inputs_of(status.manifest), status.name)
@@ -55,10 +55,10 @@ async def order_of(intake: Intake, request: InferRequest, name: str, version: st
     for tensor in request.tensors:
         intake.count_bytes(2 * len(tensor.data) if tensor.pixels else 0)
         files[tensor.name] = await intake.on_codec_thread(partial(as_file, tensor), tensor.pixels)
-    return Asked(request, Order(status.manifest.task, files, options), ignored)
+    return InferOrder(request, Order(status.manifest.task, files, options), ignored)
 
 
-async def computed(intake: Intake, asked: Asked) -> tuple[Reply, int]:
+async def compute_reply(intake: Intake, asked: InferOrder) -> tuple[Reply, int]:
     """Compute an order; return its reply, and the pixels to be decoded for the output, whose memory is counted.
 
     Raises:

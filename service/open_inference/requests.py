@@ -11,7 +11,7 @@ from service.core.errors import InvalidOption, InvalidRequest
 from service.core.flow import HIGHEST_PRIORITY
 from service.core.schemas import OPTIONS, Options
 from service.intake.options import options_of
-from service.intake.wishes import MAX_TIMEOUT_MS
+from service.intake.request_metadata import MAX_TIMEOUT_MS
 from service.open_inference.tensors import Tensor
 
 OUTPUT = "output"
@@ -119,7 +119,7 @@ def priority_of(level: int) -> int | None:
     return max(0, HIGHEST_PRIORITY + 1 - level) if level else None
 
 
-def check_output_wishes(names: list[str], parameters: Mapping[str, Any], *, classes: int) -> None:
+def check_requested_outputs(names: list[str], parameters: Mapping[str, Any], *, classes: int) -> None:
     """Check the outputs that a request names, if it names any.
 
     Args:

@@ -17,7 +17,7 @@ _ANSWER_S = 2.0
 
 
 @dataclass(frozen=True)
-class Slot:
+class ProxySlot:
     """A slot of the table.
 
     Args:
@@ -29,7 +29,7 @@ class Slot:
     down: bool = True
 
 
-def plan_changes(wanted: Collection[str], slots: Mapping[str, Slot]) -> dict[str, str]:
+def plan_changes(wanted: Collection[str], slots: Mapping[str, ProxySlot]) -> dict[str, str]:
     """Return the slots to change, with their new address; "" empties a slot.
 
     A server that HAProxy finds healthy keeps its slot: it may be the reports that are lost.
@@ -54,7 +54,7 @@ class ProxyTable:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def slots(self) -> dict[str, Slot]:
+    def slots(self) -> dict[str, ProxySlot]:
         """Return all slots, by their name."""
         lines = self._ask(f"show stat {READY} 4 -1").removeprefix("# ").splitlines()
         rows = csv.DictReader(line for line in lines if line)
@@ -83,5 +83,5 @@ class ProxyTable:
         return answer.decode()
 
 
-def _slot(status: str, address: str) -> Slot:
-    return Slot() if status.startswith("MAINT") else Slot(address, status.startswith("DOWN"))
+def _slot(status: str, address: str) -> ProxySlot:
+    return ProxySlot() if status.startswith("MAINT") else ProxySlot(address, status.startswith("DOWN"))

@@ -10,17 +10,17 @@ class Agreement(Protocol):
     """Decision on the versions that enough hosts have. Versions are texts: `NAME/VERSION@DIGEST`. All methods block."""
 
     def agreed(self, held: Collection[str]) -> set[str]:
-        """Tell the other hosts which versions this one has; returns those of them that may be served.
+        """Announce the versions that this host has to the others; returns those that may be served.
 
-        Who has told nothing yet is not waited for, so each round begins with this, also with nothing.
+        A host that has announced nothing yet is not waited for, so each round begins with this, even with no version.
 
         Raises:
-            NotReady: code `ledger_unavailable`: it cannot be told now.
+            NotReady: code `ledger_unavailable`: they cannot be announced now.
         """
 
 
-class AtOnce:
-    """Serves each version as soon as this host has it."""
+class NoAgreement:
+    """The rule of a host without others: each version is served as soon as it is here."""
 
     def agreed(self, held: Collection[str]) -> set[str]:
         """See `Agreement`."""

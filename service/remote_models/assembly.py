@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from service.core.settings import Settings, SettingsInvalid
 from service.lifecycle.background import run_in_background
-from service.remote_models.agreement import Agreement, AtOnce
+from service.remote_models.agreement import Agreement, NoAgreement
 from service.remote_models.bucket import ModelBucket
 from service.remote_models.follower import Follower
 from service.remote_models.local_folder import LocalFolder
@@ -73,7 +73,7 @@ async def following_models(
     url, _ = parse_models_url(settings.models_url)
     folder = LocalFolder(settings.models_dir)
     bucket = open_model_bucket(url, settings)
-    follower = Follower(bucket, folder, agreement or AtOnce(), clock)
+    follower = Follower(bucket, folder, agreement or NoAgreement(), clock)
     metrics.watch(metrics.make_models_failing(), lambda: follower.failing_s)
     async with run_in_background(_follow(follower, settings.model_poll_s)):
         try:

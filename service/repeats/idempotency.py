@@ -230,10 +230,10 @@ def key_name(key: str, client: str, endpoint: str) -> str:
     return hashlib.sha256("\n".join((client, endpoint, word)).encode()).hexdigest()
 
 
-def fingerprint_of(order: Order, *wishes: str) -> str:
-    """Return a digest of everything that determines the response: the order and the headers in `wishes`."""
+def fingerprint_of(order: Order, *varies_with: str) -> str:
+    """Return a digest of everything that determines the response: the order, and the values in `varies_with`."""
     digest = hashlib.sha256()
-    texts = (order.task, order.options.model_dump_json(), *wishes)
+    texts = (order.task, order.options.model_dump_json(), *varies_with)
     pieces = [text.encode() for text in texts]
     for name, data in sorted(order.files.items()):
         pieces += [name.encode(), data]

@@ -71,8 +71,8 @@ class ResultCache:
         if manifest is None or (manifest.has_latent and order.options.seed is None):
             return await self.pipeline.run(order, call)
         saved = order.is_saved(self.pipeline.settings.save)
-        wishes = (manifest.key, manifest.onnx_sha256, str(saved), call.flow.owner)
-        key = await asyncio.to_thread(fingerprint_of, order, *wishes)
+        varies_with = (manifest.key, manifest.onnx_sha256, str(saved), call.flow.owner)
+        key = await asyncio.to_thread(fingerprint_of, order, *varies_with)
         while True:
             just_now = self._unwritten.get(key)
             if just_now is not None and await self._is_there(just_now):

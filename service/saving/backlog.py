@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 
 from service.core.errors import ShuttingDown
-from service.saving.results import Clock, Reservation, StoredResult
+from service.saving.results import Clock, SpoolReservation, StoredResult
 from service.saving.spool.capacity import Backoff, SpoolCapacity, SpoolLimits
 from service.saving.write_queue import GATHER_S, UnsavedResult, WriteQueue
 
@@ -37,14 +37,14 @@ class Backlog:
         self._flushing = self._lost = self._recoveries = 0
         self._closed = False
 
-    def reserve(self, bytes_estimate: int) -> Reservation:
+    def reserve(self, bytes_estimate: int) -> SpoolReservation:
         """Reserve space for one result of about that size. Raises as `ResultStore.reserve`, but for the disk."""
         with self._changed:
             self._refuse_if_closed()
             self._spool.reserve(bytes_estimate, self._clock.now())
-        return Reservation(bytes_estimate, self._release)
+        return SpoolReservation(bytes_estimate, self._release)
 
-    def use_reservation(self, reservation: Reservation, result_id: str) -> None:
+    def use_reservation(self, reservation: SpoolReservation, result_id: str) -> None:
         """Use a reservation for that result; `enqueue_spooled` or `free_used_reservation` must follow.
 
         Raises:
@@ -57,12 +57,12 @@ class Backlog:
                 raise ValueError(f"the reservation for result {result_id} is used up or the id is not new")
             reservation.open = False
 
-    def free_used_reservation(self, reservation: Reservation) -> None:
+    def free_used_reservation(self, reservation: SpoolReservation) -> None:
         """Free the space of a used reservation after its result was rejected."""
         reservation.open = True
         reservation.release()
 
-    def enqueue_spooled(self, reservation: Reservation, result: StoredResult) -> None:
+    def enqueue_spooled(self, reservation: SpoolReservation, result: StoredResult) -> None:
         """Queue a result that was just spooled in the space of that used reservation."""
         size = len(result.body)
         with self._changed:
@@ -197,7 +197,7 @@ class Backlog:
         if self._closed:
             raise ShuttingDown("results are no longer saved here; ask another replica")
 
-    def _release(self, reservation: Reservation) -> None:
+    def _release(self, reservation: SpoolReservation) -> None:
         with self._changed:
             if reservation.open:
                 reservation.open = False

@@ -73,10 +73,10 @@ class StoredResult:
         return whole
 
 
-class Reservation:
+class SpoolReservation:
     """Room promised in the spool. `put` uses it; `release` or the end of its `with` gives an unused one back."""
 
-    def __init__(self, estimate: int, release: Callable[[Reservation], None]) -> None:
+    def __init__(self, estimate: int, release: Callable[[SpoolReservation], None]) -> None:
         self.estimate = estimate
         self.open = True
         """Neither used nor given back; changed under the backlog's lock only."""
@@ -86,7 +86,7 @@ class Reservation:
         """Give the room back, unless it was used or given back already."""
         self._release(self)
 
-    def __enter__(self) -> Reservation:
+    def __enter__(self) -> SpoolReservation:
         return self
 
     def __exit__(self, *_: object) -> None:

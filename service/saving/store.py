@@ -19,7 +19,7 @@ from service.saving.backlog import Backlog
 from service.saving.index import ResultIndex, ledger_file
 from service.saving.local_disk.disk_state import DiskState
 from service.saving.result_finder import ResultFinder
-from service.saving.results import Clock, Reservation, SaveObserver, StoredResult, Unobserved
+from service.saving.results import Clock, SaveObserver, SpoolReservation, StoredResult, Unobserved
 from service.saving.spool.capacity import Backoff, SpoolLimits
 from service.saving.spool.files import SpoolFiles
 from service.saving.spool_safeguard import SpoolSafeguard, UnsavedCounts
@@ -83,7 +83,7 @@ class ResultStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def reserve(self, bytes_estimate: int) -> Reservation:
+    def reserve(self, bytes_estimate: int) -> SpoolReservation:
         """Reserve spool space for one result; call it at admission, before any work.
 
         Raises:
@@ -94,7 +94,7 @@ class ResultStore:
         self.disk.refuse_if_failing()
         return self._backlog.reserve(bytes_estimate)
 
-    def put(self, reservation: Reservation, result: StoredResult) -> None:
+    def put(self, reservation: SpoolReservation, result: StoredResult) -> None:
         """Accept a finished result. It is spooled when this returns; the writers make it durable.
 
         Blocks for a write to the page cache: about 0.1 ms for 100 KB.

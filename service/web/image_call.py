@@ -51,8 +51,8 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
             work = partial(_accept_job, intake, order)
         elif order.options.webhook is not None:
             raise InvalidOption("`webhook` is for jobs: send `Prefer: respond-async`", code="webhook_needs_job")
-        wishes = [accept, prefer, order.options.webhook or "", order.options.webhook_events]
-        work = intake.once(order, wishes, work)
+        varies_with = [accept, prefer, order.options.webhook or "", order.options.webhook_events]
+        work = intake.once(order, varies_with, work)
         return await (work() if later else intake.answered(work))
 
 

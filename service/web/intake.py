@@ -17,7 +17,7 @@ from service.core.errors import Cancelled
 from service.core.order import Order
 from service.intake.intake import Arrival, Intake
 from service.intake.intake import admitted as admitted_intake
-from service.intake.wishes import asked_priority, asked_timeout_s, single_value
+from service.intake.request_metadata import asked_priority, asked_timeout_s, single_value
 from service.repeats.response_files import KeptResponse
 from service.web.form import read_up_to_limit
 from service.web.responses import from_stored_response, to_stored_response
@@ -46,12 +46,12 @@ class HttpIntake(Intake):
         except ClientDisconnect as error:
             raise Cancelled("the client left before its body was complete") from error
 
-    def once(self, order: Order, wishes: Sequence[str], work: Work) -> Work:
+    def once(self, order: Order, varies_with: Sequence[str], work: Work) -> Work:
         """Return `work`, wrapped so that requests with the same Idempotency-Key run it once, if this one has a key.
 
         Args:
             order: the order.
-            wishes: what else the response depends on; another order or another wish is another request.
+            varies_with: what else the response depends on; a request that differs in it is another request.
             work: makes the response.
 
         Raises:
@@ -59,13 +59,13 @@ class HttpIntake(Intake):
         """
         if (key := single_value(self.request.headers, "Idempotency-Key")) is None:
             return work
-        return partial(self._once, key, order, wishes, work)
+        return partial(self._once, key, order, varies_with, work)
 
-    async def _once(self, key: str, order: Order, wishes: Sequence[str], work: Work) -> Response:
+    async def _once(self, key: str, order: Order, varies_with: Sequence[str], work: Work) -> Response:
         async def kept_work() -> KeptResponse:
             return to_stored_response(await work())
 
-        return from_stored_response(await self.kept_once(key, order, wishes, kept_work))
+        return from_stored_response(await self.kept_once(key, order, varies_with, kept_work))
 
 
 def admitted(request: Request, unasked_s: float | None = None) -> AbstractContextManager[HttpIntake]:

@@ -1,6 +1,6 @@
 """The header fields of a request, and parsers of them: format, JSON or image, asynchrony. Pure.
 
-What gRPC has too is in intake/wishes.py.
+Those that gRPC has, too, are in intake/request_metadata.py.
 """
 
 from __future__ import annotations

@@ -257,7 +257,9 @@ class TestStack:
 
     def test_the_variables_of_the_dashboard_have_values(self, stack: Stack) -> None:
         dashboard = json.loads((DOCKER / "grafana/dashboards/retouch.json").read_text())
-        for variable in dashboard["templating"]["list"]:
+        variables = dashboard["templating"]["list"]
+        assert variables
+        for variable in variables:
             series, label = re.findall(r"label_values\((\w+), (\w+)\)", variable["definition"])[0]
             assert any(label in found["metric"] for found in stack.query(series)), variable["name"]
 

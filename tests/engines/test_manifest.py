@@ -58,7 +58,7 @@ def test_buckets_are_every_pair_of_sides_or_the_one_size(make_manifest):
     assert list(make_manifest(size={"kind": "fixed", "height": 8, "width": 9}).size.tile_sizes()) == [(8, 9)]
 
 
-def test_sides_ascend(make_manifest):
+def test_sides_that_do_not_ascend_are_refused(make_manifest):
     with pytest.raises(ValidationError, match="must ascend"):
         make_manifest(size={"kind": "multiple", "multiple_of": 8, "sides": [32, 16]})
 

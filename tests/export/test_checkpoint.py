@@ -97,7 +97,7 @@ def test_optimizers_are_passed_over(tmp_path):
     assert [part.path for part in read_checkpoint(path).parts] == ["model"]
 
 
-def test_deep_nesting_ends(tmp_path):
+def test_a_checkpoint_of_deeply_nested_dicts_is_refused(tmp_path):
     value: dict[str, object] = dict(STATE)
     for _ in range(12):
         value = {"a": value, "b": value}

@@ -66,7 +66,7 @@ def test_torch_backend_hands_the_tensors_over_in_order():
         ({"backend": FP32, "max_abs": 1e-5, "psnr_db": 100}, None),
     ],
 )
-def test_bars(changes, fault):
+def test_a_case_beyond_a_bar_is_named_with_its_fault(changes, fault):
     assert missed_bars([_case(**changes)], Bars()) == (
         [] if fault is None else [f"{_case(**changes).backend} on x: {fault}"]
     )

@@ -96,7 +96,7 @@ def test_engine_computes_what_the_reference_computes(bench: Bench) -> None:
         pytest.param(memory, id="nothing-grows-over-ten-thousand-batches"),
     ],
 )
-def test_device(bench: Bench, check: Callable[[Bench], None]) -> None:
+def test_each_check_of_the_device_passes(bench: Bench, check: Callable[[Bench], None]) -> None:
     check(bench)
 
 

@@ -56,7 +56,7 @@ class Contract:
         if self.busy:
             self.busy -= 1
             headers = {} if self.retry_after is None else {"Retry-After": self.retry_after}
-            return problem(503, "overloaded", "the house is full", headers)
+            return problem(503, "overloaded", "the server is full", headers)
         image = asked.get("image", b"nothing")
         assert isinstance(image, bytes)
         if image == self.unwelcome:

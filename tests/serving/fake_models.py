@@ -56,3 +56,10 @@ def write_photos_and_facades(root: Path) -> Path:
     fixed = {"kind": "fixed", "height": 64, "width": 64, "fit": "resize"}
     write_model(root, fake_manifest("facades", "translate", size=fixed))
     return root
+
+
+def write_photos_facades_and_faces(root: Path) -> Path:
+    """Write the same and `faces` (generate, fixed 64²)."""
+    fixed = {"kind": "fixed", "height": 64, "width": 64, "fit": "resize"}
+    write_model(root, fake_manifest("faces", "generate", size=fixed))
+    return write_photos_and_facades(root)

@@ -34,6 +34,7 @@ _TIMEOUT_S = 600.0
 _BATCHES_IN_PIPELINE = 4
 """The number of full batches of pictures in the pipeline at once, for variants without a limit of their own."""
 EngineOpener = Callable[[Settings], OpenEngine]
+OpenGpu = Callable[[Engine, int], GpuDevice | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class DeviceRecorder:
     """Opens the device of one variant and records its batches and GPU time."""
 
     variant: Variant
+    open_gpu: OpenGpu = open_gpu_device
     batches: list[BatchShape] = field(default_factory=list)
     gpus: list[GpuDevice] = field(default_factory=list)
 
@@ -99,7 +101,7 @@ class DeviceRecorder:
         return sum(gpu.busy_s for gpu in self.gpus)
 
     def _open_gpu(self, engine: Engine) -> Device | None:
-        device = open_gpu_device(engine, self.variant.overlap) if self.variant.overlap else None
+        device = self.open_gpu(engine, self.variant.overlap) if self.variant.overlap else None
         if device is not None:
             self.gpus.append(device)
         return device
@@ -140,6 +142,7 @@ def measure(
     variant: Variant,
     now: Callable[[], float] = time.perf_counter,
     opener: EngineOpener = make_engine_opener,
+    open_gpu: OpenGpu = open_gpu_device,
 ) -> VariantResult:
     """Open a pipeline for the variant, warm it up, and process all pictures.
 
@@ -149,17 +152,18 @@ def measure(
         variant: how the pipeline works.
         now: returns seconds.
         opener: returns the function that opens engines.
+        open_gpu: opens the device that overlaps the batches of an engine.
 
     Raises:
         RetouchError: the model cannot be served, or a picture failed.
     """
-    return asyncio.run(_measure(settings, workload, variant, now, opener))
+    return asyncio.run(_measure(settings, workload, DeviceRecorder(variant, open_gpu), now, opener))
 
 
 async def _measure(
-    settings: Settings, workload: Workload, variant: Variant, now: Callable[[], float], opener: EngineOpener
+    settings: Settings, workload: Workload, recorder: DeviceRecorder, now: Callable[[], float], opener: EngineOpener
 ) -> VariantResult:
-    recorder = DeviceRecorder(variant)
+    variant = recorder.variant
     async with _open_variant(settings, workload, recorder, opener) as pipeline:
         concurrency = variant.concurrency or _BATCHES_IN_PIPELINE * settings.max_batch_size
         worker = _Client(pipeline, workload, variant, now)

@@ -7,7 +7,7 @@ import zlib
 
 from service.compat.json_fields import JSON_TYPE
 from service.core.errors import InvalidRequest, TooLarge, UnsupportedType
-from service.intake.wishes import single_value
+from service.intake.request_metadata import single_value
 from service.web.form import media_type
 from service.web.intake import HttpIntake
 from service.web.request_headers import joined_lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from service.compat.json_fields import JsonFields, parse_fields
 from service.core.errors import InvalidRequest
-from service.open_inference.requests import InferRequest, check_output_wishes, priority_of, timeout_of
+from service.open_inference.requests import InferRequest, check_requested_outputs, priority_of, timeout_of
 from service.open_inference.tensors import Tensor, element_of, file_tensor, pixel_tensor, refuse_shared_memory
 
 
@@ -60,7 +60,7 @@ def _wants_binary(fields: JsonFields, parameters: JsonFields) -> bool:
     outputs = fields.objects("outputs")
     if not outputs:
         return default
-    wishes = outputs[0].nested("parameters")
+    requested = outputs[0].nested("parameters")
     names = [output.value("name", str, "") for output in outputs]
-    check_output_wishes(names, wishes, classes=wishes.value("classification", int, 0))
-    return wishes.value("binary_data", bool, default)
+    check_requested_outputs(names, requested, classes=requested.value("classification", int, 0))
+    return requested.value("binary_data", bool, default)

@@ -19,7 +19,7 @@ from service.compat.open_inference.requests import infer_request_of
 from service.compat.openapi import request_body
 from service.intake.options import ignored_header
 from service.open_inference import models
-from service.open_inference.orders import Asked, computed, order_of, refused_error
+from service.open_inference.orders import InferOrder, compute_reply, order_of, refused_error
 from service.open_inference.requests import InferRequest
 from service.web.foreign_api import ForeignApi
 from service.web.form import read_up_to_limit
@@ -112,12 +112,12 @@ async def infer(request: Request) -> Response:
     """Compute pictures: of `image` and `mask`, of what else the model takes, or of nothing."""
     with admitted(request) as intake:
         asked = await intake.arrived(_read(intake))
-        intake.take_wishes(asked.request.timeout_s, asked.request.priority)
-        work = intake.once(asked.order, asked.wishes("open-inference"), partial(_respond, intake, asked))
+        intake.take_timeout_and_priority(asked.request.timeout_s, asked.request.priority)
+        work = intake.once(asked.order, asked.varies_with("open-inference"), partial(_respond, intake, asked))
         return await intake.answered(work)
 
 
-async def _read(intake: HttpIntake) -> Asked:
+async def _read(intake: HttpIntake) -> InferOrder:
     request = await _parsed(intake)
     check_output(request)
     return await order_of(intake, request, *_named_model(intake.request))
@@ -132,8 +132,8 @@ async def _parsed(intake: HttpIntake) -> InferRequest:
     return await off_loop(len(body), lambda: infer_request_of(head, memoryview(body)[length:], max_pixels))
 
 
-async def _respond(intake: HttpIntake, asked: Asked) -> Response:
-    reply, pixels = await computed(intake, asked)
+async def _respond(intake: HttpIntake, asked: InferOrder) -> Response:
+    reply, pixels = await compute_reply(intake, asked)
     making = partial(infer_body, reply, asked.request, intake.service.settings.max_pixels)
     body, length = await intake.on_codec_thread(making, pixels)
     headers = {**reply_headers(reply), **ignored_header(set(asked.ignored))}
@@ -153,7 +153,7 @@ def _statuses(request: Request) -> Sequence[ModelStatus]:
 
 
 def _requested_model(request: Request) -> ModelStatus:
-    return models.found(_statuses(request), *_named_model(request))
+    return models.find_status(_statuses(request), *_named_model(request))
 
 
 def _named_model(request: Request) -> tuple[str, str]:

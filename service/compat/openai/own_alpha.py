@@ -20,7 +20,7 @@ def check_alpha(header: Header) -> None:
         )
 
 
-def divided(data: bytes, header: Header, max_pixels: int) -> tuple[bytes, bytes]:
+def split_own_alpha(data: bytes, header: Header, max_pixels: int) -> tuple[bytes, bytes]:
     """Return the picture without alpha as PNG, and the file as its mask; else a fill would stay transparent.
 
     Raises:

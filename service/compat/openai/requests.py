@@ -36,7 +36,7 @@ class ImagesRequest:
     """Names of fields that have no effect."""
 
     @property
-    def wishes(self) -> tuple[str, ...]:
+    def varies_with(self) -> tuple[str, ...]:
         """Return the values that the response depends on beside the order."""
         return ("openai", str(self.stream), str(self.links))
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from service.compat.json_fields import read_json
-from service.compat.openai.own_alpha import divided
+from service.compat.openai.own_alpha import split_own_alpha
 from service.compat.openai.replies import error_body, images_events, images_json
 from service.compat.openai.requests import EDIT_LIMITS, ImagesRequest, edit_of, generation_of
 from service.compat.openapi import request_body
@@ -75,7 +75,7 @@ async def _answer(request: Request, read: Callable[[HttpIntake], Awaitable[Image
                 code="links_off",
             )
         work = partial(_respond, intake, asked, event)
-        return await intake.answered(intake.once(asked.order, asked.wishes, work))
+        return await intake.answered(intake.once(asked.order, asked.varies_with, work))
 
 
 async def _read_edit(intake: HttpIntake) -> ImagesRequest:
@@ -113,7 +113,7 @@ async def _with_own_alpha(intake: HttpIntake, order: Order) -> Order:
     header = read_header(data, max_pixels=max_pixels)
     intake.count_bytes(2 * decoded_bytes(header, len(data)))
     image, mask = await intake.on_codec_thread(
-        partial(divided, data, header, max_pixels), header.size.height * header.size.width
+        partial(split_own_alpha, data, header, max_pixels), header.size.height * header.size.width
     )
     return Order(order.task, {"image": image, "mask": mask}, order.options)
 

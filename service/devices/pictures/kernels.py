@@ -1,4 +1,4 @@
-"""The CUDA kernels of this room, in cuda/*.cu: compiled by NVRTC when they are loaded, and launched by name."""
+"""The CUDA kernels for pictures, in cuda/*.cu: compiled by NVRTC when they are loaded, and launched by name."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class QueuedPicture:
 
 @dataclass(frozen=True, slots=True)
 class LaneOptions:
-    """Options that the lanes of a room have in common.
+    """Options that the lanes of a pool have in common.
 
     open_lane: opens a lane on the calling thread, which will use it.
     batch: the largest number of pictures that are decoded together.
@@ -96,7 +96,7 @@ class LaneThread:
         return self._held
 
     def busy_s(self, now: float) -> float:
-        """For how many seconds it has worked on its present batch."""
+        """Seconds for which it has worked on its present batch; 0 without one."""
         with self._changed:
             return now - self._began_at if self._working else 0.0
 

@@ -28,7 +28,7 @@ from service.processes.engine.page_locks import PageLocks, open_page_locks
 from service.processes.engine.session import Session, encode_error
 from service.processes.shared.assignment import Assignment
 from service.processes.shared.channel import receive_greeting
-from service.processes.shared.messages import Found, Vitals, Wanted
+from service.processes.shared.messages import Readiness, RequestVersion, VersionOffered
 from service.processes.shared.slots import Memory
 from service.processes.shared.status_board import StatusBoard, StatusRow
 from service.telemetry.metrics import Metrics
@@ -86,7 +86,7 @@ class EngineServer:
             self._backend.metrics.refresh()
             if news:  # after the metrics, so that no front end reports readiness before them
                 for session in self._sessions:
-                    session.channel.send(Vitals(ready, pictures))
+                    session.channel.send(Readiness(ready, pictures))
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class EngineServer:
         await asyncio.get_running_loop().connect_accepted_socket(lambda: session.channel, connection)
         self._offers.add_front_end(session.number)
         session.channel.send(self._offers.served_message())
-        session.channel.send(Vitals(self._ready, self._takes_pictures))
+        session.channel.send(Readiness(self._ready, self._takes_pictures))
         _log.info("front end taken in", front_end=hello.front_end, locked=locked)
 
     async def _renew_offers(self) -> None:
@@ -136,12 +136,12 @@ class EngineServer:
         for session in self._sessions:
             session.channel.send(served)
 
-    def _load_on_request(self, session: Session, wanted: Wanted) -> None:
+    def _load_on_request(self, session: Session, wanted: RequestVersion) -> None:
         task = asyncio.get_running_loop().create_task(self._offer_version(session, wanted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _offer_version(self, session: Session, wanted: Wanted) -> None:
+    async def _offer_version(self, session: Session, wanted: RequestVersion) -> None:
         """Load and offer a version that is not the newest, for as long as the repository keeps it."""
         with ExitStack() as stack:
             lease = self._backend.models.lease(wanted.name, wanted.version)
@@ -151,7 +151,7 @@ class EngineServer:
                 session.channel.send(encode_error(wanted.id, error))
                 return
             await self._renew_offers()
-            session.channel.send(Found(wanted.id))
+            session.channel.send(VersionOffered(wanted.id))
 
     def _forget_session(self, session: Session) -> None:
         self._sessions.discard(session)

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import structlog
 
-from service.batching.backend import PictureRefused, PictureWish
+from service.batching.backend import PictureRefused, SubmitOptions
 from service.batching.batcher import Batcher, Entry
 from service.batching.gpu_pictures import LocalPictures
 from service.core.batch_rows import ComputedSample
@@ -26,11 +26,11 @@ from service.processes.shared.messages import (
     Begun,
     Done,
     Failed,
-    LetGo,
     Message,
+    Release,
+    RequestVersion,
     Submit,
     SubmitPicture,
-    Wanted,
     Withdraw,
 )
 from service.processes.shared.picture_slots import read_picture
@@ -54,7 +54,7 @@ class Session:
     """Whether the slots are page-locked."""
     row: StatusRow
     """This process's row of the status board."""
-    load_version: Callable[[Session, Wanted], None]
+    load_version: Callable[[Session, RequestVersion], None]
     """Called for versions that are not the newest, to load them."""
     done: Callable[[Session], None]
     """Called when the front end is gone and its slots are no longer used."""
@@ -76,9 +76,9 @@ class Session:
             self._submit_picture(message)
         elif isinstance(message, Withdraw):
             self._withdraw(message.id)
-        elif isinstance(message, LetGo):
+        elif isinstance(message, Release):
             self.offers.release(self.number, message.lease)
-        elif isinstance(message, Wanted):
+        elif isinstance(message, RequestVersion):
             self.load_version(self, message)
         else:
             _log.error("a front end sent what it should not", message=type(message).__name__)
@@ -111,8 +111,8 @@ class Session:
             return
         work, arrays = read_picture(self.memory, order.offset, order.picture, locked=self.locked)
         on_begun = partial(self.channel.send, Begun(order.id)) if order.notify_begun else None
-        wish = PictureWish(order.deadline, on_begun, Flow(order.client, order.priority), order.traced)
-        filling = self.pictures.fill_into(arrays, work, offered.lease.served, wish)
+        options = SubmitOptions(order.deadline, on_begun, Flow(order.client, order.priority), order.traced)
+        filling = self.pictures.fill_into(arrays, work, offered.lease.served, options)
         task = asyncio.get_running_loop().create_task(filling)
         self._fills[order.id] = task
         self.row.load += 1

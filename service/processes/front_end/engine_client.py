@@ -6,6 +6,7 @@ Used on the event loop only.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import structlog
 
 from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
-from service.batching.backend import PictureRefused, PictureWish
+from service.batching.backend import PictureRefused, SubmitOptions
 from service.core.batch_rows import ComputedSample
 from service.core.errors import ShuttingDown
 from service.core.picture_work import PictureWork
@@ -32,15 +33,15 @@ from service.processes.shared.messages import (
     Begun,
     Done,
     Failed,
-    Found,
     Hello,
-    LetGo,
     Message,
+    Readiness,
+    Release,
+    RequestVersion,
     Served,
     Submit,
     SubmitPicture,
-    Vitals,
-    Wanted,
+    VersionOffered,
     Withdraw,
 )
 from service.processes.shared.picture_slots import facts_of, lay_out_picture
@@ -59,15 +60,24 @@ class EngineClient:
         front_end: index of this front end.
         slots_bytes: size of the shared memory.
         changed: called when its models or its readiness have changed.
+        greet: connects to the socket and shares the memory.
     """
 
-    def __init__(self, path: Path, front_end: int, slots_bytes: int, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        front_end: int,
+        slots_bytes: int,
+        changed: Callable[[], None],
+        greet: Callable[[Path, Hello, int], socket.socket] = greet,
+    ) -> None:
+        self._greet = greet
         self._path = path
         self._hello = Hello(front_end, slots_bytes)
         self._changed = changed
         self._connection: Connection | None = None
         self._number = 0
-        self.vital = False
+        self.device_ready = False
         self.takes_pictures = False
         """Whether it computes pictures on its GPU."""
         self.known = False
@@ -81,7 +91,7 @@ class EngineClient:
     @property
     def ready(self) -> bool:
         """Whether it is connected and its device worker is ready."""
-        return self._connection is not None and self.vital
+        return self._connection is not None and self.device_ready
 
     @property
     def slot_bytes(self) -> int:
@@ -126,7 +136,7 @@ class EngineClient:
         del slot
         return await self._ask(connection, submit, pending, layout.output)
 
-    async def fill(self, model: RemoteModel, work: PictureWork, wish: PictureWish) -> ComputedSample:
+    async def fill(self, model: RemoteModel, work: PictureWork, options: SubmitOptions) -> ComputedSample:
         """Compute a picture; it is a view of its slot, as `compute` gives a tile.
 
         Raises:
@@ -144,8 +154,8 @@ class EngineClient:
             raise PictureRefused("the picture does not fit into what is free of the shared memory")
         slot.write_picture(layout, work)
         self._number += 1
-        submit = picture_message(self._number, model, slot, facts, wish)
-        pending = PendingSample(asyncio.get_running_loop().create_future(), slot, wish.on_begun)
+        submit = picture_message(self._number, model, slot, facts, options)
+        pending = PendingSample(asyncio.get_running_loop().create_future(), slot, options.on_begun)
         del slot
         return await self._ask(connection, submit, pending, layout.result)
 
@@ -184,7 +194,7 @@ class EngineClient:
         self._number += 1
         search: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         connection.searches[self._number] = search
-        connection.send(Wanted(self._number, name, version))
+        connection.send(RequestVersion(self._number, name, version))
         await search
 
     def release(self, model: RemoteModel) -> None:
@@ -207,7 +217,7 @@ class EngineClient:
     async def _connect(self) -> Connection:
         arena = Arena(self._hello.slots_bytes)
         try:
-            raw = greet(self._path, self._hello, arena.descriptor)
+            raw = self._greet(self._path, self._hello, arena.descriptor)
         finally:
             arena.close_descriptor()
         connection = Connection(arena)
@@ -224,15 +234,15 @@ class EngineClient:
         return connection
 
     def _receive(self, connection: Connection, message: Message) -> None:
-        if isinstance(message, Done | Failed | Found):
+        if isinstance(message, Done | Failed | VersionOffered):
             connection.answer(message)
         elif isinstance(message, Begun):
             if (begun := connection.pending.get(message.id)) is not None and begun.on_begun is not None:
                 begun.on_begun()
         elif isinstance(message, Served):
             self._serve(connection, message)
-        elif isinstance(message, Vitals):
-            self.vital, self.takes_pictures = message.ready, message.pictures
+        elif isinstance(message, Readiness):
+            self.device_ready, self.takes_pictures = message.ready, message.pictures
             self._changed()
 
     def _serve(self, connection: Connection, served: Served) -> None:
@@ -260,11 +270,11 @@ class EngineClient:
         if not model.offered and not model.users and self.models.get(model.lease) is model:
             del self.models[model.lease]
             if self._connection is not None:
-                self._connection.send(LetGo(model.lease))
+                self._connection.send(Release(model.lease))
 
     def _handle_lost_connection(self, connection: Connection) -> None:
         if self._connection is connection:  # not one that this side has closed
             _log.warning("engine process lost", unanswered=len(connection.pending))
-            self._connection, self.vital, self.takes_pictures = None, False, False
+            self._connection, self.device_ready, self.takes_pictures = None, False, False
         connection.end()
         self._changed()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
-from service.batching.backend import PictureWish
+from service.batching.backend import SubmitOptions
 from service.core.batch_rows import Sample
 from service.core.flow import Flow
 from service.processes.shared.messages import PictureFacts, Status, Submit, SubmitPicture
@@ -78,7 +78,7 @@ def decode_status(status: Status, manifests: Mapping[tuple[str, int], Manifest])
 
 
 def picture_message(
-    number: int, model: RemoteModel, slot: Slot, facts: PictureFacts, wish: PictureWish
+    number: int, model: RemoteModel, slot: Slot, facts: PictureFacts, options: SubmitOptions
 ) -> SubmitPicture:
     """The message that asks for the picture in a slot."""
     return SubmitPicture(
@@ -86,9 +86,9 @@ def picture_message(
         model.lease,
         slot.offset,
         facts,
-        wish.deadline,
-        wish.on_begun is not None,
-        wish.flow.client,
-        wish.flow.priority,
-        wish.traced,
+        options.deadline,
+        options.on_begun is not None,
+        options.flow.client,
+        options.flow.priority,
+        options.traced,
     )

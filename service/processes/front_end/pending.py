@@ -9,7 +9,7 @@ from typing import Any
 
 from service.processes.front_end.errors import model_error, sample_error
 from service.processes.shared.channel import Channel
-from service.processes.shared.messages import Done, Failed, Found, Message
+from service.processes.shared.messages import Done, Failed, Message, VersionOffered
 from service.processes.shared.slots import Arena, Slot
 
 
@@ -47,7 +47,7 @@ class Connection:
         if self.channel is not None:
             self.channel.send(message)
 
-    def answer(self, message: Done | Failed | Found) -> None:
+    def answer(self, message: Done | Failed | VersionOffered) -> None:
         """Complete the pending call that the message answers."""
         pending = self.pending.pop(message.id, None)
         search = self.searches.pop(message.id, None)

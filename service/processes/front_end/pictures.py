@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from engines.manifest import Manifest
-from service.batching.backend import BackendModel, PictureRefused, PictureWish
+from service.batching.backend import BackendModel, PictureRefused, SubmitOptions
 from service.core.batch_rows import ComputedSample
 from service.core.errors import NotReady
 from service.core.picture_work import PictureWork
@@ -39,7 +39,7 @@ class RemotePictures:
         """Whether an engine process takes pictures now."""
         return not self._closed() and any(client.ready and client.takes_pictures for client in self._rows)
 
-    async def fill(self, work: PictureWork, model: BackendModel, wish: PictureWish) -> ComputedSample:
+    async def fill(self, work: PictureWork, model: BackendModel, options: SubmitOptions) -> ComputedSample:
         """Compute a picture, as `PictureFiller`.
 
         A process that is lost, or has lost its device worker, refuses it: the CPU decodes, and `RemoteBatcher` asks
@@ -52,7 +52,7 @@ class RemotePictures:
             raise PictureRefused("no engine process takes pictures now")
         client = min(on, key=lambda client: (self._rows[client].load, client.unanswered_samples))
         try:
-            return await client.fill(on[client], work, wish)
+            return await client.fill(on[client], work, options)
         except EngineProcessLost:
             raise PictureRefused("the engine process was lost") from None
         except NotReady as error:

@@ -23,7 +23,7 @@ class Hello(_Message):
 
 
 class Offer(_Message):
-    """A leased model: the front end refers to it by the number `lease`, until it sends `LetGo`."""
+    """A leased model: the front end refers to it by the number `lease`, until it sends `Release`."""
 
     lease: int
     name: str
@@ -52,7 +52,7 @@ class Served(_Message):
     statuses: list[Status]
 
 
-class Vitals(_Message):
+class Readiness(_Message):
     """Readiness of the device worker, sent on changes."""
 
     ready: bool
@@ -60,22 +60,22 @@ class Vitals(_Message):
     """Whether it takes pictures (`SubmitPicture`)."""
 
 
-class LetGo(_Message):
+class Release(_Message):
     """Release of a model, which the front end will not use any more."""
 
     lease: int
 
 
-class Wanted(_Message):
-    """Request to offer a version that is not the newest; answered by `Served` and `Found`, or by `Failed`."""
+class RequestVersion(_Message):
+    """Request to offer a version that is not the newest; answered by `Served` and `VersionOffered`, or by `Failed`."""
 
     id: int
     name: str
     version: int
 
 
-class Found(_Message):
-    """Answer to `Wanted`: the version is offered now."""
+class VersionOffered(_Message):
+    """Answer to `RequestVersion`: the version is offered now."""
 
     id: int
 
@@ -170,7 +170,18 @@ class Failed(_Message):
 
 
 Message: TypeAlias = (
-    Hello | Served | Vitals | LetGo | Wanted | Found | Submit | SubmitPicture | Withdraw | Begun | Done | Failed
+    Hello
+    | Served
+    | Readiness
+    | Release
+    | RequestVersion
+    | VersionOffered
+    | Submit
+    | SubmitPicture
+    | Withdraw
+    | Begun
+    | Done
+    | Failed
 )
 
 encode = msgspec.msgpack.Encoder().encode

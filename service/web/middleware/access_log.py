@@ -25,7 +25,7 @@ from service.core.errors import (
     ServiceError,
 )
 from service.intake.refusals import count_refusal, cut_off_error, internal_error
-from service.intake.wishes import acceptable_request_id
+from service.intake.request_metadata import acceptable_request_id
 from service.telemetry.request_log import CLIENT_CLOSED_REQUEST, RequestOutcome
 from service.telemetry.tracing import RequestTrace, RequestTracer
 from service.web.foreign_api import ForeignApi, ForeignPaths

@@ -15,7 +15,7 @@ from service.core.errors import NotFound, NotReady, ServiceError
 from service.core.flow import Flow, owner_of
 from service.gallery.deletion import gone, no_result
 from service.gallery.thumbnails import MEDIA_TYPE
-from service.intake.wishes import single_value
+from service.intake.request_metadata import single_value
 from service.web import openapi
 from service.web.request_headers import etag_matches, joined_lines, wants_json
 from service.web.results.byte_range import wanted_range

@@ -23,9 +23,8 @@ def test_the_plan_is_the_smallest_number_of_nodes_that_keeps_the_bound() -> None
     assert found["million_costs"] == pytest.approx(found["nodes"] / 400.0 / 3600 * 2.0 * 1e6, rel=0.05)
 
 
-def test_a_bound_below_the_time_of_a_batch_is_kept_by_no_number_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "_MOST_NODES", 16)
-    assert plan.nodes_for(_options(requests=500), 50.0, 20.0)["nodes"] is None
+def test_a_bound_below_the_time_of_a_batch_is_kept_by_no_number_of_nodes() -> None:
+    assert plan.nodes_for(_options(requests=500), 50.0, 20.0, most_nodes=16)["nodes"] is None
 
 
 def test_the_picture_has_the_curves(tmp_path: Path) -> None:

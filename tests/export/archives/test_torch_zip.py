@@ -20,6 +20,8 @@ from tests.export.archives import script_files as made
 class Sharing(nn.Module):
     """A net whose tensors share storages, and whose trace has constants."""
 
+    whole: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.inner = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())

@@ -129,14 +129,14 @@ def test_external_data_is_refused_where_it_may_not_be(name, refusal, tmp_path):
     assert reason in refusal(folder / "foreign.onnx")
 
 
-def test_time_is_bounded(refusal, tmp_path):
+def test_a_graph_that_takes_too_long_is_refused(refusal, tmp_path):
     (tmp_path / "slow.onnx").write_bytes(carve_layout(2048).SerializeToString())
     began = monotonic()
     assert "took more than 2 s" in refusal(tmp_path / "slow.onnx", read_in_child, seconds=2)
     assert monotonic() - began < 10
 
 
-def test_memory_is_bounded(refusal, tmp_path):
+def test_a_graph_that_needs_too_much_memory_is_refused(refusal, tmp_path):
     (tmp_path / "large.onnx").write_bytes(carve_layout(6000).SerializeToString())
     message = refusal(tmp_path / "large.onnx", read_in_child, memory_gib=1.5)
     assert re.search("address space|died|bad_alloc|llocat", message), message

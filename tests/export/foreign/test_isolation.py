@@ -48,7 +48,7 @@ def held(after_isolation) -> Enforced:
     return Enforced.model_validate_json(after_isolation("print(held.model_dump_json())"))
 
 
-def test_memory_is_bounded(after_isolation):
+def test_an_allocation_beyond_the_limit_fails(after_isolation):
     assert "MemoryError" in after_isolation("bytearray(2**31)")
 
 

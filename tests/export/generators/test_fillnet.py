@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -97,7 +99,7 @@ def test_the_net_sees_known_pixels_and_the_smooth_fill_elsewhere():
 
 
 def test_a_painter_sees_the_picture_as_it_lies():
-    net = FAMILY.build(FillNetOptions(widths="6,5", encoder="0,0", decoder="0,0", painter=3))
+    net: Any = FAMILY.build(FillNetOptions(widths="6,5", encoder="0,0", decoder="0,0", painter=3))
     seen = torch.rand(1, 64, 4, 4)
     shown = []
     net.painter.stem.register_forward_hook(lambda _, given, __: shown.append(given[0]))

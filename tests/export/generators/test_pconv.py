@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -100,7 +102,8 @@ def test_the_naive_ratio_in_half_is_what_breaks_on_a_hole(epsilon):
 
 def test_windows_are_counted_in_full_precision_in_a_half_net(make_net):
     options = PConvOptions(levels=4, width=64)
-    block = to_half(FAMILY.lower(make_net(FAMILY, options), options)).blocks["dec_4"]
+    net: Any = to_half(FAMILY.lower(make_net(FAMILY, options), options))
+    block = net.blocks["dec_4"]
     assert (block.ratio.window, block.ratio.counts.dtype) == (9 * (512 + 256), torch.float32)
     up, skip = torch.ones(1, 512, 8, 8).half(), torch.ones(1, 256, 8, 8).half()
     masks = [torch.ones(1, 1, 8, 8), torch.ones(1, 1, 8, 8)]

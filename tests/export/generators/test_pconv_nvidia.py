@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -38,7 +40,7 @@ def test_every_random_configuration_is_recognised(check_recognition):
 
 
 def test_a_valid_picture_is_an_ordinary_convolution_and_the_bias_meets_the_ratio(make_net):
-    layer = FAMILY.build(TINY).dec_1
+    layer: Any = FAMILY.build(TINY).dec_1
     x, ones = torch.rand(1, 7, 8, 8), torch.ones(1, 7, 8, 8)
     inside = (..., slice(1, -1), slice(1, -1))
     assert torch.allclose(layer(x, ones)[0][inside], layer.conv(x)[inside], atol=1e-5)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -121,7 +123,7 @@ def test_statistics_of_an_old_instance_norm_are_dropped_with_the_reason(make_net
 def test_instance_norm_keeps_its_statistics_in_full_precision_where_half_overflows():
     # activations near 3,000: their square overflows FP16, which ends at 65,504
     options = Pix2PixOptions(net="resnet_6blocks", norm="instance", ngf=2)
-    net = FAMILY.build(options).eval()
+    net: Any = FAMILY.build(options).eval()
     net.model[1].weight.data.mul_(5000)
     image = torch.rand(1, 3, 32, 32)
     raw = net.model[1](net.model[0](image * 2 - 1)).half()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -185,7 +187,7 @@ def test_generator_and_encoder_come_in_two_files_in_either_order(make_net, tmp_p
         files = [read_checkpoint(tmp_path / f"latest_net_{name}.pth") for name in names]
         found = recognise([part for file in files for part in file.parts], None, {})
         assert found.options == ENCODED
-        again = FAMILY.build(ENCODED)
+        again: Any = FAMILY.build(ENCODED)
         load_strictly(again, FAMILY.translate(found.state, ENCODED).state)
         picture = torch.rand(1, 3, 32, 32)
         assert torch.equal(again.encoder(picture), net.encoder(picture))

@@ -23,7 +23,7 @@ async def test_a_problem_is_an_answer_with_its_code(contract) -> None:
     contract.busy = 1
     payload = encode("/v1/translate", {"image": b"photo"}, {})
     async with open_sender(contract.url) as sender:
-        assert await sender.send(payload) == ServerReply(503, "overloaded", "the house is full")
+        assert await sender.send(payload) == ServerReply(503, "overloaded", "the server is full")
 
 
 async def test_an_error_that_is_no_problem_is_an_answer_with_its_text(contract) -> None:

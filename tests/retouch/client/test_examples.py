@@ -25,7 +25,7 @@ PRINTED = (
 
 
 @pytest.mark.parametrize(("example", "printed"), list(zip(EXAMPLES, PRINTED, strict=True)), ids=range(len(PRINTED)))
-def test_an_example_runs(
+def test_each_example_prints_what_the_documentation_says(
     example: str,
     printed: str,
     server: Running,

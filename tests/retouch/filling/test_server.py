@@ -20,7 +20,7 @@ async def test_files_and_options_reach_the_server_and_the_picture_comes_back(con
 async def test_a_busy_server_is_asked_as_often_as_wanted(contract) -> None:
     contract.busy = 100
     async with open_server_filler(contract.url, timeout_s=20, retries=4) as filler:
-        with pytest.raises(FillFailed, match=r"503 overloaded: the house is full \(5 tries\)"):
+        with pytest.raises(FillFailed, match=r"503 overloaded: the server is full \(5 tries\)"):
             await filler.fill("inpaint", PARTS, {})
     assert len(contract.asked) == 5
 

@@ -71,7 +71,7 @@ def test_slow_uploads_take_no_place_and_lengthen_no_prediction() -> None:
         assert admission.predicted_wait_s() == 10
 
 
-def test_a_house_that_filled_while_a_body_was_read_refuses_it() -> None:
+def test_a_server_that_filled_while_a_body_was_read_refuses_it() -> None:
     admission = admission_of(1)
     with admission.admit(PATIENT) as first, admission.admit(PATIENT) as second:
         admission.count_in_flight(first)
@@ -80,7 +80,7 @@ def test_a_house_that_filled_while_a_body_was_read_refuses_it() -> None:
     assert (admission.uploading, admission.in_flight) == (0, 0)
 
 
-def test_whom_a_filled_house_refuses_after_the_body_has_an_appointment_as_it_is_told() -> None:
+def test_a_client_refused_after_its_body_has_a_reservation_for_when_it_is_told() -> None:
     clock, late = Clock(), AdmissionRequest(60.0, request_id="late")
     admission = admission_of(1, 0.1, clock)
     with admission.admit(PATIENT) as first, admission.admit(late) as second:
@@ -106,7 +106,7 @@ def test_a_server_that_begins_to_drain_refuses_bodies_that_are_being_read() -> N
             admission.count_in_flight(admitted)
 
 
-def test_a_full_house_refuses_and_says_when_there_will_be_room() -> None:
+def test_a_full_server_refuses_and_says_when_there_will_be_room() -> None:
     admission = admission_of(10, 0.5)
     with ExitStack() as stack:
         enter(stack, admission, 10)
@@ -139,7 +139,7 @@ def test_a_queue_shorter_than_the_deadline_lets_in() -> None:
         assert is_let_in(admission, AdmissionRequest(7.0, is_clients_deadline=True))
 
 
-def test_an_empty_house_lets_in_whatever_it_learned() -> None:
+def test_an_idle_server_admits_whatever_it_has_learned() -> None:
     assert is_let_in(admission_of(10, 100.0), AdmissionRequest(0.1, is_clients_deadline=True))
 
 

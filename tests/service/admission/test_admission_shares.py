@@ -32,7 +32,7 @@ def test_a_higher_priority_is_let_in_where_the_normal_one_is_not() -> None:
         assert is_let_in(admission, AdmissionRequest(2.0, flow=Flow("", 8)))
 
 
-def test_a_house_full_of_one_client_has_a_few_places_for_others() -> None:
+def test_a_server_full_of_one_client_has_a_few_places_for_others() -> None:
     admission = admission_of(8)
     with ExitStack() as stack:
         enter(stack, admission, 8, Flow("busy"))
@@ -156,7 +156,7 @@ def test_how_fast_large_pictures_are_answered_says_nothing_about_others() -> Non
         assert admission.service_rate.request_s(clock.now) == 0
 
 
-def test_beyond_a_whole_house_of_large_pictures_they_take_places_like_others() -> None:
+def test_large_pictures_beyond_the_limit_take_places_like_others() -> None:
     admission = admission_of(2)
     with ExitStack() as stack:
         for _ in range(3):

@@ -22,7 +22,7 @@ from engines.manifest import Manifest
 from engines.repository.repository import ModelRepository
 from engines.repository.versions import LeaseCounter, ServedModel
 from service.app import open_pipeline
-from service.batching.backend import PictureRefused, PictureWish
+from service.batching.backend import PictureRefused, SubmitOptions
 from service.batching.batcher import Batcher, BatchPolicy, fail_entries
 from service.batching.gpu_pictures import LocalPictures
 from service.batching.local_backend import LocalBackend, open_local_backend
@@ -34,11 +34,9 @@ from service.core.picture_work import PictureWork, new_arrays
 from service.core.schemas import InpaintOptions
 from service.core.settings import Settings
 from service.imaging.crops import plan_crops
-from service.imaging.files.header import read_header
-from service.imaging.gpu_work import plan_gpu_work
 from service.pipeline import Pipeline
 from service.telemetry.metrics import Metrics
-from tests.fakes.picture_gpu import FakePictureGpu
+from tests.fakes.picture_gpu import FakePictureGpu, work_on
 from tests.serving.fake_models import fake_manifest
 from tests.serving.waiting import until
 
@@ -78,7 +76,9 @@ def pipeline(models_dir: Path, tmp_path: Path, picture_gpu: FakePictureGpu) -> C
         settings = Settings(
             models_dir=models_dir, results_dir=tmp_path / "results", engine="fake", save=False, gpu_pictures=way
         )
-        async with open_pipeline(settings, partial(open_local_backend, open_room=picture_gpu.open_room)) as pipeline:
+        async with open_pipeline(
+            settings, partial(open_local_backend, open_lane_pool=picture_gpu.open_lane_pool)
+        ) as pipeline:
             yield pipeline
 
     return opened
@@ -169,11 +169,11 @@ async def test_a_decode_that_is_stuck_is_found_although_the_worker_has_lost_the_
     pictures = LocalPictures(batcher)
     backend = LocalBackend(Settings(), models, batcher, supervisor, Metrics(), pictures=pictures)
     backend.loaded.set()
-    running = asyncio.create_task(backend.run_pictures(pictures, picture_gpu.open_room))
+    running = asyncio.create_task(backend.run_pictures(pictures, picture_gpu.open_lane_pool))
     await until(lambda: pictures.works)
     picture_gpu.decoder.hold()
     served = ServedModel(manifest, FakeEngine(manifest))
-    stuck = asyncio.create_task(pictures.fill(work, served, PictureWish(time.monotonic() + 20)))
+    stuck = asyncio.create_task(pictures.fill(work, served, SubmitOptions(time.monotonic() + 20)))
     await until(picture_gpu.decoder.waiting.is_set)
     picture_gpu.clock.now += 11
     with pytest.raises(PictureRefused, match="10 s"):
@@ -197,7 +197,7 @@ async def test_a_client_that_leaves_does_not_keep_its_place(
         picture_gpu.decoder.gate.set()
         with pytest.raises(asyncio.CancelledError):
             await leaving
-        await until(lambda: not picture_gpu.rooms[0].full)
+        await until(lambda: not picture_gpu.pools[0].full)
         decoded = len(picture_gpu.decoder.batches)
         assert (await on_gpu.run(order_of(jpeg(1)), call())).pictures
         assert len(picture_gpu.decoder.batches) == decoded + 1
@@ -208,16 +208,16 @@ async def test_a_picture_that_finds_no_place_or_no_time_does_not_wait_in_a_lane(
     manifest = fake_manifest("photos", "inpaint")
     served, work = ServedModel(manifest, FakeEngine(manifest)), work_for(manifest, jpeg())
     pictures = LocalPictures(Batcher(BatchPolicy(8), time.monotonic))
-    await pictures.open(picture_gpu.open_room)
-    await until(lambda: not picture_gpu.rooms[0].full)
+    await pictures.open(picture_gpu.open_lane_pool)
+    await until(lambda: not picture_gpu.pools[0].full)
     picture_gpu.decoder.hold()
     decoded = len(picture_gpu.decoder.batches)
-    first = asyncio.create_task(pictures.fill(work, served, PictureWish(time.monotonic() + 20)))
+    first = asyncio.create_task(pictures.fill(work, served, SubmitOptions(time.monotonic() + 20)))
     await until(picture_gpu.decoder.waiting.is_set)
-    late = asyncio.create_task(pictures.fill(work, served, PictureWish(time.monotonic() + 0.05)))
+    late = asyncio.create_task(pictures.fill(work, served, SubmitOptions(time.monotonic() + 0.05)))
     await asyncio.sleep(0)
     with pytest.raises(PictureRefused, match="as many pictures"):
-        await pictures.fill(work, served, PictureWish(time.monotonic() + 20))
+        await pictures.fill(work, served, SubmitOptions(time.monotonic() + 20))
     with pytest.raises(DeadlineExceeded):
         await late
     first.cancel()
@@ -227,12 +227,9 @@ async def test_a_picture_that_finds_no_place_or_no_time_does_not_wait_in_a_lane(
 
 
 def work_for(manifest: Manifest, image: bytes) -> PictureWork:
-    header = read_header(image, max_pixels=10**6)
-    holes = np.zeros(header.size, np.bool_)
+    holes = np.zeros((90, 120), np.bool_)
     holes[0:20, 30:50] = True
-    work = plan_gpu_work(image, header, holes, plan_crops(holes, manifest.size, "whole"), manifest)
-    assert work is not None
-    return work
+    return work_on(image, holes, plan_crops(holes, manifest.size, "whole"), manifest)
 
 
 async def test_a_picture_whose_model_is_let_go_as_its_client_leaves_is_ended(picture_gpu: FakePictureGpu) -> None:
@@ -243,9 +240,9 @@ async def test_a_picture_whose_model_is_let_go_as_its_client_leaves_is_ended(pic
     assert leases.acquire()
     batcher = Batcher(BatchPolicy(8), time.monotonic)
     pictures = LocalPictures(batcher)
-    await pictures.open(picture_gpu.open_room)
-    wish = PictureWish(time.monotonic() + 20)
-    filling = asyncio.create_task(pictures.fill_into(new_arrays(work), work, served, wish))
+    await pictures.open(picture_gpu.open_lane_pool)
+    options = SubmitOptions(time.monotonic() + 20)
+    filling = asyncio.create_task(pictures.fill_into(new_arrays(work), work, served, options))
     await until(lambda: len(batcher) == 1)
     leases.retire()
     leases.release()  # as one message after another, before the picture's task sees that it is cancelled
@@ -258,14 +255,14 @@ async def test_a_picture_whose_model_is_let_go_as_its_client_leaves_is_ended(pic
         await asyncio.wait_for(filling, 5)
     assert not leases.retain(), "the engine is closed"
     with pytest.raises(PictureRefused, match="loaded"):
-        await pictures.fill_into(new_arrays(work), work, served, wish)
+        await pictures.fill_into(new_arrays(work), work, served, options)
     pictures.close()
 
 
-async def test_a_room_that_opens_while_the_server_ends_is_closed(picture_gpu: FakePictureGpu) -> None:
+async def test_a_lane_pool_that_opens_while_the_server_ends_is_closed(picture_gpu: FakePictureGpu) -> None:
     picture_gpu.decoder.gate.clear()  # the comparison with the CPU is under way
     pictures = LocalPictures(Batcher(BatchPolicy(8), time.monotonic))
-    opening = asyncio.create_task(pictures.open(picture_gpu.open_room))
+    opening = asyncio.create_task(pictures.open(picture_gpu.open_lane_pool))
     await until(picture_gpu.decoder.waiting.is_set)
     opening.cancel()
     await asyncio.sleep(0)

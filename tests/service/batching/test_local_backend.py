@@ -76,7 +76,9 @@ async def test_what_lanes_compute_side_by_side_is_warmed_up_in_every_size(models
     settings = Settings(models_dir=models_dir, results_dir=tmp_path / "results")
     async with open_local_backend(settings, Metrics(), lambda _, manifest: Recording(manifest, lanes=3)) as backend:
         await backend.loaded.wait()
-        for served in backend.models.statuses():
+        statuses = backend.models.statuses()
+        assert {served.name for served in statuses} == {"photos", "facades"}
+        for served in statuses:
             assert served.manifest is not None
             buckets = served.manifest.size.tile_sizes()
             assert warmed[served.name] == [BatchShape(rows, *bucket) for bucket in buckets for rows in (1, 3)]

@@ -9,17 +9,17 @@ import pytest
 from engines.cuda.api import Cuda, Stream
 from service.batching.picture_check import difference_from_cpu
 from service.devices.pictures.lane import PictureLane
+from service.devices.pictures.lane_pool import LanePool
 from service.devices.pictures.lane_thread import LaneOptions
-from service.devices.pictures.room import PictureRoom
 from tests.fakes.jpeg_planes import FakePlanesDecoder
 from tests.fakes.picture_gpu import FakePictureGpu
 from tests.fakes.picture_kernels import EmulatedKernels
 
 
 def test_a_gpu_that_computes_like_the_cpu_shows_no_difference(picture_gpu: FakePictureGpu) -> None:
-    room = picture_gpu.open_room()
-    assert difference_from_cpu(room) == ""
-    room.close()
+    pool = picture_gpu.open_lane_pool()
+    assert difference_from_cpu(pool) == ""
+    pool.close()
 
 
 class DarkDecoder(FakePlanesDecoder):
@@ -41,9 +41,9 @@ def test_a_gpu_whose_pixels_are_off_is_found(
     picture_gpu: FakePictureGpu, decoder: type[FakePlanesDecoder], found: str
 ) -> None:
     picture_gpu.decoder = decoder(picture_gpu.runtime)
-    room = picture_gpu.open_room()
-    assert found in difference_from_cpu(room)
-    room.close()
+    pool = picture_gpu.open_lane_pool()
+    assert found in difference_from_cpu(pool)
+    pool.close()
 
 
 def test_a_gpu_whose_second_lane_alone_is_off_is_found(picture_gpu: FakePictureGpu) -> None:
@@ -52,9 +52,9 @@ def test_a_gpu_whose_second_lane_alone_is_off_is_found(picture_gpu: FakePictureG
     def open_lane(cuda: Cuda) -> PictureLane:
         return PictureLane(cuda, decoders.pop(0), picture_gpu.kernels)
 
-    room = PictureRoom(Cuda(picture_gpu.runtime), 2, LaneOptions(open_lane, 4, 8, picture_gpu.clock))
-    assert "a tile differs" in difference_from_cpu(room)
-    room.close()
+    pool = LanePool(Cuda(picture_gpu.runtime), 2, LaneOptions(open_lane, 4, 8, picture_gpu.clock))
+    assert "a tile differs" in difference_from_cpu(pool)
+    pool.close()
 
 
 class LowMasks(EmulatedKernels):
@@ -68,6 +68,6 @@ class LowMasks(EmulatedKernels):
 
 def test_a_gpu_that_cuts_masks_wrongly_is_found(picture_gpu: FakePictureGpu) -> None:
     picture_gpu.kernels = LowMasks(picture_gpu.library, picture_gpu.runtime)
-    room = picture_gpu.open_room()
-    assert "the mask of a tile differs" in difference_from_cpu(room)
-    room.close()
+    pool = picture_gpu.open_lane_pool()
+    assert "the mask of a tile differs" in difference_from_cpu(pool)
+    pool.close()

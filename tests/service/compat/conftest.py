@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from service.core.settings import FOREIGN_APIS
-from tests.serving.fake_models import fake_manifest, write_model, write_photos_and_facades
+from tests.serving.fake_models import write_photos_facades_and_faces
 from tests.serving.local_server import Running, serving
 
 ALL = ",".join(FOREIGN_APIS)
@@ -22,10 +22,7 @@ ALL = ",".join(FOREIGN_APIS)
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One server with all foreign APIs and a model that draws, `faces`, beside the tests' usual models."""
     folder = tmp_path_factory.mktemp("server")
-    models = write_photos_and_facades(folder / "models")
-    latent = {"name": "latent", "dtype": "float32", "shape": ["batch", 8]}
-    size = {"kind": "fixed", "height": 64, "width": 64, "fit": "resize"}
-    write_model(models, fake_manifest("faces", "generate", inputs=[latent], size=size))
+    models = write_photos_facades_and_faces(folder / "models")
     with serving(folder, models_dir=models, apis=ALL, max_body_mb=2.0) as running:
         yield running
 

@@ -211,9 +211,9 @@ def test_a_gpu_engine_that_cannot_overlap_is_served_all_the_same(
 
 def test_a_gpu_is_opened_for_engines_on_streams_alone(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = RacingRuntime()
-    monkeypatch.setattr("service.devices.gpu.open_cuda", lambda index: Cuda(runtime, index))
     monkeypatch.setitem(sys.modules, "cvcuda", FakeCvCuda(runtime))
     assert open_gpu_device(FakeEngine(manifest)) is None
-    device = open_gpu_device(FakeStreamEngine(manifest, Cuda(runtime), BatchShape(1, 64, 64)))
+    engine = FakeStreamEngine(manifest, Cuda(runtime), BatchShape(1, 64, 64))
+    device = open_gpu_device(engine, open_cuda=lambda index: Cuda(runtime, index))
     assert isinstance(device, GpuDevice)
     device.close()

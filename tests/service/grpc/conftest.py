@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving.fake_models import fake_manifest, write_model, write_photos_and_facades
+from tests.serving.fake_models import write_photos_facades_and_faces
 from tests.serving.grpc_client import GrpcClient
 from tests.serving.local_server import Running, serving
 
@@ -29,10 +29,7 @@ def some_port() -> int:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One server with gRPC and a model that draws, `faces`, beside the tests' usual models."""
     folder = tmp_path_factory.mktemp("server")
-    models = write_photos_and_facades(folder / "models")
-    latent = {"name": "latent", "dtype": "float32", "shape": ["batch", 8]}
-    size = {"kind": "fixed", "height": 64, "width": 64, "fit": "resize"}
-    write_model(models, fake_manifest("faces", "generate", inputs=[latent], size=size))
+    models = write_photos_facades_and_faces(folder / "models")
     with serving(
         folder, models_dir=models, apis="open-inference", max_body_mb=2.0, max_memory_mb=64.0, grpc_port=some_port()
     ) as running:

@@ -73,7 +73,7 @@ def wrong_contents() -> Iterator[bytes]:
     yield repeated.SerializeToString()
 
 
-def wrong_wishes() -> Iterator[bytes]:
+def wrong_outputs() -> Iterator[bytes]:
     """Requests whose outputs or parameters are wrong."""
     for outputs in ([Output(name="other")], [Output(name="output")] * 2, [Output()]):
         yield files_request(PHOTO, MASK, outputs=outputs).SerializeToString()
@@ -92,7 +92,7 @@ def wrong_wishes() -> Iterator[bytes]:
     yield b"\x0a\x02\xff\xfe"  # a name that is no UTF-8
 
 
-WRONG = (*wrong_tensors(), *wrong_contents(), *wrong_wishes())
+WRONG = (*wrong_tensors(), *wrong_contents(), *wrong_outputs())
 
 
 @pytest.mark.parametrize("number", range(len(WRONG)))

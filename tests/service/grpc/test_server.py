@@ -16,7 +16,7 @@ from grpc import StatusCode
 
 from service.app import Service
 from service.core.settings import Settings
-from service.grpc.server import open_grpc_server, settled
+from service.grpc.server import open_grpc_server, wait_until_quiet
 from service.lifecycle.end_requests import EndRequests
 from service.web.server import DrainingServer, OpenBeside
 from tests.fakes.clock import Clock
@@ -105,7 +105,7 @@ async def test_the_end_waits_for_calls_that_were_sent_before_it_but_not_without_
     def latest_at() -> float:
         return max((50.0 + at for at in calls_at if 50.0 + at <= clock.now), default=7.0)
 
-    await settled(latest_at, lambda: False, clock, sleep)
+    await wait_until_quiet(latest_at, lambda: False, clock, sleep)
     assert clock.now - 50.0 == pytest.approx(ended_at, abs=0.026)
 
 
@@ -119,7 +119,9 @@ async def test_the_end_waits_for_calls_that_came_while_the_event_loop_stood_stil
     async def sleep(seconds: float) -> None:
         clock.now += next(took_s, seconds)
 
-    await settled(lambda: max((at for at in calls_at if at <= clock.now), default=7.0), lambda: False, clock, sleep)
+    await wait_until_quiet(
+        lambda: max((at for at in calls_at if at <= clock.now), default=7.0), lambda: False, clock, sleep
+    )
     assert clock.now == pytest.approx(woken + 0.09 + 0.25, abs=0.026)
 
 
@@ -130,7 +132,7 @@ async def test_a_forced_end_waits_for_no_further_calls(forced_at: float, ended_a
     async def sleep(seconds: float) -> None:
         clock.now += seconds
 
-    await settled(lambda: clock.now, lambda: clock.now >= 50.0 + forced_at, clock, sleep)
+    await wait_until_quiet(lambda: clock.now, lambda: clock.now >= 50.0 + forced_at, clock, sleep)
     assert clock.now - 50.0 == pytest.approx(ended_at, abs=0.026)
 
 

@@ -12,6 +12,7 @@ from engines.manifest import Manifest
 from service.core.batch_rows import Crop
 from service.core.pictures import Box, Picture, Size
 from service.imaging.preprocess import inpaint_sample, translate_sample
+from tests.serving.fake_models import fake_manifest
 
 RANDOM = np.random.default_rng(0)
 WHOLE = Crop(Box(0, 0, 17, 23), Size(17, 23), Size(64, 64))
@@ -19,27 +20,15 @@ WHOLE = Crop(Box(0, 0, 17, 23), Size(17, 23), Size(64, 64))
 
 def manifest(task: str, channels: int = 3) -> Manifest:
     pixels = ["batch", channels, "height", "width"]
-    values: dict[str, Any] = {
-        "name": "m",
-        "version": 1,
-        "task": task,
-        "generator": "fake",
-        "inputs": [
-            {"name": "image", "dtype": "float32", "shape": pixels},
-            {"name": "mask", "dtype": "float32", "shape": ["batch", 1, "height", "width"]},
-        ][: 2 if task == "inpaint" else 1],
-        "output": {"name": "output", "dtype": "float32", "shape": pixels},
-        "size": {"kind": "fixed", "height": 64, "width": 64},
-        "max_batch": 1,
-        "precision": "fp32",
-        "opset": 17,
-        "onnx_sha256": "0" * 64,
-        "checkpoint_sha256": "0" * 64,
-        "licence": "none",
-        "training_data": "none",
-        "parity": {"bar_db": 45.0, "cases": []},
-    }
-    return Manifest.model_validate(values)
+    image = {"name": "image", "dtype": "float32", "shape": pixels}
+    mask = {"name": "mask", "dtype": "float32", "shape": ["batch", 1, "height", "width"]}
+    return fake_manifest(
+        "m",
+        task,
+        inputs=[image, mask] if task == "inpaint" else [image],
+        output={"name": "output", "dtype": "float32", "shape": pixels},
+        size={"kind": "fixed", "height": 64, "width": 64},
+    )
 
 
 INPAINT, GREY_INPAINT = manifest("inpaint"), manifest("inpaint", 1)

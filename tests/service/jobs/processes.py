@@ -39,7 +39,7 @@ URLS = ["/v1/results/first", "/v1/results/second"]
 
 @dataclass
 class Desk:
-    """One process: its jobs, what it was asked to fulfil, and its place in the house."""
+    """One process: its jobs, the orders that it was asked to compute, and its admission."""
 
     jobs: Jobs
     owner: SpoolOwner
@@ -51,13 +51,13 @@ class Desk:
 
     async def start(self, allowed_s: float = 60.0, repeat_key: str | None = None) -> Job:
         flow = Flow("someone", 7)
-        with ExitStack() as house:
-            place = house.enter_context(self.admission.admit(AdmissionRequest(allowed_s, flow=flow)))
+        with ExitStack() as admitted:
+            place = admitted.enter_context(self.admission.admit(AdmissionRequest(allowed_s, flow=flow)))
             self.admission.count_in_flight(place)
             on_large = partial(self.admission.mark_large, place)
             end = self.clock() + allowed_s
             call = Call("request1", self.clock(), end, flow, on_large=on_large, repeat_key=repeat_key)
-            return await self.jobs.start(ORDER, call, {}, house)
+            return await self.jobs.start(ORDER, call, {}, admitted)
 
     async def until(self, job_id: str, *statuses: str) -> Job:
         for _ in range(2000):

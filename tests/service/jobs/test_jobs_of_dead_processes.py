@@ -101,9 +101,7 @@ async def test_a_job_that_a_draining_process_did_not_come_to_is_left_to_the_next
         await heir.until(job.id, "succeeded")
 
 
-async def test_a_job_that_is_taken_up_waits_for_a_place_in_the_house(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_job_that_is_taken_up_waits_for_its_admission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with process(tmp_path, hang) as dying:
         job = await dying.start()
     slept: list[float] = []

@@ -1,4 +1,4 @@
-"""A front end's room and an engine process's desk in one process, with a real socket and real slots between them."""
+"""A front end's backend and an engine process's server in one process, with a real socket and real slots."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def short_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
-    """Connected rooms: `async with pair(engines=1, **settings) as pair`."""
+    """Connected front end and engine processes: `async with pair(engines=1, **settings) as pair`."""
 
     @asynccontextmanager
     async def make(engines: int = 1, slots_bytes: int = 2**20, **changes: Any) -> AsyncIterator[Pair]:

@@ -13,7 +13,7 @@ from threading import Thread
 import httpx
 import pytest
 
-from service.ray.proxy_table import ProxyTable, Slot, plan_changes
+from service.ray.proxy_table import ProxySlot, ProxyTable, plan_changes
 from tests.serving.backing.haproxy import HAPROXY, Proxy, haproxy
 from tests.serving.waiting import wait_until
 
@@ -21,18 +21,24 @@ from tests.serving.waiting import wait_until
 @pytest.mark.parametrize(
     ("wanted", "slots", "changes"),
     [
-        pytest.param([], {"r1": Slot(), "r2": Slot()}, {}, id="nobody there"),
-        pytest.param(["a:1"], {"r1": Slot(), "r2": Slot()}, {"r1": "a:1"}, id="the first"),
-        pytest.param(["a:1"], {"r1": Slot(), "r2": Slot("a:1")}, {}, id="there already"),
-        pytest.param(["b:1"], {"r1": Slot("a:1"), "r2": Slot()}, {"r1": "", "r2": "b:1"}, id="one for another"),
-        pytest.param(["b:1"], {"r1": Slot("a:1")}, {"r1": "b:1"}, id="in the slot of one that is gone"),
-        pytest.param(["b:1"], {"r1": Slot("a:1", down=False)}, {}, id="not in the slot of a healthy one"),
-        pytest.param([], {"r1": Slot("a:1", down=False), "r2": Slot("b:1")}, {"r2": ""}, id="a healthy one stays"),
-        pytest.param(["a:1", "b:1", "c:1"], {"r1": Slot("a:1"), "r2": Slot()}, {"r2": "b:1"}, id="more than slots"),
+        pytest.param([], {"r1": ProxySlot(), "r2": ProxySlot()}, {}, id="nobody there"),
+        pytest.param(["a:1"], {"r1": ProxySlot(), "r2": ProxySlot()}, {"r1": "a:1"}, id="the first"),
+        pytest.param(["a:1"], {"r1": ProxySlot(), "r2": ProxySlot("a:1")}, {}, id="there already"),
+        pytest.param(
+            ["b:1"], {"r1": ProxySlot("a:1"), "r2": ProxySlot()}, {"r1": "", "r2": "b:1"}, id="one for another"
+        ),
+        pytest.param(["b:1"], {"r1": ProxySlot("a:1")}, {"r1": "b:1"}, id="in the slot of one that is gone"),
+        pytest.param(["b:1"], {"r1": ProxySlot("a:1", down=False)}, {}, id="not in the slot of a healthy one"),
+        pytest.param(
+            [], {"r1": ProxySlot("a:1", down=False), "r2": ProxySlot("b:1")}, {"r2": ""}, id="a healthy one stays"
+        ),
+        pytest.param(
+            ["a:1", "b:1", "c:1"], {"r1": ProxySlot("a:1"), "r2": ProxySlot()}, {"r2": "b:1"}, id="more than slots"
+        ),
     ],
 )
 def test_the_table_is_changed_only_where_it_differs(
-    wanted: list[str], slots: dict[str, Slot], changes: dict[str, str]
+    wanted: list[str], slots: dict[str, ProxySlot], changes: dict[str, str]
 ) -> None:
     assert plan_changes(wanted, slots) == changes
 
@@ -81,15 +87,15 @@ def test_a_server_that_is_placed_gets_requests_once_it_is_ready_and_none_once_it
 ) -> None:
     table = ProxyTable(proxy.socket)
     assert len(table.slots()) == 64
-    assert set(table.slots().values()) == {Slot()}
+    assert set(table.slots().values()) == {ProxySlot()}
     assert httpx.get(f"{proxy.url}/livez").json()["code"] == "not_ready"
     table.place("r7", address)
     assert table.slots()["r7"].address == address
     wait_until(lambda: proxy.ready == {address})
-    assert table.slots()["r7"] == Slot(address, down=False)
+    assert table.slots()["r7"] == ProxySlot(address, down=False)
     assert httpx.get(f"{proxy.url}/livez").status_code == 200
     table.clear("r7")
-    assert set(table.slots().values()) == {Slot()}
+    assert set(table.slots().values()) == {ProxySlot()}
     refused = httpx.get(f"{proxy.url}/livez", headers={"X-Request-ID": "mine"})
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
     assert refused.json()["request_id"] == refused.headers["x-request-id"] == "mine"

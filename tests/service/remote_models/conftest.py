@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engines.repository.listing import VersionKey, list_versions
-from service.remote_models.agreement import Agreement, AtOnce
+from service.remote_models.agreement import Agreement, NoAgreement
 from service.remote_models.bucket import ModelBucket
 from service.remote_models.follower import Follower
 from service.remote_models.local_folder import LocalFolder
@@ -92,7 +92,7 @@ def follow(open_bucket: Callable[[], ModelBucket], root: Path) -> Follow:
     """A process of the host that follows the bucket: `follow(agreement)`."""
 
     def process(agreement: Agreement | None = None, clock: Clock | None = None) -> Follower:
-        return Follower(open_bucket(), LocalFolder(root), agreement or AtOnce(), clock or Clock())
+        return Follower(open_bucket(), LocalFolder(root), agreement or NoAgreement(), clock or Clock())
 
     return process
 

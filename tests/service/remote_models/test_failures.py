@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from engines.repository.listing import VersionKey
 from service.core.errors import NotReady
-from service.remote_models.agreement import AtOnce
+from service.remote_models.agreement import NoAgreement
 from service.remote_models.bucket import ModelBucket
 from tests.fakes.clock import Clock
 from tests.service.remote_models.conftest import Follow, Never, Push, served, write_version
@@ -120,7 +120,7 @@ def test_a_version_is_withdrawn_also_while_the_ledger_is_away(
     follower.follow()
     clock.now += 5.0
     assert (served(root), follower.failing_s) == ({1}, 5.0)
-    follower.agreement = AtOnce()
+    follower.agreement = NoAgreement()
     follower.follow()
     assert (served(root), follower.failing_s) == ({1, 3}, 0.0)
 
@@ -140,7 +140,7 @@ def test_the_last_version_of_a_model_stays_until_the_next_one_is_installed(
         follower.follow()
     assert served(root) == {1}
     assert reasons(logs).count("photos/1 was withdrawn, and is served until") == 1
-    follower.agreement = AtOnce()
+    follower.agreement = NoAgreement()
     follower.follow()
     follower.follow()
     assert served(root) == {2}
@@ -175,7 +175,7 @@ def test_a_number_that_was_withdrawn_and_pushed_with_other_files_is_fetched_agai
     follower.agreement = Never()
     follower.follow()
     assert served(root) == ({1} if older else {2})
-    follower.agreement = AtOnce()
+    follower.agreement = NoAgreement()
     follower.follow()
     assert (root / "photos/2/model.onnx").read_bytes() == b"other files"
 
@@ -208,7 +208,7 @@ def test_a_fault_that_nobody_thought_of_is_shown_and_does_not_end_the_rounds(
         follower.follow()
     assert follower.failing_s == pytest.approx(5.0)
     assert len([line for line in logs if line["log_level"] == "error"]) == 1
-    follower.agreement = AtOnce()
+    follower.agreement = NoAgreement()
     follower.follow()
     assert (served(root), follower.failing_s) == ({1}, 0.0)
 
@@ -226,7 +226,7 @@ def test_an_installed_version_that_lost_bytes_is_fetched_again(
 
 
 def test_a_version_is_served_before_older_ones_are_fetched(follow: Follow, push: Push, root: Path) -> None:
-    class Watching(AtOnce):
+    class Watching(NoAgreement):
         seen: list[set[int]] = []  # noqa: RUF012 -- of this test
         told: list[set[str]] = []  # noqa: RUF012 -- of this test
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from engines.repository.listing import VersionKey
-from service.remote_models.agreement import AtOnce
+from service.remote_models.agreement import NoAgreement
 from service.remote_models.bucket import ModelBucket
 from service.remote_models.local_folder import LocalFolder
 from service.saving.storage.s3 import ObjectLocation, open_object_storage
@@ -99,7 +99,7 @@ def test_a_version_waits_complete_until_the_hosts_agree(follow: Follow, push: Pu
     follower.follow()
     assert served(root) == set()
     assert {one.partition("@")[0] for one in never.told} == {"photos/1"}
-    follower.agreement = AtOnce()
+    follower.agreement = NoAgreement()
     follower.follow()
     assert served(root) == {1}
 

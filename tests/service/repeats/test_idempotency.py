@@ -266,7 +266,7 @@ def test_a_key_that_is_none_is_refused(key: str) -> None:
         key_name(key, "someone", "inpaint")
 
 
-def test_a_fingerprint_sees_files_their_names_options_and_wishes() -> None:
+def test_a_fingerprint_sees_files_their_names_options_and_headers() -> None:
     options = InpaintOptions.model_validate({})
     order = Order("inpaint", {"image": b"ab", "mask": b"c"}, options)
     prints = {

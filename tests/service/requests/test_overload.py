@@ -98,7 +98,7 @@ LOADS = [
     pytest.param(0.008, 0.0, 0.5, id="8 ms a batch, half a second allowed"),
     pytest.param(0.0, 0.055, 5.0, id="18 a second, 5 s allowed"),
     pytest.param(0.0, 0.055, 2.0, id="18 a second, 2 s allowed"),
-    pytest.param(0.0, 0.14, 60.0, id="7 a second, a minute allowed: the house is the limit"),
+    pytest.param(0.0, 0.14, 60.0, id="7 a second, a minute allowed: the number of requests is the limit"),
 ]
 
 

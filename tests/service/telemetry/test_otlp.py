@@ -23,7 +23,7 @@ CALLER = {"traceparent": f"00-{5:032x}-{6:016x}-01", "tracestate": "vendor=it,ot
 
 @pytest.fixture
 def spans() -> list[ReadableSpan]:
-    """Of every kind: with and without a caller, a state, attributes, a link, a failure."""
+    """Spans of every kind: with and without a caller, a state, attributes, a link, a failure."""
     ended: list[ReadableSpan] = []
 
     class Kept(SpanProcessor):
@@ -51,7 +51,7 @@ def test_they_are_encoded_to_the_bytes_of_the_sdks_encoder(spans: list[ReadableS
         assert encode_spans_fast(some).SerializeToString() == encode_spans(some).SerializeToString()
 
 
-def test_they_arrive(spans: list[ReadableSpan]) -> None:
+def test_spans_arrive_at_a_collector_until_shutdown(spans: list[ReadableSpan]) -> None:
     with OtlpReceiver() as receiver:
         exporter = Exporter(f"{receiver.url}/v1/traces", timeout=5)
         assert exporter.export(spans) is SpanExportResult.SUCCESS

@@ -15,7 +15,7 @@ import pytest
 
 from service.core.errors import codes_by_status, problem_kinds
 from service.core.schemas import OPTIONS
-from service.intake.wishes import asked_priority
+from service.intake.request_metadata import asked_priority
 from tests.serving.local_server import Running
 
 Serve = Callable[..., Any]
@@ -68,9 +68,8 @@ def test_the_document_names_every_call_and_error_of_the_contract(serve: Serve) -
 def test_what_is_answered_as_json_is_what_the_document_says(
     serve: Serve, models_dir: Path, add_model: Callable[..., Path], count: int, reply: str
 ) -> None:
-    latent = {"name": "latent", "dtype": "float32", "shape": ["batch", 8]}
     size = {"kind": "fixed", "height": 64, "width": 64, "fit": "resize"}
-    add_model(models_dir, "faces", "generate", inputs=[latent], size=size)
+    add_model(models_dir, "faces", "generate", size=size)
     with serve().client() as client:
         document = client.get("/openapi.json").json()
         fields = {"count": (None, str(count)), "model": (None, "faces")}
@@ -249,7 +248,7 @@ def test_every_reference_of_the_document_leads_somewhere(server: Running) -> Non
 
 
 def _validator(document: dict[str, Any], schema: dict[str, Any]) -> Any:
-    """Of JSON Schema 2020-12, which OpenAPI 3.1 is made of; the document's own parts can be named."""
+    """A validator of JSON Schema 2020-12, on which OpenAPI 3.1 is based; the document's components can be named."""
     jsonschema = pytest.importorskip("jsonschema")
     return jsonschema.Draft202012Validator({**schema, "components": document["components"]})
 

@@ -1,4 +1,4 @@
-"""The wishes that headers express."""
+"""What the headers of a request ask for."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def read_until(terminal: int, word: bytes) -> None:
 async def test_a_hangup_during_the_drain_cuts_nothing_short(
     models_dir: Path, tmp_path: Path, files: Files, workers: str
 ) -> None:
-    """A shell and the kernel both send one, and systemd can send it behind SIGTERM: it is no second wish to end."""
+    """A shell and the kernel both send one, and systemd can send it behind SIGTERM: it is no second request to end."""
     with process(models_dir, tmp_path, fake_batch_ms="2000", workers=workers) as (server, url):
         async with aiohttp.ClientSession(url) as session:
             await ready(session)

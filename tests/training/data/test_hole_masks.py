@@ -42,7 +42,7 @@ def test_a_part_of_a_batch_is_drawn_alone_as_it_is_drawn_in_the_whole(masks: Ten
     assert torch.equal(fill_shapes(drawn(64).samples_between(10, 14), 128), masks[10:14])
 
 
-def test_the_seed_decides() -> None:
+def test_the_same_seed_draws_the_same_holes() -> None:
     first, again, other = (fill_shapes(drawn(2, seed=seed), 32) for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)

@@ -51,7 +51,9 @@ def test_cityscapes_has_classes_and_instances_of_files(cityscapes: Path) -> None
 
 
 def test_the_shorter_side_is_resized_and_ids_are_not_mixed(cityscapes: Path) -> None:
-    for pair in load_pictures(DataConfig(path=cityscapes, layout="cityscapes", load_side=27, crop=16)):
+    pairs = load_pictures(DataConfig(path=cityscapes, layout="cityscapes", load_side=27, crop=16))
+    assert len(pairs) == 2
+    for pair in pairs:
         assert pair.shape == (27, 54, 6)
         assert np.unique(pair[..., 0]).tolist() == [7, 26]
         assert np.unique(pair[..., 1] + 256 * pair[..., 2].astype(int)).tolist() == [7, 26_001]

@@ -29,7 +29,7 @@ def test_a_plan_is_never_without_steps(partial_config: Callable[..., PConvConfig
     assert plan_steps(partial_config(phase=PHASES), [10.0, 10.0], 1).steps == (1, 1)
 
 
-def test_it_measures_here(partial_config: Callable[..., PConvConfig]) -> None:
+def test_a_plan_is_made_from_steps_that_are_measured_here(partial_config: Callable[..., PConvConfig]) -> None:
     config = partial_config(phase=[PHASES[0] | {"batch": 1}])
     assert measure_and_plan(config, Runtime(torch.device("cpu"), "fp32"), make_trainee, 60).steps[0] >= 50
 

@@ -40,7 +40,7 @@ def test_a_loss_that_overflows_with_its_scale_is_skipped_and_the_scale_halved(pa
     assert net.weight.item() != before
 
 
-def test_moments_come_back(partial_config: Config) -> None:
+def test_an_optimiser_goes_on_from_its_stored_moments(partial_config: Config) -> None:
     first, second = nn.Linear(2, 2), nn.Linear(2, 2)
     ours, theirs = updates(first, partial_config()), updates(second, partial_config())
     ours.apply(first.weight.square().sum(), 0.1)

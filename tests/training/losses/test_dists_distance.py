@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cv2
 import numpy as np
 import pytest
@@ -19,7 +21,8 @@ def _seeded() -> Dists:
     """Make the net with weights that numpy draws, which are the same everywhere."""
     random = np.random.default_rng(0)
     net = Dists(VGG16Features(5))
-    for layer in net.vgg.features.values():
+    layers: Any = net.vgg.features
+    for layer in layers.values():
         fan = layer.weight[0].numel()
         layer.weight.copy_(torch.from_numpy(random.normal(0, (2 / fan) ** 0.5, layer.weight.shape)))
         layer.bias.zero_()

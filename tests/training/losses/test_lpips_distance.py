@@ -1,5 +1,6 @@
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def _picture(red, green):
 
 def _copying_net(heads):
     """Make LPIPS whose first layer passes on red and green, and the second both channels; equal `heads`."""
-    net = Lpips()
+    net: Any = Lpips()  # whose layers have no type of their own
     for convolution in net.features.values():
         torch.nn.init.zeros_(convolution.weight)
         torch.nn.init.zeros_(convolution.bias)

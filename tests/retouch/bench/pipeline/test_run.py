@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,38 +28,18 @@ from retouch.bench.pipeline.run import VariantResult, Workload, measure
 from retouch.bench.pipeline.variants import VARIANTS, Variant, variants_for
 from retouch.command_line import app
 from service.core.settings import Settings
+from service.devices.gpu import open_gpu_device
 from tests.fakes.gpu import FakeCvCuda, FakeStreamEngine, RacingRuntime
+from tests.serving.fake_models import fake_manifest, write_model
 
-PIXELS = ["batch", 3, "height", "width"]
-MAKE: dict[str, Any] = {
-    "version": 1,
-    "generator": "fake",
-    "output": {"name": "output", "dtype": "float32", "shape": PIXELS},
-    "size": {"kind": "multiple", "multiple_of": 32, "sides": [64]},
-    "max_batch": 8,
-    "precision": "fp32",
-    "opset": 17,
-    "onnx_sha256": "0" * 64,
-    "checkpoint_sha256": "0" * 64,
-    "licence": "none",
-    "training_data": "none",
-    "parity": {"bar_db": 45.0, "cases": []},
-}
-
-
-def manifest_of(name: str, task: str) -> Manifest:
-    inputs: list[dict[str, Any]] = [{"name": "image", "dtype": "float32", "shape": PIXELS}]
-    if task == "inpaint":
-        inputs.append({"name": "mask", "dtype": "float32", "shape": ["batch", 1, "height", "width"]})
-    return Manifest.model_validate({**MAKE, "name": name, "task": task, "inputs": inputs})
+SIZE = {"kind": "multiple", "multiple_of": 32, "sides": [64]}
+FACADES = fake_manifest("facades", "translate", size=SIZE)
 
 
 @pytest.fixture
 def models_dir(tmp_path: Path) -> Path:
-    for manifest in (manifest_of("photos", "inpaint"), manifest_of("facades", "translate")):
-        directory = tmp_path / "models" / manifest.name / "1"
-        directory.mkdir(parents=True)
-        (directory / MANIFEST_FILE).write_text(manifest.model_dump_json())
+    for manifest in (fake_manifest("photos", "inpaint", size=SIZE), FACADES):
+        write_model(tmp_path / "models", manifest)
     return tmp_path / "models"
 
 
@@ -104,7 +85,7 @@ def graphs_engine(engine: Engine) -> Engine:
 
 
 def test_on_a_cpu_three_rows_can_be_measured_and_the_others_say_why() -> None:
-    rows = variants_for(FakeEngine(manifest_of("facades", "translate")))
+    rows = variants_for(FakeEngine(FACADES))
     assert [variant.name for variant, reason in rows if not reason] == [
         "sequential, saving in line",
         "saving off the path",
@@ -117,7 +98,7 @@ def test_on_a_cpu_three_rows_can_be_measured_and_the_others_say_why() -> None:
 
 def test_on_a_gpu_every_row_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cvcuda", SimpleNamespace())
-    engine = FakeStreamEngine(manifest_of("facades", "translate"), Cuda(RacingRuntime()), BatchShape(1, 64, 64))
+    engine = FakeStreamEngine(FACADES, Cuda(RacingRuntime()), BatchShape(1, 64, 64))
     reasons = [reason for _, reason in variants_for(engine)]
     assert reasons == ["", "", "", "", "", "fake-stream has no graphs to leave out", ""]
     rows = variants_for(graphs_engine(engine))
@@ -128,9 +109,9 @@ def test_on_a_gpu_every_row_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_without_cvcuda_or_streams_the_rows_that_need_them_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cvcuda", None)
-    engine = FakeStreamEngine(manifest_of("facades", "translate"), Cuda(RacingRuntime()), BatchShape(1, 64, 64))
+    engine = FakeStreamEngine(FACADES, Cuda(RacingRuntime()), BatchShape(1, 64, 64))
     assert "CV-CUDA does not load" in variants_for(engine)[2][1]
-    plain = FakeEngine(manifest_of("facades", "translate"))
+    plain = FakeEngine(FACADES)
     plain.device = "cuda:0"
     assert variants_for(plain)[3][1] == "fake computes from host arrays"
 
@@ -156,7 +137,7 @@ def test_overlapping_batches_are_measured_with_the_gpus_own_clock(
 ) -> None:
     runtime = RacingRuntime()
     monkeypatch.setitem(sys.modules, "cvcuda", FakeCvCuda(runtime))
-    monkeypatch.setattr("service.devices.gpu.open_cuda", lambda index: Cuda(runtime, index))
+    open_gpu = partial(open_gpu_device, open_cuda=lambda index: Cuda(runtime, index))
     switched: list[bool] = []
 
     def opener(_settings: Settings) -> Callable[[Path, Manifest], Engine]:
@@ -167,11 +148,11 @@ def test_overlapping_batches_are_measured_with_the_gpus_own_clock(
 
         return open_model
 
-    row = measure(settings, workload(pictures), VARIANTS[-1], opener=opener)
+    row = measure(settings, workload(pictures), VARIANTS[-1], opener=opener, open_gpu=open_gpu)
     assert row.gpu_busy is not None
     assert row.gpu_busy == pytest.approx(row.batches * 0.0015 / row.total_ms * 1e3)
     assert switched == [True]
-    measure(settings, workload(pictures), VARIANTS[1], opener=opener)
+    measure(settings, workload(pictures), VARIANTS[1], opener=opener, open_gpu=open_gpu)
     assert switched == [True, False]
 
 

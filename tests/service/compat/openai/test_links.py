@@ -19,9 +19,8 @@ URL = {"response_format": "url"}
 
 @pytest.fixture
 def linking(serve: Serve, models_dir: Path) -> Running:
-    latent = {"name": "latent", "dtype": "float32", "shape": ["batch", 8]}
     size = {"kind": "fixed", "height": 64, "width": 64, "fit": "resize"}
-    write_model(models_dir, fake_manifest("faces", "generate", inputs=[latent], size=size))
+    write_model(models_dir, fake_manifest("faces", "generate", size=size))
     return serve(apis="openai", public_url=PUBLIC_URL, save=False)
 
 

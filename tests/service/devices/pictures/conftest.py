@@ -1,4 +1,4 @@
-"""Rooms on a GPU in host memory, and steps on it."""
+"""Lane pools on a GPU in host memory, and steps on it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from engines.cuda.api import Cuda
 from service.devices.pictures.lane import PictureLane
+from service.devices.pictures.lane_pool import LanePool
 from service.devices.pictures.lane_thread import LaneOptions
-from service.devices.pictures.room import PictureRoom
 from service.devices.pictures.steps import PictureSteps
 from tests.fakes.clock import Clock
 from tests.fakes.cuda import FakeRuntime
@@ -53,17 +53,17 @@ def decoder(runtime: FakeRuntime) -> FakePlanesDecoder:
 
 
 @pytest.fixture
-def open_room(
+def open_lane_pool(
     cuda: Cuda, kernels: EmulatedKernels, decoder: FakePlanesDecoder, clock: Clock
-) -> Iterator[Callable[..., PictureRoom]]:
-    rooms: list[PictureRoom] = []
+) -> Iterator[Callable[..., LanePool]]:
+    pools: list[LanePool] = []
 
-    def start(lanes: int = 1, batch: int = 4, pictures: int = 8) -> PictureRoom:
+    def start(lanes: int = 1, batch: int = 4, pictures: int = 8) -> LanePool:
         options = LaneOptions(lambda cuda: PictureLane(cuda, decoder, kernels), batch, pictures, clock)
-        rooms.append(PictureRoom(cuda, lanes, options))
-        return rooms[-1]
+        pools.append(LanePool(cuda, lanes, options))
+        return pools[-1]
 
     yield start
     decoder.gate.set()
-    for room in rooms:
-        room.close()
+    for pool in pools:
+        pool.close()

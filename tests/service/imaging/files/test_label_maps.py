@@ -18,7 +18,6 @@ from tests.serving.image_files import chunk, png, saved, small_bits_png
 
 LIMIT = 10_000
 RANDOM = np.random.default_rng(0)
-PALETTE = chunk(b"PLTE", RANDOM.integers(0, 256, (256, 3), np.uint8).tobytes())
 
 
 def ids_of(data: bytes) -> NDArray[Any]:

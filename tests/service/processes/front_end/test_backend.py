@@ -240,7 +240,7 @@ async def test_a_model_that_is_gone_is_offered_no_longer(pair: PairOf) -> None:
             both.front.models.lease("photos").__enter__()
 
 
-async def test_who_waits_when_the_room_is_closed_is_told_so(pair: PairOf) -> None:
+async def test_who_waits_when_the_backend_is_closed_is_told_so(pair: PairOf) -> None:
     faults, release = Faults(), threading.Event()
     async with pair() as both, both.engine(fake=faults.engine):
         await until(lambda: both.front.ready)

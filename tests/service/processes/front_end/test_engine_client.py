@@ -9,21 +9,19 @@ import struct
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
 import uvloop
 
-from service.processes.front_end import engine_client as module
 from service.processes.front_end.engine_client import EngineClient
-from service.processes.shared.channel import receive_greeting
-from service.processes.shared.messages import Hello, Vitals, encode
+from service.processes.shared.channel import greet, receive_greeting
+from service.processes.shared.messages import Hello, Readiness, encode
 from tests.serving.waiting import until
 
 
 def test_who_is_told_of_a_change_finds_the_link_ready_though_the_engine_process_spoke_first(
-    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+    short_folder: Path,
 ) -> None:
     """uvloop hands over what has come before it wakes who awaits the connection."""
-    greet, said = module.greet, encode([Vitals(ready=True)])  # type: ignore[attr-defined]
+    said = encode([Readiness(ready=True)])
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         listener.bind(str(short_folder / "engine.sock"))
@@ -37,11 +35,16 @@ def test_who_is_told_of_a_change_finds_the_link_ready_though_the_engine_process_
             engine.sendall(struct.pack("<I", len(said)) + said)
             return front_end
 
-        monkeypatch.setattr(module, "greet", greet_one_who_answers_at_once)
         seen: list[bool] = []
 
         async def connect() -> None:
-            client = EngineClient(short_folder / "engine.sock", 0, 2**16, lambda: seen.append(client.ready))
+            client = EngineClient(
+                short_folder / "engine.sock",
+                0,
+                2**16,
+                lambda: seen.append(client.ready),
+                greet_one_who_answers_at_once,
+            )
             keeping = asyncio.create_task(client.keep_connected())
             await until(lambda: bool(seen))
             keeping.cancel()

@@ -41,7 +41,7 @@ class Server:
         return str(self.lines("serving")[0]["url"])
 
     def pid(self, name: str) -> int:
-        """Of the process that has that place now."""
+        """The id of the latest process of that name."""
         return [int(str(line["pid"])) for line in self.lines("process started") if line["process"] == name][-1]
 
     def processes(self) -> list[psutil.Process]:

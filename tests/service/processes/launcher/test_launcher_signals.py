@@ -17,6 +17,13 @@ from tests.serving.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
+async def inpaint(server: Server, files: Files) -> int:
+    """Send one request; returns its status."""
+    async with aiohttp.ClientSession(server.url) as session, session.post("/v1/inpaint", data=form(files)) as reply:
+        await reply.read()
+        return reply.status
+
+
 async def test_a_signal_to_end_finishes_what_is_inside_at_all_front_ends_and_leaves_nothing_behind(
     start: Callable[..., Server], files: Files, tmp_path: Path
 ) -> None:
@@ -25,12 +32,7 @@ async def test_a_signal_to_end_finishes_what_is_inside_at_all_front_ends_and_lea
     processes = server.processes()
     assert len(processes) == 3
 
-    async def post() -> int:
-        async with aiohttp.ClientSession(server.url) as session, session.post("/v1/inpaint", data=form(files)) as reply:
-            await reply.read()
-            return reply.status
-
-    tasks = [asyncio.create_task(post()) for _ in range(32)]
+    tasks = [asyncio.create_task(inpaint(server, files)) for _ in range(32)]
     await in_flight(server, 32)
     server.launcher.send_signal(signal.SIGTERM)
     assert await asyncio.gather(*tasks) == [200] * 32
@@ -47,12 +49,7 @@ async def test_when_the_launcher_is_killed_its_processes_finish_their_work_and_e
     await ready(server)
     processes = server.processes()
 
-    async def post() -> int:
-        async with aiohttp.ClientSession(server.url) as session, session.post("/v1/inpaint", data=form(files)) as reply:
-            await reply.read()
-            return reply.status
-
-    tasks = [asyncio.create_task(post()) for _ in range(16)]
+    tasks = [asyncio.create_task(inpaint(server, files)) for _ in range(16)]
     await in_flight(server, 16)
     server.launcher.kill()
     assert await asyncio.gather(*tasks) == [200] * 16
@@ -70,12 +67,7 @@ async def test_a_signal_to_all_of_them_loses_no_request(
     await ready(server)
     processes = server.processes()
 
-    async def post() -> int:
-        async with aiohttp.ClientSession(server.url) as session, session.post("/v1/inpaint", data=form(files)) as reply:
-            await reply.read()
-            return reply.status
-
-    tasks = [asyncio.create_task(post()) for _ in range(16)]
+    tasks = [asyncio.create_task(inpaint(server, files)) for _ in range(16)]
     await in_flight(server, 16)
     server.launcher.send_signal(number)
     for process in processes:

@@ -33,7 +33,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("name", ["deepfillv2_pt_tiny", "deepfillv2_tf_tiny"])
-def test_deepfillv2_golden(name: str, serve: Serve, exported: Callable[..., Exported], onnxrt: Any) -> None:
+def test_deepfillv2_fills_as_its_golden(
+    name: str, serve: Serve, exported: Callable[..., Exported], onnxrt: Any
+) -> None:
     arrays, model = golden(name), exported(f"golden/{name}.pth", sides=(64, 96, 128))
     with serve(onnxrt).client() as client:
         for suffix in ("", "_128x64"):

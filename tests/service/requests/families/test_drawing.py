@@ -14,7 +14,7 @@ from tests.service.requests.families.public_nets import Exported, Serve, asked, 
 pytestmark = pytest.mark.slow
 
 
-def test_dcgan(serve: Serve, exported: Callable[..., Exported], onnxrt: Any) -> None:
+def test_dcgan_draws_its_golden_pictures(serve: Serve, exported: Callable[..., Exported], onnxrt: Any) -> None:
     arrays, _ = golden("dcgan_64_tiny"), exported("golden/dcgan_64_tiny.pth")
     running = serve(onnxrt, generate_model="golden")
     pipeline, drawn = running.service.pipeline, running.service.pipeline.draw

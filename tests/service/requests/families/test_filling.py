@@ -28,7 +28,7 @@ from tests.serving.image_files import png
 pytestmark = pytest.mark.slow
 
 
-def test_pgn(serve: Serve, exported: Callable[..., Exported], onnxrt: Any) -> None:
+def test_pgn_fills_as_its_golden(serve: Serve, exported: Callable[..., Exported], onnxrt: Any) -> None:
     arrays, model = golden("pgn_four_tiny"), exported("golden/pgn_four_tiny.pth")
     mask = np.zeros((1, 1, 128, 128), np.float32)
     mask[..., 32:96, 32:96] = 1
@@ -55,7 +55,7 @@ def test_pgn_fills_holes_anywhere(serve: Serve, exported: Callable[..., Exported
     assert (found != photo).any(axis=2)[mask == 1].mean() > 0.9
 
 
-def test_pdgan(serve: Serve, exported: Callable[..., Exported], onnxrt: Any) -> None:
+def test_pdgan_fills_as_its_golden(serve: Serve, exported: Callable[..., Exported], onnxrt: Any) -> None:
     arrays, _ = golden("pdgan_ones_tiny"), exported("golden/pdgan_ones_tiny.pth")
     mask = arrays["hole_mask"][0, 0]
     files = {"image": as_png((arrays["image"][0] + 1) / 2), "mask": mask_png(mask)}
@@ -74,7 +74,7 @@ def test_pdgan(serve: Serve, exported: Callable[..., Exported], onnxrt: Any) -> 
     assert (opened(one) != opened(other)).any(axis=2)[mask == 1].mean() > 0.1
 
 
-def test_partial_convolution(serve: Serve, exported: Callable[..., Exported], onnxrt: Any) -> None:
+def test_partial_convolution_fills_as_its_golden(serve: Serve, exported: Callable[..., Exported], onnxrt: Any) -> None:
     arrays = golden("pconv_photos")
     exported("checkpoints/pconv_photos.pth", sides=(256,))
     mask = arrays["mask"][0, 0]

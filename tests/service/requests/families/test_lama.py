@@ -52,7 +52,7 @@ def test_lama_fills_as_the_public_pipelines(
     np.testing.assert_array_equal(found[mask == 0], photo[mask == 0])
 
 
-def test_lama_golden(serve: Serve, exported: Callable[..., Exported], onnxrt: Any) -> None:
+def test_lama_fills_as_its_golden(serve: Serve, exported: Callable[..., Exported], onnxrt: Any) -> None:
     arrays, model = golden("lama_tiny"), exported("golden/lama_tiny_torchscript.pt", sides=(64, 96))
     assert np.abs(model.reference(arrays["image"], arrays["mask"]) - arrays["predicted"]).max() < 1e-4
     with serve(onnxrt).client() as client:

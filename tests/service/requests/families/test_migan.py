@@ -77,7 +77,7 @@ def test_migan_fills_as_the_public_pipelines(
     np.testing.assert_array_equal(found[mask == 0], photo[mask == 0])
 
 
-def test_migan_golden(serve: Serve, exported: Callable[..., Exported], onnxrt: Any) -> None:
+def test_migan_fills_as_its_golden(serve: Serve, exported: Callable[..., Exported], onnxrt: Any) -> None:
     arrays, model = golden("migan_64_tiny"), exported("golden/migan_64_tiny.pth")
     with serve(onnxrt).client() as client:
         for image, mask, output in zip(arrays["image"], arrays["hole_mask"], arrays["output"], strict=True):

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("name", ["pix2pix_unet_256_batch_tiny", "pix2pix_resnet_9blocks_instance_tiny"])
-def test_pix2pix(name: str, serve: Serve, exported: Callable[..., Exported], onnxrt: Any) -> None:
+def test_pix2pix_translates_as_its_golden(
+    name: str, serve: Serve, exported: Callable[..., Exported], onnxrt: Any
+) -> None:
     arrays, model = golden(name), exported(f"golden/{name}.pth")
     image, output = (arrays["image"] + 1) / 2, (arrays["output"] + 1) / 2
     with serve(onnxrt).client() as client:
@@ -31,7 +33,9 @@ def test_pix2pix(name: str, serve: Serve, exported: Callable[..., Exported], onn
 
 
 @pytest.mark.parametrize("name", ["pix2pixhd_global_tiny", "pix2pixhd_local_tiny"])
-def test_pix2pixhd(name: str, serve: Serve, exported: Callable[..., Exported], onnxrt: Any) -> None:
+def test_pix2pixhd_translates_as_its_golden(
+    name: str, serve: Serve, exported: Callable[..., Exported], onnxrt: Any
+) -> None:
     arrays = golden(name)
     model = exported(f"golden/{name}.pth", sides=(128, 256))
     files = {

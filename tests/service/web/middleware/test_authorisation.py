@@ -98,7 +98,7 @@ def ask(client: httpx.Client, method: str, path: str, key: str | None, **options
     return client.request(method, path, headers={} if key is None else {"X-API-Key": key}, **options)
 
 
-def test_the_matrix(client: httpx.Client, keys: Keys) -> None:
+def test_every_endpoint_asks_for_a_key_with_its_scope(client: httpx.Client, keys: Keys) -> None:
     for method, path in endpoints():
         where = f"{method} {path}"
         if path in PUBLIC:

@@ -24,7 +24,7 @@ def readable() -> list[str]:
     """The path of every route that takes GET, with an id that nothing has."""
     routers = (routes.router, results.router, results.gallery_router, docs.router)
     found = [route for router in routers for route in router.routes]
-    gets = [route.path for route in found if isinstance(route, APIRoute) and "GET" in route.methods]
+    gets = [route.path for route in found if isinstance(route, APIRoute) and "GET" in (route.methods or ())]
     return sorted({path.replace("{job_id}", "0" * 32).replace("{result_id}", "0" * 32) for path in gets})
 
 

@@ -1,4 +1,4 @@
-"""The lanes of a GPU for pictures, and the picture as its owner sees it.
+"""The lanes of a GPU for pictures, and a picture in one of them as its owner sees it.
 
 After the GPU is lost, or a lane is stuck, everything is refused (`broken` says why), and the CPU serves.
 """
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PictureOnItsWay:
+class PictureInProgress:
     """A picture that was handed over. Its owner calls `end` in any case, and then nothing else."""
 
     thread: LaneThread
@@ -47,8 +47,8 @@ class PictureOnItsWay:
         return self.thread.end(self.queued)
 
 
-class PictureRoom:
-    """Decodes, cuts and pastes on one GPU. Its methods may be called from any thread.
+class LanePool:
+    """Lanes of one GPU that decode pictures, cut tiles and paste fills. Methods may be called from any thread.
 
     Args:
         cuda: the GPU.
@@ -76,7 +76,7 @@ class PictureRoom:
 
     @property
     def lanes(self) -> int:
-        """How many lanes there are; so many pictures that are handed over to an idle room go to one each."""
+        """The number of lanes; as many pictures that are handed over to an idle pool go to one lane each."""
         return len(self._threads)
 
     @property
@@ -84,17 +84,17 @@ class PictureRoom:
         """Whether every lane holds as many pictures as it can; more would wait, in the order of their arrival."""
         return all(thread.held >= self._most for thread in self._threads)
 
-    def begin(self, work: PictureWork, tiles: Sequence[Bytes], masks: Sequence[Bytes]) -> PictureOnItsWay:
+    def begin(self, work: PictureWork, tiles: Sequence[Bytes], masks: Sequence[Bytes]) -> PictureInProgress:
         """Hand a picture over; `tiles` (H×W×3) and `masks` (H×W) are written, one of each for every crop."""
         thread = min(self._threads, key=lambda one: one.held)
         picture = QueuedPicture(work, tiles, masks)
         thread.add(picture)
-        return PictureOnItsWay(thread, picture)
+        return PictureInProgress(thread, picture)
 
     def check(self, limit_s: float) -> None:
         """Refuse everything from now on if a lane has worked on one batch for longer than `limit_s`.
 
-        A room that is broken is looked at too: its other lanes may hang.
+        A pool that is broken is looked at too: its other lanes may hang.
         """
         now = self._clock()
         if not self.stuck and any(thread.busy_s(now) > limit_s for thread in self._threads):

@@ -1,4 +1,4 @@
-"""Parsers of what a client may say about its request, in HTTP headers or in gRPC metadata: id, deadline, priority.
+"""Parsers of a request's metadata, from HTTP headers or gRPC metadata: its id, timeout and priority.
 
 Pure.
 """

@@ -1,11 +1,11 @@
-"""What a client may say about its request."""
+"""A client's id, timeout and priority for its request."""
 
 from __future__ import annotations
 
 import pytest
 
 from service.core.errors import InvalidOption
-from service.intake.wishes import acceptable_request_id, asked_priority, asked_timeout_s
+from service.intake.request_metadata import acceptable_request_id, asked_priority, asked_timeout_s
 
 
 def test_the_deadline_is_read_in_milliseconds() -> None:

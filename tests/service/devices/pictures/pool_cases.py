@@ -1,4 +1,4 @@
-"""A room on a GPU in host memory, and requests with what the CPU makes of them."""
+"""A lane pool on a GPU in host memory, and requests with what the CPU makes of them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from engines.manifest import Manifest
 from service.core.batch_rows import Crop
 from service.core.picture_work import PictureWork
 from service.core.pictures import Bool2D, Size
-from service.devices.pictures.room import PictureOnItsWay, PictureRoom
+from service.devices.pictures.lane_pool import LanePool, PictureInProgress
 from service.imaging.crops import plan_crops
 from service.imaging.files.codec import decode
 from service.imaging.files.header import read_header
-from service.imaging.gpu_work import plan_gpu_work
 from service.imaging.postprocess import paste_fills
 from service.imaging.preprocess import inpaint_sample
+from tests.fakes.picture_gpu import work_on
 
 Bytes = NDArray[np.uint8]
 TIMEOUT_S = 10
@@ -31,7 +31,7 @@ TIMEOUT_S = 10
 
 @dataclass
 class Request:
-    """A picture to fill, and the arrays that the room writes."""
+    """A picture to fill, and the arrays that the pool writes."""
 
     data: bytes
     mask: Bool2D
@@ -52,10 +52,10 @@ class Request:
         draw = np.random.default_rng(len(self.data))
         return [draw.integers(0, 256, (*crop.tile, 3), np.uint8) for crop in self.crops]
 
-    def hand_to(self, room: PictureRoom) -> PictureOnItsWay:
-        return room.begin(self.work, self.tiles, self.masks)
+    def hand_to(self, pool: LanePool) -> PictureInProgress:
+        return pool.begin(self.work, self.tiles, self.masks)
 
-    def paste(self, picture: PictureOnItsWay) -> None:
+    def paste(self, picture: PictureInProgress) -> None:
         picture.paste(self.fills, self.result).result(TIMEOUT_S)
 
     def assert_as_on_the_cpu(self) -> None:
@@ -85,13 +85,11 @@ def make_request(manifest: Manifest, seed: int = 0, **options: Any) -> Request:
         top, left = draw.randrange(mask.shape[0] - 8), draw.randrange(mask.shape[1] - 8)
         mask[top : top + draw.randint(1, 30), left : left + draw.randint(1, 30)] = True
     crops = plan_crops(mask, manifest.size, draw.choice(("whole", "crop")))
-    work = plan_gpu_work(file.getvalue(), header, mask, crops, manifest)
-    assert work is not None
-    return Request(file.getvalue(), mask, crops, work, manifest)
+    return Request(file.getvalue(), mask, crops, work_on(file.getvalue(), mask, crops, manifest), manifest)
 
 
 def _levels_off(ours: Any, theirs: Any) -> int:
     return int(np.abs(ours.astype(np.int16) - theirs).max())
 
 
-OpenRoom = Callable[..., PictureRoom]
+OpenLanePool = Callable[..., LanePool]
