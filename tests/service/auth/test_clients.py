@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -16,6 +13,7 @@ from structlog.testing import capture_logs
 from service.auth.clients import Clients
 from service.auth.keys import KeysInvalid, key_id_of, read_keys, with_key_revoked, write_keys
 from service.core.errors import Forbidden, TooManyRequests, Unauthorised
+from tests.fakes.descriptors import no_descriptors_left
 from tests.serving.key_files import add_key
 
 
@@ -173,17 +171,6 @@ def test_a_file_that_could_not_be_read_once_is_read_later_though_it_did_not_chan
     clients.replace_keys(clients.read_changed_keys() or ())
     assert refusal(clients, ("X-API-Key", key)) == "revoked_key"
     assert clients.read_changed_keys() is None
-
-
-@contextmanager
-def no_descriptors_left() -> Iterator[None]:
-    """Let every attempt to open a file fail, also that of root."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_start_without_a_readable_file_fails(path: Path, time: Time) -> None:
