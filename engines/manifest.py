@@ -24,7 +24,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from engines.errors import ManifestInvalid
-from engines.files.regular import read_regular
+from engines.files.regular import read_regular, remedy_for
 from engines.fill_rules import FillRules
 from engines.validation import validation_message
 
@@ -261,6 +261,7 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         return Manifest.model_validate_json(read_regular(path, _MAX_BYTES))
     except OSError as error:
-        raise ManifestInvalid(f"{path}: cannot be read ({error.strerror}); export the model again") from error
+        to_do = remedy_for(error, "export the model again")
+        raise ManifestInvalid(f"{path}: cannot be read ({error.strerror}); {to_do}") from error
     except ValidationError as error:
         raise ManifestInvalid(f"{path}: {validation_message(error, 'field', Manifest.model_fields)}") from error

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from engines.errors import ModelCorrupt
-from engines.files.regular import irregular_entries, open_regular
+from engines.files.regular import irregular_entries, open_regular, remedy_for
 from engines.manifest import ONNX_FILE, Manifest
 
 _MAX_ONNX_BYTES = 2**31
@@ -26,7 +26,8 @@ def verify_onnx(directory: Path, manifest: Manifest) -> None:
             while file.tell() <= _MAX_ONNX_BYTES and (block := file.read(1 << 20)):
                 digest.update(block)
     except OSError as error:
-        raise ModelCorrupt(f"{path}: cannot be read ({error.strerror}); export {manifest.key} again") from error
+        to_do = remedy_for(error, f"export {manifest.key} again")
+        raise ModelCorrupt(f"{path}: cannot be read ({error.strerror}); {to_do}") from error
     if digest.hexdigest() != manifest.onnx_sha256:
         raise ModelCorrupt(
             f"{path}: sha256 is {digest.hexdigest()[:12]}…, the manifest says {manifest.onnx_sha256[:12]}…; "
@@ -39,7 +40,8 @@ def refuse_irregular_files(directory: Path, manifest: Manifest) -> None:
     try:
         odd = irregular_entries(directory)
     except OSError as error:
-        raise ModelCorrupt(f"{directory}: cannot be read ({error.strerror}); export {manifest.key} again") from error
+        to_do = remedy_for(error, f"export {manifest.key} again")
+        raise ModelCorrupt(f"{directory}: cannot be read ({error.strerror}); {to_do}") from error
     if odd:
         raise ModelCorrupt(
             f"{directory}: {', '.join(odd)}: no regular file; remove it, or copy or export {manifest.key} again"

@@ -29,6 +29,7 @@ from service.batching.picture_pause import PausingPictures
 from service.core.call import Call
 from service.core.order import Order
 from service.core.reply import Reply
+from service.core.setting_groups import OF_A_SERVER
 from service.core.settings import Settings
 from service.fleet.assembly import open_state
 from service.gallery.assembly import Gallery, open_gallery
@@ -174,12 +175,13 @@ async def open_service(settings: Settings, open_backend: OpenBackend = open_loca
 
 @asynccontextmanager
 async def open_pipeline(settings: Settings, open_backend: OpenBackend = open_local_backend) -> AsyncIterator[Pipeline]:
-    """Open a pipeline with its models loaded, for use without a server.
+    """Open a pipeline with its models loaded, for use without a server: it shares nothing with servers.
 
     Raises:
         DeviceLost: the device was lost while models were loading.
     """
-    async with open_service(settings, open_backend) as service:
+    alone = {name: Settings.model_fields[name].default for name in OF_A_SERVER}
+    async with open_service(settings.model_copy(update=alone), open_backend) as service:
         await wait_for_any(service.backend.loaded, service.backend.lost)
         if service.backend.lost.is_set():
             raise DeviceLost("the GPU was lost while models were loaded; start the process again")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import resource
+import socket
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +22,8 @@ from service.telemetry.logs import configure_logs
 from service.telemetry.tracing import check_tracing
 
 _OPEN_FILES = 65_536
+_OF_THE_PORT = (errno.EADDRINUSE, errno.EACCES)
+"""Errors that no other address of the same host helps against."""
 
 
 def run_preflight(settings: Settings) -> None:
@@ -47,6 +51,32 @@ def run_preflight(settings: Settings) -> None:
     ledger = Database(make_server(settings)) if settings.ledger_url else make_ledger_file(settings)
     with ledger:  # only opened as a check: each process opens its own
         pass
+
+
+def check_address(host: str, port: int) -> None:
+    """Check that this server can listen there, so that a second one says so before it opens anything.
+
+    Raises:
+        SettingsInvalid: another server listens there, this user may not, or it is no address of this machine.
+    """
+    failed: list[OSError] = []
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        found, failed = [], [error]
+    for family, kind, protocol, _, where in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server's own will have
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(where)
+        except OSError as error:  # noqa: PERF203 -- a name may have an address of a kind that is not here
+            failed.append(error)
+    wrong = [error for error in failed if error.errno in _OF_THE_PORT] or (failed if len(failed) >= len(found) else [])
+    if wrong:
+        why = wrong[0].strerror or wrong[0]
+        raise SettingsInvalid(f"cannot listen on {host}:{port} ({why}); end what listens there, or choose another")
 
 
 def _check_grpc(settings: Settings) -> None:

@@ -41,6 +41,11 @@ def read_regular(path: Path, max_bytes: int) -> bytes:
     return content
 
 
+def remedy_for(error: OSError, otherwise: str) -> str:
+    """Return what to do about a file that cannot be read: `otherwise`, unless its permissions are at fault."""
+    return "let this user read it" if isinstance(error, PermissionError) else otherwise
+
+
 def irregular_entries(directory: Path) -> list[str]:
     """Return the sorted names of entries that are neither regular files nor directories.
 

@@ -226,8 +226,8 @@ class ModelRepository:
             return []
         entry = self._ensure_entry(key, version_files, None)
         with self._lock:
-            entry.refuse(version_files, error, self._wall_clock())
-        _log.warning("model refused", model=str(key), reason=str(error))
+            if entry.refuse(version_files, error, self._wall_clock()):
+                _log.warning("model refused", model=str(key), reason=str(error))
         return [VersionChange("refused", key, str(error))]
 
     def _offer_older(self, key: VersionKey, version_files: VersionFiles) -> list[VersionChange]:

@@ -17,7 +17,7 @@ from engines.manifest import Manifest
 from engines.repository.listing import State, VersionFiles, VersionKey, VersionState
 
 _RETRY_S = 30.0
-"""Seconds until a model that found too little device memory is tried again."""
+"""Seconds until a model is tried again that was refused for what its files do not tell."""
 
 _log = structlog.get_logger(__name__)
 
@@ -153,7 +153,7 @@ class VersionEntry:
     reason: str = ""
     lease_counter: LeaseCounter | None = None
     retry_at: float = math.inf
-    """When refused files may be tried again, in seconds since the epoch; infinity if the files are at fault."""
+    """When refused files may be tried again, in seconds since the epoch; infinity if their content is at fault."""
     loading: Lock = field(default_factory=Lock)
     """Held while an engine is being opened, so that two leases do not open two."""
 
@@ -161,12 +161,19 @@ class VersionEntry:
         """Record that these files can be served."""
         self.version_files, self.manifest, self.reason, self.retry_at = version_files, manifest, "", math.inf
 
-    def refuse(self, version_files: VersionFiles, error: RetouchError, now: float) -> None:
-        """Record why these files cannot be served; a loaded engine stays. Too little device memory is retried later."""
+    def refuse(self, version_files: VersionFiles, error: RetouchError, now: float) -> bool:
+        """Record why these files cannot be served; a loaded engine stays. Returns whether this is news.
+
+        Too little device memory is retried later, and so are files that cannot be read: whoever mends their
+        permissions does not change them.
+        """
+        is_news = self.reason != str(error) or self.version_files.files != version_files.files
         self.version_files, self.reason = version_files, str(error)
-        self.retry_at = now + _RETRY_S if isinstance(error, EngineOutOfMemory) else math.inf
+        may_pass = isinstance(error, EngineOutOfMemory) or isinstance(error.__cause__, OSError)
+        self.retry_at = now + _RETRY_S if may_pass else math.inf
         if self.lease_counter is None:
             self.state = "refused"
+        return is_news
 
     def version_state(self, now: float) -> VersionState:
         """Return the state that decides whether to load it; once it may be retried, its files count as changed."""

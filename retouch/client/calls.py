@@ -26,6 +26,8 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     fields: Mapping[str, str] = field(default_factory=dict)
+    within_s: float | None = None
+    """Longest wait for the reply, in seconds, where that of the client is longer."""
 
     def returning(self, request_id: str) -> Call:
         """Return the same request with the id of its refusal: the server admits a returning request first."""

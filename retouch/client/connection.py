@@ -27,22 +27,22 @@ class Connection:
 
     url: str
     headers: Mapping[str, str]
-    timeout: httpx.Timeout
+    timeout_s: float
 
     @classmethod
     def to(cls, url: str, api_key: str | None, timeout_s: float) -> Connection:
         """Return the connection to a server; arguments and errors as of `Retouch`."""
-        timeout = httpx.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s))
-        return cls(validated_url(url), key_headers(api_key), timeout)
+        return cls(validated_url(url), key_headers(api_key), timeout_s)
 
     def request(self, call: Call) -> dict[str, Any]:
         """Return the arguments of httpx's `request`."""
+        timeout_s = self.timeout_s if call.within_s is None else min(self.timeout_s, call.within_s)
         return {
             "method": call.method,
             "url": self.url + call.path,
             "headers": {**self.headers, **call.headers},
             "files": call.multipart(),
-            "timeout": self.timeout,
+            "timeout": httpx.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s)),
             "follow_redirects": False,  # the key is for this server alone
         }
 

@@ -218,6 +218,6 @@ class JobCancelled(JobError):
 
 
 class JobUnfinished(JobError):
-    """A job did not end while `wait` waited for it; it goes on, and may be waited for again."""
+    """A job is not known to have ended while `wait` waited for it; it may be waited for again."""
 
     retryable: ClassVar[bool] = True  # type: ignore[misc] # the same for every instance

@@ -7,7 +7,7 @@ returns its result. It does no I/O itself, so the two clients differ only in how
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import httpx
@@ -31,6 +31,12 @@ from retouch.client.retrying import RetryPolicy
 
 T = TypeVar("T")
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.1, 2.0
+_LAST_REPLY_S = 5.0
+"""How much longer than the caller waits a reply may take, so that the last poll has a chance."""
+
+
+class OutOfTime(Exception):
+    """The time that the caller waits is over before a request that failed could be sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,26 +75,35 @@ class Exchanges:
     draw: Callable[[], float]
     now: Callable[[], float]
 
-    def reply_to(self, call: Call, *, done_before: int | None = None) -> Exchange[httpx.Response]:
+    def reply_to(
+        self, call: Call, *, done_before: int | None = None, until: float | None = None
+    ) -> Exchange[httpx.Response]:
         """Return the successful reply to a request, which is sent again as the policy says.
 
         Args:
             call: the request.
             done_before: status that is a success, too, once the request was sent before.
+            until: the time after which it is not sent again; None for none.
 
         Raises:
+            OutOfTime: from the error of the last try, which might have passed after `until`.
             NoReply: no reply came, and it is not tried again.
             Refused: the server answered with a problem, and it is not tried again.
         """
         tries = 0
         while True:
             tries += 1
+            if until is not None:
+                call = replace(call, within_s=max(0.0, until - self.now()) + _LAST_REPLY_S)
             answer = yield call
             if isinstance(answer, httpx.Response):
                 if answer.is_success or (tries > 1 and answer.status_code == done_before):
                     return answer
                 call = call.returning(answer.headers.get("X-Request-ID", ""))
             pause_s = self._pause_s(call, answer, tries)
+            hung = isinstance(answer, Lost) and answer.timed_out
+            if until is not None and (hung or pause_s is not None) and self.now() + (pause_s or 0.0) >= until:
+                raise OutOfTime from self._error(answer, tries)
             if pause_s is None:
                 raise self._error(answer, tries) from (answer.error if isinstance(answer, Lost) else None)
             yield Pause(pause_s)
@@ -114,8 +129,16 @@ class Exchanges:
             NoReply, Refused, ReplyInvalid: it cannot be polled, or its result cannot be read.
         """
         end = None if timeout_s is None else self.now() + timeout_s
-        pause_s = _FIRST_POLL_S
-        while not (state := (yield from self.job(Call("GET", f"/v1/jobs/{job_id}")))).ended:
+        pause_s, was = _FIRST_POLL_S, ""
+        while True:
+            try:
+                state = read_job((yield from self.reply_to(Call("GET", f"/v1/jobs/{job_id}"), until=end)))
+            except OutOfTime as late:
+                why = f"job {job_id} {was}is not known to have ended after {timeout_s} s: {late.__cause__}"
+                raise JobUnfinished(why, job_id) from late.__cause__
+            if state.ended:
+                break
+            was = f"was {state.status}, and "
             left_s = pause_s if end is None else end - self.now()
             if left_s <= 0:
                 raise JobUnfinished(f"job {job_id} is still {state.status} after {timeout_s} s", job_id)
@@ -168,4 +191,5 @@ class Exchanges:
         if isinstance(answer, Lost) and answer.timed_out:
             return NoReply(f"{self.url} did not answer in time; raise the timeout (timeout_s, --timeout)")
         cause = answer.error if isinstance(answer, Lost) else None
-        return NoReply(f"{self.url} cannot be reached ({cause}); is `retouch serve` running there?")
+        why = str(cause) or type(cause).__name__  # httpx gives many of its errors no text
+        return NoReply(f"{self.url} cannot be reached ({why}); is `retouch serve` running there?")

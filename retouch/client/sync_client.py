@@ -211,7 +211,7 @@ class Job:
 
         Raises:
             JobFailed, JobCancelled: it ended without a result.
-            JobUnfinished: it has not ended in time; it goes on.
+            JobUnfinished: it has not ended in time, or the server has not said so; it goes on.
         """
         return self._runner.run(self._exchanges.job_result(self.id, timeout_s))
 

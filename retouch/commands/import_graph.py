@@ -55,7 +55,9 @@ def import_graph(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the com
     output: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
     licence: Annotated[str, typer.Option(help="licence of the weights, for the card")] = "not stated",
     training_data: Annotated[str, typer.Option(help="what they were trained on, for the card")] = "not stated",
-    memory_gib: Annotated[float, typer.Option(min=0.5, help="address space of the process that reads the file")] = 8,
+    memory_gib: Annotated[
+        float, typer.Option(min=0.5, max=4096, help="address space of the process that reads the file")
+    ] = 8,
     timeout_s: Annotated[float, typer.Option(min=1, help="after so long that process is killed")] = 600,
     as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON instead of a table")] = False,
 ) -> None:

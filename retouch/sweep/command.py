@@ -55,6 +55,7 @@ def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
 
     if write and compare:
         raise typer.BadParameter("--compare chooses no rules that --write could write; leave one out")
+    session.check_outputs(json_file, model if write else None)
     _set_cpu_threads(threads)
     request = session.SweepRequest(
         model=model,
@@ -67,13 +68,13 @@ def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         engine=EngineOptions(engine, threads, cache_dir),
     )
     swept = session.sweep(request, _progress, time.perf_counter, datetime.now(timezone.utc).date())
-    if json_file:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps(swept.report, indent=1) + "\n", "utf-8")
     _print_figures(swept)
     if write and swept.rules:
         session.write_rules(model, swept.rules)
         typer.echo(f"wrote the rules into {model}")
+    if json_file:
+        with session.report_write_errors(json_file):
+            json_file.write_text(json.dumps(swept.report, indent=1) + "\n", "utf-8")
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from engines.engine_choice import EngineOptions, open_engine
@@ -25,7 +26,7 @@ from training.losses.lpips_distance import load_lpips
 
 
 class SweepImpossible(RetouchError):
-    """The model has no strategies to compare."""
+    """The model has no strategies to compare, or what is measured cannot be written."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,44 @@ def sweep(request: SweepRequest, progress: Progress, now: Callable[[], float], t
         "rows": [row.as_json() for row in rows],
     }
     return SweepResult(manifest, rows, rules, report)
+
+
+def check_outputs(figures: Path | None, rules_of: Path | None) -> None:
+    """Find out before a sweep, which may take hours, that its figures or its rules could not be written.
+
+    Args:
+        figures: the file of the figures, whose folder is made.
+        rules_of: the model whose manifest gets the rules.
+
+    Raises:
+        SweepImpossible: one of them cannot; the message says which.
+    """
+    with report_write_errors(figures):
+        if figures is not None:
+            figures.parent.mkdir(parents=True, exist_ok=True)
+            _try_write(figures)
+    manifest = None if rules_of is None else rules_of / MANIFEST_FILE
+    with report_write_errors(manifest):
+        if manifest is not None and manifest.exists():  # what is no model is refused by the sweep
+            TemporaryFile(dir=manifest.parent).close()  # it is replaced, not overwritten
+
+
+@contextmanager
+def report_write_errors(path: Path | None) -> Iterator[None]:
+    """Turn an OSError of the block into SweepImpossible."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or error
+        raise SweepImpossible(f"{path} cannot be written ({why}); name a file elsewhere, or let this user") from error
+
+
+def _try_write(path: Path) -> None:
+    """Check by writing that a file can be written there, and leave everything unchanged; OSError if not."""
+    if path.is_dir() or path.is_file():
+        path.open("ab").close()
+    elif not path.exists():  # a pipe or a device is not opened, because its reader would take that for the figures
+        TemporaryFile(dir=path.parent).close()
 
 
 def write_rules(directory: Path, rules: FillRules) -> None:

@@ -15,7 +15,7 @@ from engines.errors import EngineUnavailable
 from engines.files.regular import open_regular
 from engines.manifest import ModelName, Sha256
 from retouch.zoo.download import Downloader, Wanted
-from retouch.zoo.errors import FileRefused, LicenceRefused, ZooError
+from retouch.zoo.errors import DownloadFailed, FileRefused, LicenceRefused, ZooError
 from retouch.zoo.rows import Row
 from retouch.zoo.table import published_models
 
@@ -134,7 +134,11 @@ def _downloaded(request: AddRequest, notify: Notify) -> Path:
         return target
     if row.url is None:
         raise ZooError(f"{row.name} cannot be downloaded by a program: {row.get_by_hand}, and give it with --file")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = f"{target.parent}: cannot be made ({error.strerror}); name another folder with --downloads"
+        raise DownloadFailed(why) from error
     request.downloader.fetch(Wanted(row.url, row.hosts, row.size, sha256 is not None), target, notify)
     return target
 

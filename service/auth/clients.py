@@ -90,6 +90,9 @@ class Clients:
     """The use of keys that processes share; None: each process counts its own."""
     _records: Mapping[str, KeyRecord] = field(default_factory=dict)
     _seen: tuple[int, ...] = ()
+    """The state of the key file that the keys were read from."""
+    _failure: str = ""
+    """Why the file could not be read the last time; empty if it could."""
     _usage: KeyUsage = field(init=False)
 
     def __post_init__(self) -> None:
@@ -114,15 +117,21 @@ class Clients:
                 self.replace_keys(keys)
 
     def read_changed_keys(self) -> Sequence[KeyRecord] | None:
-        """The keys if the file has changed; None if not, or if it cannot be read, which is logged once."""
+        """The keys if the file has changed; None if not, or if it cannot be read, which is logged once.
+
+        What cannot be read is tried again though it stays as it is: who mends its permissions does not change it.
+        """
         if self.path is None or (state := _file_state(self.path)) == self._seen:
             return None
-        self._seen = state
         try:
-            return read_keys(self.path)
+            keys = read_keys(self.path)
         except KeysInvalid as error:  # the old keys stay valid: a half-written file must lock nobody out
-            log.error("keys not reloaded", reason=str(error))  # noqa: TRY400 -- the reason is enough
+            if str(error) != self._failure:
+                log.error("keys not reloaded", reason=str(error))  # noqa: TRY400 -- the reason is enough
+            self._failure = str(error)
             return None
+        self._seen, self._failure = state, ""
+        return keys
 
     def replace_keys(self, records: Sequence[KeyRecord]) -> None:
         """Replace the keys; the usage of keys that stay is kept."""

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, get_args
@@ -103,16 +103,23 @@ def read_keys(path: Path) -> tuple[KeyRecord, ...]:
 
 
 def write_keys(path: Path, keys: Sequence[KeyRecord]) -> None:
-    """Replace a key file atomically, with its permissions; a new one is readable by its owner only.
+    """Replace a key file atomically; a new one is readable by its owner only.
+
+    It keeps its owner and its permissions, so that a server of another user can read what an administrator changed. Of
+    a link the file behind it is replaced, which is the one that a server may know by its own path.
 
     Raises:
         KeysInvalid: it cannot be written.
     """
+    path = _file_behind(path)
     fresh = path.with_name(f".{path.name}.new")
     try:
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+        before = path.stat() if path.exists() else None
         with fresh.open("w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), mode)
+            if before is not None:
+                with suppress(PermissionError):  # only root may give a file away
+                    os.fchown(file.fileno(), before.st_uid, before.st_gid)
+            os.fchmod(file.fileno(), 0o600 if before is None else before.st_mode & 0o777)
             file.write(KeyFile(keys=tuple(keys)).model_dump_json(indent=1) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -129,7 +136,7 @@ def lock_key_file(path: Path) -> Iterator[None]:
         KeysInvalid: its folder does not exist, or cannot be opened.
     """
     try:
-        folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+        folder = os.open(_file_behind(path).parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise _unwritable_error(path, error) from error
     try:
@@ -137,6 +144,11 @@ def lock_key_file(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(folder)
+
+
+def _file_behind(path: Path) -> Path:
+    """The absolute path of a file, behind all links; unlike `Path.resolve` it stands links that lead in a circle."""
+    return Path(os.path.realpath(path))
 
 
 def _unwritable_error(path: Path, error: OSError) -> KeysInvalid:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from engines.manifest import Task
-from service.core.errors import ServiceError
+from service.core.errors import NotReady, ServiceError
 from service.core.order import Order
 from service.core.schemas import OPTIONS
 from service.saving.local_disk.disk import Disk
@@ -80,6 +80,7 @@ class KeptOrders:
 
         Raises:
             ServiceError: code `order_lost`: files are missing or damaged; the job cannot be run again.
+            NotReady: code `storage_unavailable`: they cannot be read now.
         """
         folder = self._folder(job_id)
         try:
@@ -87,11 +88,14 @@ class KeptOrders:
             task: Task = about["task"]
             files = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != _ORDER}
             return Order(task, files, OPTIONS[task].model_validate(about["options"]))
-        except (OSError, ValueError, KeyError) as error:
+        except (FileNotFoundError, ValueError, KeyError) as error:
             raise ServiceError(
                 "the server restarted and what this job was sent is not there any more; send it again",
                 code="order_lost",
             ) from error
+        except OSError as error:  # such as no file descriptor left: what was accepted is not given up for that
+            why = f"a job's request cannot be read now ({error.strerror or error}); try again later"
+            raise NotReady(why, code="storage_unavailable") from error
 
     def older_than(self, moment: float) -> list[str]:
         """Return the jobs with orders last written before `moment` (seconds since the epoch).

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from service.core.errors import NotReady
 from service.repeats.idempotency_table import Claim
 from service.saving.local_disk.disk import Disk
 
@@ -51,10 +52,10 @@ class ResponseFiles(Protocol):
         """
 
     def find(self, held: Claim) -> KeptResponse | None:
-        """Return the response; None if it does not exist or cannot be read.
+        """Return the response; None if it does not exist or is damaged.
 
         Raises:
-            NotReady: code `storage_unavailable`: the storage of all hosts cannot be read now.
+            NotReady: code `storage_unavailable`: the disk, or the storage of all hosts, cannot be read now.
         """
 
     def replace_deleted(self, held: Claim) -> None:
@@ -94,8 +95,11 @@ class KeptResponses:
         """See `ResponseFiles`."""
         try:
             return decode_response(self._path(held).read_bytes())
-        except OSError:
+        except FileNotFoundError:
             return None
+        except OSError as error:  # such as no file descriptor left: the request must not be computed again for that
+            why = f"the answer to this Idempotency-Key cannot be read now ({error.strerror or error}); try again later"
+            raise NotReady(why, code="storage_unavailable") from error
 
     def replace_deleted(self, held: Claim) -> None:
         """See `ResponseFiles`; if the disk is full, the response is removed."""

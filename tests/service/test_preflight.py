@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from service.core.settings import SettingsInvalid, load_settings
 from service.ledger.sqlite_file import LEDGER_FILE
+from service.preflight import check_address
+from service.web.server import run
 
 pytestmark = pytest.mark.slow
 
@@ -49,3 +53,34 @@ def test_a_damaged_ledger_stops_the_start(models_dir: Path, tmp_path: Path, work
     (said,) = refused(models_dir, tmp_path, "--workers", workers)
     assert f"the ledger {path} cannot be used" in said
     assert "move it away" in said
+
+
+@pytest.mark.parametrize("reusable", [False, True])
+def test_a_second_server_on_a_port_says_so_and_touches_nothing(tmp_path: Path, reusable: bool) -> None:
+    """The first one may be several processes, which share its port."""
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, reusable)
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        settings = load_settings({"port": port, "results_dir": tmp_path / "results"})
+        with pytest.raises(SettingsInvalid, match=rf"127\.0\.0\.1:{port} \(Address already in use\); end what"):
+            run(settings)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_server_that_just_ended_left_its_port_free() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            listening.accept()[0].close()  # the side that closes first waits in TIME_WAIT
+            assert client.recv(1) == b""
+    check_address("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(
+    ("host", "why"), [("192.0.2.1", "Cannot assign requested address"), ("no.invalid", "not known")]
+)
+def test_what_is_no_address_of_this_machine_stops_the_start(host: str, why: str) -> None:
+    with pytest.raises(SettingsInvalid, match=rf"cannot listen on {host}:0 \(.*{why}"):
+        check_address(host, 0)

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from service.core.settings import SettingsInvalid
+from service.preflight import check_address
 
 
 class Address(NamedTuple):
@@ -23,13 +24,9 @@ def reserve_address(host: str, port: int, stack: ExitStack) -> Address:
     Raises:
         SettingsInvalid: the address is in use or not one of this machine's.
     """
+    check_address(host, port)  # without SO_REUSEPORT, so that no other server can share the address
     try:
-        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(
-            family, kind, protocol
-        ) as probe:  # without SO_REUSEPORT, so that no other server can share the address
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(where)
+        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         kept = stack.enter_context(bind_shared_address(Address(family, where)))
     except OSError as error:
         raise SettingsInvalid(f"cannot listen on {host}:{port} ({error.strerror or error}); choose another") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 
 from engines.engine_choice import EngineOptions, choose_engine
 from engines.errors import ManifestInvalid, ModelCorrupt
-from engines.files.regular import irregular_entries, open_regular, read_regular
+from engines.files.regular import irregular_entries, open_regular, read_regular, remedy_for
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, read_manifest
 from engines.model_files import verify_onnx
 from engines.plan_cache import PlanCache
@@ -114,3 +115,8 @@ def test_a_plan_that_is_no_regular_file_is_as_good_as_none(tmp_path: Path) -> No
     cache = PlanCache(tmp_path)
     fifo(cache.path({"model": "tiny/1"}))
     assert cache.get({"model": "tiny/1"}) is None
+
+
+def test_who_may_not_read_a_file_is_not_told_to_make_another() -> None:
+    assert remedy_for(PermissionError(errno.EACCES, "Permission denied"), "copy it again") == "let this user read it"
+    assert remedy_for(OSError(errno.EIO, "Input/output error"), "copy it again") == "copy it again"

@@ -1,11 +1,13 @@
-"""Versions that are not the newest: offered, loaded by their first lease, and tried again when there is memory."""
+"""Versions that are not the newest: offered, loaded by their first lease, and tried again when it may go."""
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from engines.errors import (
     EngineOutOfMemory,
@@ -77,6 +79,20 @@ def test_model_that_had_no_room_on_the_device_is_tried_again_a_while_later(timed
     clock.now += LATER_S
     assert timed.scan() == []
     assert [status.reason for status in timed.statuses()] == [""]
+
+
+def test_model_whose_file_could_not_be_read_is_tried_again_and_named_once(timed, workshop, publish, clock):
+    """Whoever mends the permissions of a file changes neither its time nor its size."""
+    publish(version=1)
+    workshop.broken["tiny/1"] = PermissionError(errno.EACCES, "Permission denied")
+    with capture_logs() as logs:
+        assert [change.kind for change in timed.scan()] == ["refused"]
+        clock.now += 31
+        timed.scan()
+    assert [line["event"] for line in logs] == ["model refused"]
+    workshop.broken.clear()
+    clock.now += 31
+    assert timed.scan() == [VersionChange("loaded", VersionKey("tiny", 1))]
 
 
 def test_model_that_is_broken_is_not_tried_again_however_long_it_waits(timed, workshop, publish, clock):

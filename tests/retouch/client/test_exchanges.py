@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from retouch.client.calls import Call
-from retouch.client.errors import DeadlineExceeded, Gone, JobUnfinished, NoReply
+from retouch.client.errors import DeadlineExceeded, Gone, JobUnfinished, NoReply, NotFound, Refused
 from retouch.client.exchanges import Answer, Exchange, Exchanges, Lost, Pause
 from retouch.client.retrying import RetryPolicy
 
@@ -116,16 +116,64 @@ def test_a_result_is_fetched_from_the_server_alone_whatever_address_a_job_names(
     assert {step.path for step in steps if isinstance(step, Call)} == {f"/v1/jobs/{JOB}", f"/v1/results/{RESULT}"}
 
 
+class Watch:
+    """A clock that only pauses and answers move."""
+
+    def __init__(self) -> None:
+        self.s = 0.0
+
+    def wait_for_job(self, timeout_s: float, *answers: tuple[float, Answer]) -> None:
+        """Wait for a job with these answers, each with the seconds it takes; one too few is an error."""
+        exchange = exchanges(lambda: self.s).job_result(JOB, timeout_s)
+        left = [*answers]
+        answer: Answer = None
+        while True:
+            step = exchange.send(answer)
+            took_s, answer = (step.seconds, None) if isinstance(step, Pause) else left.pop(0)
+            self.s += took_s
+
+
 def test_a_wait_ends_in_time_and_polls_once_more_at_its_end() -> None:
-    times = iter([0.0, 0.05, 1.0])
-    exchange = exchanges(lambda: next(times)).job_result(JOB, 0.1)
-    with pytest.raises(JobUnfinished, match=r"still running after 0\.1 s") as unfinished:
-        driven(exchange, job("running"), job("running"))
+    watch = Watch()
+    with pytest.raises(JobUnfinished, match=r"still running after 0\.15 s") as unfinished:
+        watch.wait_for_job(0.15, (0.0, job("running")), (0.0, job("running")), (0.0, job("running")))
     assert (unfinished.value.job_id, unfinished.value.retryable) == (JOB, True)
+    assert watch.s == pytest.approx(0.15)
+
+
+def test_a_wait_does_not_outlast_its_time_because_the_server_is_busy() -> None:
+    """A poll counts against the key's rate: a `Retry-After` may be longer than the caller waits."""
+    watch = Watch()
+    busy = json({"code": "rate_limited", "detail": "over the rate", "retryable": True}, 429, **{"Retry-After": "60"})
+    with pytest.raises(JobUnfinished, match=r"was queued, and is not known to have ended after 5\.0 s: 429") as late:
+        watch.wait_for_job(5.0, (0.0, job("queued")), (0.0, busy))
+    assert watch.s < 5.0
+    assert isinstance(late.value.__cause__, Refused)
+
+
+def test_a_wait_does_not_outlast_its_time_because_a_poll_hangs() -> None:
+    exchange = exchanges().job_result(JOB, 2.0)
+    poll = exchange.send(None)
+    assert isinstance(poll, Call)
+    assert poll.within_s == pytest.approx(7.0)  # connecting may take 5 s
+    with pytest.raises(JobUnfinished, match=r"is not known to have ended after 2\.0 s") as late:
+        Watch().wait_for_job(2.0, (7.0, lost(timed_out=True)))
+    assert isinstance(late.value.__cause__, NoReply)
+
+
+def test_a_wait_says_at_once_that_there_is_no_such_job() -> None:
+    unknown = json({"code": "not_found", "detail": "no job", "retryable": False}, 404)
+    with pytest.raises(NotFound):
+        driven(exchanges().job_result(JOB, 0.0), unknown)
 
 
 def gone() -> httpx.Response:
     return json({"code": "result_deleted", "detail": "it was deleted", "retryable": False}, 410)
+
+
+def test_an_error_of_the_network_without_a_text_has_a_name() -> None:
+    with pytest.raises(NoReply, match=r"cannot be reached \(ConnectTimeout\)"):
+        driven(exchanges().models(), *[Lost(httpx.ConnectTimeout(""), timed_out=False)] * 3)
 
 
 def test_a_deletion_whose_reply_was_lost_has_done_its_work() -> None:

@@ -19,6 +19,7 @@ from retouch.client.options import Task
 from retouch.filling.embedded import open_embedded_filler
 from retouch.filling.filler import FillResult
 from service.core.errors import DeadlineExceeded, NotFound
+from service.core.settings import Settings
 from tests.retouch.commands.test_doctor import write_model
 from tests.retouch.conftest import TEST_DATA
 
@@ -59,6 +60,32 @@ def make(
 def test_only_the_model_that_is_needed_is_loaded(flags, task, model, needed):
     result, loaded = make(flags, task, model)
     assert (result.model, loaded) == (f"{needed}/1", [needed])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("KEYS_FILE", "nowhere.json"),
+        ("WEBHOOK_SECRET_FILE", "nowhere"),
+        ("LEDGER_URL", "postgresql://127.0.0.1:1/retouch"),
+        ("RESULTS_URL", "s3://results/here"),
+        ("MODELS_URL", "s3://models/here"),
+        ("PROMISE", "store"),
+        ("OTLP_ENDPOINT", "http://127.0.0.1:1"),
+        ("PUBLIC_URL", "https://images.example"),
+    ],
+)
+def test_a_command_is_no_server_though_its_environment_is_that_of_one(flags, monkeypatch, name, value):
+    """As in a server's container. It would join its fleet, take a job of it, and remove models that it fetched."""
+    monkeypatch.setenv(f"RETOUCH_{name}", value)
+    default = Settings.model_fields[name.lower()].default
+
+    async def setting() -> object:
+        async with open_embedded_filler(flags, "inpaint", None, timeout_s=60.0) as filler:
+            return getattr(filler.pipeline.settings, name.lower())
+
+    assert asyncio.run(setting()) == default
+    assert make(flags, "inpaint")[0].model == "photos/1"
 
 
 @pytest.mark.parametrize(("device", "warmed"), [("cpu", False), ("cuda:0", True)])

@@ -114,6 +114,16 @@ def test_the_command_writes_rules_and_figures(model, pictures, features, tmp_pat
     assert written.model_dump(mode="json") == json.loads((tmp_path / "out.json").read_text())["rules"]
 
 
+@pytest.mark.parametrize("place", ["a folder", "/proc/none/figures.json"])
+def test_a_file_of_figures_that_cannot_be_written_is_found_before_the_sweep(model, pictures, tmp_path, place):
+    (tmp_path / "a folder").mkdir()
+    flags = ["--lpips-features", str(tmp_path / "none"), "--json", str(tmp_path / place)]
+    result = CliRunner().invoke(app, ["sweep", str(model), str(pictures), *flags])
+    assert (result.exit_code, type(result.exception)) == (1, SystemExit)
+    assert "cannot be written" in result.output
+    assert place in result.output
+
+
 @pytest.mark.parametrize("flags", [["--sizes", "big"], ["--sizes", "8"], ["--compare", "--write"]])
 def test_the_command_refuses_what_cannot_be(model, pictures, features, flags):
     result = CliRunner().invoke(

@@ -28,7 +28,7 @@ from retouch.zoo.adding import (
     terms_of,
 )
 from retouch.zoo.download import Downloader
-from retouch.zoo.errors import FileRefused, LicenceRefused, ZooError
+from retouch.zoo.errors import DownloadFailed, FileRefused, LicenceRefused, ZooError
 from retouch.zoo.rows import Row
 from retouch.zoo.table import published_models
 from tests.export.conftest import randomised
@@ -108,6 +108,12 @@ def test_file_of_another_digest_is_refused_and_removed(server, add, tmp_path):
         with pytest.raises(FileRefused, match="another or a damaged file; it was removed"):
             add(row(**known), **arguments)
         assert downloaded(tmp_path) == []
+
+
+def test_a_folder_for_downloads_that_cannot_be_made_is_named(add, tmp_path):
+    (tmp_path / "downloads").write_bytes(b"a file")
+    with pytest.raises(DownloadFailed, match=r"downloads/net: cannot be made .*; name another folder with --downloads"):
+        add(row())
 
 
 def test_users_own_file_of_another_digest_stays(add, tmp_path):

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from starlette.datastructures import Headers
+from structlog.testing import capture_logs
 
 from service.auth.clients import Clients
 from service.auth.keys import KeysInvalid, key_id_of, read_keys, with_key_revoked, write_keys
 from service.core.errors import Forbidden, TooManyRequests, Unauthorised
+from tests.fakes.descriptors import no_descriptors_left
 from tests.serving.key_files import add_key
 
 
@@ -155,6 +157,20 @@ def test_a_file_that_breaks_or_goes_locks_nobody_out_and_lets_nobody_in(path: Pa
         assert clients.read_changed_keys() is None
         assert identify(clients, ("X-API-Key", key)) == f"key:{key_id_of(key)}"
         assert refusal(clients) == "no_key"
+
+
+def test_a_file_that_could_not_be_read_once_is_read_later_though_it_did_not_change(path: Path, time: Time) -> None:
+    """Whoever mends its permissions changes neither its time nor its size."""
+    key = add_key(path)
+    clients = loaded(path, time)
+    write_keys(path, with_key_revoked(read_keys(path), key_id_of(key) or "", time.date))
+    with no_descriptors_left(), capture_logs() as logs:
+        assert clients.read_changed_keys() is None
+        assert clients.read_changed_keys() is None
+    assert [entry["event"] for entry in logs] == ["keys not reloaded"]  # once for each reason
+    clients.replace_keys(clients.read_changed_keys() or ())
+    assert refusal(clients, ("X-API-Key", key)) == "revoked_key"
+    assert clients.read_changed_keys() is None
 
 
 def test_a_start_without_a_readable_file_fails(path: Path, time: Time) -> None:

@@ -46,6 +46,26 @@ def test_whoever_could_read_the_file_still_can_after_a_change(tmp_path: Path) ->
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
+def test_a_change_through_a_link_changes_the_file_that_a_server_reads(tmp_path: Path) -> None:
+    path, link = tmp_path / "etc" / "keys.json", tmp_path / "keys.json"
+    path.parent.mkdir()
+    link.symlink_to(path)
+    key = add_key(link)
+    with lock_key_file(link):
+        write_keys(link, with_key_revoked(read_keys(link), key_id_of(key) or "", CREATED))
+    assert link.is_symlink()
+    assert [found.revoked_at for found in read_keys(path)] == [CREATED]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_a_server_of_another_user_can_read_what_root_has_changed(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    add_key(path)
+    os.chown(path, 12345, 23456)
+    add_key(path)
+    assert (path.stat().st_uid, path.stat().st_gid, stat.S_IMODE(path.stat().st_mode)) == (12345, 23456, 0o600)
+
+
 def test_another_key_with_the_same_id_does_not_match() -> None:
     key_id, key = new_key()
     record = record_of(key, key_id)

@@ -73,6 +73,23 @@ async def test_a_later_duplicate_gets_the_first_answer_again_even_after_a_restar
         assert response.headers[:-1] == (("x-model", "photos/1"), ("content-type", "image/png"))
 
 
+async def test_an_answer_that_cannot_be_read_now_is_not_computed_again(tmp_path: Path) -> None:
+    work = Work()
+    async with process(tmp_path) as one:
+        first = await one.run_once(NAME, "a", work)
+        (path,) = kept(tmp_path)
+        content = path.read_bytes()
+        path.unlink()
+        path.mkdir()  # which not even root can read as a file
+        with pytest.raises(NotReady, match="cannot be read now") as refused:
+            await one.run_once(NAME, "a", work)
+        assert refused.value.code == "storage_unavailable"
+        path.rmdir()
+        path.write_bytes(content)
+        assert (await one.run_once(NAME, "a", work)).body == first.body
+    assert work.done == 1
+
+
 async def test_duplicates_at_once_wait_for_the_first_in_whatever_process_they_are(tmp_path: Path) -> None:
     work = Work(held=True)
     async with process(tmp_path) as one, process(tmp_path) as other:
