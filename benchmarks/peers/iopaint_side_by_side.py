@@ -6,8 +6,8 @@
 
 All servers run all the time, as their users start them (Retouch does not save, because IOPaint does not); one is asked
 at a time, with 1, 8 and 32 clients that each send their next request when the last one is answered. No picture is sent
-twice in a run. Figures are of all rounds. Memory is the server's proportional set size at its peak. Where Retouch
-chooses bf16, it runs a second time in FP32, which is what IOPaint computes in. Before that, the fills are compared.
+twice in a run. Figures are of all rounds. Memory is the server's proportional set size at its peak. Retouch runs twice:
+as its users start it, and with --no-exact-fills, which may be bf16. Before that, the fills are compared.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from benchmarks.harness.outputs import add_output_flags, write_outputs
 from benchmarks.harness.processes import Server, free_port, retouch, started
 from benchmarks.harness.raw_http import Client, Reply, encode
 from benchmarks.peers.iopaint_model import NETS
-from engines.parity.decisions import Decision
 from retouch.bench.load import run_on_uvloop
 from service.imaging.postprocess import FEATHER
 
@@ -146,21 +145,13 @@ def iopaint(net: str, folder: Path, log: Path) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def ours(net: str, folder: Path, cache: Path) -> Iterator[Server]:
+def ours(net: str, folder: Path, scratch: Path, *, exact_fills: bool = True) -> Iterator[Server]:
     """Run Retouch with the model that was made of the archive."""
-    log = cache.parent / f"{cache.name}.d"
+    log = scratch / f"exact-{exact_fills}"
     log.mkdir()
-    settings = {"models_dir": folder / f"models-{net}", "inpaint_model": net, "engine_cache_dir": cache, "save": False}
-    with retouch(log, workers="auto", **settings) as server:
+    settings = {"models_dir": folder / f"models-{net}", "inpaint_model": net, "engine_cache_dir": scratch / "cache"}
+    with retouch(log, workers="auto", save=False, exact_fills=exact_fills, **settings) as server:
         yield server
-
-
-def fp32_cache(cache: Path, other: Path) -> None:
-    """Write a cache that decides for FP32 where `cache` decided for bf16."""
-    for path in (cache / "precision").glob("*.json"):
-        decision = Decision(precision="fp32", why="to compare at equal precision")
-        (other / "precision").mkdir(parents=True, exist_ok=True)
-        (other / "precision" / path.name).write_text(decision.model_dump_json(), "utf-8")
 
 
 async def start(server: Server, request: bytes) -> Reply:
@@ -197,16 +188,13 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     side = options.side or NETS[options.net].side
     shown = pictures(side)
     requests = [request_of(np.roll(photo, n, axis=1), mask) for n in range(11) for photo, mask in shown]
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, contextlib.ExitStack() as stack:
-        scratch = Path(name)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, contextlib.ExitStack() as stack:
+        scratch = Path(folder)
         servers = {"IOPaint": stack.enter_context(iopaint(options.net, options.folder, scratch / "iopaint.log"))}
-        servers["Retouch"] = stack.enter_context(ours(options.net, options.folder, scratch / "own"))
-        engines = {each: (await start(server, requests[0])).headers.get("x-engine") for each, server in servers.items()}
-        if engines["Retouch"] == "openvino/bf16":
-            fp32_cache(scratch / "own", scratch / "fp32")
-            servers["Retouch, FP32"] = stack.enter_context(ours(options.net, options.folder, scratch / "fp32"))
-            reply = await start(servers["Retouch, FP32"], requests[0])
-            engines["Retouch, FP32"] = reply.headers.get("x-engine")
+        engines = {"IOPaint": (await start(servers["IOPaint"], requests[0])).headers.get("x-engine")}
+        for name, exact in (("Retouch", True), ("Retouch --no-exact-fills", False)):
+            servers[name] = stack.enter_context(ours(options.net, options.folder, scratch, exact_fills=exact))
+            engines[name] = (await start(servers[name], requests[0])).headers.get("x-engine")
         fills = await compare_fills(servers, side)
         idle = {each: round(memory_mib(server.process.pid)) for each, server in servers.items()}
         print(json.dumps({"engines": engines, "fills": fills, "idle_mib": idle}), flush=True)
