@@ -3,11 +3,13 @@
     benchmarks/peers/install.sh iopaint
     .venv/bin/python -m benchmarks.peers.iopaint_model lama FOLDER
     .venv/bin/python -m benchmarks.peers.iopaint_side_by_side lama FOLDER [--side 256] [--rounds 2] [--json FILE]
+        [--requests 2 8 32] [--cell-s 120]
 
 All servers run all the time, as their users start them (Retouch does not save, because IOPaint does not); one is asked
 at a time, with 1, 8 and 32 clients that each send their next request when the last one is answered. No picture is sent
 twice in a run. Figures are of all rounds. Memory is the server's proportional set size at its peak. Retouch runs twice:
-as its users start it, and with --no-exact-fills, which may be bf16. Before that, the fills are compared.
+as its users start it, and with --no-exact-fills, which may be bf16. Before that, the fills are compared. On a busy
+machine --requests sends fewer, and --cell-s hangs up on what is then unanswered: `sent` tells how many there were.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import base64
 import contextlib
 import io
 import json
+import math
 import os
 import statistics
 import tempfile
@@ -41,8 +44,8 @@ from benchmarks.peers.iopaint_model import NETS
 from retouch.bench.load import run_on_uvloop
 from service.imaging.postprocess import FEATHER
 
-REQUESTS = {1: 8, 8: 24, 32: 32}
-"""Clients and how many requests they send together in a round."""
+CLIENTS, REQUESTS = (1, 8, 32), (8, 24, 32)
+"""Clients, and how many requests they send together in a round."""
 _PHOTOS = ("dress", "skirt", "crocs")
 _EVERY_S = 0.5
 
@@ -53,6 +56,7 @@ class Seen:
 
     latencies_s: list[float] = field(default_factory=list)
     seconds: float = 0.0
+    sent: int = 0
     refused: int = 0
     peak_mib: float = 0.0
 
@@ -60,9 +64,11 @@ class Seen:
         """Return the figures of a row."""
         ordered = sorted(self.latencies_s)
         return {
-            "p50_s": round(statistics.median(ordered), 2),
-            "worst_s": round(ordered[-1], 2),
+            "p50_s": round(statistics.median(ordered), 2) if ordered else math.nan,
+            "worst_s": round(ordered[-1], 2) if ordered else math.nan,
             "per_s": round(len(ordered) / self.seconds, 3),
+            "sent": self.sent,
+            "answered": len(ordered),
             "refused": self.refused,
             "peak_mib": round(self.peak_mib),
         }
@@ -91,13 +97,13 @@ def request_of(photo: NDArray[np.uint8], mask: NDArray[np.uint8]) -> bytes:
     return encode("/api/v1/inpaint", "application/json", json.dumps(parts).encode())
 
 
-async def ask(server: Server, requests: Sequence[bytes], clients: int, count: int, seen: Seen) -> None:
-    """Send `count` requests with so many clients, and watch the server's memory meanwhile."""
+async def ask(server: Server, requests: Sequence[bytes], clients: int, count: int, cell_s: float, seen: Seen) -> None:
+    """Send `count` requests with so many clients, for some seconds at most, and watch the server's memory meanwhile."""
     client, numbers = server.client(), iter(range(count))
 
     async def one() -> None:
         for number in numbers:
-            begun = time.perf_counter()
+            begun, seen.sent = time.perf_counter(), seen.sent + 1
             reply = await client.send(requests[number % len(requests)])
             if reply.status == 200:
                 seen.latencies_s.append(time.perf_counter() - begun)
@@ -110,7 +116,8 @@ async def ask(server: Server, requests: Sequence[bytes], clients: int, count: in
             await asyncio.sleep(_EVERY_S)
 
     watching, begun = asyncio.create_task(watch()), time.perf_counter()
-    await asyncio.gather(*(one() for _ in range(clients)))
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(asyncio.gather(*(one() for _ in range(clients))), cell_s)
     seen.seconds += time.perf_counter() - begun
     watching.cancel()
     client.close()
@@ -198,20 +205,22 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         fills = await compare_fills(servers, side)
         idle = {each: round(memory_mib(server.process.pid)) for each, server in servers.items()}
         print(json.dumps({"engines": engines, "fills": fills, "idle_mib": idle}), flush=True)
-        seen = {each: {clients: Seen() for clients in REQUESTS} for each in servers}
+        seen = {each: {clients: Seen() for clients in CLIENTS} for each in servers}
         for number in range(options.rounds):
-            order = list(servers) if number % 2 == 0 else list(servers)[::-1]
-            for clients, count in REQUESTS.items():
+            order = list(servers) if number % 2 else list(servers)[::-1]  # IOPaint goes on with what was hung up on
+            for clients, count in zip(CLIENTS, options.requests, strict=True):
                 for each in order:
-                    await ask(servers[each], requests, clients, count, seen[each][clients])
-                    print(number + 1, each, clients, json.dumps(seen[each][clients].figures()), flush=True)
+                    await ask(servers[each], requests, clients, count, options.cell_s, seen[each][clients])
+                    row = {**seen[each][clients].figures(), "load": os.getloadavg()[0]}
+                    print(number + 1, each, clients, json.dumps(row), flush=True)
     rows = {each: {str(clients): found.figures() for clients, found in of.items()} for each, of in seen.items()}
     return {"net": options.net, "side": side, "engines": engines, "fills": fills, "idle_mib": idle, "rows": rows}
 
 
 def table(figures: dict[str, Any]) -> str:
     """Format Markdown."""
-    lines = ["| | clients | p50 s | worst s | pictures/s | refused | memory at the peak, MiB |", f"|{'---|' * 7}"]
+    heads = "clients | p50 s | worst s | pictures/s | sent | answered | refused | memory at the peak, MiB"
+    lines = [f"| | {heads} |", f"|{'---|' * 9}"]
     for name, of in figures["rows"].items():
         lines += [f"| {name} | {clients} | {' | '.join(map(str, row.values()))} |" for clients, row in of.items()]
     return "\n".join(lines)
@@ -224,6 +233,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="what benchmarks.peers.iopaint_model wrote")
     parser.add_argument("--side", type=int, help="of the square photographs; the net's own otherwise")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--requests", type=int, nargs=3, default=REQUESTS, help="of 1, 8 and 32 clients in a round")
+    parser.add_argument("--cell-s", type=float, default=3600.0, help="longest time of one server and number of clients")
     add_output_flags(parser)
     options = parser.parse_args()
     options.folder = options.folder.resolve()
