@@ -3,8 +3,9 @@
     .venv/bin/python -m benchmarks.host.bf16_mixes models/NAME/VERSION [--side 256] [--rounds 5] [--threads 2]
 
 Levels are grey levels of 255 between the outputs and those of the same graph in FP32, clamped, inside the masks of
-three photographs and beyond the seam. Times are medians of rounds in which every mix computes one picture, in turn;
-ratios are taken within a round. Shares of a net are shares of its multiplications, in the order in which it computes.
+three photographs and beyond the seam. ONNX Runtime runs the model beside. Times are medians of rounds in which every
+way computes one picture, in turn; ratios are taken within a round. Shares of a net are shares of its multiplications,
+in the order in which it computes.
 
 Parts stay in FP32 by an attribute of nodes (`DisablePrecisionConversion`) that OpenVINO's plugins set themselves and
 its IR files carry. No documentation names it, so nothing is served by it.
@@ -16,14 +17,14 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import cv2
 import numpy as np
+import onnxruntime
 import openvino
 from numpy.typing import NDArray
 
@@ -35,6 +36,8 @@ _PRODUCTS = ("Convolution", "GroupConvolution", "ConvolutionBackpropData", "MatM
 _NO_COMPUTATION = ("Const", "Parameter", "Result")
 Ids = set[str]
 Outputs = list[NDArray[np.float32]]
+Feed = dict[str, NDArray[np.float32]]
+Run = Callable[[Feed], NDArray[np.float32]]
 
 
 class Graph:
@@ -80,7 +83,7 @@ class Graph:
             left += further
         return found
 
-    def request(self, precision: str, in_fp32: Ids, threads: int) -> Any:
+    def runner(self, precision: str, in_fp32: Ids, threads: int) -> Run:
         """Compile the graph, some nodes of it in FP32."""
         root = ET.fromstring(ET.tostring(self._root))
         for layer in root.iterfind("layers/layer"):
@@ -91,7 +94,9 @@ class Graph:
                 ET.SubElement(info, "attribute", kept)
         config = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads}
         model = self._core.read_model(ET.tostring(root), self._weights)
-        return self._core.compile_model(model, "CPU", {**config, "PERFORMANCE_HINT": "LATENCY"}).create_infer_request()
+        compiled = self._core.compile_model(model, "CPU", {**config, "PERFORMANCE_HINT": "LATENCY"})
+        request = compiled.create_infer_request()
+        return lambda feed: np.array(request.infer(feed)[0])
 
 
 def _is_product(layer: ET.Element) -> bool:
@@ -120,7 +125,15 @@ def mixes(graph: Graph) -> Iterator[tuple[str, str, Ids]]:
     yield "FP32: first 20% and all but convolutions and products", "bf16", graph.share(0.2) | graph.elementwise()
 
 
-def feeds(side: int) -> list[tuple[dict[str, NDArray[np.float32]], NDArray[np.bool_]]]:
+def in_onnxruntime(directory: Path, threads: int) -> Run:
+    """Open the model in ONNX Runtime, which computes FP16 convolutions in FP32 on x86."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(directory / ONNX_FILE), options, providers=["CPUExecutionProvider"])
+    return lambda feed: np.asarray(session.run(["output"], feed)[0])
+
+
+def feeds(side: int) -> list[tuple[Feed, NDArray[np.bool_]]]:
     """Return what the graph is fed, and where fills are compared."""
     found = []
     for photo, mask in pictures(side):
@@ -148,17 +161,15 @@ def main() -> None:
     given = feeds(options.side)
     with tempfile.TemporaryDirectory() as scratch:
         graph = Graph(options.model, options.side, Path(scratch))
-        requests, told, wanted = {}, {}, None
-        for name, precision, in_fp32 in mixes(graph):
-            requests[name] = graph.request(precision, in_fp32, options.threads)
-            outputs = [np.array(requests[name].infer(feed)[0]) for feed, _ in given]
-            wanted = outputs if wanted is None else wanted
-            told[name] = levels(outputs, wanted, [inside for _, inside in given])
-    times: dict[str, list[float]] = {name: [] for name in requests}
+        runs = {name: graph.runner(precision, kept, options.threads) for name, precision, kept in mixes(graph)}
+    runs["ONNX Runtime"] = in_onnxruntime(options.model, options.threads)
+    wanted, inside = [runs["FP32"](feed) for feed, _ in given], [mask for _, mask in given]
+    told = {name: levels([run(feed) for feed, _ in given], wanted, inside) for name, run in runs.items()}
+    times: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(options.rounds):
-        for name in list(requests)[:: 1 if number % 2 else -1]:
+        for name in list(runs)[:: 1 if number % 2 else -1]:
             begun = time.perf_counter()
-            requests[name].infer(given[0][0])
+            runs[name](given[0][0])
             times[name].append(1e3 * (time.perf_counter() - begun))
     for name, ms in times.items():
         ratio = median(full / own for full, own in zip(times["FP32"], ms, strict=True))
