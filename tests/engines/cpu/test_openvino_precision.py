@@ -54,7 +54,9 @@ def test_levels_do_not_make_up_for_a_low_psnr(publish, options):
 
 def test_processor_without_bf16_computes_in_fp32_and_measures_nothing(publish, tmp_path):
     class OldProcessor(Compiler):
-        has_bf16 = False  # type: ignore[assignment]
+        @property
+        def has_bf16(self) -> bool:
+            return False
 
     directory, cache = publish(onnx_model=conv_graph()), tmp_path / "precision"
     manifest = read_manifest(directory)
