@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import structlog
 
-from engines.base import Engine, WarmUpShapes, warm_up_engine
+from engines.base import BatchShape, Engine, WarmUpShapes, warm_up_engine
 from engines.cpu.openvino_cpu import OpenVinoEngine
 from engines.cuda.api import Cuda, open_cuda
 from engines.cuda.gpu_detection import has_nvidia_gpu
@@ -20,7 +20,6 @@ from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
 from engines.engine_names import DeviceChoice, EngineChoice
 from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ParityTooLow
 from engines.fake import FakeEngine, FaultFile, no_fault
-from engines.load_report import told_shapes
 from engines.manifest import Manifest
 from engines.model_files import refuse_irregular_files, verify_onnx
 from engines.onnxrt import OnnxRuntimeEngine
@@ -46,7 +45,6 @@ class EngineOptions:
     gpu: the number of the NVIDIA GPU, as in nvidia-smi.
     trt_level: TensorRT's builder optimisation level, 0 to 5.
     int8: whether models of precision int8 may be opened.
-    exact_fills: whether a model's limit of what bf16 may change in a fill holds.
     device: `cpu` leaves a GPU alone.
     notify: told what is done next, in words; building for a GPU takes minutes.
     race_s: seconds to time the engines of a device side by side, if `choice` is `auto`; 0 in a server, which must not
@@ -63,7 +61,6 @@ class EngineOptions:
     gpu: int = 0
     trt_level: int = 3
     int8: bool = True
-    exact_fills: bool = True
     device: DeviceChoice = "auto"
     notify: Callable[[str], None] = lambda _: None
     race_s: float = 0.0
@@ -113,9 +110,7 @@ def _open_onnxrt_cuda(directory: Path, manifest: Manifest, options: EngineOption
 
 
 def _open_openvino(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
-    return OpenVinoEngine(
-        directory, manifest, threads=options.threads, cache_dir=options.cache_dir, exact_fills=options.exact_fills
-    )
+    return OpenVinoEngine(directory, manifest, threads=options.threads, cache_dir=options.cache_dir)
 
 
 def _open_onnxrt(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
@@ -180,8 +175,7 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
     to_try = candidates_for(options.choice) if among is None else among
     _check_model(directory, manifest, options, reads_onnx=any(candidate.reads_onnx for candidate in to_try))
     why_no_gpu = _why_no_gpu(options, gpu_is_here)
-    settings = {"threads": options.threads, "level": options.trt_level, "exact_fills": options.exact_fills}
-    course = Course(directory, manifest, options.max_batch, settings)
+    course = Course(directory, manifest, options.max_batch, {"threads": options.threads, "level": options.trt_level})
     device = processor_facts if why_no_gpu else partial(gpu_facts, open_gpu, options.gpu)
     losses = GpuLossMemory(options.cache_dir / "losses", course, device, options.gpu_use)
     with losses.kept() as load:
@@ -204,7 +198,15 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
                 _log.exception("engine failed to open", model=manifest.key, engine=candidate.name)
                 passed_over[candidate.name] = f"{type(error).__name__}: {error}"
                 continue
-            _note_choice(race, to_try, candidate.name, engine, passed_over)
+            _note_race(race, to_try, candidate.name, engine, passed_over)
+            _log.info(
+                "engine chosen",
+                model=manifest.key,
+                engine=engine.name,
+                precision=engine.precision,
+                device=engine.device,
+                passed_over=passed_over,
+            )
             return ChosenEngine(engine, passed_over)
     raise failure(f"no engine can run {manifest.key} here ({_in_words(passed_over) or 'none was tried'})")
 
@@ -214,7 +216,7 @@ def _open_and_warm_up(
 ) -> Engine:
     """Open an engine, unless it is open since the race, and run its shapes once."""
     options.notify(f"opening {candidate.name}")
-    shapes = partial(told_shapes, warm_up_shapes, options.notify)
+    shapes = partial(_told_shapes, warm_up_shapes, options.notify)
     raced = race.engine if candidate.name in race.result.order else None
     try:
         engine = warm_up_engine(raced or candidate.open(course.directory, course.manifest, options), shapes)
@@ -267,23 +269,24 @@ def _in_order(candidates: tuple[Candidate, ...], race: Raced) -> list[Candidate]
     return [next(raced) if one.name in order else one for one in there]
 
 
-def _note_choice(
+def _note_race(
     race: Raced, candidates: tuple[Candidate, ...], name: str, engine: Engine, passed_over: dict[str, str]
 ) -> None:
-    """Log the choice; a race that the engine has won is also the reason against those better in the fixed order."""
+    """Note a race that the engine has won, also as the reason against those that are better in the fixed order."""
     order, why = race.result.order, race.result.why
-    if len(order) > 1 and name == order[0]:
-        engine.note = "; ".join(part for part in (engine.note, why) if part)
-        names: list[str] = [candidate.name for candidate in candidates]
-        passed_over.update({other: why for other in order[1:] if names.index(other) < names.index(name)})
-    _log.info(
-        "engine chosen",
-        model=engine.manifest.key,
-        engine=engine.name,
-        precision=engine.precision,
-        device=engine.device,
-        passed_over=passed_over,
-    )
+    if len(order) < 2 or name != order[0]:
+        return
+    engine.note = "; ".join(part for part in (engine.note, why) if part)
+    names: list[str] = [candidate.name for candidate in candidates]
+    passed_over.update({other: why for other in order[1:] if names.index(other) < names.index(name)})
+
+
+def _told_shapes(shapes: WarmUpShapes, notify: Callable[[str], None], engine: Engine) -> Iterator[BatchShape]:
+    """Yield the shapes of the warm-up, each of which may be compiled first, and say before each how many there are."""
+    every = list(shapes(engine))
+    for number, shape in enumerate(every, 1):
+        notify(f"warming up {engine.name}, shape {number} of {len(every)}")
+        yield shape
 
 
 def _in_words(passed_over: Mapping[str, str]) -> str:

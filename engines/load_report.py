@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from engines.base import BatchShape, Engine, WarmUpShapes
-
 
 class _Loading(NamedTuple):
     """A model that is being loaded; replaced as a whole, so that no reader sees parts of two."""
@@ -73,11 +71,3 @@ class LoadReport:
         place = f" ({loading.number} of {self._expected})" if loading.number <= self._expected else ""
         seconds = f"for {self._clock() - loading.since:.0f} s"
         return ", ".join(part for part in (f"{loading.model}{place}", loading.step, seconds) if part)
-
-
-def told_shapes(shapes: WarmUpShapes, notify: Callable[[str], None], engine: Engine) -> Iterator[BatchShape]:
-    """Yield the shapes of the warm-up, each of which may be compiled first, and say before each how many there are."""
-    every = list(shapes(engine))
-    for number, shape in enumerate(every, 1):
-        notify(f"warming up {engine.name}, shape {number} of {len(every)}")
-        yield shape

@@ -8,8 +8,9 @@
 All servers run all the time, as their users start them (Retouch does not save, because IOPaint does not); one is asked
 at a time, with 1, 8 and 32 clients that each send their next request when the last one is answered. No picture is sent
 twice in a run. Figures are of all rounds. Memory is the server's proportional set size at its peak. Retouch runs twice:
-as its users start it, and with --no-exact-fills, which may be bf16. Before that, the fills are compared. On a busy
-machine --requests sends fewer, and --cell-s hangs up on what is then unanswered: `sent` tells how many there were.
+as it chooses, and with a manifest that promises no grey levels, so that it may be bf16. Before that, the fills are
+compared. On a busy machine --requests sends fewer, and --cell-s hangs up on what is then unanswered: `sent` tells how
+many there were.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import io
 import json
 import math
 import os
+import shutil
 import statistics
 import tempfile
 import time
@@ -41,6 +43,7 @@ from benchmarks.harness.outputs import add_output_flags, write_outputs
 from benchmarks.harness.processes import Server, free_port, retouch, started
 from benchmarks.harness.raw_http import Client, Reply, encode
 from benchmarks.peers.iopaint_model import NETS
+from engines.manifest import MANIFEST_FILE, read_manifest
 from retouch.bench.load import run_on_uvloop
 from service.imaging.postprocess import FEATHER
 
@@ -152,12 +155,18 @@ def iopaint(net: str, folder: Path, log: Path) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def ours(net: str, folder: Path, scratch: Path, *, exact_fills: bool = True) -> Iterator[Server]:
-    """Run Retouch with the model that was made of the archive."""
-    log = scratch / f"exact-{exact_fills}"
-    log.mkdir()
-    settings = {"models_dir": folder / f"models-{net}", "inpaint_model": net, "engine_cache_dir": scratch / "cache"}
-    with retouch(log, workers="auto", save=False, exact_fills=exact_fills, **settings) as server:
+def ours(net: str, folder: Path, scratch: Path, *, exact: bool = True) -> Iterator[Server]:
+    """Run Retouch with the model that was made of the archive; without its promise of grey levels unless `exact`."""
+    place = scratch / ("exact" if exact else "fast")
+    shutil.copytree(folder / f"models-{net}", place / "models", copy_function=os.link)
+    if not exact:
+        path = place / "models" / net / "1" / MANIFEST_FILE
+        manifest = read_manifest(path.parent)
+        path.unlink()  # a hard link
+        parity = manifest.parity.model_copy(update={"fill_levels": None})
+        path.write_text(manifest.model_copy(update={"parity": parity}).model_dump_json(), "utf-8")
+    settings = {"models_dir": place / "models", "inpaint_model": net, "engine_cache_dir": scratch / "cache"}
+    with retouch(place, workers="auto", save=False, **settings) as server:
         yield server
 
 
@@ -199,8 +208,8 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         scratch = Path(folder)
         servers = {"IOPaint": stack.enter_context(iopaint(options.net, options.folder, scratch / "iopaint.log"))}
         engines = {"IOPaint": (await start(servers["IOPaint"], requests[0])).headers.get("x-engine")}
-        for name, exact in (("Retouch", True), ("Retouch --no-exact-fills", False)):
-            servers[name] = stack.enter_context(ours(options.net, options.folder, scratch, exact_fills=exact))
+        for name, exact in (("Retouch", True), ("Retouch, no promise", False)):
+            servers[name] = stack.enter_context(ours(options.net, options.folder, scratch, exact=exact))
             engines[name] = (await start(servers[name], requests[0])).headers.get("x-engine")
         fills = await compare_fills(servers, side)
         idle = {each: round(memory_mib(server.process.pid)) for each, server in servers.items()}

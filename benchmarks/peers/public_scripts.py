@@ -5,8 +5,9 @@
 
 CHECKOUT is Picsart-AI-Research/MI-GAN (`scripts/demo.py`, for migan-256 and migan-512) or nipponjo/deepfillv2-pytorch
 (`test.py`, for deepfillv2 and deepfillv2-tf). The scripts run unchanged, in IOPaint's environment, on the CPU. FOLDER
-gets the file, what `retouch export` makes of it, and the pictures. Retouch serves it as users start it, and with
---no-exact-fills, which may be bf16. Compared are the levels inside the masks, beyond the seam.
+gets the file, what `retouch export` makes of it, and the pictures. Retouch serves it as it chooses, and with a
+manifest that promises no grey levels, so that it may be bf16. Compared are the levels inside the masks, beyond the
+seam.
 """
 
 from __future__ import annotations
@@ -139,9 +140,9 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     request, found = request_of(*pictures(side)[0]), {}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         for exact in (True, False):
-            with ours(options.net, folder, Path(scratch), exact_fills=exact) as server:
+            with ours(options.net, folder, Path(scratch), exact=exact) as server:
                 engine = (await start(server, request)).headers.get("x-engine")
-                how = f"{engine}, {'by default' if exact else '--no-exact-fills'}"
+                how = f"{engine}, {'by default' if exact else 'no promise'}"
                 found[how] = differences(await served_fills(server, side), wanted, side)
     return {"net": options.net, "side": side, "by_engine": found}
 

@@ -47,7 +47,6 @@ class OpenVinoEngine(LaneEngine):
         manifest: its manifest.
         threads: CPU threads; 0 means all cores.
         cache_dir: folder for compiled graphs and precision decisions; made when needed.
-        exact_fills: whether the manifest's limit of what bf16 may change in a fill holds.
 
     Raises:
         EngineUnavailable: openvino is not installed, or it cannot compile this graph.
@@ -56,13 +55,10 @@ class OpenVinoEngine(LaneEngine):
     name = "openvino"
     device = "cpu"
 
-    def __init__(
-        self, directory: Path, manifest: Manifest, *, threads: int = 0, cache_dir: Path, exact_fills: bool = True
-    ) -> None:
+    def __init__(self, directory: Path, manifest: Manifest, *, threads: int = 0, cache_dir: Path) -> None:
         self.manifest = manifest
         compiler = Compiler(directory / ONNX_FILE, manifest, threads, cache_dir / "openvino")
-        most_levels = manifest.bf16_levels if exact_fills else None
-        decision = choose_precision(compiler, manifest, DecisionCache(cache_dir / "precision"), most_levels)
+        decision = choose_precision(compiler, manifest, DecisionCache(cache_dir / "precision"))
         self._request: Any = compiler.all_threads_request(decision.precision)
         self.precision, self.note = executed_precision(self._request.get_compiled_model(), manifest, decision)
         self._lanes: list[Any] = compiler.lane_requests(decision.precision) if manifest.max_batch > 1 else []

@@ -19,18 +19,10 @@ _INT8_BAR_DB = 35.0
 """Least PSNR of bf16 beside INT8 layers: their roundings alone leave 37 to 44 dB, and what is computed wrongly 26."""
 
 
-def choose_precision(
-    compiler: Compiler, manifest: Manifest, cache: DecisionCache, most_levels: float | None
-) -> Decision:
+def choose_precision(compiler: Compiler, manifest: Manifest, cache: DecisionCache) -> Decision:
     """Choose bf16 where the processor has it and the outputs stay within the bars, else fp32.
 
     For an INT8 model it is the precision of the layers that are not INT8.
-
-    Args:
-        compiler: of the model's graph.
-        manifest: the model's.
-        cache: the decisions of earlier starts.
-        most_levels: the most grey levels by which bf16 may change a fill; None for no limit.
     """
     if not compiler.has_bf16:
         return Decision(precision="fp32", why="this processor has no bf16 instructions")
@@ -39,7 +31,7 @@ def choose_precision(
             "format": _DECISIONS_FORMAT,
             "onnx": manifest.onnx_sha256,
             "bar_db": _bar_db(manifest),
-            "levels": most_levels,
+            "levels": manifest.bf16_levels,
             "probes": next(manifest.size.tile_sizes()),
             "runtime": f"openvino {compiler.version}",
             "processor": compiler.processor,
@@ -51,7 +43,7 @@ def choose_precision(
         return known
     if layer := endless_in_bf16(compiler.read_model()):
         return Decision(precision="fp32", why=f"OpenVINO never finishes compiling {layer} in bf16")
-    decision = _measure_bf16(compiler, manifest, most_levels)
+    decision = _measure_bf16(compiler, manifest)
     cache.put(key, decision)
     return decision
 
@@ -74,8 +66,8 @@ def _bar_db(manifest: Manifest) -> float:
     return max(manifest.parity.bar_db, _INT8_BAR_DB if manifest.precision == "int8" else 0)
 
 
-def _measure_bf16(compiler: Compiler, manifest: Manifest, most_levels: float | None) -> Decision:
-    bar_db = _bar_db(manifest)
+def _measure_bf16(compiler: Compiler, manifest: Manifest) -> Decision:
+    bar_db, most_levels = _bar_db(manifest), manifest.bf16_levels
     reference, candidate = compiler.all_threads_request("fp32"), compiler.all_threads_request("bf16")
     verdict = compare(
         lambda feed: run_request(reference, feed), lambda feed: run_request(candidate, feed), probe_feeds(manifest)
@@ -86,5 +78,7 @@ def _measure_bf16(compiler: Compiler, manifest: Manifest, most_levels: float | N
     if most_levels is not None:
         measured += f"; fills differ by {verdict.levels:.2g} grey levels at most, allowed are {most_levels:.2g}"
         if verdict.levels > most_levels:
-            return Decision(precision="fp32", why=f"bf16 refused: {measured} (--no-exact-fills allows it)")
+            return Decision(
+                precision="fp32", why=f"bf16 refused: {measured} (null as fill_levels in manifest.json allows it)"
+            )
     return Decision(precision="bf16", why=f"bf16 against fp32: {measured}")

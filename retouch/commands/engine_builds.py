@@ -84,7 +84,6 @@ def _build_for_this_host(
         max_batch=settings.max_batch_size,
         trt_level=settings.trt_level,
         int8=settings.allow_int8,
-        exact_fills=settings.exact_fills,
         device=settings.device,
         race_s=RACE_S,
     )

@@ -175,7 +175,6 @@ def _check_models(settings: Settings, host: HostSources) -> Iterator[ModelCheck]
         max_batch=settings.max_batch_size,
         trt_level=settings.trt_level,
         int8=settings.allow_int8,
-        exact_fills=settings.exact_fills,
         device=settings.device,
     )
     defaults = {settings.inpaint_model, settings.translate_model}

@@ -211,7 +211,6 @@ def make_engine_opener(
         max_batch=settings.max_batch_size,
         trt_level=settings.trt_level,
         int8=settings.allow_int8,
-        exact_fills=settings.exact_fills,
         device=settings.device,
         notify=report.step,
     )

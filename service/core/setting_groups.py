@@ -27,7 +27,6 @@ SETTING_GROUPS: dict[str, tuple[str, ...]] = {
         "engine_cache_dir",
         "trt_level",
         "allow_int8",
-        "exact_fills",
         "gpu_pictures",
         "fake_batch_ms",
     ),

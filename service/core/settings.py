@@ -108,9 +108,9 @@ class Settings(BaseModel):
         3, ge=0, le=5, description="TensorRT's builder optimisation level: lower builds faster, higher may run faster"
     )
     allow_int8: bool = Field(True, description="serve models of precision int8; without, an older version serves")
-    exact_fills: bool = Field(True, description="keep a model's limit of what bf16 may change; without, bf16 serves")
     gpu_pictures: Literal["off", "auto"] = Field(
-        "off", description="auto: JPEGs are decoded, cut and filled on the GPU if it gives what the CPU gives; untried"
+        "off",
+        description="auto: JPEGs are decoded, cut and filled on the GPU if it gives what the CPU gives; never measured",
     )
     fake_batch_ms: float = Field(0.0, ge=0, description="time that the fake engine takes for a batch, in milliseconds")
 

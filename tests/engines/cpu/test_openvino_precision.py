@@ -1,8 +1,6 @@
-"""bf16 serves where it keeps the model's bars: PSNR, and grey levels in a fill, which `exact_fills=False` waives."""
+"""bf16 serves where it keeps the model's bars: PSNR and, if its manifest says so, grey levels in a fill."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import pytest
 
@@ -31,8 +29,11 @@ def test_fill_that_differs_by_more_levels_than_promised_is_computed_in_fp32(publ
     engine = open_engine(directory, manifest, options)
     assert engine.precision == "fp32"
     assert engine.note.startswith("bf16 refused: ")
-    assert engine.note.endswith("grey levels at most, allowed are 0.001 (--no-exact-fills allows it)")
-    assert open_engine(directory, manifest, replace(options, exact_fills=False)).precision == "bf16"
+    assert engine.note.endswith(
+        "grey levels at most, allowed are 0.001 (null as fill_levels in manifest.json allows it)"
+    )
+    unlimited = read_manifest(publish(onnx_model=conv_graph(), parity=allowing(None)))
+    assert open_engine(directory, unlimited, options).precision == "bf16"
     assert open_engine(directory, manifest, options).precision == "fp32"  # one decision does not replace the other
 
 
@@ -47,7 +48,7 @@ def test_fill_within_the_promised_levels_is_computed_in_bf16(publish, options):
 @needs_bf16
 def test_levels_do_not_make_up_for_a_low_psnr(publish, options):
     directory = publish(onnx_model=conv_graph(gain=40), parity={**allowing(255), "bar_db": 60})
-    engine = open_engine(directory, read_manifest(directory), replace(options, exact_fills=False))
+    engine = open_engine(directory, read_manifest(directory), options)
     assert engine.precision == "fp32"
     assert engine.note.endswith("the bar is 60 dB")
 
@@ -61,6 +62,6 @@ def test_processor_without_bf16_computes_in_fp32_and_measures_nothing(publish, t
     directory, cache = publish(onnx_model=conv_graph()), tmp_path / "precision"
     manifest = read_manifest(directory)
     compiler = OldProcessor(directory / ONNX_FILE, manifest, 1, tmp_path / "openvino")
-    decision = choose_precision(compiler, manifest, DecisionCache(cache), None)
+    decision = choose_precision(compiler, manifest, DecisionCache(cache))
     assert (decision.precision, decision.why) == ("fp32", "this processor has no bf16 instructions")
     assert not cache.exists()
