@@ -147,6 +147,11 @@ class Parity(_FrozenModel):
     """The measurements of the export, taken before it published the model."""
 
     bar_db: float = Field(description="an engine whose outputs fall under this PSNR is refused")
+    fill_levels: float | None = Field(
+        default=None,
+        ge=0,
+        description="inpainting: most grey levels of 255 that a fill on a CPU may be from torch's; null: no limit",
+    )
     cases: tuple[ParityCase, ...]
 
 
@@ -214,6 +219,17 @@ class Manifest(_FrozenModel):
         if self.samples_together != ("samples" in self.output.shape):
             raise ValueError("either both `latent` and `output` have the dimension `samples`, or neither")
         return self
+
+    @property
+    def bf16_levels(self) -> float | None:
+        """The part of `fill_levels` that bf16 may use: what the graph's own differences leave; None for no limit.
+
+        INT8 graphs have none: their gate judges them as they are computed.
+        """
+        if self.parity.fill_levels is None or self.precision == "int8":
+            return None
+        own = [case.max_abs for case in self.parity.cases if case.backend == f"onnx-{self.precision}"]
+        return max(0.0, self.parity.fill_levels - 255 * max(own, default=0.0))
 
     @property
     def key(self) -> str:

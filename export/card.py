@@ -37,6 +37,7 @@ def card_text(manifest: Manifest, reference: str = "torch FP32") -> str:
             "",
             f"Graphs under ONNX Runtime on a CPU against {reference}, on the output before clamping; peak 1.0.",
             f"An engine under {manifest.parity.bar_db:g} dB is refused.",
+            *_fill_levels(manifest),
             "",
             "| graph | inputs | PSNR dB | largest difference |",
             "|---|---|---|---|",
@@ -66,6 +67,14 @@ def _int8_section(manifest: Manifest) -> list[str]:
         f"PSNR in the holes against FP32 {gate.psnr_db:.1f} dB on average, {gate.worst_psnr_db:.1f} dB at worst;",
         f"LPIPS to the truth {gate.lpips:.4f}, that of FP32 {gate.lpips_fp32:.4f}.",
         "",
+    ]
+
+
+def _fill_levels(manifest: Manifest) -> list[str]:
+    if manifest.bf16_levels is None:
+        return []
+    return [
+        f"A CPU computes in bf16 if that changes no fill by more than {manifest.bf16_levels:.2g} of 255 grey levels."
     ]
 
 

@@ -235,7 +235,7 @@ def _manifest(
     cases: tuple[ParityCase, ...],
 ) -> Manifest:
     """Make the manifest of version 1, still without the graph's digest; of an INT8 model that of its FP32 graph."""
-    interface = found.family.interface(found.options)
+    interface, bars = found.family.interface(found.options), found.family.bars(found.options)
     return Manifest(
         name=request.name,
         version=1,
@@ -252,7 +252,7 @@ def _manifest(
         checkpoint_sha256=joint_digest(checkpoints),
         licence=request.licence,
         training_data=request.training_data,
-        parity=Parity(bar_db=found.family.bars(found.options).fp16_psnr_db, cases=cases),
+        parity=Parity(bar_db=bars.fp16_psnr_db, fill_levels=bars.fill_levels, cases=cases),
         quality=dict(request.quality),
     )
 

@@ -3,11 +3,14 @@
     benchmarks/peers/install.sh iopaint
     .venv/bin/python -m benchmarks.peers.iopaint_model lama FOLDER
     .venv/bin/python -m benchmarks.peers.iopaint_side_by_side lama FOLDER [--side 256] [--rounds 2] [--json FILE]
+        [--requests 2 8 32] [--cell-s 120]
 
 All servers run all the time, as their users start them (Retouch does not save, because IOPaint does not); one is asked
 at a time, with 1, 8 and 32 clients that each send their next request when the last one is answered. No picture is sent
-twice in a run. Figures are of all rounds. Memory is the server's proportional set size at its peak. Where Retouch
-chooses bf16, it runs a second time in FP32, which is what IOPaint computes in. Before that, the fills are compared.
+twice in a run. Figures are of all rounds. Memory is the server's proportional set size at its peak. Retouch runs twice:
+as it chooses, and with a manifest that promises no grey levels, so that it may be bf16. Before that, the fills are
+compared. On a busy machine --requests sends fewer, and --cell-s hangs up on what is then unanswered: `sent` tells how
+many there were.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ import base64
 import contextlib
 import io
 import json
+import math
 import os
+import shutil
 import statistics
 import tempfile
 import time
@@ -38,12 +43,12 @@ from benchmarks.harness.outputs import add_output_flags, write_outputs
 from benchmarks.harness.processes import Server, free_port, retouch, started
 from benchmarks.harness.raw_http import Client, Reply, encode
 from benchmarks.peers.iopaint_model import NETS
-from engines.parity.decisions import Decision
+from engines.manifest import MANIFEST_FILE, read_manifest
 from retouch.bench.load import run_on_uvloop
 from service.imaging.postprocess import FEATHER
 
-REQUESTS = {1: 8, 8: 24, 32: 32}
-"""Clients and how many requests they send together in a round."""
+CLIENTS, REQUESTS = (1, 8, 32), (8, 24, 32)
+"""Clients, and how many requests they send together in a round."""
 _PHOTOS = ("dress", "skirt", "crocs")
 _EVERY_S = 0.5
 
@@ -54,6 +59,7 @@ class Seen:
 
     latencies_s: list[float] = field(default_factory=list)
     seconds: float = 0.0
+    sent: int = 0
     refused: int = 0
     peak_mib: float = 0.0
 
@@ -61,9 +67,11 @@ class Seen:
         """Return the figures of a row."""
         ordered = sorted(self.latencies_s)
         return {
-            "p50_s": round(statistics.median(ordered), 2),
-            "worst_s": round(ordered[-1], 2),
+            "p50_s": round(statistics.median(ordered), 2) if ordered else math.nan,
+            "worst_s": round(ordered[-1], 2) if ordered else math.nan,
             "per_s": round(len(ordered) / self.seconds, 3),
+            "sent": self.sent,
+            "answered": len(ordered),
             "refused": self.refused,
             "peak_mib": round(self.peak_mib),
         }
@@ -92,13 +100,13 @@ def request_of(photo: NDArray[np.uint8], mask: NDArray[np.uint8]) -> bytes:
     return encode("/api/v1/inpaint", "application/json", json.dumps(parts).encode())
 
 
-async def ask(server: Server, requests: Sequence[bytes], clients: int, count: int, seen: Seen) -> None:
-    """Send `count` requests with so many clients, and watch the server's memory meanwhile."""
+async def ask(server: Server, requests: Sequence[bytes], clients: int, count: int, cell_s: float, seen: Seen) -> None:
+    """Send `count` requests with so many clients, for some seconds at most, and watch the server's memory meanwhile."""
     client, numbers = server.client(), iter(range(count))
 
     async def one() -> None:
         for number in numbers:
-            begun = time.perf_counter()
+            begun, seen.sent = time.perf_counter(), seen.sent + 1
             reply = await client.send(requests[number % len(requests)])
             if reply.status == 200:
                 seen.latencies_s.append(time.perf_counter() - begun)
@@ -111,7 +119,8 @@ async def ask(server: Server, requests: Sequence[bytes], clients: int, count: in
             await asyncio.sleep(_EVERY_S)
 
     watching, begun = asyncio.create_task(watch()), time.perf_counter()
-    await asyncio.gather(*(one() for _ in range(clients)))
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(asyncio.gather(*(one() for _ in range(clients))), cell_s)
     seen.seconds += time.perf_counter() - begun
     watching.cancel()
     client.close()
@@ -146,21 +155,19 @@ def iopaint(net: str, folder: Path, log: Path) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def ours(net: str, folder: Path, cache: Path) -> Iterator[Server]:
-    """Run Retouch with the model that was made of the archive."""
-    log = cache.parent / f"{cache.name}.d"
-    log.mkdir()
-    settings = {"models_dir": folder / f"models-{net}", "inpaint_model": net, "engine_cache_dir": cache, "save": False}
-    with retouch(log, workers="auto", **settings) as server:
+def ours(net: str, folder: Path, scratch: Path, *, exact: bool = True) -> Iterator[Server]:
+    """Run Retouch with the model that was made of the archive; without its promise of grey levels unless `exact`."""
+    place = scratch / ("exact" if exact else "fast")
+    shutil.copytree(folder / f"models-{net}", place / "models", copy_function=os.link)
+    if not exact:
+        path = place / "models" / net / "1" / MANIFEST_FILE
+        manifest = read_manifest(path.parent)
+        path.unlink()  # a hard link
+        parity = manifest.parity.model_copy(update={"fill_levels": None})
+        path.write_text(manifest.model_copy(update={"parity": parity}).model_dump_json(), "utf-8")
+    settings = {"models_dir": place / "models", "inpaint_model": net, "engine_cache_dir": scratch / "cache"}
+    with retouch(place, workers="auto", save=False, **settings) as server:
         yield server
-
-
-def fp32_cache(cache: Path, other: Path) -> None:
-    """Write a cache that decides for FP32 where `cache` decided for bf16."""
-    for path in (cache / "precision").glob("*.json"):
-        decision = Decision(precision="fp32", why="to compare at equal precision")
-        (other / "precision").mkdir(parents=True, exist_ok=True)
-        (other / "precision" / path.name).write_text(decision.model_dump_json(), "utf-8")
 
 
 async def start(server: Server, request: bytes) -> Reply:
@@ -197,33 +204,32 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
     side = options.side or NETS[options.net].side
     shown = pictures(side)
     requests = [request_of(np.roll(photo, n, axis=1), mask) for n in range(11) for photo, mask in shown]
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, contextlib.ExitStack() as stack:
-        scratch = Path(name)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, contextlib.ExitStack() as stack:
+        scratch = Path(folder)
         servers = {"IOPaint": stack.enter_context(iopaint(options.net, options.folder, scratch / "iopaint.log"))}
-        servers["Retouch"] = stack.enter_context(ours(options.net, options.folder, scratch / "own"))
-        engines = {each: (await start(server, requests[0])).headers.get("x-engine") for each, server in servers.items()}
-        if engines["Retouch"] == "openvino/bf16":
-            fp32_cache(scratch / "own", scratch / "fp32")
-            servers["Retouch, FP32"] = stack.enter_context(ours(options.net, options.folder, scratch / "fp32"))
-            reply = await start(servers["Retouch, FP32"], requests[0])
-            engines["Retouch, FP32"] = reply.headers.get("x-engine")
+        engines = {"IOPaint": (await start(servers["IOPaint"], requests[0])).headers.get("x-engine")}
+        for name, exact in (("Retouch", True), ("Retouch, no promise", False)):
+            servers[name] = stack.enter_context(ours(options.net, options.folder, scratch, exact=exact))
+            engines[name] = (await start(servers[name], requests[0])).headers.get("x-engine")
         fills = await compare_fills(servers, side)
         idle = {each: round(memory_mib(server.process.pid)) for each, server in servers.items()}
         print(json.dumps({"engines": engines, "fills": fills, "idle_mib": idle}), flush=True)
-        seen = {each: {clients: Seen() for clients in REQUESTS} for each in servers}
+        seen = {each: {clients: Seen() for clients in CLIENTS} for each in servers}
         for number in range(options.rounds):
-            order = list(servers) if number % 2 == 0 else list(servers)[::-1]
-            for clients, count in REQUESTS.items():
+            order = list(servers) if number % 2 else list(servers)[::-1]  # IOPaint goes on with what was hung up on
+            for clients, count in zip(CLIENTS, options.requests, strict=True):
                 for each in order:
-                    await ask(servers[each], requests, clients, count, seen[each][clients])
-                    print(number + 1, each, clients, json.dumps(seen[each][clients].figures()), flush=True)
+                    await ask(servers[each], requests, clients, count, options.cell_s, seen[each][clients])
+                    row = {**seen[each][clients].figures(), "load": os.getloadavg()[0]}
+                    print(number + 1, each, clients, json.dumps(row), flush=True)
     rows = {each: {str(clients): found.figures() for clients, found in of.items()} for each, of in seen.items()}
     return {"net": options.net, "side": side, "engines": engines, "fills": fills, "idle_mib": idle, "rows": rows}
 
 
 def table(figures: dict[str, Any]) -> str:
     """Format Markdown."""
-    lines = ["| | clients | p50 s | worst s | pictures/s | refused | memory at the peak, MiB |", f"|{'---|' * 7}"]
+    heads = "clients | p50 s | worst s | pictures/s | sent | answered | refused | memory at the peak, MiB"
+    lines = [f"| | {heads} |", f"|{'---|' * 9}"]
     for name, of in figures["rows"].items():
         lines += [f"| {name} | {clients} | {' | '.join(map(str, row.values()))} |" for clients, row in of.items()]
     return "\n".join(lines)
@@ -236,6 +242,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="what benchmarks.peers.iopaint_model wrote")
     parser.add_argument("--side", type=int, help="of the square photographs; the net's own otherwise")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--requests", type=int, nargs=3, default=REQUESTS, help="of 1, 8 and 32 clients in a round")
+    parser.add_argument("--cell-s", type=float, default=3600.0, help="longest time of one server and number of clients")
     add_output_flags(parser)
     options = parser.parse_args()
     options.folder = options.folder.resolve()

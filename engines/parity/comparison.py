@@ -1,9 +1,9 @@
-"""Compares the outputs of two engines: PSNR and whether every value is finite."""
+"""Compares the outputs of two engines: PSNR, grey levels in the holes, and whether every value is finite."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,12 +15,14 @@ class Verdict:
     """The worst result of a comparison over several feeds.
 
     psnr_db: for a peak of 1.0; None if every output was identical.
-    inputs: the name of the feed with the worst result.
+    inputs: the name of the feed with the worst PSNR.
+    levels: the most grey levels of 255 by which a value that is shown differs, over all feeds.
     """
 
     psnr_db: float | None
     finite: bool
     inputs: str
+    levels: float = 0.0
 
     def passes(self, bar_db: float) -> bool:
         """Return whether the outputs are finite and at or above the bar."""
@@ -38,17 +40,27 @@ def psnr_db(reference: Array, output: Array) -> float | None:
     return None if error == 0 else float(-10 * np.log10(error))
 
 
+def shown_levels(feed: Feed, reference: Array, output: Array) -> float:
+    """Return by how many grey levels of 255 both differ at most, clamped, in the holes; everywhere without a mask."""
+    difference = 255 * np.abs(np.clip(reference, 0, 1) - np.clip(output, 0, 1))
+    mask = feed.get("mask")
+    if mask is not None:
+        difference *= mask if mask.ndim == difference.ndim else mask[:, None]  # of several samples
+    return float(difference.max(initial=0))
+
+
 def compare(
     reference: Callable[[Feed], Array], candidate: Callable[[Feed], Array], feeds: Iterable[tuple[str, Feed]]
 ) -> Verdict:
     """Run both on every feed and return the worst result; an output with NaN or inf is worse than any PSNR."""
-    worst = Verdict(None, finite=True, inputs="any")
+    worst, levels = Verdict(None, finite=True, inputs="any"), 0.0
     for name, feed in feeds:
         wanted = np.array(reference(feed))
         output = candidate(feed)
         if not (np.isfinite(output).all() and np.isfinite(wanted).all()):
             return Verdict(None, finite=False, inputs=name)
+        levels = max(levels, shown_levels(feed, wanted, output))
         measured = psnr_db(wanted, output)
         if measured is not None and (worst.psnr_db is None or measured < worst.psnr_db):
             worst = Verdict(measured, finite=True, inputs=name)
-    return worst
+    return replace(worst, levels=levels)

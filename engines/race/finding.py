@@ -48,6 +48,7 @@ class Course(NamedTuple):
             "model": self.manifest.key,
             "onnx": self.manifest.onnx_sha256,
             "precision": self.manifest.precision,
+            "bf16_levels": self.manifest.bf16_levels,
             "program": program.stat().st_mtime_ns if program.exists() else 0,
             "racers": [*racers],
             "shapes": self.shapes(),

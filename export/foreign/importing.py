@@ -26,7 +26,7 @@ GENERATOR = "onnx"
 """The value of `generator` in the manifests of imported graphs."""
 ReadGraph = Callable[[Job, Callable[[str], None]], Report]
 """Reads a foreign graph and tells each step: `read_in_child`, or in tests a function of this process."""
-_BAR_DB = 45.0
+_BAR_DB, _FILL_LEVELS = 45.0, 1.0
 _LARGEST_GRAPH = 2**31
 
 
@@ -127,7 +127,7 @@ def _manifest(request: ImportRequest, imported: Imported, digest: str) -> Manife
         checkpoint_sha256=imported.source_sha256,
         licence=request.licence,
         training_data=request.training_data,
-        parity=Parity(bar_db=_BAR_DB, cases=imported.cases),
+        parity=Parity(bar_db=_BAR_DB, fill_levels=_FILL_LEVELS, cases=imported.cases),
     )
 
 

@@ -69,6 +69,8 @@ class Bars:
     fp32_max_abs: float = 1e-4
     fp32_psnr_db: float = 80.0
     fp16_psnr_db: float = 45.0
+    fill_levels: float | None = None
+    """Most grey levels of 255 by which a fill on a CPU may differ; a promise of nets that replace another server's."""
 
 
 class Family(ABC, Generic[OptionsT]):

@@ -104,3 +104,21 @@ def test_an_int8_manifest_tells_how_it_was_made_and_reads_back_equal(publish, ma
 def test_int8_and_its_figures_belong_together(make_manifest, fields):
     with pytest.raises(ValidationError, match="either both or neither"):
         make_manifest(**fields)
+
+
+def parity_with(fill_levels: float | None, max_abs: float = 0.0) -> dict[str, object]:
+    backends = {"onnx-fp16": max_abs, "onnx-fp32": 0.5, "program-fp16": 0.5}
+    facts = {"inputs": "full", "psnr_db": 50.0, "finite": True}
+    cases = [{"backend": backend, "max_abs": most, **facts} for backend, most in backends.items()]
+    return {"bar_db": 45.0, "fill_levels": fill_levels, "cases": cases}
+
+
+def test_what_the_graph_itself_differs_by_leaves_less_for_bf16(make_manifest):
+    assert make_manifest(precision="fp16", parity=parity_with(1, 0.1 / 255)).bf16_levels == pytest.approx(0.9)
+    assert make_manifest(precision="fp16", parity=parity_with(1, 3 / 255)).bf16_levels == 0
+
+
+def test_bf16_has_no_limit_of_levels_unless_the_manifest_states_one(make_manifest):
+    assert make_manifest(parity=parity_with(None)).bf16_levels is None
+    assert make_manifest(parity={"bar_db": 45.0, "cases": []}).bf16_levels is None
+    assert make_manifest(**{**INT8, "parity": parity_with(1)}).bf16_levels is None

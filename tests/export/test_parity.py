@@ -7,6 +7,7 @@ from torch import nn
 
 from engines.manifest import ParityCase
 from export.errors import ParityFailed
+from export.generators import FAMILIES
 from export.generators.family import Bars
 from export.parity import FP16, FP32, compare, fp16_missed, missed_bars, require_parity, torch_backend
 from export.parity_inputs import ParityInput
@@ -92,3 +93,14 @@ def test_a_wrong_full_graph_stops_both():
     for published in (FP16, FP32):
         with pytest.raises(ParityFailed, match="nothing was published: onnx-fp32 on x: differs by 1"):
             require_parity(cases, Bars(), published)
+
+
+@pytest.mark.parametrize("name", ["lama", "migan", "deepfillv2"])
+def test_families_that_replace_another_server_promise_a_fill_within_a_grey_level(name):
+    family = FAMILIES[name]
+    assert family.bars(family.options()).fill_levels == 1
+
+
+def test_other_families_promise_no_grey_levels():
+    family = FAMILIES["pconv"]
+    assert family.bars(family.options(levels=7)).fill_levels is None

@@ -126,3 +126,10 @@ def test_other_failures_of_the_rename_are_not_hidden(tmp_path, graph, occupy):
 )
 def test_card_states_what_the_manifest_holds(changes, line):
     assert line in card_text(_manifest(**changes)).splitlines()
+
+
+def test_the_card_tells_what_a_promise_of_grey_levels_leaves_for_bf16():
+    promised = Parity(bar_db=45, fill_levels=1, cases=CASES)
+    left = "A CPU computes in bf16 if that changes no fill by more than 0.69 of 255 grey levels."
+    assert left in card_text(_manifest(parity=promised))
+    assert "grey levels" not in card_text(_manifest())

@@ -111,7 +111,7 @@ class DeepFillV2(Family[DeepFillV2Options]):
 
     def bars(self, options: DeepFillV2Options) -> Bars:  # noqa: ARG002 (as above)
         """Allow more deviation: two stages of gated convolutions amplify rounding at single pixels."""
-        return Bars(fp32_max_abs=5e-3, fp32_psnr_db=60, fp16_psnr_db=40)
+        return Bars(fp32_max_abs=5e-3, fp32_psnr_db=60, fp16_psnr_db=40, fill_levels=1)
 
     def wrap(self, net: nn.Module, options: DeepFillV2Options) -> nn.Module:  # noqa: ARG002 (the net knows them)
         return DeepFillV2Contract(cast("DeepFillV2Net", net))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from engines.manifest import MultipleSize
 from export.errors import LayoutMismatch, OptionInvalid
-from export.generators.family import Family, Interface, State, Translation, image_tensor
+from export.generators.family import Bars, Family, Interface, State, Translation, image_tensor
 from export.generators.lama.lowered import LoweredLaMa
 from export.generators.lama.net import LaMaNet, LaMaOptions, output_activation
 
@@ -106,6 +106,9 @@ class LaMa(Family[LaMaOptions]):
         prefix, keys = found
         others = [key for key in state if not key.startswith(prefix)]
         return Translation(keys, dropped=dict.fromkeys(others, "not of the generator"))
+
+    def bars(self, options: LaMaOptions) -> Bars:  # noqa: ARG002 (all nets of the family have them)
+        return Bars(fill_levels=1)
 
     def interface(self, options: LaMaOptions) -> Interface:
         multiple = options.multiple

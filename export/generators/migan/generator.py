@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from engines.manifest import FixedSize
 from export.errors import LayoutMismatch
-from export.generators.family import Family, Interface, State, Translation, image_tensor
+from export.generators.family import Bars, Family, Interface, State, Translation, image_tensor
 from export.generators.migan.net import (
     BOTTOM,
     GAIN,
@@ -148,6 +148,9 @@ class MIGAN(Family[MIGANOptions]):
             ):
                 raise LayoutMismatch(f"{key} keeps other pixels than every second, which no public net does")
         return Translation(state)
+
+    def bars(self, options: MIGANOptions) -> Bars:  # noqa: ARG002 (all nets of the family have them)
+        return Bars(fill_levels=1)
 
     def interface(self, options: MIGANOptions) -> Interface:
         side = (options.resolution, options.resolution)

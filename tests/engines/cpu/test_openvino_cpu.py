@@ -13,7 +13,6 @@ import pytest
 from onnx import TensorProto, helper
 
 from engines.base import BatchShape, blank_feed
-from engines.cpu import openvino_cpu
 from engines.cpu.openvino_cpu import OpenVinoEngine
 from engines.errors import EngineDead, EngineFailed, EngineUnavailable
 from engines.manifest import read_manifest
@@ -21,7 +20,7 @@ from engines.onnxrt import OnnxRuntimeEngine
 from engines.parity.comparison import compare
 from engines.parity.probes import probe_feeds
 from tests.engines.conftest import conv_graph, serialised
-from tests.engines.cpu.openvino_engines import needs_bf16, open_engine, openvino
+from tests.engines.cpu.openvino_engines import needs_bf16, open_engine
 from tests.serving.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -83,17 +82,6 @@ def test_another_bar_is_another_decision(publish, tmp_path):
     engine = open_engine(publish(onnx_model=conv_graph(), parity={"bar_db": 120, "cases": []}), tmp_path)
     assert engine.precision == "fp32"
     assert len(decisions(tmp_path)) == 2
-
-
-def test_processor_without_bf16_computes_in_fp32(publish, tmp_path, monkeypatch):
-    class OldProcessor(openvino.Core):  # type: ignore[misc]
-        def get_property(self, device: str, name: str) -> object:
-            return ["FP32", "INT8"] if name == "OPTIMIZATION_CAPABILITIES" else super().get_property(device, name)
-
-    monkeypatch.setattr(openvino_cpu, "_openvino_core", OldProcessor)
-    engine = open_engine(publish(onnx_model=conv_graph()), tmp_path)
-    assert (engine.precision, engine.note) == ("fp32", "this processor has no bf16 instructions")
-    assert decisions(tmp_path) == []
 
 
 def test_damaged_compile_cache_is_passed_by(publish, tmp_path):

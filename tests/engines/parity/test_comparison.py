@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engines.base import Array, Feed
-from engines.parity.comparison import Verdict, compare, psnr_db
+from engines.parity.comparison import Verdict, compare, psnr_db, shown_levels
 from engines.parity.probes import probe_feeds
 
 
@@ -104,3 +104,28 @@ def test_probes_fill_every_tensor_of_the_contract(make_manifest):
         "instance": ("int32", (1, 1, 16, 16)),
         "latent": ("float32", (1, 8)),
     }
+
+
+def test_levels_count_where_the_mask_says_fill_and_what_can_be_shown():
+    reference, output = np.full((2, 1, 3, 4, 4), 0.5, np.float32)
+    mask = np.zeros((1, 1, 4, 4), np.float32)
+    mask[..., :2] = 1
+    output[..., 0] += 2 / 255
+    output[..., 3] += 9 / 255  # is kept, so the picture's own pixels are shown there
+    reference[..., 1], output[..., 1] = 1, 1.5  # both are white
+    assert shown_levels({"mask": mask}, reference, output) == pytest.approx(2, abs=1e-4)
+    assert shown_levels({"mask": np.zeros_like(mask)}, reference, output) == 0
+    assert shown_levels({}, reference, output) == pytest.approx(9, abs=1e-4)
+    samples = np.stack([reference, output], 1)  # N×S×C×H×W
+    assert shown_levels({"mask": mask}, samples, samples[:, ::-1]) == pytest.approx(2, abs=1e-4)
+
+
+def test_most_levels_of_all_inputs_are_told_beside_the_worst_psnr():
+    def spoilt(given: Feed) -> Array:
+        output = given["image"].copy()
+        output[..., 0, 0] += 3 / 255 if output[0, 0, 0, 0] else 0
+        return output if output[0, 0, 0, 0] else output + 2 / 255
+
+    verdict = compare(same, spoilt, [("one pixel", feed(0.5)), ("all over", feed(0.0))])
+    assert verdict.inputs == "all over"
+    assert verdict.levels == pytest.approx(3, abs=1e-3)

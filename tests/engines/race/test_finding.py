@@ -32,6 +32,8 @@ def test_a_result_is_remembered_for_the_same_model_shapes_versions_and_device(tr
     assert found(device={**gpu, "driver": 13010}) is None
     assert found(of=course._replace(max_batch=4)) is None
     assert found(of=course._replace(settings={"threads": 2})) is None
+    parity = course.manifest.parity.model_copy(update={"fill_levels": 1.0})  # may forbid bf16
+    assert found(of=course._replace(manifest=course.manifest.model_copy(update={"parity": parity}))) is None
     (course.directory / "program.pt2").touch()
     assert found() is None
 

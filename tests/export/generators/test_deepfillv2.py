@@ -80,6 +80,7 @@ def test_a_file_becomes_a_model_of_few_tiles_and_tells_its_largest_activation(pi
     manifest = exported.manifest
     assert (manifest.generator, manifest.precision, manifest.max_batch) == ("deepfillv2", "fp16", 4)
     assert {case.backend for case in manifest.parity.cases} == {"onnx-fp32", "onnx-fp16"}
+    assert manifest.parity.fill_levels == 1
     assert any(note.startswith("largest activation") for note in exported.notes)
 
 
