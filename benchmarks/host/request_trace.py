@@ -41,7 +41,7 @@ from service.web.server import DrainingServer
 MOST_FILES = 24
 MOST_FRAMES = 9
 _ROOMS = tuple(str(ROOT / name) + "/" for name in ("service", "engines", "retouch"))
-_EXECUTOR = "concurrent/futures/thread.py"
+_EXECUTOR, _CODEC_THREADS = "concurrent/futures/thread.py", "imaging/pool/thread_pool.py"
 _SAVING_THREADS = "save"
 _IDLE_S = 3.0
 """Longer than the periods of the watches but for those that run once a minute."""
@@ -82,6 +82,7 @@ class Recorder:
         if event != "call" or not self.on:
             return
         code = frame.f_code
+        self._note_maker(frame)
         if code.co_filename.startswith(_ROOMS):
             frames = list(_ours(frame))
             caller = frames[1].f_code if len(frames) > 1 else None
@@ -90,11 +91,19 @@ class Recorder:
                 task = _current_task() or getattr(self._thread, "maker", None)
                 own = [_name(one.f_code) for one in reversed(frames)]
                 self.way.extend([*self._waiting_for(task, running=_current_task() is not None), *own])
-        elif code.co_filename.endswith(_EXECUTOR) and "self" in frame.f_locals:
-            work = id(frame.f_locals["self"])
-            if code.co_name == "__init__" and "future" in frame.f_locals:
+
+    def _note_maker(self, frame: FrameType) -> None:
+        """Note the task that hands a piece of work to a thread, and on the thread whose work it begins."""
+        file, name, known = frame.f_code.co_filename, frame.f_code.co_name, frame.f_locals
+        if file.endswith(_CODEC_THREADS) and name == "submit":
+            self._makers[id(known["arguments"])] = _current_task()
+        elif file.endswith(_CODEC_THREADS) and name == "_outcome_of":
+            self._thread.maker = self._makers.pop(id(known["arguments"]), None)
+        elif file.endswith(_EXECUTOR) and "self" in known:
+            work = id(known["self"])
+            if name == "__init__" and "future" in known:
                 self._makers[work] = _current_task()
-            elif code.co_name == "run":
+            elif name == "run":
                 self._thread.maker = self._makers.pop(work, None)
 
     def new_task(self, loop: asyncio.AbstractEventLoop, work: Any, **how: Any) -> asyncio.Task[Any]:
