@@ -11,7 +11,7 @@ from engines.files.record_cache import fingerprint
 from engines.manifest import Manifest
 from engines.parity.comparison import compare
 from engines.parity.decisions import Decision, DecisionCache
-from engines.parity.probes import probe_feeds
+from engines.parity.probes import probe_feeds, single_row_probe_feeds, smallest_and_largest_tiles
 
 _DECISIONS_FORMAT = 1
 """The format of stored precision decisions; increased when the probes or the rule change, which discards older ones."""
@@ -69,9 +69,10 @@ def _bar_db(manifest: Manifest) -> float:
 def _measure_bf16(compiler: Compiler, manifest: Manifest) -> Decision:
     bar_db, most_levels = _bar_db(manifest), manifest.bf16_levels
     reference, candidate = compiler.all_threads_request("fp32"), compiler.all_threads_request("bf16")
-    verdict = compare(
-        lambda feed: run_request(reference, feed), lambda feed: run_request(candidate, feed), probe_feeds(manifest)
-    )
+    probes = [*probe_feeds(manifest)]
+    if most_levels is not None:  # LaMa in bf16 is six times as far off at 512² as at 256²
+        probes += single_row_probe_feeds(manifest, smallest_and_largest_tiles(manifest)[1:])
+    verdict = compare(lambda feed: run_request(reference, feed), lambda feed: run_request(candidate, feed), probes)
     measured = f"{verdict}, the bar is {bar_db:g} dB"
     if not verdict.passes(bar_db):
         return Decision(precision="fp32", why=f"bf16 refused: {measured}")

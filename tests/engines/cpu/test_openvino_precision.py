@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 import pytest
 
+from engines.base import Array, Feed
 from engines.cpu.openvino_compiler import Compiler
 from engines.cpu.openvino_precision import choose_precision
 from engines.engine_choice import EngineOptions, open_engine
@@ -65,3 +70,31 @@ def test_processor_without_bf16_computes_in_fp32_and_measures_nothing(publish, t
     decision = choose_precision(compiler, manifest, DecisionCache(cache))
     assert (decision.precision, decision.why) == ("fp32", "this processor has no bf16 instructions")
     assert not cache.exists()
+
+
+class DifferingIn32(Compiler):
+    """A compiler whose bf16 is a fifth of white off in tiles of 32 pixels, and exact in smaller ones."""
+
+    @property
+    def has_bf16(self) -> bool:
+        return True
+
+    def all_threads_request(self, precision: str) -> Any:
+        def infer(feed: Feed, **_: bool) -> list[Array]:
+            wrong = precision == "bf16" and feed["image"].shape[2] == 32
+            return [np.full_like(feed["image"], 0.7 if wrong else 0.5)]
+
+        return SimpleNamespace(infer=infer)
+
+
+@pytest.mark.parametrize(("levels", "precision"), [(1, "fp32"), (None, "bf16")])
+def test_promised_levels_hold_in_the_largest_tile_too(publish, tmp_path, levels, precision):
+    size = {"kind": "multiple", "multiple_of": 8, "sides": [16, 32]}
+    directory = publish(onnx_model=conv_graph(), size=size, parity=allowing(levels))
+    manifest = read_manifest(directory)
+    compiler = DifferingIn32(directory / ONNX_FILE, manifest, 1, tmp_path / "openvino")
+    parity_bar = manifest.parity.model_copy(update={"bar_db": 10.0})
+    decided = choose_precision(
+        compiler, manifest.model_copy(update={"parity": parity_bar}), DecisionCache(tmp_path / "precision")
+    )
+    assert decided.precision == precision
