@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import select
+from collections.abc import Callable
 from functools import cache
 
 _HUNG_UP: int | None = getattr(select, "POLLRDHUP", None)
@@ -32,13 +33,22 @@ class ClientPresence:
     Args:
         gone: a future that is done once the event loop has seen the client disconnect.
         descriptor: the connection's socket; None if it has none that could be asked.
+        end: called when the kernel says that the client has disconnected, maybe more than once. It ends the
+            connection, so that the server treats a request that stops for it as one whose client it saw leave.
     """
 
-    def __init__(self, gone: asyncio.Future[None], descriptor: int | None = None) -> None:
-        self.gone = gone
+    def __init__(
+        self, gone: asyncio.Future[None], descriptor: int | None = None, end: Callable[[], None] = lambda: None
+    ) -> None:
+        self.gone, self._end = gone, end
         asked = descriptor is not None and _HUNG_UP is not None
         self._entry = ctypes.pointer(_PollEntry(descriptor, _HUNG_UP, 0)) if asked else None
 
     def has_left(self) -> bool:
         """Return whether the client has disconnected, also if the event loop has not seen it yet."""
-        return self.gone.done() or (self._entry is not None and _libc().poll(self._entry, 1, 0) > 0)
+        if self.gone.done():
+            return True
+        left = self._entry is not None and _libc().poll(self._entry, 1, 0) > 0
+        if left:
+            self._end()
+        return left

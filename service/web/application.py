@@ -205,7 +205,8 @@ class LimitedHttp(FramedHttp):
         """Start the header timer for a new connection."""
         super().connection_made(transport)
         connection = transport.get_extra_info("socket")
-        self._presence = ClientPresence(self.loop.create_future(), connection.fileno() if connection else None)
+        descriptor = connection.fileno() if connection else None
+        self._presence = ClientPresence(self.loop.create_future(), descriptor, self.end_abandoned_request)
         self._start_header_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:

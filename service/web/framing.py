@@ -170,6 +170,16 @@ class FramedHttp(HttpToolsProtocol):
             self.cycle.message_event.set()
         self.send_400_response(reason)
 
+    def end_abandoned_request(self) -> None:
+        """End the connection of a client that has left, as `connection_lost` will when the event loop sees it.
+
+        Otherwise uvicorn logs an error for a request that ends without a response, and answers 500.
+        """
+        if not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()
+
     def on_response_complete(self) -> None:
         """Start the next request after a reply, or send the pending refusal."""
         was_last = not self.pipeline

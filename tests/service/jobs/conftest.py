@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.service.jobs.webhook_receiver import Receiver
+from tests.serving.backing.webhook_receiver import Receiver
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from service.jobs import webhook_table
 from service.ledger.sqlite_file import LEDGER_FILE
 from tests.fakes.clock import Clock
 from tests.fakes.lost_answers import LosesAnswers
-from tests.service.jobs.webhook_receiver import Receiver, announce, deliverer, ended, told
+from tests.serving.backing.webhook_receiver import Receiver, announce, deliverer, ended, told
 
 
 async def test_of_two_processes_one_delivers_and_what_a_dead_one_took_comes_back(

@@ -12,7 +12,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from service.jobs.name_lookup import NameLookup
-from tests.service.jobs.webhook_receiver import KEY, Receiver
+from tests.serving.backing.webhook_receiver import KEY, Receiver
 from tests.serving.waiting import until
 
 

@@ -23,7 +23,7 @@ from service.jobs.webhook_sender import RETRY_AFTER_S
 from service.jobs.webhook_targets import Destinations
 from service.ledger.sqlite_file import LEDGER_FILE
 from tests.fakes.clock import Clock
-from tests.service.jobs.webhook_receiver import KEY, Receiver, announce, deliverer, ended, outcomes, told
+from tests.serving.backing.webhook_receiver import KEY, Receiver, announce, deliverer, ended, outcomes, told
 
 
 async def test_the_end_of_a_job_arrives_signed_and_once(tmp_path: Path, receiver: Receiver) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from retouch.bench.load import raise_open_file_limit
@@ -245,3 +246,22 @@ def test_other_methods_and_errors_are_problems_as_everywhere(serve: Serve, path:
         assert client.get(path).json()["code"] == "method_not_allowed"
         refused = client.post(path, content=b"x", headers={"Content-Type": "text/plain"})
         assert (refused.status_code, refused.json()["code"]) == (415, "unsupported_type")
+
+
+def test_a_client_that_closed_its_side_is_sent_nothing(serve: Serve, files: dict[str, Any]) -> None:
+    """Its request ends as one whose client was seen to leave, not with the 500 for a handler that sent no response."""
+    running = serve(fake_batch_ms=20)
+    request = httpx.Request("POST", f"{running.url}/v1/inpaint", files=files)
+    head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
+    raw = f"POST /v1/inpaint HTTP/1.1\r\n{head}\r\n".encode() + request.read()
+    parts = urlsplit(running.url)
+    with ExitStack() as stack:
+        leaving = [
+            stack.enter_context(socket.create_connection((parts.hostname, parts.port), timeout=30)) for _ in range(40)
+        ]
+        for connection in leaving:
+            connection.sendall(raw)
+            connection.shutdown(socket.SHUT_WR)
+        assert {connection.recv(65_536) for connection in leaving} == {b""}
+    with running.client() as client:
+        wait_until(lambda: "retouch_requests_in_flight 0.0" in client.get("/metrics").text)
