@@ -169,7 +169,9 @@ class VersionEntry:
         """
         is_news = self.reason != str(error) or self.version_files.files != version_files.files
         self.version_files, self.reason = version_files, str(error)
-        may_pass = isinstance(error, EngineOutOfMemory) or isinstance(error.__cause__, OSError)
+        cause = error.__cause__
+        unreadable = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)  # a new file is a change
+        may_pass = isinstance(error, EngineOutOfMemory) or unreadable
         self.retry_at = now + _RETRY_S if may_pass else math.inf
         if self.lease_counter is None:
             self.state = "refused"

@@ -196,13 +196,20 @@ class Jobs:
             await self._run_job(job, order, admitted.pop_all(), on_large)
 
     async def _read_order(self, job: Job) -> Order:
-        """Read the stored order; while its storage is away, wait for it until the job's deadline."""
+        """Read the stored order; while its storage is away, wait for it until the job's deadline.
+
+        Raises:
+            ShuttingDown: the server drains; another process, or this one after its restart, runs the job.
+            NotReady, ServiceError: as `find`.
+        """
         while True:
             try:
                 return await asyncio.to_thread(self._parts.kept.find, job.id)
             except NotReady:  # noqa: PERF203 -- the loop is for retries
                 if self._seconds_left(job) <= 0:
                     raise
+                if self._parts.admission.draining.is_set():
+                    raise ShuttingDown("the server is shutting down") from None
                 await asyncio.sleep(_READ_AGAIN_S)
 
     async def _await_admission(self, job: Job, admitted: ExitStack) -> Callable[[], None] | None:

@@ -88,9 +88,9 @@ class KeptOrders:
             task: Task = about["task"]
             files = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != _ORDER}
             return Order(task, files, OPTIONS[task].model_validate(about["options"]))
-        except (FileNotFoundError, ValueError, KeyError) as error:
+        except (FileNotFoundError, PermissionError, ValueError, KeyError) as error:  # waiting mends none of these
             raise ServiceError(
-                "the server restarted and what this job was sent is not there any more; send it again",
+                "the server restarted and what this job was sent is not there any more, or not readable; send it again",
                 code="order_lost",
             ) from error
         except OSError as error:  # such as no file descriptor left: what was accepted is not given up for that

@@ -95,9 +95,10 @@ def test_model_whose_file_could_not_be_read_is_tried_again_and_named_once(timed,
     assert timed.scan() == [VersionChange("loaded", VersionKey("tiny", 1))]
 
 
-def test_model_that_is_broken_is_not_tried_again_however_long_it_waits(timed, workshop, publish, clock):
+@pytest.mark.parametrize("error", [EngineUnavailable("no such operator"), FileNotFoundError(errno.ENOENT, "no file")])
+def test_model_that_is_broken_is_not_tried_again_however_long_it_waits(timed, workshop, publish, clock, error):
     publish(version=1)
-    workshop.broken["tiny/1"] = EngineUnavailable("no such operator")
+    workshop.broken["tiny/1"] = error
     timed.scan()
     workshop.broken.clear()
     clock.now += LATER_S

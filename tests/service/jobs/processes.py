@@ -80,7 +80,9 @@ async def hang(_order: Order, _call: Call) -> list[str]:
 
 
 @asynccontextmanager
-async def process(root: Path, run: Run = succeed, max_jobs: int = 10, disk: Disk | None = None) -> AsyncIterator[Desk]:
+async def process(
+    root: Path, run: Run = succeed, max_jobs: int = 10, disk: Disk | None = None, kept: KeptOrders | None = None
+) -> AsyncIterator[Desk]:
     """Run the part of a process that shares `root` with others; leaving it is its death: nothing is tidied up."""
     owner, clock, admission, state = SpoolOwner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)
     owner.create()
@@ -92,7 +94,7 @@ async def process(root: Path, run: Run = succeed, max_jobs: int = 10, disk: Disk
 
         parts = JobParts(
             ledger=ledger,
-            kept=KeptOrders(root, disk),
+            kept=kept or KeptOrders(root, disk),
             disk=state,
             owner=owner,
             queue=HostQueue(ledger, owner, clock),

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from service.core.call import Call
-from service.core.errors import ShuttingDown
+from service.core.errors import NotReady, ShuttingDown
 from service.core.flow import Flow
 from service.core.order import Order
 from service.jobs.assembly import look_after
+from service.jobs.request_files import KeptOrders
 from service.lifecycle.background import run_in_background
 from tests.service.jobs.processes import ORDER, hang, process
 from tests.serving.waiting import until
@@ -69,6 +70,27 @@ async def test_a_job_that_takes_processes_down_with_it_is_given_up_and_says_so(t
         assert last.asked == []
         assert given_up.problem is not None
         assert given_up.problem["code"] == "job_crashed"
+
+
+class AwayOrders(KeptOrders):
+    """Orders that are kept, but cannot be read now."""
+
+    def find(self, job_id: str) -> Order:
+        raise NotReady(f"the order of {job_id} cannot be read now", code="storage_unavailable")
+
+
+async def test_a_drain_gives_back_a_job_whose_request_cannot_be_read_now(tmp_path: Path) -> None:
+    async with process(tmp_path, hang) as dying:
+        job = await dying.start()
+    async with process(tmp_path, kept=AwayOrders(tmp_path)) as heir:
+        await heir.jobs.take()
+        await until(lambda: heir.admission.in_flight == 1)
+        heir.admission.draining.set()
+        await until(lambda: heir.admission.in_flight == 0)
+        assert (await heir.jobs.get(job.id)).status == "queued"
+    async with process(tmp_path) as other:
+        await other.jobs.take()
+        await other.until(job.id, "succeeded")
 
 
 async def test_a_job_whose_request_was_deleted_fails_and_says_so(tmp_path: Path) -> None:
