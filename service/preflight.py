@@ -26,7 +26,7 @@ _REMEDIES: dict[int | None, str] = {
     errno.EADDRINUSE: "end what listens there, or choose another port",
     errno.EACCES: "choose a port from 1024, or let this user have that one",
 }
-"""What to do about errors that no other address of the same host helps against, by number."""
+"""Remedies for errors that no other address of the same host helps against, by number."""
 
 
 def run_preflight(settings: Settings) -> None:
