@@ -22,8 +22,11 @@ from service.telemetry.logs import configure_logs
 from service.telemetry.tracing import check_tracing
 
 _OPEN_FILES = 65_536
-_OF_THE_PORT = (errno.EADDRINUSE, errno.EACCES)
-"""Errors that no other address of the same host helps against."""
+_REMEDIES: dict[int | None, str] = {
+    errno.EADDRINUSE: "end what listens there, or choose another port",
+    errno.EACCES: "choose a port from 1024, or let this user have that one",
+}
+"""Remedies for errors that no other address of the same host helps against, by number."""
 
 
 def run_preflight(settings: Settings) -> None:
@@ -57,12 +60,12 @@ def check_address(host: str, port: int) -> None:
     """Check that this server can listen there, so that a second one says so before it opens anything.
 
     Raises:
-        SettingsInvalid: another server listens there, this user may not, or it is no address of this machine.
+        SettingsInvalid: another server listens there, this user may not, or it is no name or address of this machine.
     """
-    failed: list[OSError] = []
+    failed: list[OSError | UnicodeError] = []
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name with an empty label, or one of over 63 characters
         found, failed = [], [error]
     for family, kind, protocol, _, where in found:
         try:
@@ -73,10 +76,12 @@ def check_address(host: str, port: int) -> None:
                 probe.bind(where)
         except OSError as error:  # noqa: PERF203 -- a name may have an address of a kind that is not here
             failed.append(error)
-    wrong = [error for error in failed if error.errno in _OF_THE_PORT] or (failed if len(failed) >= len(found) else [])
+    of_the_port = [error for error in failed if isinstance(error, OSError) and error.errno in _REMEDIES]
+    wrong = of_the_port or (failed if len(failed) >= len(found) else [])
     if wrong:
-        why = wrong[0].strerror or wrong[0]
-        raise SettingsInvalid(f"cannot listen on {host}:{port} ({why}); end what listens there, or choose another")
+        number, why = (wrong[0].errno, wrong[0].strerror) if isinstance(wrong[0], OSError) else (None, None)
+        remedy = _REMEDIES.get(number, "give an address of this machine with --host")
+        raise SettingsInvalid(f"cannot listen on {host}:{port} ({why or wrong[0]}); {remedy}")
 
 
 def _check_grpc(settings: Settings) -> None:

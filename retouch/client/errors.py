@@ -28,7 +28,7 @@ ClientError
 │   └── DeadlineExceeded      504    deadline_exceeded
 ├── JobFailed               a job ended with a problem
 ├── JobCancelled            a job was cancelled
-└── JobUnfinished           a job did not end while `wait` waited for it
+└── JobUnfinished           a job did not end, or its result was not fetched, while `wait` waited for it
 """
 
 from __future__ import annotations
@@ -218,6 +218,6 @@ class JobCancelled(JobError):
 
 
 class JobUnfinished(JobError):
-    """A job is not known to have ended while `wait` waited for it; it may be waited for again."""
+    """A job is not known to have ended, or its result was not fetched, in the time of `wait`; wait again."""
 
     retryable: ClassVar[bool] = True  # type: ignore[misc] # the same for every instance

@@ -86,7 +86,7 @@ class Exchanges:
             until: the time after which it is not sent again; None for none.
 
         Raises:
-            OutOfTime: from the error of the last try, which might have passed after `until`.
+            OutOfTime: at `until`, from the error of the last try, which might have passed later.
             NoReply: no reply came, and it is not tried again.
             Refused: the server answered with a problem, and it is not tried again.
         """
@@ -103,6 +103,8 @@ class Exchanges:
             pause_s = self._pause_s(call, answer, tries)
             hung = isinstance(answer, Lost) and answer.timed_out
             if until is not None and (hung or pause_s is not None) and self.now() + (pause_s or 0.0) >= until:
+                if (left_s := until - self.now()) > 0:  # else a caller that waits again and again would never pause
+                    yield Pause(left_s)
                 raise OutOfTime from self._error(answer, tries)
             if pause_s is None:
                 raise self._error(answer, tries) from (answer.error if isinstance(answer, Lost) else None)
@@ -125,7 +127,7 @@ class Exchanges:
 
         Raises:
             JobFailed, JobCancelled: it ended without a result.
-            JobUnfinished: it has not ended in time.
+            JobUnfinished: it has not ended in time, or its result was not fetched in time.
             NoReply, Refused, ReplyInvalid: it cannot be polled, or its result cannot be read.
         """
         end = None if timeout_s is None else self.now() + timeout_s
@@ -147,15 +149,19 @@ class Exchanges:
         if state.status != "succeeded" or not state.result_urls:
             raise job_error(state)
         results = []
-        for url in state.result_urls:
-            results.append((yield from self.stored(id_at_end(url))))  # noqa: PERF401 -- a comprehension cannot yield
+        try:
+            for url in state.result_urls:
+                results.append((yield from self.stored(id_at_end(url), until=end)))  # noqa: PERF401 -- a comprehension cannot yield
+        except OutOfTime as late:
+            why = f"job {job_id} has succeeded, but its result was not fetched in {timeout_s} s: {late.__cause__}"
+            raise JobUnfinished(f"{why}; wait again", job_id) from late.__cause__
         return joined(results)
 
-    def stored(self, result_id: str) -> Exchange[Result]:
-        """Return a stored result, from its image and its sidecar; raises as `result`."""
+    def stored(self, result_id: str, *, until: float | None = None) -> Exchange[Result]:
+        """Return a stored result, from its image and its sidecar; `until` as of `reply_to`, raises as `result`."""
         path = f"/v1/results/{result_id}"
-        image = yield from self.reply_to(Call("GET", path))
-        sidecar = yield from self.reply_to(Call("GET", path, {"Accept": "application/json"}))
+        image = yield from self.reply_to(Call("GET", path), until=until)
+        sidecar = yield from self.reply_to(Call("GET", path, {"Accept": "application/json"}), until=until)
         return read_stored(image, sidecar)
 
     def page(self, options: Mapping[str, Any], cursor: str | None) -> Exchange[ResultPage]:

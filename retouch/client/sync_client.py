@@ -211,7 +211,7 @@ class Job:
 
         Raises:
             JobFailed, JobCancelled: it ended without a result.
-            JobUnfinished: it has not ended in time, or the server has not said so; it goes on.
+            JobUnfinished: it has not ended in time, or its result was not fetched in time; it may be waited for again.
         """
         return self._runner.run(self._exchanges.job_result(self.id, timeout_s))
 

@@ -58,7 +58,7 @@ def import_graph(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the com
     memory_gib: Annotated[
         float, typer.Option(min=0.5, max=4096, help="address space of the process that reads the file")
     ] = 8,
-    timeout_s: Annotated[float, typer.Option(min=1, help="after so long that process is killed")] = 600,
+    timeout_s: Annotated[float, typer.Option(min=1, max=86400, help="after so long that process is killed")] = 600,
     as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON instead of a table")] = False,
 ) -> None:
     """Turn an ONNX graph of others into models/NAME/VERSION: wrapped, tried on photographs, with manifest and card.

@@ -41,8 +41,8 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
     from service.auth.keys import KeyRecord, KeysInvalid, key_digest, lock_key_file, new_key, read_keys, write_keys  # noqa: PLC0415 -- the same
 
     path, now = _key_file_path(file), datetime.now(timezone.utc)
-    with lock_key_file(path):
-        keys = read_keys(path) if path.exists() else ()
+    with lock_key_file(path) as behind:
+        keys = read_keys(behind) if behind.exists() else ()
         taken = {key.id for key in keys}
         key_id, key = new_key()
         while key_id in taken:
@@ -63,7 +63,8 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
             )
         except ValidationError as error:
             raise KeysInvalid(validation_message(error, "field")) from None
-        write_keys(path, (*keys, record))
+        kept = write_keys(behind, (*keys, record))
+    _warn_of_access(path, kept=kept)
     typer.secho(f"key {key_id} of {name} is in {path}; this is the only time that it is shown:", err=True)
     typer.echo(key)
 
@@ -98,8 +99,9 @@ def revoke(key_id: Annotated[str, typer.Argument(help="the key's id, as in the l
     from service.auth.keys import lock_key_file, read_keys, with_key_revoked, write_keys  # noqa: PLC0415 -- loads pydantic
 
     path = _key_file_path(file)
-    with lock_key_file(path):
-        write_keys(path, with_key_revoked(read_keys(path), key_id, datetime.now(timezone.utc)))
+    with lock_key_file(path) as behind:
+        kept = write_keys(behind, with_key_revoked(read_keys(behind), key_id, datetime.now(timezone.utc)))
+    _warn_of_access(path, kept=kept)
     typer.echo(f"key {key_id} is revoked")
 
 
@@ -107,6 +109,12 @@ def _key_file_path(file: Path | None) -> Path:
     from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
 
     return file or Path(load_settings().keys_file or _BY_DEFAULT)
+
+
+def _warn_of_access(path: Path, *, kept: bool) -> None:
+    if not kept:
+        why = "its owner or its group is another now, so a server of another user may not be able to read it"
+        typer.secho(f"key file {path}: {why}; chown it, or run this command as root", err=True)
 
 
 def _describe_limits(key: KeyRecord) -> str:

@@ -90,7 +90,7 @@ class Clients:
     """The use of keys that processes share; None: each process counts its own."""
     _records: Mapping[str, KeyRecord] = field(default_factory=dict)
     _seen: tuple[int, ...] = ()
-    """The state of the key file that the keys were read from."""
+    """The state of the key file that was read last."""
     _failure: str = ""
     """Why the file could not be read the last time; empty if it could."""
     _usage: KeyUsage = field(init=False)
@@ -119,7 +119,8 @@ class Clients:
     def read_changed_keys(self) -> Sequence[KeyRecord] | None:
         """The keys if the file has changed; None if not, or if it cannot be read, which is logged once.
 
-        What cannot be read is tried again though it stays as it is: who mends its permissions does not change it.
+        What cannot be read is tried again though it stays as it is: who mends its permissions does not change it. Wrong
+        content is not.
         """
         if self.path is None or (state := _file_state(self.path)) == self._seen:
             return None
@@ -129,6 +130,8 @@ class Clients:
             if str(error) != self._failure:
                 log.error("keys not reloaded", reason=str(error))  # noqa: TRY400 -- the reason is enough
             self._failure = str(error)
+            if not isinstance(error.__cause__, OSError):
+                self._seen = state
             return None
         self._seen, self._failure = state, ""
         return keys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -79,8 +80,30 @@ def test_a_server_that_just_ended_left_its_port_free() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "why"), [("192.0.2.1", "Cannot assign requested address"), ("no.invalid", "not known")]
+    ("host", "why"),
+    [
+        ("192.0.2.1", "Cannot assign requested address"),
+        ("no.invalid", "not known"),
+        ("a..b", "label"),
+        (64 * "a", "label"),
+    ],
 )
 def test_what_is_no_address_of_this_machine_stops_the_start(host: str, why: str) -> None:
-    with pytest.raises(SettingsInvalid, match=rf"cannot listen on {host}:0 \(.*{why}"):
+    with pytest.raises(
+        SettingsInvalid, match=rf"cannot listen on {host}:0 \(.*{why}.*\); give an address of"
+    ) as refused:
         check_address(host, 0)
+    assert "end what listens" not in str(refused.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_a_port_that_this_user_may_not_take_is_not_said_to_be_in_use() -> None:
+    limit = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+    if not limit.exists() or int(limit.read_text()) < 2:
+        pytest.skip("every user may take every port here")
+    os.seteuid(12345)
+    try:
+        with pytest.raises(SettingsInvalid, match=r"127\.0\.0\.1:1 \(Permission denied\); choose a port from 1024"):
+            check_address("127.0.0.1", 1)
+    finally:
+        os.seteuid(0)

@@ -147,7 +147,23 @@ def test_a_wait_does_not_outlast_its_time_because_the_server_is_busy() -> None:
     busy = json({"code": "rate_limited", "detail": "over the rate", "retryable": True}, 429, **{"Retry-After": "60"})
     with pytest.raises(JobUnfinished, match=r"was queued, and is not known to have ended after 5\.0 s: 429") as late:
         watch.wait_for_job(5.0, (0.0, job("queued")), (0.0, busy))
-    assert watch.s < 5.0
+    assert watch.s == pytest.approx(5.0)  # and not at once: who waits again in a loop would do nothing else
+    assert isinstance(late.value.__cause__, Refused)
+
+
+@pytest.mark.parametrize("fetched", [0, 1])
+def test_a_wait_does_not_outlast_its_time_because_the_result_of_a_job_that_succeeded_does_not_come(
+    fetched: int,
+) -> None:
+    watch = Watch()
+    busy = json({"code": "rate_limited", "detail": "over the rate", "retryable": True}, 429, **{"Retry-After": "3"})
+    ended = job("succeeded", result_urls=[f"/v1/results/{RESULT}"])
+    image = httpx.Response(200, content=b"picture", headers={"Content-Type": "image/png"})
+    answers = [(0.0, ended), *fetched * [(0.5, image)], (0.5, busy), (0.5, busy)]
+    with pytest.raises(JobUnfinished, match=r"has succeeded, .* not fetched in 5\.0 s: 429.*wait again") as late:
+        watch.wait_for_job(5.0, *answers)
+    assert watch.s == pytest.approx(5.0)
+    assert (late.value.job_id, late.value.retryable) == (JOB, True)
     assert isinstance(late.value.__cause__, Refused)
 
 

@@ -61,3 +61,10 @@ def test_flags_that_cannot_be_read_are_said(graph):
     assert "--memory-gib" in run(graph, "--memory-gib", "inf").stderr
     assert "NAME[FIRST:AFTER_LAST]" in run(graph, "--image", "x[3:3]").stderr
     assert "lower-case" in run(graph, "--name", "No!").stderr
+
+
+@pytest.mark.parametrize("seconds", ["inf", "nan", "1e300", "86401"])
+def test_times_that_no_limit_can_have_are_refused(graph, tmp_path, seconds):
+    refused = run(graph, "--output", tmp_path / "models", "--timeout-s", seconds)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--timeout-s" in refused.stderr

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,33 @@ def test_a_revoked_key_is_listed_as_such(tmp_path: Path) -> None:
     listed = keys("list", env=env).stdout
     assert "revoked" in listed
     assert "holds until" in listed
+
+
+def test_a_change_through_a_link_changes_the_file_behind_it_and_not_the_link(tmp_path: Path) -> None:
+    path, link = tmp_path / "etc" / "keys.json", tmp_path / "keys.json"
+    path.parent.mkdir()
+    link.symlink_to(path)
+    key = keys("create", "one", "--file", link).stdout.strip()
+    revoked = keys("revoke", key_id_of(key), "--file", link)
+    assert (revoked.exit_code, revoked.stderr) == (0, "")
+    assert link.is_symlink()
+    assert [record.revoked_at is not None for record in read_keys(path)] == [True]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_a_file_that_lost_its_owner_is_said_to_be_out_of_a_servers_reach() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folder is closed to other users
+        path = Path(folder) / "keys.json"
+        key = keys("create", "one", "--file", path).stdout.strip()
+        os.chown(folder, 12345, 12345)
+        path.chmod(0o644)
+        os.seteuid(12345)
+        try:
+            revoked = keys("revoke", key_id_of(key), "--file", path)
+        finally:
+            os.seteuid(0)
+        assert (revoked.exit_code, revoked.stdout) == (0, f"key {key_id_of(key)} is revoked\n")
+        assert "a server of another user may not be able to read it" in revoked.stderr
 
 
 def test_what_cannot_be_done_is_one_line_and_changes_nothing(tmp_path: Path) -> None:

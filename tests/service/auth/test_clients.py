@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -171,6 +172,18 @@ def test_a_file_that_could_not_be_read_once_is_read_later_though_it_did_not_chan
     clients.replace_keys(clients.read_changed_keys() or ())
     assert refusal(clients, ("X-API-Key", key)) == "revoked_key"
     assert clients.read_changed_keys() is None
+
+
+def test_wrong_content_is_not_read_again_until_it_changes(path: Path, time: Time) -> None:
+    key = add_key(path)
+    clients = loaded(path, time)
+    right, modified_ns = path.read_bytes(), path.stat().st_mtime_ns + 10**9
+    for content in (b" " * len(right), right):  # of the same size and time, so that only reading tells them apart
+        path.write_bytes(content)
+        os.utime(path, ns=(modified_ns, modified_ns))
+        assert clients.read_changed_keys() is None
+    os.utime(path, ns=(modified_ns, modified_ns + 1))
+    assert [found.id for found in clients.read_changed_keys() or ()] == [key_id_of(key)]
 
 
 def test_a_start_without_a_readable_file_fails(path: Path, time: Time) -> None:

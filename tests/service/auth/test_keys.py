@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -50,11 +54,37 @@ def test_a_change_through_a_link_changes_the_file_that_a_server_reads(tmp_path: 
     path, link = tmp_path / "etc" / "keys.json", tmp_path / "keys.json"
     path.parent.mkdir()
     link.symlink_to(path)
-    key = add_key(link)
-    with lock_key_file(link):
-        write_keys(link, with_key_revoked(read_keys(link), key_id_of(key) or "", CREATED))
+    key = add_key(path)
+    with lock_key_file(link) as behind:
+        write_keys(behind, with_key_revoked(read_keys(behind), key_id_of(key) or "", CREATED))
     assert link.is_symlink()
     assert [found.revoked_at for found in read_keys(path)] == [CREATED]
+
+
+def test_a_link_that_takes_the_files_place_before_it_is_written_is_refused(tmp_path: Path) -> None:
+    """A server's user may own the folder in which root revokes a key."""
+    path, other = tmp_path / "keys.json", tmp_path / "other.json"
+    add_key(path)
+    add_key(other)
+    before = other.read_bytes()
+    with lock_key_file(path) as locked:
+        keys = read_keys(locked)
+        path.rename(tmp_path / "moved.json")
+        path.symlink_to(other)
+        with pytest.raises(KeysInvalid, match="no regular file"):
+            write_keys(locked, keys)
+    assert (other.read_bytes(), path.is_symlink()) == (before, True)
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_a_link_where_a_fresh_file_could_be_written_is_not_followed(tmp_path: Path) -> None:
+    path, other = tmp_path / "keys.json", tmp_path / "other"
+    add_key(path)
+    other.write_text("of another")
+    (tmp_path / ".keys.json.new").symlink_to(other)
+    write_keys(path, ())
+    assert other.read_text() == "of another"
+    assert read_keys(path) == ()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
@@ -62,8 +92,40 @@ def test_a_server_of_another_user_can_read_what_root_has_changed(tmp_path: Path)
     path = tmp_path / "keys.json"
     add_key(path)
     os.chown(path, 12345, 23456)
-    add_key(path)
+    assert write_keys(path, ())
     assert (path.stat().st_uid, path.stat().st_gid, stat.S_IMODE(path.stat().st_mode)) == (12345, 23456, 0o600)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+@pytest.mark.parametrize(("groups", "group", "mode"), [([23456], 23456, 0o640), ([], 34567, 0o600)])
+def test_who_may_not_give_a_file_away_keeps_its_group_or_shuts_the_other_group_out(
+    groups: list[int], group: int, mode: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folder is closed to other users
+        path = Path(folder) / "keys.json"
+        add_key(path)
+        path.chmod(0o640)
+        os.chown(path, 0, 23456)
+        os.chown(folder, 12345, 34567)
+        with acting_as(12345, 34567, groups):
+            kept = write_keys(path, ())
+        found = path.stat()
+        assert (kept, found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (False, 12345, group, mode)
+
+
+@contextmanager
+def acting_as(user: int, group: int, groups: list[int]) -> Iterator[None]:
+    """Act as another user, with these further groups."""
+    before = os.getgroups()
+    os.setgroups(groups)
+    os.setegid(group)
+    os.seteuid(user)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(os.getgid())
+        os.setgroups(before)
 
 
 def test_another_key_with_the_same_id_does_not_match() -> None:
@@ -116,10 +178,15 @@ def test_a_file_that_cannot_be_written_says_so_and_leaves_the_one_before(tmp_pat
     path = tmp_path / "keys.json"
     add_key(path)
     before = path.read_bytes()
-    (tmp_path / ".keys.json.new").mkdir()  # where the fresh one is written first
-    with pytest.raises(KeysInvalid, match=f"cannot be written: Is a directory; let this user write in {tmp_path}"):
-        write_keys(path, ())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(KeysInvalid, match=f"cannot be written: File too large; let this user write in {tmp_path}"):
+            write_keys(path, ())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_an_id_that_occurs_twice_is_refused(tmp_path: Path) -> None:
