@@ -178,7 +178,7 @@ def _divide(body: bytes, first: bytes) -> list[tuple[bytes, bytes]] | None:
     """
     if not body.endswith((b"--", b"--\r\n")) or not body.startswith(first):
         return None
-    *parts, end = body.split(b"\r\n" + first)
+    *parts, end = body.split(b"\r\n" + first, MAX_PARTS + 1)
     if not parts or end not in (b"--", b"--\r\n"):
         return None
     parts[0] = parts[0][len(first) :]
