@@ -288,8 +288,8 @@ def _check_task(request: ExportRequest, found: RecognisedNet) -> None:
 
 
 def _quantised(quantiser: Quantiser, graph: Path, manifest: Manifest, notify: Notify) -> tuple[Path, Manifest]:
-    """Return the INT8 graph and its manifest, whose bar for engines is that of the gate's worst picture."""
+    """Return the INT8 graph and its manifest, without `fill_levels` and with the PSNR of the gate's worst picture."""
     target = graph.with_name(f"{INT8}.onnx")
     quantisation = quantiser(graph, target, manifest, notify)
-    parity = manifest.parity.model_copy(update={"bar_db": WORST_DB})
+    parity = manifest.parity.model_copy(update={"bar_db": WORST_DB, "fill_levels": None})
     return target, manifest.model_copy(update={"precision": "int8", "quantisation": quantisation, "parity": parity})

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from engines.errors import ManifestInvalid
-from engines.manifest import read_manifest
+from engines.manifest import Quantisation, read_manifest
 from export.checkpoint import sha256_of
 from export.errors import CheckpointRefused, ExportError, LayoutMismatch, OptionInvalid, ParityFailed
 from export.generators.family import Bars
@@ -20,6 +20,7 @@ from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from export.parity import onnx_backend
 from export.pipeline import ExportRequest, add_program, export_model
 from export.program import program_backend, write_program
+from tests.engines.conftest import QUANTISATION
 
 OPTIONS = PConvOptions(levels=2, width=2)
 
@@ -147,6 +148,17 @@ def test_a_net_whose_full_graph_is_beyond_the_promised_grey_levels_promises_none
     manifest = read_manifest(exported.directory)
     assert (manifest.precision, manifest.parity.fill_levels) == ("fp32", None)
     assert any(re.search(r"onnx-fp32 on .* grey levels off, .* promises none", note) for note in exported.notes)
+
+
+def test_an_int8_model_promises_no_grey_levels(request_, monkeypatch):
+    def quantiser(source, target, _manifest, _notify):
+        shutil.copyfile(source, target)
+        return Quantisation.model_validate(QUANTISATION)
+
+    monkeypatch.setattr(PConv, "bars", lambda _family, _options: Bars(fill_levels=1))
+    exported = export_model(replace(request_, precision="int8", quantiser=quantiser), _ignore)
+    manifest = read_manifest(exported.directory)
+    assert (manifest.precision, manifest.parity.fill_levels) == ("int8", None)
 
 
 def test_largest_activation_is_told(whole_export):
