@@ -136,7 +136,7 @@ SizeRule = Annotated[FixedSize | MultipleSize, Field(discriminator="kind")]
 class ParityCase(_FrozenModel):
     """The comparison of one backend with torch in FP32 on one kind of input."""
 
-    backend: str = Field(description="onnx-fp32, onnx-fp16 or an engine's name and precision")
+    backend: str = Field(description="onnx-fp32, onnx-fp16, onnx (imported) or an engine's name and precision")
     inputs: str = Field(description="ordinary, empty, full, …")
     psnr_db: float | None = Field(description="peak 1.0, over the whole output; null when identical")
     max_abs: float
@@ -228,7 +228,8 @@ class Manifest(_FrozenModel):
         """
         if self.parity.fill_levels is None or self.precision == "int8":
             return None
-        own = [case.max_abs for case in self.parity.cases if case.backend == f"onnx-{self.precision}"]
+        graph = {f"onnx-{self.precision}", "onnx"}  # the latter: imported, compared with the file's own graph
+        own = [case.max_abs for case in self.parity.cases if case.backend in graph]
         return max(0.0, self.parity.fill_levels - 255 * max(own, default=0.0))
 
     @property

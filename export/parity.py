@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +87,34 @@ def _missed_bar(case: ParityCase, bars: Bars) -> str | None:
 
 
 def fp16_missed(cases: Iterable[ParityCase], bars: Bars) -> str | None:
-    """Return a note if the FP16 graph misses its bar, so that the FP32 graph is published in its place; None otherwise.
+    """Return a note if FP16 misses its bar or the promised levels, so that FP32 is published instead; None otherwise.
 
     Some nets amplify the rounding of half-precision weights beyond any use.
     """
-    found = missed_bars((case for case in cases if case.backend == FP16), bars)
+    halves = [case for case in cases if case.backend == FP16]
+    found = [fault for case in halves if (fault := _missed_bar(case, bars) or _missed_levels(case, bars))]
     more = f", and {len(found) - 1} more" if found[1:] else ""
     return f"{found[0]}{more}: published in FP32 instead" if found else None
+
+
+def kept_promise(cases: Iterable[ParityCase], bars: Bars, published: str) -> tuple[Bars, list[str]]:
+    """Return the bars without `fill_levels` if the graph to be published differs by more, and a note if so.
+
+    Such a net may still meet its bars: it is published, without the promise.
+    """
+    farthest = max((case for case in cases if case.backend == published), key=lambda case: case.max_abs)
+    missed = _missed_levels(farthest, bars)
+    if missed is None:
+        return bars, []
+    return replace(bars, fill_levels=None), [f"{missed}: the manifest promises none (fill_levels null)"]
+
+
+def _missed_levels(case: ParityCase, bars: Bars) -> str | None:
+    levels = 255 * case.max_abs
+    if bars.fill_levels is None or levels <= bars.fill_levels:
+        return None
+    where = f"{case.backend} on {case.inputs}"
+    return f"{where}: {levels:.2f} of 255 grey levels off, promised are {bars.fill_levels:g}"
 
 
 def require_parity(cases: Iterable[ParityCase], bars: Bars, published: str) -> None:

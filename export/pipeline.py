@@ -19,7 +19,7 @@ from engines.manifest import ONNX_FILE, Manifest, ModelName, Parity, ParityCase,
 from export.activations import FP16_LARGEST, fits_fp16, largest_activation
 from export.checkpoint import Checkpoint, joint_digest, load_strictly, read_checkpoint, sha256_of
 from export.errors import CheckpointRefused, OptionInvalid, ParityFailed
-from export.generators.family import Translation
+from export.generators.family import Bars, Translation
 from export.int8.gate import WORST_DB
 from export.lowering import to_half
 from export.onnx_graph import OPSET, write_graph
@@ -30,6 +30,7 @@ from export.parity import (
     Backend,
     compare,
     fp16_missed,
+    kept_promise,
     missed_bars,
     onnx_backend,
     require_parity,
@@ -96,18 +97,20 @@ def export_model(request: ExportRequest, notify: Notify) -> ExportResult:
         cases = _compare_with_torch(found, net, backends, request.images)
         if request.precision == "fp16" and (missed := fp16_missed(cases, bars)):
             request, measured = replace(request, precision="fp32"), [*measured, missed]
-        require_parity(cases, bars, FP32 if request.quantiser else f"onnx-{request.precision}")
-        manifest = _manifest(request, found, checkpoints, cases)
+        compared = FP32 if request.quantiser else f"onnx-{request.precision}"
+        require_parity(cases, bars, compared)
+        bars, broken = kept_promise(cases, bars, compared)
+        manifest = _manifest(request, found, checkpoints, bars, cases)
         if request.quantiser:
             graphs[INT8], manifest = _quantised(request.quantiser, graphs[FP32], manifest, notify)
         files = {ONNX_FILE: graphs[f"onnx-{request.precision}"]}
         if request.program:
             files[PROGRAM_FILE] = Path(staging) / PROGRAM_FILE
             cases += _write_program(found, net, request.precision, files[PROGRAM_FILE], request.images, notify)
-            manifest = _manifest(request, found, checkpoints, cases)
+            manifest = _manifest(request, found, checkpoints, bars, cases)
         notify("publishing")
         directory, manifest = _published(request.output, files, manifest)
-    return ExportResult(directory, manifest, (*found.notes, *measured, *translation.notes()))
+    return ExportResult(directory, manifest, (*found.notes, *measured, *broken, *translation.notes()))
 
 
 def _recognised(request: ExportRequest, notify: Notify) -> tuple[list[Checkpoint], RecognisedNet]:
@@ -232,10 +235,11 @@ def _manifest(
     request: ExportRequest,
     found: RecognisedNet,
     checkpoints: list[Checkpoint],
+    bars: Bars,
     cases: tuple[ParityCase, ...],
 ) -> Manifest:
     """Make the manifest of version 1, still without the graph's digest; of an INT8 model that of its FP32 graph."""
-    interface, bars = found.family.interface(found.options), found.family.bars(found.options)
+    interface = found.family.interface(found.options)
     return Manifest(
         name=request.name,
         version=1,
@@ -284,8 +288,8 @@ def _check_task(request: ExportRequest, found: RecognisedNet) -> None:
 
 
 def _quantised(quantiser: Quantiser, graph: Path, manifest: Manifest, notify: Notify) -> tuple[Path, Manifest]:
-    """Return the INT8 graph and its manifest, whose bar for engines is that of the gate's worst picture."""
+    """Return the INT8 graph and its manifest, without `fill_levels` and with the PSNR of the gate's worst picture."""
     target = graph.with_name(f"{INT8}.onnx")
     quantisation = quantiser(graph, target, manifest, notify)
-    parity = manifest.parity.model_copy(update={"bar_db": WORST_DB})
+    parity = manifest.parity.model_copy(update={"bar_db": WORST_DB, "fill_levels": None})
     return target, manifest.model_copy(update={"precision": "int8", "quantisation": quantisation, "parity": parity})

@@ -83,18 +83,19 @@ def import_model(
         report = read(job, notify)
         if report.imported is None:
             raise GraphRefused(report.refused or "the graph is refused without a reason")
+        imported, fill_levels = _promised(report.imported)
         notify("publishing")
         with report_write_errors(request.output):
             graph = Path(staging.name) / GRAPH_FILE
             digest = _taken_over(Path(scratch) / GRAPH_FILE, graph)
-            manifest = _manifest(request, report.imported, digest)
+            manifest = _manifest(request, imported, fill_levels, digest)
             directory, manifest = publish(
                 {ONNX_FILE: graph},
                 request.output,
                 lambda version: manifest.model_copy(update={"version": version}),
                 lambda made: card_text(made, reference="the file's own graph, driven by NumPy"),
             )
-    return ImportResult(directory, manifest, report.imported, report.enforced)
+    return ImportResult(directory, manifest, imported, report.enforced)
 
 
 def _taken_over(source: Path, target: Path) -> str:
@@ -110,7 +111,16 @@ def _taken_over(source: Path, target: Path) -> str:
     return digest.hexdigest()
 
 
-def _manifest(request: ImportRequest, imported: Imported, digest: str) -> Manifest:
+def _promised(imported: Imported) -> tuple[Imported, float | None]:
+    """Return the grey levels to promise: none, and a note on it, if the wrapped graph itself differs by more."""
+    own = 255 * max((case.max_abs for case in imported.cases), default=0.0)
+    if own <= _FILL_LEVELS:
+        return imported, _FILL_LEVELS
+    note = f"the wrapped graph is {own:.2f} of 255 grey levels off: the manifest promises none (fill_levels null)"
+    return imported.model_copy(update={"notes": (*imported.notes, note)}), None
+
+
+def _manifest(request: ImportRequest, imported: Imported, fill_levels: float | None, digest: str) -> Manifest:
     return Manifest(
         name=request.name,
         version=1,
@@ -127,7 +137,7 @@ def _manifest(request: ImportRequest, imported: Imported, digest: str) -> Manife
         checkpoint_sha256=imported.source_sha256,
         licence=request.licence,
         training_data=request.training_data,
-        parity=Parity(bar_db=_BAR_DB, fill_levels=_FILL_LEVELS, cases=imported.cases),
+        parity=Parity(bar_db=_BAR_DB, fill_levels=fill_levels, cases=imported.cases),
     )
 
 

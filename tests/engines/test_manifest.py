@@ -118,6 +118,13 @@ def test_what_the_graph_itself_differs_by_leaves_less_for_bf16(make_manifest):
     assert make_manifest(precision="fp16", parity=parity_with(1, 3 / 255)).bf16_levels == 0
 
 
+def test_what_an_imported_graph_differs_from_its_file_by_leaves_less_for_bf16(make_manifest):
+    case = {"backend": "onnx", "inputs": "full", "psnr_db": 50.0, "max_abs": 0.25 / 255, "finite": True}
+    imported = {"bar_db": 45.0, "fill_levels": 1, "cases": [case]}
+    for precision in ("fp16", "fp32"):
+        assert make_manifest(precision=precision, parity=imported).bf16_levels == pytest.approx(0.75)
+
+
 def test_bf16_has_no_limit_of_levels_unless_the_manifest_states_one(make_manifest):
     assert make_manifest(parity=parity_with(None)).bf16_levels is None
     assert make_manifest(parity={"bar_db": 45.0, "cases": []}).bf16_levels is None

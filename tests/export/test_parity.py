@@ -9,7 +9,7 @@ from engines.manifest import ParityCase
 from export.errors import ParityFailed
 from export.generators import FAMILIES
 from export.generators.family import Bars
-from export.parity import FP16, FP32, compare, fp16_missed, missed_bars, require_parity, torch_backend
+from export.parity import FP16, FP32, compare, fp16_missed, kept_promise, missed_bars, require_parity, torch_backend
 from export.parity_inputs import ParityInput
 
 SAMPLE = ParityInput("ordinary 1", {"image": np.full((1, 1, 2, 2), 0.5, np.float32)})
@@ -86,6 +86,30 @@ def test_a_half_graph_under_its_bar_is_replaced_and_it_is_said():
         "onnx-fp16 on a: 20.0 dB, wanted are 45 dB, and 1 more: published in FP32 instead"
     )
     assert fp16_missed([_case(), _case(backend=FP32, max_abs=1)], Bars()) is None
+
+
+def test_a_half_graph_beyond_the_promised_grey_levels_is_replaced_and_it_is_said():
+    cases = [_case(max_abs=1.5 / 255), _case(inputs="y", max_abs=0.5 / 255), _case(backend=FP32, max_abs=2 / 255)]
+    assert fp16_missed(cases, Bars(fill_levels=1)) == (
+        "onnx-fp16 on x: 1.50 of 255 grey levels off, promised are 1: published in FP32 instead"
+    )
+    assert fp16_missed(cases, Bars(fill_levels=1.5)) is None
+    assert fp16_missed(cases, Bars()) is None
+
+
+def test_a_half_graph_that_misses_both_bars_on_some_inputs_counts_each_input_once():
+    cases = [_case(psnr_db=20, max_abs=0.1), _case(inputs="y", max_abs=0.1)]
+    assert fp16_missed(cases, Bars(fill_levels=1)) == (
+        "onnx-fp16 on x: 20.0 dB, wanted are 45 dB, and 1 more: published in FP32 instead"
+    )
+
+
+def test_a_published_graph_beyond_the_promised_grey_levels_breaks_the_promise_and_no_other_does():
+    cases = [_case(max_abs=3 / 255), _case(backend=FP32, max_abs=1.25 / 255), _case(backend=FP32, max_abs=2 / 255)]
+    note = "onnx-fp32 on x: 2.00 of 255 grey levels off, promised are 1: the manifest promises none (fill_levels null)"
+    assert kept_promise(cases, Bars(fill_levels=1), FP32) == (Bars(), [note])
+    for bars in (Bars(fill_levels=2), Bars()):
+        assert kept_promise(cases, bars, FP32) == (bars, [])
 
 
 def test_a_wrong_full_graph_stops_both():

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from engines.errors import ManifestInvalid
-from engines.manifest import read_manifest
+from engines.manifest import Quantisation, read_manifest
 from export.checkpoint import sha256_of
 from export.errors import CheckpointRefused, ExportError, LayoutMismatch, OptionInvalid, ParityFailed
 from export.generators.family import Bars
@@ -20,6 +20,7 @@ from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from export.parity import onnx_backend
 from export.pipeline import ExportRequest, add_program, export_model
 from export.program import program_backend, write_program
+from tests.engines.conftest import QUANTISATION
 
 OPTIONS = PConvOptions(levels=2, width=2)
 
@@ -126,6 +127,38 @@ def test_a_half_graph_that_misses_its_bar_gives_place_to_the_full_one_and_it_is_
     )
     weights = onnx.load(exported.directory / "model.onnx").graph.initializer
     assert onnx.TensorProto.FLOAT16 not in {tensor.data_type for tensor in weights}
+
+
+def levels_off(manifest, backend):
+    return 255 * max(case.max_abs for case in manifest.parity.cases if case.backend == backend)
+
+
+def test_a_half_graph_beyond_the_promised_grey_levels_gives_place_to_the_full_one(request_, whole_export, monkeypatch):
+    half, full = (levels_off(whole_export[0].manifest, backend) for backend in ("onnx-fp16", "onnx-fp32"))
+    assert full < half / 2
+    monkeypatch.setattr(PConv, "bars", lambda _family, _options: Bars(fill_levels=half / 2))
+    exported = export_model(request_, _ignore)
+    assert (exported.manifest.precision, exported.manifest.parity.fill_levels) == ("fp32", half / 2)
+    assert any(re.search(r"grey levels off, .*: published in FP32", note) for note in exported.notes)
+
+
+def test_a_net_whose_full_graph_is_beyond_the_promised_grey_levels_promises_none_and_it_is_said(request_, monkeypatch):
+    monkeypatch.setattr(PConv, "bars", lambda _family, _options: Bars(fill_levels=0))
+    exported = export_model(request_, _ignore)
+    manifest = read_manifest(exported.directory)
+    assert (manifest.precision, manifest.parity.fill_levels) == ("fp32", None)
+    assert any(re.search(r"onnx-fp32 on .* grey levels off, .* promises none", note) for note in exported.notes)
+
+
+def test_an_int8_model_promises_no_grey_levels(request_, monkeypatch):
+    def quantiser(source, target, _manifest, _notify):
+        shutil.copyfile(source, target)
+        return Quantisation.model_validate(QUANTISATION)
+
+    monkeypatch.setattr(PConv, "bars", lambda _family, _options: Bars(fill_levels=1))
+    exported = export_model(replace(request_, precision="int8", quantiser=quantiser), _ignore)
+    manifest = read_manifest(exported.directory)
+    assert (manifest.precision, manifest.parity.fill_levels) == ("int8", None)
 
 
 def test_largest_activation_is_told(whole_export):

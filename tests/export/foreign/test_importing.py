@@ -81,9 +81,24 @@ def test_graph_of_one_size_in_0_to_255_needs_no_flag(bring, tmp_path):
     assert "the only reading" in " ".join(made.imported.found)
     assert made.manifest.licence == "CC0"
     assert made.manifest.parity.fill_levels == 1
+    own = 255 * max(case.max_abs for case in made.manifest.parity.cases)
+    assert made.manifest.bf16_levels == pytest.approx(1 - own)
     assert read_manifest(made.directory) == made.manifest
     assert "against the file's own graph" in (made.directory / CARD_FILE).read_text()
     check_fill(made, 128, tmp_path)
+
+
+def test_graph_that_differs_by_more_than_a_grey_level_promises_none_and_it_is_said(bring):
+    def read_far_off(job, notify):
+        report = read_unguarded(job, notify)
+        cases = tuple(case.model_copy(update={"max_abs": 1.5 / 255}) for case in report.imported.cases)
+        return report.model_copy(update={"imported": report.imported.model_copy(update={"cases": cases})})
+
+    made = bring(inpainters.carve_layout(), read_far_off)
+    assert made.manifest.parity.fill_levels is None
+    assert made.imported.notes[-1] == (
+        "the wrapped graph is 1.50 of 255 grey levels off: the manifest promises none (fill_levels null)"
+    )
 
 
 def test_graph_of_bytes_and_any_size_is_served_in_several(bring, tmp_path):
