@@ -81,8 +81,7 @@ def test_graph_of_one_size_in_0_to_255_needs_no_flag(bring, tmp_path):
     assert "the only reading" in " ".join(made.imported.found)
     assert made.manifest.licence == "CC0"
     assert made.manifest.parity.fill_levels == 1
-    own = 255 * max(case.max_abs for case in made.manifest.parity.cases)
-    assert made.manifest.bf16_levels == pytest.approx(1 - own)
+    assert made.manifest.bf16_levels == pytest.approx(1 - 255 * max(one.max_abs for one in made.manifest.parity.cases))
     assert read_manifest(made.directory) == made.manifest
     assert "against the file's own graph" in (made.directory / CARD_FILE).read_text()
     check_fill(made, 128, tmp_path)
