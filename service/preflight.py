@@ -8,6 +8,7 @@ import socket
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from service.auth.exposure import check_exposure
 from service.auth.keys import read_keys
@@ -62,26 +63,33 @@ def check_address(host: str, port: int) -> None:
     Raises:
         SettingsInvalid: another server listens there, this user may not, or it is no name or address of this machine.
     """
-    failed: list[OSError | UnicodeError] = []
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:  # UnicodeError: a name with an empty label, or one of over 63 characters
-        found, failed = [], [error]
-    for family, kind, protocol, _, where in found:
-        try:
-            with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server's own will have
-                if family == socket.AF_INET6:
-                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                probe.bind(where)
-        except OSError as error:  # noqa: PERF203 -- a name may have an address of a kind that is not here
-            failed.append(error)
-    of_the_port = [error for error in failed if isinstance(error, OSError) and error.errno in _REMEDIES]
-    wrong = of_the_port or (failed if len(failed) >= len(found) else [])
-    if wrong:
-        number, why = (wrong[0].errno, wrong[0].strerror) if isinstance(wrong[0], OSError) else (None, None)
-        remedy = _REMEDIES.get(number, "give an address of this machine with --host")
-        raise SettingsInvalid(f"cannot listen on {host}:{port} ({why or wrong[0]}); {remedy}")
+        raise _cannot_listen(host, port, error) from error
+    failed = [why for one in found if (why := _bind_error(*one)) is not None]
+    of_the_port = [why for why in failed if why.errno in _REMEDIES]
+    if of_the_port or len(failed) == len(found):  # a name may have an address of a kind that is not here
+        raise _cannot_listen(host, port, [*of_the_port, *failed][0])
+
+
+def _bind_error(family: int, kind: int, protocol: int, _: str, where: Any) -> OSError | None:
+    """Bind a socket to one result of `getaddrinfo` for a moment; returns why that fails."""
+    try:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server's own will have
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind(where)
+    except OSError as error:
+        return error
+    return None
+
+
+def _cannot_listen(host: str, port: int, error: OSError | UnicodeError) -> SettingsInvalid:
+    number, why = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
+    remedy = _REMEDIES.get(number, "give an address of this machine with --host")
+    return SettingsInvalid(f"cannot listen on {host}:{port} ({why or error}); {remedy}")
 
 
 def _check_grpc(settings: Settings) -> None:
