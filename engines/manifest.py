@@ -142,6 +142,11 @@ class ParityCase(_FrozenModel):
     max_abs: float
     finite: bool
 
+    @property
+    def levels(self) -> float:
+        """The largest difference in grey levels of 255, as `Parity.fill_levels` counts."""
+        return 255 * self.max_abs
+
 
 class Parity(_FrozenModel):
     """The measurements of the export, taken before it published the model."""
@@ -229,8 +234,8 @@ class Manifest(_FrozenModel):
         if self.parity.fill_levels is None or self.precision == "int8":
             return None
         graph = {f"onnx-{self.precision}", "onnx"}  # the latter: imported, compared with the file's own graph
-        own = [case.max_abs for case in self.parity.cases if case.backend in graph]
-        return max(0.0, self.parity.fill_levels - 255 * max(own, default=0.0))
+        own = [case.levels for case in self.parity.cases if case.backend in graph]
+        return max(0.0, self.parity.fill_levels - max(own, default=0.0))
 
     @property
     def key(self) -> str:

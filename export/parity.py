@@ -110,11 +110,10 @@ def kept_promise(cases: Iterable[ParityCase], bars: Bars, published: str) -> tup
 
 
 def _missed_levels(case: ParityCase, bars: Bars) -> str | None:
-    levels = 255 * case.max_abs
-    if bars.fill_levels is None or levels <= bars.fill_levels:
+    if bars.fill_levels is None or case.levels <= bars.fill_levels:
         return None
     where = f"{case.backend} on {case.inputs}"
-    return f"{where}: {levels:.2f} of 255 grey levels off, promised are {bars.fill_levels:g}"
+    return f"{where}: {case.levels:.2f} of 255 grey levels off, promised are {bars.fill_levels:g}"
 
 
 def require_parity(cases: Iterable[ParityCase], bars: Bars, published: str) -> None:

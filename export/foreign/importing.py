@@ -113,7 +113,7 @@ def _taken_over(source: Path, target: Path) -> str:
 
 def _promised(imported: Imported) -> tuple[Imported, float | None]:
     """Return the grey levels to promise: none, and a note on it, if the wrapped graph itself differs by more."""
-    own = 255 * max((case.max_abs for case in imported.cases), default=0.0)
+    own = max((case.levels for case in imported.cases), default=0.0)
     if own <= _FILL_LEVELS:
         return imported, _FILL_LEVELS
     note = f"the wrapped graph is {own:.2f} of 255 grey levels off: the manifest promises none (fill_levels null)"
