@@ -5,7 +5,9 @@
 # NETS: some of them only. Two more steps, each in one call, alone on the GPU, of some minutes:
 # `nets.sh forms` compiles and measures exact forms of big-lama 512² (../gpu_engines/lama_forms.py) beside the tree's;
 # `nets.sh attention` looks whether DeepFillv2's fused scores run under inductor, where an earlier form met an illegal address (ADR 38).
+# STEPS=prepare: of these two compile only, beside other work; STEPS=measure: what was compiled.
 set -x
+steps=${STEPS:-prepare measure}
 LAMA="big_lama_512 big_lama_256 big_lama_1024" MIGAN="mi_gan_256 mi_gan_512" DEEPFILL="deepfillv2_256 deepfillv2_512"
 main() {
   . "$(dirname "$0")/env.sh"
@@ -49,8 +51,9 @@ forms() {
   apart forms $name
   models=$(timeout 300 python3 -m benchmarks.gpu_engines.lama_forms $work/forms $name)
   timeout 900 python3 -m benchmarks.gpu_engines.compare --work $work/forms --json $OUT/forms.json --rows $name --models $models \
-    --batches 1 8 --engines inductor --run-s 0.1 --at-once 5 --seconds 500
-  timeout 300 python3 -m benchmarks.gpu_engines.compare --work $work/forms --json $OUT/forms_public.json --rows $name \
+    --batches 1 8 --engines inductor --run-s 0.1 --at-once 5 --steps $steps --seconds 500
+  [[ $steps != *measure* ]] ||
+    timeout 300 python3 -m benchmarks.gpu_engines.compare --work $work/forms --json $OUT/forms_public.json --rows $name \
     --batches 1 8 --engines public --run-s 0.1 --steps measure # what the bar of 2 times is a ratio to
   echo "forms after $SECONDS s" >> $OUT/steps.txt
 }
@@ -66,7 +69,7 @@ PYTHON
   cat $OUT/attention.txt
   apart attention $DEEPFILL
   timeout 1200 python3 -m benchmarks.gpu_engines.compare --work $work/attention --json $OUT/attention.json --rows $DEEPFILL \
-    --batches 1 2 4 --engines public inductor --run-s 0.1 --at-once 2 --seconds 500
+    --batches 1 2 4 --engines public inductor --run-s 0.1 --at-once 2 --steps $steps --seconds 500
   echo "attention after $SECONDS s" >> $OUT/steps.txt
 }
 apart() { # FOLDER NAME...: models published in a folder of its own, where nothing counts as measured yet
