@@ -28,6 +28,7 @@ from service.processes.launcher.process_plan import assign_gpus, divide_settings
 from service.processes.launcher.run_directory import RunDirectory
 from service.processes.launcher.signal_queue import Signals
 from service.processes.shared.assignment import Assignment
+from service.processes.shared.code_version import code_version
 from service.processes.shared.status_board import RowCounts, StatusBoard, make_board
 
 _log = structlog.get_logger(__name__)
@@ -47,7 +48,7 @@ class Launcher:
     """
 
     def __init__(self, settings: Settings, front_ends: int, stack: ExitStack) -> None:
-        self._settings = settings
+        self._settings, self._code = settings, code_version()
         self._signals = stack.enter_context(Signals(_SIGNALS | hangup_signals()))
         self._run_directory = stack.enter_context(RunDirectory.create())
         self._devices = assign_gpus(settings, os.environ)
@@ -183,6 +184,7 @@ class Launcher:
     ) -> subprocess.Popen[bytes]:
         assignment = Assignment.model_validate(
             {
+                "code": self._code,
                 "role": role,
                 "index": index,
                 "launcher": os.getpid(),

@@ -23,7 +23,6 @@ from service.web.results.byte_range import wanted_range
 from service.web.results.listing import ResultsQuery, ResultsReply, results_reply
 
 
-
 def _refuse_repeats(request: Request) -> None:
     """Refuse a parameter of the address that is given twice: every one has one value.
 
