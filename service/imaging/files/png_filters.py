@@ -27,7 +27,7 @@ _CLEARED_BY = 64
 """Bytes of an array whose maximum numpy finds by AVX, after which it clears the upper halves of the vector registers:
 isal leaves them in use, and libspng's SSE code then takes twice as long (2.2 ms for 512² in place of 1.1)."""
 _IGNORE_ADLER32, _CRC_USE, _FORMAT_AS_STORED = 1, 2, 256
-"""Of spng.h: checksums were checked already, and samples are wanted as they are stored, in this machine's order."""
+"""Values of spng.h: checksums were checked already; samples are wanted as stored, in this machine's order."""
 
 
 @dataclass(frozen=True, slots=True)
