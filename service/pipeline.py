@@ -32,7 +32,7 @@ from service.batching.backend import (
 from service.computed_request import ComputedRequest, RequestToCompute, smallest_tile_pixels
 from service.core.batch_rows import ComputedSample, Sample
 from service.core.call import Call, Timings
-from service.core.errors import Cancelled, InvalidOption, NotFound, NotReady
+from service.core.errors import InvalidOption, NotFound, NotReady
 from service.core.order import Order
 from service.core.reply import Reply
 from service.core.settings import Settings
@@ -189,7 +189,7 @@ class Pipeline:
         prepared = await self.codec_work.run_decoding(prepare, request.effort, large=request.weight.large)
         if prepared is None:
             return None
-        _refuse_if_abandoned(call)
+        call.stop_if_left()
         began, trace = self.clock(), request.trace
         options = SubmitOptions(call.deadline, call.on_begun, call.flow, traced=trace is not None)
         try:
@@ -208,7 +208,7 @@ class Pipeline:
         order, manifest, timings = request.order, request.model.manifest, request.timings
         prepare = partial(PREPARE[order.task], order, request.headers, self.settings.max_pixels, manifest, timings)
         prepared = await self.codec_work.run_decoding(prepare, request.effort, large=request.weight.large)
-        _refuse_if_abandoned(request.call)
+        request.call.stop_if_left()
         rows = add_latents(prepared.rows, manifest, seed, order.options.pictures, self.draw)
         return prepared, await self._compute_rows(rows, request.model, request.call, request.trace)
 
@@ -259,16 +259,6 @@ class Pipeline:
         unloaded_s = None if weight.large else sum(timings.stages.values()) - waited_s
         self.admission.service_rate.add_measurement(((done.batch_size, done.device_s) for done in computed), unloaded_s)
         self.metrics.stages_done(timings.stages)
-
-
-def _refuse_if_abandoned(call: Call) -> None:
-    """Stop before the engine computes for a client that has left.
-
-    Raises:
-        Cancelled: it has.
-    """
-    if call.has_left is not None and call.has_left():
-        raise Cancelled("the client left")
 
 
 def _check_model_suits_order(manifest: Manifest, order: Order, reference: str) -> None:

@@ -24,10 +24,11 @@ from service.telemetry.tracing import check_tracing
 
 _OPEN_FILES = 65_536
 _REMEDIES: dict[int | None, str] = {
-    errno.EADDRINUSE: "end what listens there, or choose another port",
-    errno.EACCES: "choose a port from 1024, or let this user have that one",
+    errno.EADDRINUSE: "end what listens there, or choose another {flag}",
+    errno.EACCES: "choose a {flag} from 1024, or let this user have that one",
 }
 """Remedies for errors that no other address of the same host helps against, by number."""
+_PORT_SETTINGS = ("port", "metrics_port", "grpc_port")
 
 
 def run_preflight(settings: Settings) -> None:
@@ -57,8 +58,24 @@ def run_preflight(settings: Settings) -> None:
         pass
 
 
-def check_address(host: str, port: int) -> None:
-    """Check that this server can listen there, so that a second one says so before it opens anything.
+def check_ports(settings: Settings) -> None:
+    """Check that this server can listen on all its ports, so that a second one says so before it opens anything.
+
+    Raises:
+        SettingsInvalid: another server listens there, this user may not, the host is no name or address of this
+            machine, or two settings have the same port.
+    """
+    ports = [(name, port) for name in _PORT_SETTINGS if (port := getattr(settings, name)) or name == "port"]
+    used: dict[int, str] = {}
+    for name, port in ports:
+        if port and (other := used.setdefault(port, name)) != name:
+            raise SettingsInvalid(f"{name} {port} is the {other}, too; choose another --{_dashed(name)}")
+    for name, port in ports:
+        check_address(settings.host, port, name)
+
+
+def check_address(host: str, port: int, setting: str = "port") -> None:
+    """Check that this server can listen there; `setting` is the name of the port's setting.
 
     Raises:
         SettingsInvalid: another server listens there, this user may not, or it is no name or address of this machine.
@@ -66,11 +83,11 @@ def check_address(host: str, port: int) -> None:
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:  # UnicodeError: a name with an empty label, or one of over 63 characters
-        raise _cannot_listen(host, port, error) from error
+        raise cannot_listen(host, port, setting, error) from error
     failed = [why for one in found if (why := _bind_error(*one)) is not None]
     of_the_port = [why for why in failed if why.errno in _REMEDIES]
     if of_the_port or len(failed) == len(found):  # a name may have an address of a kind that is not here
-        raise _cannot_listen(host, port, [*of_the_port, *failed][0])
+        raise cannot_listen(host, port, setting, [*of_the_port, *failed][0])
 
 
 def _bind_error(family: int, kind: int, protocol: int, _: str, where: Any) -> OSError | None:
@@ -86,24 +103,27 @@ def _bind_error(family: int, kind: int, protocol: int, _: str, where: Any) -> OS
     return None
 
 
-def _cannot_listen(host: str, port: int, error: OSError | UnicodeError) -> SettingsInvalid:
+def cannot_listen(host: str, port: int, setting: str, error: OSError | UnicodeError) -> SettingsInvalid:
+    """Return the error that says why nothing can listen there, and what to do."""
     number, why = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
-    remedy = _REMEDIES.get(number, "give an address of this machine with --host")
-    return SettingsInvalid(f"cannot listen on {host}:{port} ({why or error}); {remedy}")
+    remedy = _REMEDIES.get(number, "give an address of this machine with --host").format(flag=f"--{_dashed(setting)}")
+    return SettingsInvalid(f"{setting}: cannot listen on {host}:{port} ({why or error}); {remedy}")
+
+
+def _dashed(setting: str) -> str:
+    return setting.replace("_", "-")
 
 
 def _check_grpc(settings: Settings) -> None:
     """Check what gRPC needs, if it is on.
 
     Raises:
-        SettingsInvalid: grpcio or protobuf is not installed, or the port is that of another setting.
+        SettingsInvalid: grpcio or protobuf is not installed.
     """
     if not settings.grpc_port:
         return
     if not (find_spec("grpc") and find_spec("google") and find_spec("google.protobuf")):
         raise SettingsInvalid("grpc_port needs grpcio and protobuf: install the extra, pip install '.[grpc]'")
-    if settings.grpc_port in (settings.port, settings.metrics_port):
-        raise SettingsInvalid(f"grpc_port {settings.grpc_port} is the port of another setting, too; choose another")
 
 
 def _raise_open_files_limit() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from engines.engine_choice import EngineOptions, open_engine
 from engines.errors import ModelError, RetouchError
+from engines.files.atomic import replace_file
 from engines.fill_rules import FillRules
 from engines.manifest import MANIFEST_FILE, FixedSize, Manifest, SizeRule, read_manifest
 from retouch.sweep.cases import BANDS, Case, draw_cases, find_pictures
@@ -138,22 +139,18 @@ def _try_write(path: Path) -> None:
 
 
 def write_rules(directory: Path, rules: FillRules) -> None:
-    """Write the rules into a model's manifest; everything else in it is unchanged.
+    """Write the rules into a model's manifest; everything else in it, and who may read it, is unchanged.
 
     Raises:
         ModelError: the manifest cannot be written.
     """
     manifest = read_manifest(directory)
     changed = manifest.model_copy(update={"size": manifest.size.model_copy(update={"auto": rules})})
-    path = directory / MANIFEST_FILE
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    path = Path(os.path.realpath(directory / MANIFEST_FILE))  # a link stays one
     try:
-        temporary.write_text(changed.model_dump_json(indent=2) + "\n", "utf-8")
-        temporary.replace(path)
+        replace_file(path, changed.model_dump_json(indent=2).encode() + b"\n")
     except OSError as error:
         raise ModelError(f"{path}: cannot be written ({error.strerror}); is the folder read-only?") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def default_sizes(rule: SizeRule) -> tuple[int, ...]:

@@ -184,14 +184,12 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         stack.callback(batcher.close)
         if open_lane_pool is None and not why_on_cpu(settings):
             open_lane_pool = open_gpu_lane_pool
-        pictures = LocalPictures(batcher) if settings.gpu_pictures == "auto" and open_lane_pool is not None else None
-        backend = LocalBackend(
-            settings, models, batcher, supervisor, metrics, own_process, report=report, pictures=pictures
-        )
+        backend = LocalBackend(settings, models, batcher, supervisor, metrics, own_process, report=report)
         loops = [backend.follow_models(), backend.supervise()]
-        if pictures is not None and open_lane_pool is not None:
-            stack.callback(pictures.close)
-            loops.append(backend.run_pictures(pictures, open_lane_pool))
+        if settings.gpu_pictures == "auto" and open_lane_pool is not None:
+            backend.pictures = LocalPictures(batcher)
+            stack.callback(backend.pictures.close)
+            loops.append(backend.run_pictures(backend.pictures, open_lane_pool))
         for loop in loops:
             stack.push_async_callback(cancel_and_wait, asyncio.create_task(loop))
         yield backend

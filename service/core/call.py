@@ -53,5 +53,5 @@ class Call:
     """Whether nobody holds a connection open for the answer, so that it may wait where others are refused."""
     on_large: Callable[[], None] | None = None
     """Callback on the event loop when the request's pictures turn out to be large."""
-    has_left: Callable[[], bool] | None = None
-    """Returns whether the client has left, so that nobody needs the answer; None if it is needed all the same."""
+    stop_if_left: Callable[[], None] = lambda: None
+    """Raises Cancelled if the client has left, unless the answer is needed all the same."""

@@ -106,7 +106,7 @@ class Intake:
         if priority is not None:
             self.flow = self.flow._replace(priority=priority)
 
-    def call(self, has_left: Callable[[], bool] | None = None) -> Call:
+    def call(self, stop_if_left: Callable[[], None] = lambda: None) -> Call:
         """Return what the pipeline needs of the request: its id, times, deadline and place in the fair order."""
         return Call(
             *(self.arrival.request_id, self.received_at, self.received_at + self.allowed_s, self.flow),
@@ -114,13 +114,12 @@ class Intake:
             repeat_key=self.repeat_key,
             own_deadline=self.own_deadline,
             on_large=partial(self.service.admission.mark_large, self.place),
-            has_left=has_left,
+            stop_if_left=stop_if_left,
         )
 
     async def run(self, order: Order) -> Reply:
         """Compute an order's pictures; errors are those of `Pipeline.run`."""
-        presence = self.arrival.presence
-        reply = await self.service.run(order, self.call(None if presence is None else presence.has_left))
+        reply = await self.service.run(order, self.call(self._stop_if_left))
         self.result_ids = tuple(picture.result_id for picture in reply.pictures if picture.result_id)
         return reply
 
@@ -134,10 +133,13 @@ class Intake:
         Raises:
             DeadlineExceeded, Cancelled: the one or the other came first.
         """
+        self._stop_if_left()
         presence = self.arrival.presence
-        if presence is not None and presence.has_left():
-            raise Cancelled("the client left")
         return await await_with_deadline(work(), self.left_s, None if presence is None else presence.gone)
+
+    def _stop_if_left(self) -> None:
+        if self.arrival.presence is not None:
+            self.arrival.presence.stop_if_left()
 
     @property
     def left_s(self) -> float:

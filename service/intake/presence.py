@@ -8,6 +8,8 @@ import select
 from collections.abc import Callable
 from functools import cache
 
+from service.core.errors import Cancelled
+
 _HUNG_UP: int | None = getattr(select, "POLLRDHUP", None)
 """Linux's name for a connection whose other side has ended; None on other systems, where the kernel is not asked."""
 
@@ -52,3 +54,12 @@ class ClientPresence:
         if left:
             self._end()
         return left
+
+    def stop_if_left(self) -> None:
+        """Stop what the client has asked for.
+
+        Raises:
+            Cancelled: it has disconnected.
+        """
+        if self.has_left():
+            raise Cancelled("the client left")

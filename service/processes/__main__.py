@@ -15,13 +15,17 @@ from typing import Any
 
 import structlog
 
-from service.processes.shared.assignment import Assignment, end_with_launcher
+from service.processes.shared.assignment import Assignment, CodeChanged, end_with_launcher, read_assignment
+from service.processes.shared.code_version import code_version
 from service.telemetry.logs import configure_logs
 
 
 def main() -> int:
     """Run as front end or engine process, and return the exit status."""
-    assignment = Assignment.model_validate_json(sys.stdin.buffer.read())
+    try:
+        assignment = read_assignment(sys.stdin.buffer.read(), code_version())
+    except CodeChanged as error:
+        sys.exit(str(error))
     end_with_launcher(assignment.launcher)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     configure_logs(assignment.settings)

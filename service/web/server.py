@@ -24,7 +24,7 @@ from service.core.settings import Settings, SettingsInvalid
 from service.lifecycle.drain import EXIT_DEVICE_LOST
 from service.lifecycle.end_requests import EndRequests
 from service.lifecycle.sighup import handling_hangups
-from service.preflight import check_address, run_preflight
+from service.preflight import check_ports, run_preflight
 from service.telemetry.metrics import Metrics
 from service.web.application import App, ConnectionLimits, LimitedHttp
 from service.web.foreign_api import ForeignApi
@@ -64,10 +64,10 @@ def run(
         restarted, else 1.
 
     Raises:
-        SettingsInvalid, KeysInvalid: raised by `check_address` and `run_preflight`.
+        SettingsInvalid, KeysInvalid: raised by `check_ports` and `run_preflight`.
     """
     if listener is None:
-        check_address(settings.host, settings.port)
+        check_ports(settings)
     run_preflight(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]
     server = DrainingServer(settings, open_backend, apis, beside=beside, end_requests=end_requests)

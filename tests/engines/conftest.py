@@ -59,8 +59,8 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         def write(_content: object) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        with fdopen(handle, mode):
-            yield SimpleNamespace(write=write)
+        with fdopen(handle, mode) as file:
+            yield SimpleNamespace(write=write, fileno=file.fileno)
 
     monkeypatch.setattr(os, "fdopen", full)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -21,6 +22,7 @@ from service.core.errors import Cancelled
 from service.core.order import Order
 from service.core.schemas import OPTIONS
 from service.core.settings import Settings
+from service.intake.presence import ClientPresence
 from tests.serving.image_files import png
 
 Opened = Callable[..., AbstractAsyncContextManager[tuple[Service, FakeEngine]]]
@@ -52,23 +54,26 @@ def order() -> Order:
     return Order("translate", {"image": png(np.zeros((64, 64, 3), np.uint8))}, OPTIONS["translate"](format="png"))
 
 
-def call(*, left: bool) -> Call:
+async def call(*, left: bool) -> Call:
     now = time.monotonic()
-    return Call("1", now, now + 60, has_left=lambda: left)
+    gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    if left:
+        gone.set_result(None)
+    return Call("1", now, now + 60, stop_if_left=ClientPresence(gone).stop_if_left)
 
 
 async def test_the_engine_computes_for_clients_that_wait_and_not_for_those_that_left(opened: Opened) -> None:
     async with opened() as (service, engine):
         before = engine.samples
         with pytest.raises(Cancelled):
-            await service.run(order(), call(left=True))
+            await service.run(order(), await call(left=True))
         assert engine.samples == before
-        await service.run(order(), call(left=False))
+        await service.run(order(), await call(left=False))
         assert engine.samples == before + 1
 
 
 async def test_with_a_result_cache_the_picture_is_computed_as_others_may_have_joined(opened: Opened) -> None:
     async with opened(cache_entries=10) as (service, engine):
         before = engine.samples
-        reply = await service.run(order(), call(left=True))
+        reply = await service.run(order(), await call(left=True))
         assert (len(reply.pictures), engine.samples) == (1, before + 1)

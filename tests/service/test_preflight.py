@@ -6,13 +6,16 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from service.core.settings import SettingsInvalid, load_settings
+from service.core.settings import Settings, SettingsInvalid, load_settings
 from service.ledger.sqlite_file import LEDGER_FILE
-from service.preflight import check_address
+from service.preflight import check_address, check_ports
+from service.processes.launcher.launcher import launch
 from service.web.server import run
 
 pytestmark = pytest.mark.slow
@@ -56,18 +59,30 @@ def test_a_damaged_ledger_stops_the_start(models_dir: Path, tmp_path: Path, work
     assert "move it away" in said
 
 
+@pytest.mark.parametrize("start", [run, partial(launch, front_ends=1)])
+@pytest.mark.parametrize("name", ["port", "metrics_port", "grpc_port"])
 @pytest.mark.parametrize("reusable", [False, True])
-def test_a_second_server_on_a_port_says_so_and_touches_nothing(tmp_path: Path, reusable: bool) -> None:
-    """The first one may be several processes, which share its port."""
+def test_a_second_server_on_a_port_says_so_and_touches_nothing(
+    tmp_path: Path, reusable: bool, name: str, start: Callable[[Settings], int]
+) -> None:
+    """The first one may be several processes, which share its port. The next check would miss the file of keys."""
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, reusable)
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        settings = load_settings({"port": port, "results_dir": tmp_path / "results"})
-        with pytest.raises(SettingsInvalid, match=rf"127\.0\.0\.1:{port} \(Address already in use\); end what"):
-            run(settings)
+        folders = {"results_dir": tmp_path / "results", "keys_file": str(tmp_path / "none")}
+        settings = load_settings({**folders, "port": 0, name: port})
+        said = rf"{name}: .*127\.0\.0\.1:{port} \(Address already in use\); end what .* --{name.replace('_', '-')}"
+        with pytest.raises(SettingsInvalid, match=said):
+            start(settings)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("first", "second"), [("port", "metrics_port"), ("metrics_port", "grpc_port")])
+def test_two_settings_with_one_port_stop_the_start(first: str, second: str) -> None:
+    with pytest.raises(SettingsInvalid, match=f"{second} 8123 is the {first}, too"):
+        check_ports(load_settings({first: 8123, second: 8123}))
 
 
 def test_a_server_that_just_ended_left_its_port_free() -> None:
@@ -103,7 +118,7 @@ def test_a_port_that_this_user_may_not_take_is_not_said_to_be_in_use() -> None:
         pytest.skip("every user may take every port here")
     os.seteuid(12345)
     try:
-        with pytest.raises(SettingsInvalid, match=r"127\.0\.0\.1:1 \(Permission denied\); choose a port from 1024"):
+        with pytest.raises(SettingsInvalid, match=r"127\.0\.0\.1:1 \(Permission denied\); choose a --port from 1024"):
             check_address("127.0.0.1", 1)
     finally:
         os.seteuid(0)

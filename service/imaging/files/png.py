@@ -3,9 +3,9 @@
 Decoders get only the chunks that hold pixels, after their CRCs were checked: no text, profile or animation chunk.
 Buffers are freed as early as possible; decode_cost.py counts the peak.
 
-The data are inflated and checked first, and passed on uncompressed: small pictures to libspng (png_filters.py), others
-to OpenCV, which releases the interpreter's lock, but whose libpng would print warnings to stderr. Pillow decodes
-palettes, less than 8 bits, and 8-bit data that fail the check. Pillow accepts data with too many rows, which is
+The data are inflated and checked first, and passed on uncompressed: to libspng (png_filters.py), or, interlaced and
+where libspng is not installed, to OpenCV, whose libpng would print warnings to stderr. Pillow decodes palettes, less
+than 8 bits, and 8-bit data that fail the check. Pillow accepts data with too many rows, which is
 allowed, but also with too few, so a file whose last row is black is checked for its length.
 """
 
@@ -36,6 +36,8 @@ _COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 _FILTER_UP = 2
 _PIECE = 1 << 20
 _STORED_BLOCK = 65_535
+_JOINED_AT_ONCE = 2 << 20
+"""Bytes that `bytes.join` copies in 0.2 ms under the interpreter's lock; it would hold it for 0.5 s for 400 MB."""
 
 
 def decode_png(data: bytes, header: Header, by: Deflate = FASTEST) -> Pixels:
@@ -128,10 +130,11 @@ def _decode_by_pillow(core: bytes, header: Header, *, as_indices: bool = False) 
 def _decode_samples(data: bytes, chunks: list[Chunk], header: Header, by: Deflate) -> Pixels:
     """Decode with libspng or OpenCV if they return exactly the samples of the file, else with Pillow."""
     plain = header.colour != "palette" and header.bits >= 8
-    stored = _without_compression(data, chunks, header, by) if plain else None
+    by_libspng = suits_libspng(header, interlaced=_is_interlaced(data))
+    stored = _without_compression(data, chunks, header, by, with_crc=not by_libspng) if plain else None
     if stored is None:  # Pillow also decodes, or explains the error of, 8-bit data that failed the check
         return _decode_by_pillow(_keep_pixel_chunks(data, chunks, header), header)
-    if isinstance(stored, bytes):
+    if by_libspng:
         return decode_by_libspng(stored, header)
     decoded: Any = cv2.imdecode(stored, cv2.IMREAD_UNCHANGED)
     del stored
@@ -146,11 +149,10 @@ def _decode_samples(data: bytes, chunks: list[Chunk], header: Header, by: Deflat
 
 
 def _without_compression(
-    data: bytes, chunks: list[Chunk], header: Header, by: Deflate
-) -> NDArray[np.uint8] | bytes | None:
+    data: bytes, chunks: list[Chunk], header: Header, by: Deflate, *, with_crc: bool
+) -> NDArray[np.uint8] | None:
     """The same PNG with uncompressed scanlines, so that they need not be inflated again; None for bad 8-bit data.
 
-    It is `bytes` if libspng is to decode it.
     They are written as stored blocks (RFC 1950, 1951) by hand, because zlib would compute the checksum again.
     """
     try:
@@ -166,18 +168,19 @@ def _without_compression(
         pieces += (struct.pack("<BHH", last, len(piece), len(piece) ^ 0xFFFF), piece)
     pieces.append(checksum)
     crc = 0
-    for part in pieces:
+    for part in pieces if with_crc else ():
         crc = by.crc32(part, crc)
     first = len(PNG_SIGNATURE) + 25  # behind IHDR
     size = struct.pack(">I", sum(map(len, pieces)) - 4)
-    whole = [data[:first], size, *pieces, struct.pack(">I", crc), *_chunk_pieces(b"IEND", b"", by)]
-    small = suits_libspng(header, len(lines), interlaced=_is_interlaced(data))
-    return b"".join(whole) if small else _concatenate(whole)
+    return _concatenate([data[:first], size, *pieces, struct.pack(">I", crc), *_chunk_pieces(b"IEND", b"", by)])
 
 
 def _concatenate(pieces: list[bytes | memoryview]) -> NDArray[np.uint8]:
-    """Concatenate the pieces, like `bytes.join`, which would hold the interpreter's lock for 0.5 s for 400 MB."""
-    whole = np.empty(sum(map(len, pieces)), np.uint8)
+    """Concatenate the pieces, in steps where `bytes.join` would hold the interpreter's lock for long."""
+    total = sum(map(len, pieces))
+    if total <= _JOINED_AT_ONCE:
+        return np.frombuffer(b"".join(pieces), np.uint8)
+    whole = np.empty(total, np.uint8)
     at = 0
     for piece in pieces:
         whole[at : at + len(piece)] = np.frombuffer(piece, np.uint8)

@@ -6,8 +6,7 @@ import socket
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from service.core.settings import SettingsInvalid
-from service.preflight import check_address
+from service.preflight import cannot_listen
 
 
 class Address(NamedTuple):
@@ -18,19 +17,43 @@ class Address(NamedTuple):
     """The argument of `socket.bind`, with host and port first."""
 
 
-def reserve_address(host: str, port: int, stack: ExitStack) -> Address:
+def reserve_address(host: str, port: int, setting: str, stack: ExitStack) -> Address:
     """Reserve the address to listen on for this server until the stack is closed.
+
+    Only sockets of this user with SO_REUSEPORT can be bound beside it from then on: the front ends' own. Another server
+    is refused from now on and not only once a front end listens, because it, too, first binds without SO_REUSEPORT.
+
+    Args:
+        host: name or address.
+        port: 0 for any.
+        setting: name of the port's setting, for the message.
+        stack: holds the address.
 
     Raises:
         SettingsInvalid: the address is in use or not one of this machine's.
     """
-    check_address(host, port)  # without SO_REUSEPORT, so that no other server can share the address
     try:
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        kept = stack.enter_context(bind_shared_address(Address(family, where)))
+        kept = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        _bind_alone(kept, where)
     except OSError as error:
-        raise SettingsInvalid(f"cannot listen on {host}:{port} ({error.strerror or error}); choose another") from error
+        raise cannot_listen(host, port, setting, error) from error
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     return Address(family, kept.getsockname())
+
+
+def _bind_alone(kept: socket.socket, where: Any) -> None:
+    """Bind a socket to an address that no other socket is bound to.
+
+    Two sockets with SO_REUSEADDR may be bound to one address until one of them listens, so it is set only where closed
+    connections are left, and only to bind: of two servers that do that in the same microseconds, none would be refused.
+    """
+    try:
+        kept.bind(where)
+    except OSError:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(where)
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
 
 
 def bind_shared_address(address: Address) -> socket.socket:

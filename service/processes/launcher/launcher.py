@@ -21,13 +21,14 @@ from service.core.settings import Settings, SettingsInvalid
 from service.lifecycle.end_requests import LAUNCHER_APART_S, EndRequests
 from service.lifecycle.host import usable_cores
 from service.lifecycle.sighup import hangup_signals, is_hangup
-from service.preflight import run_preflight
+from service.preflight import check_ports, run_preflight
 from service.processes.launcher.address import bind_shared_address, reserve_address
 from service.processes.launcher.child import Child
 from service.processes.launcher.process_plan import assign_gpus, divide_settings
 from service.processes.launcher.run_directory import RunDirectory
 from service.processes.launcher.signal_queue import Signals
 from service.processes.shared.assignment import Assignment
+from service.processes.shared.code_version import code_version
 from service.processes.shared.status_board import RowCounts, StatusBoard, make_board
 
 _log = structlog.get_logger(__name__)
@@ -47,7 +48,7 @@ class Launcher:
     """
 
     def __init__(self, settings: Settings, front_ends: int, stack: ExitStack) -> None:
-        self._settings = settings
+        self._settings, self._code = settings, code_version()
         self._signals = stack.enter_context(Signals(_SIGNALS | hangup_signals()))
         self._run_directory = stack.enter_context(RunDirectory.create())
         self._devices = assign_gpus(settings, os.environ)
@@ -56,9 +57,9 @@ class Launcher:
         self._board_fd = make_board(self._row_counts)
         stack.callback(os.close, self._board_fd)
         self._board = StatusBoard(self._board_fd, self._row_counts)
-        self._address = reserve_address(settings.host, settings.port, stack)
+        self._address = reserve_address(settings.host, settings.port, "port", stack)
         if settings.grpc_port:  # each front end binds it for itself
-            reserve_address(settings.host, settings.grpc_port, stack)
+            reserve_address(settings.host, settings.grpc_port, "grpc_port", stack)
         self._listeners = [
             stack.enter_context(self._run_directory.listen_for_engine(index)) for index in range(engines)
         ]
@@ -183,6 +184,7 @@ class Launcher:
     ) -> subprocess.Popen[bytes]:
         assignment = Assignment.model_validate(
             {
+                "code": self._code,
                 "role": role,
                 "index": index,
                 "launcher": os.getpid(),
@@ -217,11 +219,12 @@ def launch(settings: Settings, front_ends: int) -> int:
         The exit status: 0 when every process ended well.
 
     Raises:
-        SettingsInvalid: the address is not available, this system does not support workers, or as for `run_preflight`.
+        SettingsInvalid: this system does not support workers, or as for `check_ports` and `run_preflight`.
         KeysInvalid: as for `run_preflight`.
     """
     if not sys.platform.startswith("linux"):
         raise SettingsInvalid("--workers needs Linux (memfd, SO_REUSEPORT); leave it out elsewhere")
+    check_ports(settings)
     run_preflight(settings)
     with ExitStack() as stack:
         launcher = Launcher(settings, front_ends, stack)

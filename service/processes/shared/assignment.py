@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import sys
@@ -11,10 +12,15 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from engines.errors import RetouchError
 from service.core.settings import Settings
 from service.processes.shared.status_board import RowCounts
 
 _PR_SET_PDEATHSIG = 1
+
+
+class CodeChanged(RetouchError):
+    """The package was changed under a running server."""
 
 
 class Assignment(BaseModel):
@@ -22,6 +28,8 @@ class Assignment(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    code: str
+    """The launcher's `code_version`."""
     role: Literal["front_end", "engine"]
     index: int
     """Index among the processes of its role."""
@@ -44,6 +52,21 @@ class Assignment(BaseModel):
     def row_counts(self) -> RowCounts:
         """Numbers of rows of the status board."""
         return RowCounts(self.front_ends, self.engines)
+
+
+def read_assignment(content: bytes, code: str) -> Assignment:
+    """Read an assignment in a process that has started with this `code_version`.
+
+    Raises:
+        CodeChanged: the launcher has another, so that this process would misread what the others write.
+    """
+    launchers = json.loads(content).get("code")  # first: another version may have other fields
+    if launchers != code:
+        raise CodeChanged(
+            f"the package was changed under a running server, which was started with {launchers or 'an older one'} and "
+            f"finds {code} now: restart the server"
+        )
+    return Assignment.model_validate_json(content)
 
 
 def end_with_launcher(launcher: int) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from service.app import Service
 from service.auth.exposure import is_loopback
 from service.auth.links import LINK_PATH
-from service.core.errors import NotFound, NotReady, ServiceError
+from service.core.errors import InvalidOption, NotFound, NotReady, ServiceError
 from service.core.flow import Flow, owner_of
 from service.gallery.deletion import gone, no_result
 from service.gallery.thumbnails import MEDIA_TYPE
@@ -21,10 +22,23 @@ from service.web.request_headers import etag_matches, joined_lines, wants_json
 from service.web.results.byte_range import wanted_range
 from service.web.results.listing import ResultsQuery, ResultsReply, results_reply
 
+
+def _refuse_repeats(request: Request) -> None:
+    """Refuse a parameter of the address that is given twice: every one has one value.
+
+    Raises:
+        InvalidOption: there is one; the message names it.
+    """
+    counts = Counter(name for name, _ in request.query_params.multi_items())
+    for name, count in counts.items():
+        if count > 1:
+            raise InvalidOption(f"`{name[:80]}` is given {count} times in the address; give it once")
+
+
 router = APIRouter()
-gallery_router = APIRouter()
+gallery_router = APIRouter(dependencies=[Depends(_refuse_repeats)])
 """Routes that exist only where results have owners, or one machine alone can ask."""
-link_router = APIRouter()
+link_router = APIRouter(dependencies=[Depends(_refuse_repeats)])
 """The route of links, which exists only where the server has a public URL. Needs no key: the signature is checked."""
 _Id = Annotated[str, Path(description="32 hexadecimal digits", json_schema_extra={"example": 32 * "0"})]
 _FOR_EVER = "private, max-age=31536000, immutable"

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import pytest
 
-from engines.files.atomic import write_atomically
+from engines.files.atomic import replace_file, write_atomically
 
 
 def test_content_takes_the_place_of_what_was_there_in_a_folder_that_is_made(tmp_path):
@@ -20,3 +27,65 @@ def test_what_was_there_stays_when_the_disk_is_full(tmp_path, request):
     with pytest.raises(OSError, match="No space left"):
         write_atomically(tmp_path / "file", b"second")
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"first")]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
+def test_whoever_could_read_the_file_still_can(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "file"
+    replace_file(path, b"first")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(mode)
+    assert replace_file(path, b"second")
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"second", mode)
+
+
+def test_no_link_is_followed(tmp_path: Path) -> None:
+    """Another user may own the folder in which root replaces a file."""
+    path, other = tmp_path / "file", tmp_path / "other"
+    other.write_bytes(b"of another")
+    path.symlink_to(other)
+    with pytest.raises(OSError, match="no regular file"):
+        replace_file(path, b"second")
+    assert (other.read_bytes(), path.is_symlink()) == (b"of another", True)
+    assert sorted(tmp_path.iterdir()) == [path, other]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_a_server_of_another_user_can_read_what_root_has_changed(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    replace_file(path, b"first")
+    os.chown(path, 12345, 23456)
+    assert replace_file(path, b"second")
+    assert (path.stat().st_uid, path.stat().st_gid, stat.S_IMODE(path.stat().st_mode)) == (12345, 23456, 0o600)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+@pytest.mark.parametrize(("groups", "group", "mode"), [([23456], 23456, 0o640), ([], 34567, 0o600)])
+def test_who_may_not_give_a_file_away_keeps_its_group_or_shuts_the_other_group_out(
+    groups: list[int], group: int, mode: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folder is closed to other users
+        path = Path(folder) / "file"
+        replace_file(path, b"first")
+        path.chmod(0o640)
+        os.chown(path, 0, 23456)
+        os.chown(folder, 12345, 34567)
+        with acting_as(12345, 34567, groups):
+            kept = replace_file(path, b"second")
+        found = path.stat()
+        assert (kept, found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (False, 12345, group, mode)
+
+
+@contextmanager
+def acting_as(user: int, group: int, groups: list[int]) -> Iterator[None]:
+    """Act as another user, with these further groups."""
+    before = os.getgroups()
+    os.setgroups(groups)
+    os.setegid(group)
+    os.seteuid(user)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(os.getgid())
+        os.setgroups(before)

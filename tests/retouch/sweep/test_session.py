@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from datetime import date
 
 import numpy as np
@@ -91,7 +92,9 @@ def test_a_model_of_one_way_is_refused(tmp_path, pictures, features):
 def test_written_rules_leave_the_rest_of_the_manifest_as_it_was(model):
     before = read_manifest(model)
     rules = FillRules(measured="here", rules=(FillRule(longest_side=64, strategy="whole"),))
+    (model / "manifest.json").chmod(0o640)
     write_rules(model, rules)
+    assert stat.S_IMODE((model / "manifest.json").stat().st_mode) == 0o640
     after = read_manifest(model)
     assert after.size.auto == rules
     assert after.model_copy(update={"size": before.size}) == before

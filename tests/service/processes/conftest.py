@@ -23,6 +23,7 @@ from service.processes.engine.page_locks import NoPageLocks
 from service.processes.engine.server import EngineServer
 from service.processes.front_end.backend import RemoteBackend, open_remote_backend
 from service.processes.shared.assignment import Assignment
+from service.processes.shared.code_version import code_version
 from service.processes.shared.status_board import RowCounts, StatusBoard, make_board
 from service.telemetry.metrics import Metrics
 
@@ -72,6 +73,7 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
             listener.setblocking(False)
             listeners.append(listener)
         assignment = Assignment(
+            code=code_version(),
             role="front_end",
             index=0,
             launcher=os.getpid(),

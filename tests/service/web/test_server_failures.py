@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -80,15 +79,6 @@ def test_a_results_directory_that_cannot_be_used_stops_the_start(models_dir: Pat
     started = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert started.returncode == 2
     assert "Traceback" not in started.stderr
-
-
-def test_a_metrics_port_that_is_taken_stops_the_start(models_dir: Path, tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        settings = {"metrics_port": str(taken.getsockname()[1])}
-        with process(models_dir, tmp_path, **settings) as (server, _):
-            assert server.wait(60) == 1
 
 
 def test_a_misspelt_setting_stops_the_start(models_dir: Path, tmp_path: Path) -> None:

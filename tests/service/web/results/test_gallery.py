@@ -131,6 +131,13 @@ def test_a_filter_that_cannot_be_is_refused(anna: httpx.Client, query: dict[str,
     check_problem(anna.get("/v1/results", params=query), 422, "invalid_option")
 
 
+@pytest.mark.parametrize("query", ["limit=1&limit=2", "limit=1&model=photos&limit=1", "status=saved&status="])
+def test_a_parameter_that_is_given_twice_is_refused(anna: httpx.Client, query: str) -> None:
+    name = query.partition("=")[0]
+    problem = check_problem(anna.get(f"/v1/results?{query}"), 422, "invalid_option")
+    assert problem["detail"].startswith(f"`{name}` is given 2 times")
+
+
 def test_a_range_of_a_result_is_sent_alone(anna: httpx.Client, files: Files) -> None:
     made = stored(anna, files)
     url, size = made.headers["Location"], len(made.content)

@@ -102,6 +102,14 @@ def test_an_expired_or_changed_link_is_403_and_says_which(
         assert client.get(link, headers={"If-None-Match": "*"}).status_code == 403
 
 
+def test_a_link_whose_expiry_is_given_twice_is_refused(
+    client: httpx.Client, filled: httpx.Response, tmp_path: Path
+) -> None:
+    link = link_to(result_of(filled), tmp_path)
+    refused = client.get(f"{link}&expires={link.partition('expires=')[2].partition('&')[0]}")
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_option")
+
+
 def test_behind_a_link_a_deleted_result_is_410_and_one_that_never_was_404(
     client: httpx.Client, filled: httpx.Response, key: str, tmp_path: Path
 ) -> None:

@@ -1,0 +1,56 @@
+"""A process that starts under a launcher of other code ends and says what to do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from service.core.settings import Settings
+from service.processes.shared.assignment import Assignment, CodeChanged, read_assignment
+from service.processes.shared.code_version import code_version
+
+ASSIGNMENT = Assignment(
+    code="0.3.0+01234567",
+    role="engine",
+    index=0,
+    launcher=1,
+    settings=Settings(),
+    sockets=("engine-0.sock",),
+    board=3,
+    front_ends=1,
+    engines=1,
+    listener=4,
+)
+
+
+def test_an_assignment_of_the_same_code_arrives_whole() -> None:
+    assert read_assignment(ASSIGNMENT.model_dump_json().encode(), ASSIGNMENT.code) == ASSIGNMENT
+
+
+@pytest.mark.parametrize(
+    ("launchers", "named"), [({"code": "0.4.0+01234567", "new": 1}, "0.4.0"), ({}, "an older one")]
+)
+def test_one_of_other_code_is_refused_whatever_else_is_in_it(launchers: dict[str, object], named: str) -> None:
+    with pytest.raises(CodeChanged, match=rf"started with {named}.* finds 0\.3\.0\+01234567 now: restart the server"):
+        read_assignment(json.dumps(launchers).encode(), ASSIGNMENT.code)
+
+
+def test_the_version_changes_with_what_the_processes_share(tmp_path: Path) -> None:
+    (tmp_path / "messages.py").write_text("one")
+    before = code_version(tmp_path)
+    assert code_version(tmp_path) == before
+    (tmp_path / "messages.py").write_text("two")
+    assert code_version(tmp_path) != before
+
+
+@pytest.mark.slow
+def test_the_process_ends_with_that_message_and_no_traceback() -> None:
+    command, given = [sys.executable, "-m", "service.processes"], ASSIGNMENT.model_dump_json()
+    ended = subprocess.run(command, input=given, text=True, capture_output=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("the package was changed under a running server")
+    assert "Traceback" not in ended.stderr
