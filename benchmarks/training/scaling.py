@@ -4,10 +4,10 @@
 
     with --set photos:data.path=DIR --set facades:data.path=DIR
 
-Each run is the first phase of a config with a global batch. Runs on one GPU come first, as many at once as there are
-GPUs, each on its own. The others have all GPUs: first with gradients averaged while the backward pass goes on, then,
-unless --no-afterwards, averaged after it. The same on one GPU with its share of each batch bounds what averaging can
-cost. The first quarter of the lines of the log, which compilation and warm-up fall into, is left out of the speed.
+Each run is the first phase of a config with a global batch: on one GPU, as many runs at once as there are GPUs; on all
+GPUs, with gradients averaged while the backward pass goes on; on one GPU with its share of the batch, which bounds what
+averaging can reach; and, unless --no-afterwards, on all GPUs with gradients averaged after it. The first quarter of the
+lines of the log, which compilation and warm-up fall into, is left out of the speed.
 Where the compiler's cache is empty each run takes a minute or two longer: `--steps 12` fills it.
 """
 
@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[2]
-LOG_EVERY = 5
+LOG_EVERY = 20
 COLUMNS = ("images_per_s", "of_one", "of_its_share", "mean_loss_difference", "last_quarter_loss", "lines")
 Curve = list[dict[str, Any]]
 
@@ -124,18 +124,20 @@ def figures_of(run: Run, curves: Mapping[Run, Curve]) -> dict[str, float]:
 def measure(
     plan: Plan, runs: Sequence[Run], gpus: int, report: Callable[[Mapping[Run, Curve]], None], *, afterwards: bool
 ) -> None:
-    """Train all runs on one GPU and on several; reports after each of these parts."""
-    alone = dict.fromkeys([*runs, *(run._replace(batch=run.batch // gpus) for run in runs)])
-    lanes = [list(alone)[lane::gpus] for lane in range(gpus)]
-    started = [plan.start(lane, number) for number, lane in enumerate(lanes) if lane]
-    for process in started:
-        plan.wait(process)
-    report({run: plan.curve(run) for run in alone})
+    """Train all runs on one GPU and on several; reports after each part."""
+    shares = [run for run in dict.fromkeys(run._replace(batch=run.batch // gpus) for run in runs) if run not in runs]
     together = [run._replace(gpus=gpus) for run in runs]
-    if afterwards:
-        together += [run._replace(overlap=False) for run in together]
-    plan.wait(plan.start(together))
-    report({run: plan.curve(run) for run in [*alone, *together]})
+    stages = [[runs[lane::gpus] for lane in range(gpus)], [together], [shares[lane::gpus] for lane in range(gpus)]]
+    stages += [[[run._replace(overlap=False) for run in together]]] if afterwards else []
+    done: list[Run] = []
+    for stage in stages:
+        if time.monotonic() > plan.until:
+            break
+        started = [plan.start(lane, None if lane[0].gpus > 1 else gpu) for gpu, lane in enumerate(stage) if lane]
+        for process in started:
+            plan.wait(process)
+        done += [run for lane in stage for run in lane]
+        report({run: plan.curve(run) for run in done})
 
 
 def parse_runs(words: Sequence[str]) -> list[Run]:
