@@ -127,6 +127,7 @@ def measure(
     """Train all runs on one GPU and on several; reports after each part."""
     shares = [run for run in dict.fromkeys(run._replace(batch=run.batch // gpus) for run in runs) if run not in runs]
     together = [run._replace(gpus=gpus) for run in runs]
+    stages: list[list[Sequence[Run]]]
     stages = [[runs[lane::gpus] for lane in range(gpus)], [together], [shares[lane::gpus] for lane in range(gpus)]]
     stages += [[[run._replace(overlap=False) for run in together]]] if afterwards else []
     done: list[Run] = []

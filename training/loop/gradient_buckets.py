@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ def compile_in_pieces(
     from torch._dynamo.backends.registry import lookup_backend  # noqa: PLC0415 (likewise)
 
     pieces = DDPOptimizer(most_bytes, lookup_backend(compiler), first_bytes)
-    return torch.compile(part, dynamic=False, backend=pieces.compile_fn)
+    return cast("Compiled", torch.compile(part, dynamic=False, backend=pieces.compile_fn))
 
 
 class _Place(NamedTuple):
@@ -83,7 +83,7 @@ class GradientBuckets:
             return
         messages = _Messages(self._buckets, self._send)
         hooks = [
-            place.parameter.register_post_accumulate_grad_hook(messages.note_arrival)
+            place.parameter.register_post_accumulate_grad_hook(messages.note_arrival)  # type: ignore[no-untyped-call]
             for bucket in self._buckets
             for place in bucket
         ]
@@ -103,28 +103,31 @@ class _Messages:
 
     def __init__(self, buckets: Sequence[Sequence[_Place]], send: Send) -> None:
         self._buckets, self._send = buckets, send
-        self._awaited = [{place.parameter for place in bucket} for bucket in buckets]
-        self._bucket_of = {place.parameter: number for number, bucket in enumerate(buckets) for place in bucket}
+        self._awaited: list[set[Tensor]] = [{place.parameter for place in bucket} for bucket in buckets]
+        self._bucket_of: dict[Tensor, int] = {
+            parameter: number for number, members in enumerate(self._awaited) for parameter in members
+        }
         self._sent, self._ends = 0, list[Callable[[], object]]()
 
     def note_arrival(self, parameter: Tensor) -> None:
         """Send what is complete with this parameter's gradient."""
-        number = self._bucket_of[parameter]  # type: ignore[index] (hooks are those of parameters)
+        number = self._bucket_of[parameter]
         if number < self._sent:
             raise RuntimeError("a gradient changed after it was sent; run one backward pass for each update")
-        self._awaited[number].discard(parameter)  # type: ignore[arg-type]
+        self._awaited[number].discard(parameter)
         while self._sent < len(self._buckets) and not self._awaited[self._sent]:
             self._send_next()
 
     @torch.no_grad()
     def _send_next(self) -> None:
-        bucket = [place for place in self._buckets[self._sent] if place.parameter.grad is not None]
+        found = [(place, place.parameter.grad) for place in self._buckets[self._sent]]
+        given = [(place, gradient) for place, gradient in found if gradient is not None]
         self._sent += 1
-        if not bucket:
+        if not given:
             return
-        flat = torch.cat([place.flatten(place.parameter.grad) for place in bucket])  # type: ignore[arg-type]
-        parts = flat.split([place.parameter.numel() for place in bucket])
-        for place, part in zip(bucket, parts, strict=True):
+        flat = torch.cat([place.flatten(gradient) for place, gradient in given])
+        parts = torch.split(flat, [gradient.numel() for _, gradient in given])
+        for (place, _), part in zip(given, parts, strict=True):
             place.parameter.grad = place.restore(part)
         self._ends.append(self._send(flat))
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -66,7 +66,7 @@ class Runtime:
     def compile(self, part: Compiled) -> Compiled:
         """Compile a net or its losses for fixed shapes; where several processes are to overlap, in pieces."""
         pieces = self.world > 1 and self.overlaps
-        return compile_in_pieces(part) if pieces else torch.compile(part, dynamic=False)
+        return compile_in_pieces(part) if pieces else cast("Compiled", torch.compile(part, dynamic=False))
 
     def any_process(self, value: bool) -> bool:
         """Return whether the value is true in any process."""
