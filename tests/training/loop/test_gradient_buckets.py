@@ -89,7 +89,9 @@ def test_two_processes_get_the_weights_of_one_with_the_whole_batch(
             updates.apply(net(batch[first:last]).square().mean(), 1e-2)
         return [parameter.detach() for parameter in net.parameters()]
 
-    store, nets = dist.HashStore(), [net_of(8, 300, 450, 4).double() for _ in range(3)]  # type: ignore[attr-defined] (documented)
+    nets = [net_of(8, 300, 450, 4).double() for _ in range(3)]
+
+    store = dist.HashStore()  # type: ignore[attr-defined]
 
     def process(rank: int) -> list[Tensor]:
         group = dist.ProcessGroupGloo(store, rank, 2, timedelta(seconds=60))
