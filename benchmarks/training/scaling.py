@@ -50,14 +50,14 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What all runs share."""
+    """The settings that all runs share."""
 
     folder: Path
     steps: int
     seconds: float
-    """Of each run, compilation included."""
+    """The limit of each run, compilation included."""
     until: float
-    """When the time of all of them is over, on the monotonic clock."""
+    """The end of the time for all of them, on the monotonic clock."""
     knobs: Sequence[str]
 
     def describe(self, run: Run) -> list[Any]:
