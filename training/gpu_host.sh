@@ -7,7 +7,9 @@
 #   gpu_host.sh begin NAME RUN S [FLAGS]   train it in the background for S seconds, as run RUN; returns after 20
 #   gpu_host.sh follow RUN                 the end of that run's log, its newest sheet: $OUT
 #   gpu_host.sh profile NAME [FLAGS]       take steps of training/configs/NAME.toml apart: $OUT/profile-NAME
-#   gpu_host.sh scaling [FLAGS]            benchmarks.training.scaling, one GPU and two: $OUT/scaling.json
+#   gpu_host.sh scaling [FLAGS]            benchmarks.training.scaling, one GPU and two: $OUT/scaling.json; with
+#                                          --steps 12 before it, to fill the compiler's cache beside other work.
+#                                          BATCHES, PAIRS: global batches of photos and facades, 512,256 and 512
 #   gpu_host.sh take NAME FILE             put FILE of the run (generator, generator-phase0) into $OUT, in parts
 # Studies: study_host.sh. EXTRA holds further --set flags of fit. What is carried lies in $CARRIED (.carry), what is made in $WORK; logs and sheets go to $OUT.
 set -euo pipefail
@@ -44,7 +46,7 @@ paths() { # NAME: the overrides that put a config's data where `stage` put it
         set+=(--set "features=$WORK/features/vgg16_pool3.safetensors")
     fi
     if [[ $1 = photos* ]] && ! compgen -G "$WORK/photos/*.tar" >/dev/null; then # no shards, but the pictures themselves
-        set+=(--set data.layout=folder)
+        set+=(--set data.layout=folder --set "data.path=$WORK/pictures")
     fi
     if [ "$1" = photos-features ]; then # a later --set wins
         set+=(--set "features=$WORK/features/vgg16.safetensors" --set "initial=$WORK/runs/photos/generator.pth")
@@ -95,11 +97,12 @@ profile() {
 }
 
 scaling() {
-    local set
-    set=$(paths photos)
-    # shellcheck disable=SC2086 # flags are words
-    NCCL_NVLS_ENABLE=0 python3 -m benchmarks.training.scaling training/configs/photos.toml --gpus 1 2 --steps 300 \
-        --seconds 110 --json "$OUT/scaling.json" $set --set data.limit=3000 "$@"
+    local set=(--set data.limit=300 --set data.threads=8) knob
+    for knob in $(paths photos | sed 's/--set//g'); do set+=(--set "photos:$knob"); done
+    for knob in $(paths facades | sed 's/--set//g'); do set+=(--set "facades:$knob"); done
+    export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$WORK/inductor} TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-$WORK/triton}
+    NCCL_NVLS_ENABLE=0 python3 -m benchmarks.training.scaling training/configs/facades.toml:"${PAIRS:-512}" \
+        training/configs/photos.toml:"${BATCHES:-512,256}" --steps 100 --json "$OUT/scaling.json" "${set[@]}" "$@"
 }
 
 take() {

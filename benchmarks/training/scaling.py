@@ -1,29 +1,98 @@
 """Compares training on one GPU and on several: images/s, and the losses of the same global batch.
 
-    python -m benchmarks.training.scaling training/configs/photos.toml --gpus 1 2 --set data.path=DIR
+    python -m benchmarks.training.scaling training/configs/photos.toml:256,512 training/configs/facades.toml:256
 
-Each run is `python -m training fit` of the config's first phase under torchrun, one after another, in a fresh run
-directory. The first quarter of the lines of the log, which compilation and warm-up fall into, is left out of the speed.
-Where the compiler's cache is empty it takes a minute or two for each number of GPUs: `--seconds` has to allow for it;
-`--set compile=false` does without.
+    with --set photos:data.path=DIR --set facades:data.path=DIR
+
+Each run is the first phase of a config with a global batch: on one GPU, as many runs at once as there are GPUs; on all
+GPUs, with gradients averaged while the backward pass goes on; on one GPU with its share of the batch, which bounds what
+averaging can reach; and, unless --no-afterwards, on all GPUs with gradients averaged after it. The first quarter of the
+lines of the log, which compilation and warm-up fall into, is left out of the speed.
+Where the compiler's cache is empty each run takes a minute or two longer: `--steps 12` fills it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[2]
-LOG_EVERY = 10
+LOG_EVERY = 20
+COLUMNS = ("images_per_s", "of_one", "of_its_share", "mean_loss_difference", "last_quarter_loss", "lines")
+Curve = list[dict[str, Any]]
+
+
+class Run(NamedTuple):
+    """A run: its config and global batch."""
+
+    config: Path
+    batch: int
+    gpus: int = 1
+    overlap: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.config.stem}-{self.batch}-{self.gpus}gpu{'' if self.overlap else '-afterwards'}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The settings that all runs share."""
+
+    folder: Path
+    steps: int
+    seconds: float
+    """The limit of each run, compilation included."""
+    until: float
+    """The end of the time for all of them, on the monotonic clock."""
+    knobs: Sequence[str]
+
+    def describe(self, run: Run) -> list[Any]:
+        """Return a line of fit_several's file."""
+        config = self.folder / f"{run.config.stem}.toml"
+        config.write_text(first_phase(run.config.read_text("utf-8")), "utf-8")
+        named = [knob.removeprefix(f"{run.config.stem}:") for knob in self.knobs]
+        own = [knob for knob in named if ":" not in knob.partition("=")[0]]
+        own += [f"output={self.folder / run.name}", f"overlap={str(run.overlap).lower()}", f"log_every={LOG_EVERY}"]
+        own += ["sheet_every=1000000", "checkpoint_every=1000000", "sheet_pictures=1", "data.validation_limit=1"]
+        own += [f"phase.0.batch={run.batch}", f"phase.0.steps={self.steps}", f"phase.0.warm_up={self.steps // 6}"]
+        return [str(config), own, self.seconds]
+
+    def start(self, runs: Sequence[Run], gpu: int | None = None) -> subprocess.Popen[bytes]:
+        """Start runs one after another, on this GPU alone or on as many as they want."""
+        listed = self.folder / f"{runs[0].name}.json"
+        listed.write_text(json.dumps([self.describe(run) for run in runs]), "utf-8")
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={runs[0].gpus}"]
+        environment = os.environ | ({"CUDA_VISIBLE_DEVICES": str(gpu)} if gpu is not None else {})
+        command = [sys.executable, *launcher, "-m", "benchmarks.training.fit_several", str(listed)]
+        return subprocess.Popen(command, cwd=ROOT, env=environment)
+
+    def wait(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait for runs to end, and end them when the time of all is over."""
+        try:
+            process.wait(max(1, self.until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.wait()
+
+    def curve(self, run: Run) -> Curve:
+        """Return the lines of a run's log; none if it failed."""
+        log = self.folder / run.name / "log.jsonl"
+        lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()] if log.exists() else []
+        return [line for line in lines if "images_per_s" in line]
 
 
 def first_phase(config: str) -> str:
@@ -32,69 +101,85 @@ def first_phase(config: str) -> str:
     return "[[phase]]".join([head, *phases[:1]])
 
 
-def train(arguments: argparse.Namespace, gpus: int, output: Path) -> list[dict[str, Any]]:
-    """Train and return the lines of the log."""
-    knobs = [*arguments.set, f"output={output}", f"log_every={LOG_EVERY}", "sheet_every=1000000"]
-    knobs += [f"phase.0.batch={arguments.batch}", f"phase.0.steps={arguments.steps}", "phase.0.warm_up=50"]
-    config = output.with_suffix(".toml")
-    config.write_text(first_phase(arguments.config.read_text("utf-8")), "utf-8")
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]
-    command = [sys.executable, *launcher, "-m", "training", "fit", str(config)]
-    command += [word for knob in knobs for word in ("--set", knob)]
-    command += ["--stop-after-seconds", str(arguments.seconds)]
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    lines = [json.loads(line) for line in (output / "log.jsonl").read_text("utf-8").splitlines()]
-    return [line for line in lines if "images_per_s" in line and line["step"] <= arguments.steps]
+def speed(curve: Curve) -> float:
+    """Return the median of images a second without the first quarter."""
+    return statistics.median(line["images_per_s"] for line in curve[len(curve) // 4 :])
 
 
-def compared(curve: list[dict[str, Any]], base: list[dict[str, Any]]) -> dict[str, float]:
-    """Compare speed and losses with the base: at each step, and over the last quarter."""
+def figures_of(run: Run, curves: Mapping[Run, Curve]) -> dict[str, float]:
+    """Return a run's speed, of that of one GPU with the same batch and with the share of it, and its losses."""
+    curve, base = curves[run], curves.get(run._replace(gpus=1, overlap=True))
+    figures: dict[str, float] = {"lines": len(curve), "images_per_s": speed(curve)}
+    share = curves.get(Run(run.config, run.batch // run.gpus))
+    if share:
+        figures["of_its_share"] = speed(curve) / (run.gpus * speed(share))
+    if base:
+        shared = min(len(curve), len(base))
+        apart = [abs(ours["loss"] - theirs["loss"]) for ours, theirs in zip(curve, base, strict=False)]
+        figures |= {"of_one": speed(curve) / speed(base), "mean_loss_difference": statistics.mean(apart)}
+        figures["last_quarter_loss"] = statistics.mean(line["loss"] for line in curve[:shared][-max(1, shared // 4) :])
+    return figures
 
-    def speed(lines: list[dict[str, Any]]) -> float:
-        return statistics.median(line["images_per_s"] for line in lines[len(lines) // 4 :])
 
-    shared = min(len(curve), len(base))
-    apart = [abs(ours["loss"] - theirs["loss"]) for ours, theirs in zip(curve, base, strict=False)]
-    tails = [statistics.mean(line["loss"] for line in lines[:shared][-shared // 4 :]) for lines in (curve, base)]
-    return {
-        "images_per_s": speed(curve),
-        "ratio": speed(curve) / speed(base),
-        "mean_loss_difference": statistics.mean(apart),
-        "last_quarter_loss": tails[0],
-        "last_quarter_difference": abs(tails[0] - tails[1]),
-    }
+def measure(
+    plan: Plan, runs: Sequence[Run], gpus: int, report: Callable[[Mapping[Run, Curve]], None], *, afterwards: bool
+) -> None:
+    """Train all runs on one GPU and on several; reports after each part."""
+    shares = [run for run in dict.fromkeys(run._replace(batch=run.batch // gpus) for run in runs) if run not in runs]
+    together = [run._replace(gpus=gpus) for run in runs]
+    stages: list[list[Sequence[Run]]]
+    stages = [[runs[lane::gpus] for lane in range(gpus)], [together], [shares[lane::gpus] for lane in range(gpus)]]
+    stages += [[[run._replace(overlap=False) for run in together]]] if afterwards else []
+    done: list[Run] = []
+    for stage in stages:
+        if time.monotonic() > plan.until:
+            break
+        started = [plan.start(lane, None if lane[0].gpus > 1 else gpu) for gpu, lane in enumerate(stage) if lane]
+        for process in started:
+            plan.wait(process)
+        done += [run for lane in stage for run in lane]
+        report({run: plan.curve(run) for run in done})
+
+
+def parse_runs(words: Sequence[str]) -> list[Run]:
+    """Parse CONFIG:BATCH,BATCH words, one batch after the other."""
+    split = [word.rpartition(":") for word in words]
+    return [Run(Path(config), int(batch)) for config, _, batches in split for batch in batches.split(",")]
 
 
 def parsed() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", type=Path)
-    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--batch", type=int, default=256, help="global batch")
-    parser.add_argument("--steps", type=int, default=400, help="of the config's first phase")
-    parser.add_argument("--seconds", type=float, default=80, help="end each run after so long, compilation included")
-    parser.add_argument("--set", action="append", default=[], metavar="KNOB=VALUE", help="as for fit")
+    parser.add_argument("runs", nargs="+", metavar="CONFIG:BATCH,BATCH", help="global batches of a config")
+    parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=120, help="of the config's first phase")
+    parser.add_argument("--seconds", type=float, default=60, help="end each run after so long, compilation included")
+    parser.add_argument("--limit", type=float, default=3600, help="end everything after so many seconds")
+    parser.add_argument("--afterwards", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--set", action="append", default=[], metavar="[NAME:]KNOB=VALUE", help="NAME: of a config")
     parser.add_argument("--json", type=Path, help="write figures and curves there")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Train with each number of GPUs and compare with the first."""
+    """Train with one GPU and with several, and compare."""
     arguments = parsed()
-    curves: dict[int, list[dict[str, Any]]] = {}
+
+    def report(curves: Mapping[Run, Curve]) -> None:
+        done = {run: curve for run, curve in curves.items() if len(curve) > 1}
+        rows = {run: figures_of(run, done) for run in done}
+        if arguments.json:
+            named = {run.name: {"figures": rows[run], "curve": done[run]} for run in done}
+            arguments.json.write_text(json.dumps(named, indent=1) + "\n", "utf-8")
+        table = Table("run", *COLUMNS, title="Training on one GPU and on several")
+        for run, row in rows.items():
+            table.add_row(run.name, *(f"{row[name]:.4g}" if name in row else "" for name in COLUMNS))
+        Console(width=140).print(table)
+
+    until = time.monotonic() + arguments.limit
     with tempfile.TemporaryDirectory() as folder:
-        for gpus in arguments.gpus:
-            curves[gpus] = train(arguments, gpus, Path(folder) / str(gpus))
-            figures = {done: compared(curve, curves[arguments.gpus[0]]) for done, curve in curves.items()}
-            if arguments.json:  # written now in case the next run fails
-                arguments.json.write_text(json.dumps({"figures": figures, "curves": curves}, indent=1) + "\n", "utf-8")
-    table = Table(title=f"{arguments.config.stem}, global batch {arguments.batch}")
-    columns = list(figures[arguments.gpus[0]])
-    for name in ("GPUs", *columns):
-        table.add_column(name)
-    for gpus, row in figures.items():
-        table.add_row(str(gpus), *(f"{row[name]:.4g}" for name in columns))
-    Console(width=140).print(table)
+        plan = Plan(Path(folder), arguments.steps, arguments.seconds, until, arguments.set)
+        measure(plan, parse_runs(arguments.runs), arguments.gpus, report, afterwards=arguments.afterwards)
 
 
 if __name__ == "__main__":

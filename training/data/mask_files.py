@@ -27,20 +27,25 @@ class MaskFiles:
             raise DataMissing(f"{folder}: holds no pictures of masks; is masks.folder right?")
         self._masks = torch.from_numpy(np.stack(squares)).to(device)
 
-    def draw(self, count: int, coverage: tuple[float, float], generator: torch.Generator) -> Tensor:
+    def draw(
+        self, count: int, share: tuple[int, int], coverage: tuple[float, float], generator: torch.Generator
+    ) -> Tensor:
         """Draw N×1×S×S FP32 masks at random, mirrored, rotated, shifted cyclically and dilated.
 
-        A mask that covers more than `coverage` is inverted if its inverse fits, else kept as it is.
+        They are samples `share` of a global batch of `count`; for the others only numbers are drawn. A mask that covers
+        more than `coverage` is inverted if its inverse fits, else kept as it is.
         """
         device, side = self._masks.device, self._masks.shape[-1]
-        number, thick, turn = torch.randint(0, 1 << 30, (3, count), generator=generator, device=device)
+        drawn = torch.randint(0, 1 << 30, (3, count), generator=generator, device=device)
+        shifts = torch.randint(0, side, (2, count), generator=generator, device=device)
+        number, thick, turn = drawn[:, slice(*share)]
         masks = self._masks[number % len(self._masks)].float()
         masks = torch.where((turn % 2 == 1)[:, None, None], masks.transpose(1, 2), masks)
         masks = torch.where((turn // 2 % 2 == 1)[:, None, None], masks.flip(1), masks)
         masks = torch.where((turn // 4 % 2 == 1)[:, None, None], masks.flip(2), masks)
         thicker = F.max_pool2d(masks[:, None], 9, 1, 4)[:, 0]
         masks = torch.where((thick % 2 == 1)[:, None, None], thicker, masks)
-        masks = _shift_cyclically(masks, torch.randint(0, side, (2, count), generator=generator, device=device))
+        masks = _shift_cyclically(masks, shifts[:, slice(*share)])
         inverse_fits = (masks.mean((1, 2)) > coverage[1]) & (1 - masks.mean((1, 2)) >= coverage[0])
         return torch.where(inverse_fits[:, None, None], 1 - masks, masks)[:, None]
 

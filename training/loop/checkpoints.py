@@ -26,6 +26,7 @@ _FREE_TO_CHANGE: dict[str, Any] = {
     "sheet_every": True,
     "sheet_pictures": True,
     "half_weights": True,
+    "overlap": True,
     "data": {"threads", "validation", "validation_limit", "path"},
     "features": True,
     "seconds": True,

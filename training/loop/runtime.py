@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -13,6 +14,9 @@ from torch import Tensor, nn
 
 from training.config import FitConfig, Precision
 from training.errors import ConfigInvalid
+from training.loop.gradient_buckets import compile_in_pieces
+
+Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,8 @@ class Runtime:
     layout: torch.memory_format = torch.contiguous_format
     rank: int = 0
     world: int = 1
+    overlaps: bool = True
+    """Whether gradients are averaged while the backward pass of compiled code goes on."""
 
     @property
     def is_leader(self) -> bool:
@@ -57,6 +63,11 @@ class Runtime:
         """Return whether nets are compiled with torch.compile: as configured, else on GPUs only."""
         return self.device.type == "cuda" if wanted is None else wanted
 
+    def compile(self, part: Compiled) -> Compiled:
+        """Compile a net or its losses for fixed shapes; where several processes are to overlap, in pieces."""
+        pieces = self.world > 1 and self.overlaps
+        return compile_in_pieces(part) if pieces else cast("Compiled", torch.compile(part, dynamic=False))
+
     def any_process(self, value: bool) -> bool:
         """Return whether the value is true in any process."""
         if self.world == 1:
@@ -74,7 +85,7 @@ class Runtime:
         return float(held)
 
     def average_over_processes(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors (gradients or logged losses) by their means over all processes, in one all-reduce."""
+        """Replace tensors (logged losses, say) by their means over all processes, in one all-reduce."""
         if self.world == 1:
             return
         flat = torch.cat([tensor.flatten() for tensor in tensors])
@@ -83,6 +94,19 @@ class Runtime:
         parts = torch.split(flat, [tensor.numel() for tensor in tensors])
         means = [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
         torch._foreach_copy_(list(tensors), means)
+
+    def begin_average(self, tensor: Tensor) -> Callable[[], object]:
+        """Begin to replace a tensor by its mean over all processes; returns a function that awaits it.
+
+        On a GPU only the device waits.
+        """
+        work = dist.all_reduce(tensor, async_op=True)
+
+        def end() -> None:
+            work.wait()
+            tensor.div_(self.world)
+
+        return end
 
     def broadcast_buffers(self, net: nn.Module) -> None:
         """Copy the leading process's buffers to every process: running statistics differ with the data seen."""
@@ -109,7 +133,7 @@ def start_runtime(config: FitConfig, device: str | None = None) -> Iterator[Runt
         dist.init_process_group("nccl" if own.type == "cuda" else "gloo")
     try:
         layout = torch.channels_last if config.channels_last else torch.contiguous_format
-        yield Runtime(own, config.precision, layout, rank, world)
+        yield Runtime(own, config.precision, layout, rank, world, config.overlap)
     finally:
         torch.use_deterministic_algorithms(mode=False)
         if world > 1:

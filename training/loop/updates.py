@@ -1,4 +1,4 @@
-"""The update of one net: backward, mean over processes, Adam, averaged weights."""
+"""The update of one net: backward with means over processes, Adam, averaged weights."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from training.config import FitConfig
+from training.loop.gradient_buckets import GradientBuckets
 from training.loop.runtime import Runtime
 
 _FIRST_LOSS_SCALE = 2.0**12
@@ -58,7 +59,7 @@ class OptimiserUpdates:
         self._optimiser = torch.optim.Adam(groups, lr=0.0, betas=betas, fused=fused)
         enabled = config.precision == "fp16"
         self._scaler = torch.amp.GradScaler(runtime.device.type, init_scale=_FIRST_LOSS_SCALE, enabled=enabled)
-        self._runtime = runtime
+        self._buckets = GradientBuckets(self._parameters, runtime.begin_average if runtime.world > 1 else None)
 
     def apply(self, loss: Tensor, learning_rate: float, gradient: Tensor | None = None, *, hold: bool = False) -> None:
         """Run one optimiser step on the loss, or with `gradient` (of its shape) backwards from it.
@@ -66,10 +67,10 @@ class OptimiserUpdates:
         With `hold` settled parameters stay as they are, and only their moments follow the gradient.
         """
         self._optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(self._scaler.scale(loss), gradient)
-        found = [p.grad for p in self._parameters if p.grad is not None]
-        self._runtime.average_over_processes(found)
+        with self._buckets.averaging():
+            torch.autograd.backward(self._scaler.scale(loss), gradient)
         if self._manner:
+            found = [p.grad for p in self._parameters if p.grad is not None]
             _clip_gradients(found, self._manner.longest)
         for group in self._optimiser.param_groups:
             group["lr"] = 0.0 if hold and group["settled"] else learning_rate * group["part"]

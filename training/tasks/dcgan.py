@@ -184,8 +184,8 @@ class DCGANTrainee(AdversarialTrainee[PhaseConfig]):
         config, compiled = self._config, self._runtime.compiles(self._config.compile)
         losses = GeneratorLosses(self.net, self.discriminator, augmented=config.augment)
         judged = DiscriminatorLosses(self.discriminator, augmented=config.augment)
-        self._losses = torch.compile(losses, dynamic=False) if compiled else losses
-        self._discriminator_losses = torch.compile(judged, dynamic=False) if compiled else judged
+        self._losses = self._runtime.compile(losses) if compiled else losses
+        self._discriminator_losses = self._runtime.compile(judged) if compiled else judged
 
     def step(self, number: int, place: StepPosition[PhaseConfig]) -> dict[str, Tensor]:
         if self._losses is None or self._discriminator_losses is None:

@@ -56,8 +56,8 @@ class HoleSource:
         if self._files is None:
             return holes
         chosen = torch.rand(count, generator=generator, device=generator.device) < self._config.folder_share
-        files = self._files.draw(count, self._config.coverage, generator)
-        return torch.where(chosen[first:last, None, None, None], files[first:last], holes)
+        files = self._files.draw(count, share, self._config.coverage, generator)
+        return torch.where(chosen[first:last, None, None, None], files, holes)
 
 
 _ALWAYS = ("hole", "valid")
@@ -182,8 +182,8 @@ class PartialTrainee(Trainee[PConvPhase]):
         features, lpips = self._features if phase.needs_features else None, self._lpips if phase.lpips else None
         losses = PartialLosses(self.net, features, phase, judge, lpips)
         compiled = self._runtime.compiles(self._config.compile)
-        self._losses = torch.compile(losses, dynamic=False) if compiled else losses
-        self._judging = torch.compile(judge, dynamic=False) if compiled and judge is not None else judge
+        self._losses = self._runtime.compile(losses) if compiled else losses
+        self._judging = self._runtime.compile(judge) if compiled and judge is not None else judge
 
     def step(self, number: int, place: StepPosition[PConvPhase]) -> dict[str, Tensor]:
         image, hole = self.batch(number, place)

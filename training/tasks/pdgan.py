@@ -159,9 +159,9 @@ class PDGANTrainee(AdversarialTrainee[PDGANPhase]):
         prior = PriorLosses(self.net, self._features, phase)
         losses = DiverseLosses(self.net, self.discriminator, self._features, phase)
         judged = DiscriminatorLosses(self.discriminator)
-        self._prior_losses = torch.compile(prior, dynamic=False) if compiled else prior
-        self._losses = torch.compile(losses, dynamic=False) if compiled else losses
-        self._discriminator_losses = torch.compile(judged, dynamic=False) if compiled else judged
+        self._prior_losses = self._runtime.compile(prior) if compiled else prior
+        self._losses = self._runtime.compile(losses) if compiled else losses
+        self._discriminator_losses = self._runtime.compile(judged) if compiled else judged
 
     def step(self, number: int, place: StepPosition[PDGANPhase]) -> dict[str, Tensor]:
         if self._prior_losses is None:

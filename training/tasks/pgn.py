@@ -223,8 +223,8 @@ class PGNTrainee(AdversarialTrainee[PGNPhase]):
         compiled = self._runtime.compiles(self._config.compile)
         losses = GeneratorLosses(self.net, self.discriminator, self._config, phase)
         judged = DiscriminatorLosses(self.discriminator)
-        self._losses = torch.compile(losses, dynamic=False) if compiled else losses
-        self._discriminator_losses = torch.compile(judged, dynamic=False) if compiled else judged
+        self._losses = self._runtime.compile(losses) if compiled else losses
+        self._discriminator_losses = self._runtime.compile(judged) if compiled else judged
 
     def step(self, number: int, place: StepPosition[PGNPhase]) -> dict[str, Tensor]:
         if self._losses is None or self._discriminator_losses is None:

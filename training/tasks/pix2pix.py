@@ -96,8 +96,8 @@ class Pix2PixTrainee(AdversarialTrainee[Pix2PixPhase]):
         config, compiled = self._config, self._runtime.compiles(self._config.compile)
         losses = GeneratorLosses(self.net, self.discriminator, config, phase)
         judged = DiscriminatorLosses(self.discriminator, config)
-        self._losses = torch.compile(losses, dynamic=False) if compiled else losses
-        self._discriminator_losses = torch.compile(judged, dynamic=False) if compiled else judged
+        self._losses = self._runtime.compile(losses) if compiled else losses
+        self._discriminator_losses = self._runtime.compile(judged) if compiled else judged
 
     def step(self, number: int, place: StepPosition[Pix2PixPhase]) -> dict[str, Tensor]:
         source, target = self.batch(number, place)

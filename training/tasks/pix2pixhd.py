@@ -189,8 +189,8 @@ class Pix2PixHDTrainee(AdversarialTrainee[Pix2PixHDPhase]):
         compiled = self._runtime.compiles(self._config.compile)
         losses = GeneratorLosses(self.net, self.discriminator, self._features, phase)
         judged = DiscriminatorLosses(self.discriminator)
-        self._losses = torch.compile(losses, dynamic=False) if compiled else losses
-        self._discriminator_losses = torch.compile(judged, dynamic=False) if compiled else judged
+        self._losses = self._runtime.compile(losses) if compiled else losses
+        self._discriminator_losses = self._runtime.compile(judged) if compiled else judged
 
     def step(self, number: int, place: StepPosition[Pix2PixHDPhase]) -> dict[str, Tensor]:
         planes, target, instances = self.batch(number, place)

@@ -25,8 +25,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def draw(folder: Path, count: int, seed: int = 1) -> torch.Tensor:
-    return MaskFiles(folder, 32, CPU).draw(count, (0.05, 0.55), torch.Generator().manual_seed(seed))
+def draw(folder: Path, count: int, seed: int = 1, share: tuple[int, int] | None = None) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return MaskFiles(folder, 32, CPU).draw(count, share or (0, count), (0.05, 0.55), generator)
 
 
 def test_masks_are_varied_and_deterministic(folder: Path) -> None:
@@ -36,6 +37,11 @@ def test_masks_are_varied_and_deterministic(folder: Path) -> None:
     assert len({tuple(mask.flatten().tolist()) for mask in masks}) > 20
     assert torch.equal(masks, draw(folder, 40))
     assert not torch.equal(masks, draw(folder, 40, seed=2))
+
+
+def test_processes_draw_their_shares_of_the_same_masks(folder: Path) -> None:
+    shares = [draw(folder, 12, share=share) for share in ((0, 4), (4, 12))]
+    assert torch.equal(torch.cat(shares), draw(folder, 12))
 
 
 def test_a_mask_that_covers_too_much_is_turned_inside_out(folder: Path) -> None:

@@ -252,6 +252,10 @@ class ThreadRuntime(Runtime):
         with torch.no_grad():
             self.meeting.average(self.rank, tensors)
 
+    def begin_average(self, tensor: Tensor) -> Callable[[], object]:
+        self.average_over_processes([tensor])
+        return lambda: None
+
 
 def test_processes_agree_on_what_their_judge_of_small_patches_is_right_about(
     tmp_path: Path, fill_config: Config

@@ -1,0 +1,44 @@
+"""Trains several configs one after another in the same processes, which then start and meet only once.
+
+    python -m torch.distributed.run --standalone --nproc-per-node=2 -m benchmarks.training.fit_several RUNS.json
+
+RUNS.json lists [CONFIG, [KNOB=VALUE, ...], SECONDS]; all have one precision and order of tensors in memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from training.config import load_config
+from training.fit import fit
+from training.loop.runtime import start_runtime
+
+
+def main() -> None:
+    """Train what the file lists; a run whose seconds are over ends, and the next begins."""
+    runs = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+    configs = [(load_config(Path(path), knobs), seconds) for path, knobs, seconds in runs]
+    with start_runtime(configs[0][0]) as runtime:
+        for config, seconds in configs:
+            began = time.monotonic()
+            try:
+                fit(config, replace(runtime, overlaps=config.overlap), seconds)
+            except torch.OutOfMemoryError as error:  # in all processes alike; the next run may fit
+                print(f"{config.output.name}: {error}", file=sys.stderr)
+            if runtime.is_leader:
+                print(f"{config.output.name}: {time.monotonic() - began:.0f} s", flush=True)
+            gc.collect()
+            torch.compiler.reset()
+            if runtime.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()
