@@ -99,7 +99,7 @@ class FitConfig(ConfigSection):
         None, description="torch.compile for nets with their losses; left out: on a GPU, and not on a CPU"
     )
     overlap: bool = Field(
-        True, description="several GPUs: compile in pieces, so that gradients are averaged while others are computed"
+        False, description="several GPUs: compile in pieces, so that gradients are averaged while others are computed"
     )
     deterministic: bool = Field(False, description="bit-equal runs on the same host; slower on a GPU")
     betas: tuple[float, float] = Field((0.9, 0.99), description="of Adam")
