@@ -213,7 +213,8 @@ def _write_program(
     found: RecognisedNet, net: nn.Module, precision: Precision, path: Path, images: Path, notify: Notify
 ) -> tuple[ParityCase, ...]:
     notify("writing the program")
-    write_program(found.family.lower(net, found.options), found.family.interface(found.options), precision, path)
+    lowered, interface = found.family.lower_for_program(net, found.options), found.family.interface(found.options)
+    write_program(lowered, interface, precision, path)
     notify("comparing the program with torch")
     cases = _compare_with_torch(found, net, {f"program-{precision}": program_backend(path)}, images)
     if wrong := missed_bars(cases, found.family.bars(found.options)):
