@@ -16,6 +16,7 @@ N×S×C×H×W; S is the symbolic dimension `samples`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -146,6 +147,11 @@ class ParityCase(_FrozenModel):
     def levels(self) -> float:
         """The largest difference in grey levels of 255, as `Parity.fill_levels` counts."""
         return 255 * self.max_abs
+
+    @property
+    def levels_kept(self) -> float:
+        """The grey levels that a graph so far off can promise and that leave bf16 next to nothing: hundredths, up."""
+        return math.ceil(round(100 * self.levels, 6)) / 100
 
 
 class Parity(_FrozenModel):

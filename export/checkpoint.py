@@ -164,6 +164,8 @@ def _unreadable_message(path: Path) -> str:
             return (
                 f"{path}: a safetensors file under another name; rename it to {path.with_suffix('.safetensors').name}"
             )
+    if path.suffix.lower() == ".onnx":
+        return f"{path}: not a torch checkpoint; an ONNX graph becomes a model by retouch import {path}"
     return (
         f"{path}: truncated or not a torch checkpoint; copy it again, or give the .pth, .pt or .safetensors file that "
         "the training wrote"

@@ -99,7 +99,7 @@ def export_model(request: ExportRequest, notify: Notify) -> ExportResult:
             request, measured = replace(request, precision="fp32"), [*measured, missed]
         compared = FP32 if request.quantiser else f"onnx-{request.precision}"
         require_parity(cases, bars, compared)
-        bars, broken = kept_promise(cases, bars, compared)
+        bars, broken = (bars, []) if request.quantiser else kept_promise(cases, bars, compared)
         manifest = _manifest(request, found, checkpoints, bars, cases)
         if request.quantiser:
             graphs[INT8], manifest = _quantised(request.quantiser, graphs[FP32], manifest, notify)
@@ -213,7 +213,8 @@ def _write_program(
     found: RecognisedNet, net: nn.Module, precision: Precision, path: Path, images: Path, notify: Notify
 ) -> tuple[ParityCase, ...]:
     notify("writing the program")
-    write_program(found.family.lower(net, found.options), found.family.interface(found.options), precision, path)
+    lowered, interface = found.family.lower_for_program(net, found.options), found.family.interface(found.options)
+    write_program(lowered, interface, precision, path)
     notify("comparing the program with torch")
     cases = _compare_with_torch(found, net, {f"program-{precision}": program_backend(path)}, images)
     if wrong := missed_bars(cases, found.family.bars(found.options)):

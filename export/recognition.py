@@ -46,7 +46,7 @@ def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapp
         joined = family.join([part.state for part in ranked]) if len(ranked) > 1 else None
         if joined is not None and (found := _recognised_options(family, joined)) is not None:
             options = _override_options(family, found.model_dump(), overrides)
-            return RecognisedNet(family, options, joined, ("took several nets as one model",))
+            return RecognisedNet(family, options, joined, (_together(ranked),))
     for part in (*ranked, *_join_parts(ranked)):
         for family in families:
             found = _recognised_options(family, part.state)
@@ -104,7 +104,11 @@ def _join_parts(parts: Sequence[StateDict]) -> list[StateDict]:
     state: State = {}
     for part in reversed(parts):
         state.update(part.state)
-    return [StateDict(" and ".join(part.path or "the top level" for part in parts), state)]
+    return [StateDict("", state)]
+
+
+def _together(parts: Sequence[StateDict]) -> str:
+    return f"took {len(parts)} nets as one model"
 
 
 def _path_preference(part: StateDict) -> int:
@@ -113,7 +117,7 @@ def _path_preference(part: StateDict) -> int:
 
 def _notes_on_parts(chosen: StateDict, parts: Sequence[StateDict]) -> list[str]:
     if chosen not in parts:
-        return [f"took several nets as one model: {chosen.path}"]
+        return [_together(parts)]
     others = [part.path or "the top level" for part in parts if not _contain_each_other(part.path, chosen.path)]
     notes = [f"took the weights from {chosen.path}"] if chosen.path else []
     return [*notes, f"left out: {', '.join(others)}"] if others else notes

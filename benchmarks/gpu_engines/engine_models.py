@@ -64,7 +64,7 @@ def publish(name: str, folder: Path, *, reference: bool = True) -> Path:
     directory = folder / name / "1"
     directory.mkdir(parents=True)
     write_graph(to_half(lowered), interface, directory / ONNX_FILE)
-    write_program(lowered, interface, "fp16", directory / PROGRAM_FILE)
+    write_program(family.lower_for_program(net, case.parsed), interface, "fp16", directory / PROGRAM_FILE)
     manifest = Manifest(
         name=name,
         version=1,

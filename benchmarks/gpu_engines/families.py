@@ -118,7 +118,7 @@ def _write_program(case: Case, folder: Path) -> None:
     torch.set_num_threads(2)
     torch.set_grad_enabled(False)
     folder.mkdir()
-    lowered = FAMILIES[case.family].lower(build_net(case), case.parsed)
+    lowered = FAMILIES[case.family].lower_for_program(build_net(case), case.parsed)
     write_program(lowered, case.interface, "fp16", folder / PROGRAM_FILE)
 
 
@@ -160,7 +160,7 @@ class _Bench:
         self.manifest = _manifest(case)
         net = build_net(case)
         family = FAMILIES[case.family]
-        self.eager = in_gpu_layout(family.lower(net, case.parsed), "fp16").to(device)
+        self.eager = in_gpu_layout(family.lower_for_program(net, case.parsed), "fp16").to(device)
         self.two = dict(next(iter(probe_feeds(self.manifest)))[1])
         first = self._tensors(self._feed(1))
         self.wanted = family.wrap(net.to(device), case.parsed).eval().to(device)(*first).float().cpu().numpy()

@@ -111,16 +111,16 @@ def _taken_over(source: Path, target: Path) -> str:
     return digest.hexdigest()
 
 
-def _promised(imported: Imported) -> tuple[Imported, float | None]:
-    """Return the grey levels to promise: none, and a note on it, if the wrapped graph itself differs by more."""
-    own = max((case.levels for case in imported.cases), default=0.0)
+def _promised(imported: Imported) -> tuple[Imported, float]:
+    """Return the grey levels to promise: if the wrapped graph itself differs by more, its own, and a note on it."""
+    own = max((case.levels_kept for case in imported.cases), default=0.0)
     if own <= _FILL_LEVELS:
         return imported, _FILL_LEVELS
-    note = f"the wrapped graph is {own:.2f} of 255 grey levels off: the manifest promises none (fill_levels null)"
-    return imported.model_copy(update={"notes": (*imported.notes, note)}), None
+    note = f"the wrapped graph is {own:g} of 255 grey levels off: the manifest promises that, and CPUs compute in FP32"
+    return imported.model_copy(update={"notes": (*imported.notes, note)}), own
 
 
-def _manifest(request: ImportRequest, imported: Imported, fill_levels: float | None, digest: str) -> Manifest:
+def _manifest(request: ImportRequest, imported: Imported, fill_levels: float, digest: str) -> Manifest:
     return Manifest(
         name=request.name,
         version=1,

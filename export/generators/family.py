@@ -127,6 +127,10 @@ class Family(ABC, Generic[OptionsT]):
     def lower(self, net: nn.Module, options: OptionsT) -> nn.Module:
         """Return a rewritten copy for the graph, whose convolutions may then become FP16; `net` is unchanged."""
 
+    def lower_for_program(self, net: nn.Module, options: OptionsT) -> nn.Module:
+        """Return such a copy for program.pt2: the graph's, unless a GPU is better served by another form."""
+        return self.lower(net, options)
+
 
 def without_statistics(state: State) -> Translation:
     """Drop running statistics of instance norms, which torch versions before 2018 saved and never used."""

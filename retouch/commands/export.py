@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
-    checkpoint: Annotated[list[Path], typer.Argument(help="the weights; several files for one model of several nets")],
+    checkpoint: Annotated[
+        list[Path],  # looked for before torch is loaded, which takes seconds
+        typer.Argument(exists=True, dir_okay=False, help="the weights; several files for one model of several nets"),
+    ],
     name: Annotated[str | None, typer.Option(help="model name, as in models/NAME; after the file without")] = None,
     generator: Annotated[str | None, typer.Option(help="family; recognised from the keys when left out")] = None,
     option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; wins over what was recognised")] = None,

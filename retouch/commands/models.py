@@ -111,9 +111,12 @@ def add(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
             "directory": str(added.directory),
             "sha256": added.sha256,
             "manifest": added.manifest.model_dump(mode="json"),
+            "notes": added.notes,
         }
         typer.echo(json.dumps(facts, indent=1))
         return
+    for note in added.notes:
+        typer.echo(note)
     typer.echo(f"published {added.directory}, made of the file with SHA-256 {added.sha256}")
 
 

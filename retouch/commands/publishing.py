@@ -40,7 +40,7 @@ def show_steps() -> Iterator[Callable[[str], None]]:
     """Show each step on standard error as it begins; yields the function that is told of them."""
     from rich.console import Console  # noqa: PLC0415 (the command's help should not wait for it)
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, log_path=False)  # whose file shows the step is of no use to the user
     with console.status("starting") as status:
 
         def notify(step: str) -> None:

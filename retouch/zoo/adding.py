@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from export.foreign.declaration import Declaration
 
 Notify = Callable[[str], None]
+Made = tuple[Path, "Manifest", tuple[str, ...]]
+"""A published model's folder and manifest, and what its making noticed."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,12 @@ class AddRequest:
 
 
 class Added(NamedTuple):
-    """A published model's folder and manifest here, and the digest of the file it was made of."""
+    """A published model's folder and manifest here, the digest of the file it was made of, and notes for the user."""
 
     directory: Path
     manifest: Manifest
     sha256: str
+    notes: tuple[str, ...] = ()
 
 
 def find_row(name: str) -> Row:
@@ -84,11 +87,14 @@ def require_licence(row: Row, *, accepted: bool) -> None:
     Raises:
         LicenceRefused: it was not.
     """
-    if not accepted:
-        raise LicenceRefused(
-            f"{row.name} is added only if its licence is accepted ({row.licence or 'not stated by the source'}): "
-            "read it, then give --accept-licence"
-        )
+    if accepted:
+        return
+    why = (
+        f"{row.name} is added only if its licence is accepted ({row.licence}): read it"
+        if row.licence
+        else f"no licence is stated for {row.name}: find out whether you may use the weights ({row.source})"
+    )
+    raise LicenceRefused(f"{why}, then give --accept-licence")
 
 
 def add_model(request: AddRequest, notify: Notify) -> Added:
@@ -102,10 +108,10 @@ def add_model(request: AddRequest, notify: Notify) -> Added:
     notify("computing the digest")
     digests = _digests(path)
     _check_file(request, path, digests)
-    directory, manifest = _published(request, path, notify)
+    directory, manifest, notes = _published(request, path, notify)
     if request.file is None:
         path.unlink(missing_ok=True)
-    return Added(directory, manifest, digests["sha256"])
+    return Added(directory, manifest, digests["sha256"], notes)
 
 
 def _check_request(request: AddRequest) -> None:
@@ -177,11 +183,11 @@ def _check_file(request: AddRequest, path: Path, digests: Mapping[str, str]) -> 
         )
 
 
-def _published(request: AddRequest, path: Path, notify: Notify) -> tuple[Path, Manifest]:
+def _published(request: AddRequest, path: Path, notify: Notify) -> Made:
     return (_exported if request.row.way == "export" else _imported)(request, path, notify)
 
 
-def _exported(request: AddRequest, path: Path, notify: Notify) -> tuple[Path, Manifest]:
+def _exported(request: AddRequest, path: Path, notify: Notify) -> Made:
     from export.pipeline import ExportRequest, export_model  # noqa: PLC0415 (loads torch)
 
     row = request.row
@@ -198,10 +204,10 @@ def _exported(request: AddRequest, path: Path, notify: Notify) -> tuple[Path, Ma
         ),
         notify,
     )
-    return made.directory, made.manifest
+    return made.directory, made.manifest, made.notes
 
 
-def _imported(request: AddRequest, path: Path, notify: Notify) -> tuple[Path, Manifest]:
+def _imported(request: AddRequest, path: Path, notify: Notify) -> Made:
     from export.foreign.importing import ImportRequest, import_model  # noqa: PLC0415 (needs onnx later)
 
     row = request.row
@@ -217,7 +223,7 @@ def _imported(request: AddRequest, path: Path, notify: Notify) -> tuple[Path, Ma
         ),
         notify,
     )
-    return made.directory, made.manifest
+    return made.directory, made.manifest, (*(f"found: {one}" for one in made.imported.found), *made.imported.notes)
 
 
 def declaration_of(row: Row) -> Declaration:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from engines.errors import ManifestInvalid
-from engines.manifest import MANIFEST_FILE, read_manifest
+from engines.manifest import MANIFEST_FILE, ParityCase, read_manifest
 from tests.engines.conftest import INT8, QUANTISATION
 
 
@@ -116,6 +116,12 @@ def parity_with(fill_levels: float | None, max_abs: float = 0.0) -> dict[str, ob
 def test_what_the_graph_itself_differs_by_leaves_less_for_bf16(make_manifest):
     assert make_manifest(precision="fp16", parity=parity_with(1, 0.1 / 255)).bf16_levels == pytest.approx(0.9)
     assert make_manifest(precision="fp16", parity=parity_with(1, 3 / 255)).bf16_levels == 0
+
+
+@pytest.mark.parametrize(("levels", "kept"), [(1.5, 1.5), (1.5001, 1.51), (0, 0)])
+def test_what_a_graph_can_promise_is_its_own_distance_in_hundredths_rounded_up(levels, kept):
+    case = ParityCase(backend="onnx", inputs="full", psnr_db=50, max_abs=levels / 255, finite=True)
+    assert case.levels_kept == kept
 
 
 def test_what_an_imported_graph_differs_from_its_file_by_leaves_less_for_bf16(make_manifest):

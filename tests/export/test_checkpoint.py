@@ -132,6 +132,12 @@ def test_truncated_files_are_refused(tmp_path, share, zipped):
         read_checkpoint(path)
 
 
+def test_an_onnx_graph_is_sent_to_the_command_that_takes_it(tmp_path):
+    (tmp_path / "net.onnx").write_bytes(b"\x08\x08")
+    with pytest.raises(CheckpointRefused, match=r"becomes a model by retouch import .*net\.onnx$"):
+        read_checkpoint(tmp_path / "net.onnx")
+
+
 @pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n" + bytes(100), b"<!doctype html>", bytes(1000)])
 def test_foreign_files_are_refused(tmp_path, content):
     path = tmp_path / "net.pth"

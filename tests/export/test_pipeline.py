@@ -142,12 +142,13 @@ def test_a_half_graph_beyond_the_promised_grey_levels_gives_place_to_the_full_on
     assert any(re.search(r"grey levels off, .*: published in FP32", note) for note in exported.notes)
 
 
-def test_a_net_whose_full_graph_is_beyond_the_promised_grey_levels_promises_none_and_it_is_said(request_, monkeypatch):
+def test_a_net_whose_full_graph_is_beyond_the_promised_grey_levels_leaves_bf16_none(request_, monkeypatch):
     monkeypatch.setattr(PConv, "bars", lambda _family, _options: Bars(fill_levels=0))
     exported = export_model(request_, _ignore)
     manifest = read_manifest(exported.directory)
-    assert (manifest.precision, manifest.parity.fill_levels) == ("fp32", None)
-    assert any(re.search(r"onnx-fp32 on .* grey levels off, .* promises none", note) for note in exported.notes)
+    assert (manifest.precision, manifest.parity.fill_levels) == ("fp32", 0.01)
+    assert manifest.bf16_levels == pytest.approx(0, abs=0.01)
+    assert any(re.search(r"onnx-fp32 on .* grey levels off, .* promises 0.01", note) for note in exported.notes)
 
 
 def test_an_int8_model_promises_no_grey_levels(request_, monkeypatch):

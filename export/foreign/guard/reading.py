@@ -43,7 +43,8 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, str]:
     try:
         model = onnx.ModelProto.FromString(content)
     except Exception as error:  # protobuf has an error class of its own for each implementation
-        raise GraphRefused(f"{path.name}: damaged or not an ONNX file; copy it again") from error
+        why = f"{path.name}: damaged or not an ONNX file; copy it again, or give torch's checkpoint to retouch export"
+        raise GraphRefused(why) from error
     if not model.graph.node:
         raise GraphRefused(f"{path.name}: holds no graph; is it an ONNX file?")
     digests = [hashlib.sha256(content).hexdigest()]

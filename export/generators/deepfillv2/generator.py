@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from engines.manifest import MultipleSize
 from export.errors import LayoutMismatch
+from export.generators.deepfillv2.lowered import divide_gates
 from export.generators.deepfillv2.net import DeepFillV2Net, DeepFillV2Options, layers
 from export.generators.family import Bars, Family, Interface, State, Translation, image_tensor
 
@@ -116,5 +117,8 @@ class DeepFillV2(Family[DeepFillV2Options]):
     def wrap(self, net: nn.Module, options: DeepFillV2Options) -> nn.Module:  # noqa: ARG002 (the net knows them)
         return DeepFillV2Contract(cast("DeepFillV2Net", net))
 
-    def lower(self, net: nn.Module, options: DeepFillV2Options) -> nn.Module:  # noqa: ARG002 (as above)
+    def lower(self, net: nn.Module, options: DeepFillV2Options) -> nn.Module:
+        return divide_gates(self.lower_for_program(net, options))
+
+    def lower_for_program(self, net: nn.Module, options: DeepFillV2Options) -> nn.Module:  # noqa: ARG002 (as above)
         return DeepFillV2Contract(copy.deepcopy(cast("DeepFillV2Net", net))).eval()

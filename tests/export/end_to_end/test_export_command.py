@@ -101,6 +101,15 @@ def test_a_model_without_a_name_is_called_after_its_file(tmp_path, make_net):
     assert f"it becomes the next version of {tmp_path / 'models/latest-net_g'}" in again
 
 
+def test_a_file_that_is_not_there_is_named_before_anything_else(tmp_path):
+    app = typer.Typer()
+    app.command()(export)
+    result = CliRunner().invoke(app, [str(tmp_path / "nowhere.pth")], env={"COLUMNS": "300"})
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "nowhere.pth' does not exist" in result.stderr
+    assert "is called" not in result.stderr
+
+
 @pytest.mark.parametrize(
     ("file", "name"),
     [

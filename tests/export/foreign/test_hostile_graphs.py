@@ -71,6 +71,11 @@ def test_file_that_is_no_onnx_is_refused(name, refusal, tmp_path):
     assert re.search("not an ONNX file|holds no graph|is it an ONNX file", refusal(tmp_path / "foreign.onnx"))
 
 
+def test_what_is_no_onnx_may_be_a_checkpoint_and_the_other_command_is_named(refusal, tmp_path):
+    (tmp_path / "net.pt").write_bytes(BYTES["picture"])
+    assert "give torch's checkpoint to retouch export" in refusal(tmp_path / "net.pt")
+
+
 def test_file_that_is_a_device_or_missing_is_refused(refusal, tmp_path):
     (tmp_path / "endless.onnx").symlink_to("/dev/zero")
     assert "no regular file" in refusal(tmp_path / "endless.onnx")

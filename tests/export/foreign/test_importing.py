@@ -87,16 +87,16 @@ def test_graph_of_one_size_in_0_to_255_needs_no_flag(bring, tmp_path):
     check_fill(made, 128, tmp_path)
 
 
-def test_graph_that_differs_by_more_than_a_grey_level_promises_none_and_it_is_said(bring):
+def test_graph_that_differs_by_more_than_a_grey_level_leaves_bf16_none_and_it_is_said(bring):
     def read_far_off(job, notify):
         report = read_unguarded(job, notify)
         cases = tuple(case.model_copy(update={"max_abs": 1.5 / 255}) for case in report.imported.cases)
         return report.model_copy(update={"imported": report.imported.model_copy(update={"cases": cases})})
 
     made = bring(inpainters.carve_layout(), read_far_off)
-    assert made.manifest.parity.fill_levels is None
+    assert (made.manifest.parity.fill_levels, made.manifest.bf16_levels) == (1.5, 0)
     assert made.imported.notes[-1] == (
-        "the wrapped graph is 1.50 of 255 grey levels off: the manifest promises none (fill_levels null)"
+        "the wrapped graph is 1.5 of 255 grey levels off: the manifest promises that, and CPUs compute in FP32"
     )
 
 

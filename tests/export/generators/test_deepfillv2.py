@@ -10,6 +10,7 @@ from export.checkpoint import StateDict, load_strictly
 from export.errors import LayoutMismatch
 from export.generators.deepfillv2.attention import fused_scores, halve
 from export.generators.deepfillv2.generator import DeepFillV2
+from export.generators.deepfillv2.lowered import DividedGatedConv
 from export.generators.deepfillv2.net import LAYOUTS, DeepFillV2Net, DeepFillV2Options
 from export.lowering import to_half
 from export.onnx_graph import write_graph
@@ -123,7 +124,7 @@ def test_openvino_computes_the_same_at_three_sizes_and_batches(layout, make_net,
 def test_one_program_has_every_size(layout, make_net, tmp_path):
     options = DeepFillV2Options(layout=layout, cnum=4)
     net = public_net(make_net, options)
-    write_program(FAMILY.lower(net, options), FAMILY.interface(options), "fp32", tmp_path / "program.pt2")
+    write_program(FAMILY.lower_for_program(net, options), FAMILY.interface(options), "fp32", tmp_path / "program.pt2")
     run, wrapped = program_backend(tmp_path / "program.pt2"), FAMILY.wrap(net, options)
     generator = torch.Generator().manual_seed(6)
     for batch, height, width in ((1, 64, 96), (3, 40, 56)):
@@ -243,6 +244,20 @@ def test_attention_stays_fp32_in_the_half_net(make_net):
     assert isinstance(net, DeepFillV2Net)
     attention = net.get_submodule(net.attention_name)
     assert attention(torch.rand(1, 8, 8, 8).half(), torch.zeros(1, 1, 4, 4)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_graphs_gates_have_convolutions_of_their_own_and_equal_values(layout, make_net):
+    options = DeepFillV2Options(layout=layout, cnum=4)
+    net = public_net(make_net, options)
+    lowered, whole = FAMILY.lower(net, options), FAMILY.lower_for_program(net, options)
+    kinds = [[type(module) for module in form.modules()] for form in (lowered, whole)]
+    assert DividedGatedConv in kinds[0]
+    assert DividedGatedConv not in kinds[1]
+    image, mask = torch.rand(2, 3, 32, 48), torch.zeros(2, 1, 32, 48)
+    mask[..., 8:20, 4:30] = 1
+    with torch.inference_mode():
+        assert (lowered(image, mask) - whole(image, mask)).abs().max() <= 1e-5
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -84,6 +84,7 @@ def test_graph_is_downloaded_checked_and_imported(server, add, tmp_path, graph):
         "nothing",
     )
     assert added.directory == tmp_path / "models" / "net" / "1"
+    assert "found: result: output" in added.notes
     assert downloaded(tmp_path) == []
 
 
@@ -94,6 +95,7 @@ def test_checkpoint_given_as_a_file_is_exported(server, add, tmp_path):
     by_hand = row(way="export", generator="dcgan", file="generator.pth", url=None, get_by_hand="ask", licence="")
     added = add(by_hand, file=path, trust=True)
     assert (added.manifest.generator, added.manifest.licence) == ("dcgan", "not stated")
+    assert any("largest activation" in note for note in added.notes)
     assert path.exists()
     assert server.requests == []
 
@@ -190,6 +192,8 @@ def test_licence_is_shown_and_must_be_accepted():
     assert f"address (not tried): {URL}" in terms
     with pytest.raises(LicenceRefused, match="give --accept-licence"):
         require_licence(row(), accepted=False)
+    with pytest.raises(LicenceRefused, match=r"no licence is stated for net: find out .* then give --accept-licence"):
+        require_licence(row(licence=""), accepted=False)
 
 
 def test_command_shows_the_terms_and_takes_no_address(tmp_path):
