@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_LANES, _BATCH, _PICTURES_OF_A_LANE = 4, 4, 32
+_LANES, _BATCH, _PICTURES_OF_A_LANE = 4, 4, 128
+"""Pictures keep their places while their tiles wait for the engine, so there are several batches of them."""
 STUCK_AFTER_S = 10.0
 """How long a batch of pictures may take on the GPU, before it counts as stuck."""
 

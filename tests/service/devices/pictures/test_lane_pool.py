@@ -161,6 +161,23 @@ def test_a_picture_that_is_given_up_while_it_waits_is_never_decoded(
     assert len(decoder.batches) == 2
 
 
+def test_a_lane_is_full_when_its_pictures_need_its_memory(
+    open_lane_pool: OpenLanePool, decoder: FakePlanesDecoder, request_of: Callable[..., Request]
+) -> None:
+    pool = open_lane_pool(lanes=2, nbytes=1)
+    decoder.gate.clear()
+    first = request_of(0).hand_to(pool)
+    assert not pool.full, "the other lane is free"
+    second = request_of(1).hand_to(pool)
+    assert pool.full
+    decoder.gate.set()
+    for picture in (first, second):
+        picture.cut.result(TIMEOUT_S)
+    first.end().result(TIMEOUT_S)
+    assert not pool.full
+    assert second.end().result(TIMEOUT_S) is None
+
+
 def test_pictures_beyond_the_places_wait_until_one_ends(
     open_lane_pool: OpenLanePool, decoder: FakePlanesDecoder, request_of: Callable[..., Request]
 ) -> None:
