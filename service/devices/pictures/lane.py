@@ -94,6 +94,7 @@ class PictureLane:
         self._decoder = decoder
         self._resources = ExitStack()
         self._stream = self._resources.enter_context(closing(cuda.urgent_stream()))
+        self._done = self._resources.enter_context(closing(cuda.sleeping_event()))
         self._steps = PictureSteps(kernels, self._stream)
         self._planes, self._tile, self._hole, self._seam = (
             self._resources.enter_context(closing(GrowingBuffer(cuda))) for _ in range(4)
@@ -118,7 +119,7 @@ class PictureLane:
             for order, file in zip(orders, files, strict=True):
                 self._cut_one(order, file)
         finally:
-            self._stream.synchronise()
+            self._wait()
 
     def paste(self, orders: Sequence[PasteOrder]) -> None:
         """Paste fills into pictures; the results are written when it returns.
@@ -135,11 +136,16 @@ class PictureLane:
             for order in orders:
                 self._paste_one(order, held)
         finally:
-            self._stream.synchronise()
+            self._wait()
 
     def close(self) -> None:
         """Free stream, memory and decoder."""
         self._resources.close()
+
+    def _wait(self) -> None:
+        """Wait until the stream has done its work, asleep: several lanes wait, and cores are what is short."""
+        self._done.record(self._stream)
+        self._done.synchronise()
 
     def _cut_one(self, order: CutOrder, file: EncodedJpeg) -> None:
         work, picture = order.work, _place(order.work, order.memory)

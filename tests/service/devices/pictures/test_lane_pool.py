@@ -102,7 +102,7 @@ def test_a_gpu_that_is_lost_in_mid_batch_answers_all_and_refuses_later_ones(
     decoder.gate.clear()
     pictures = [request_of(seed).hand_to(pool) for seed in range(5)]
     assert decoder.waiting.wait(TIMEOUT_S)
-    runtime.fail["cudaStreamSynchronize"] = Status.cudaErrorIllegalAddress
+    runtime.fail["cudaEventSynchronize"] = Status.cudaErrorIllegalAddress
     decoder.gate.set()
     assert {type(picture.cut.exception(TIMEOUT_S)) for picture in pictures} == {DeviceLost}
     assert "cudaErrorIllegalAddress" in pool.broken
