@@ -83,10 +83,15 @@ class LanePool:
         """Whether every lane holds all that it can; more pictures would wait, in the order of their arrival."""
         return all(thread.full for thread in self._threads)
 
-    def begin(self, work: PictureWork, tiles: Sequence[Bytes], masks: Sequence[Bytes]) -> PictureInProgress:
-        """Hand a picture over; `tiles` (H×W×3) and `masks` (H×W) are written, one of each for every crop."""
+    def begin(
+        self, work: PictureWork, tiles: Sequence[Bytes], masks: Sequence[Bytes], *, locked: bool = False
+    ) -> PictureInProgress:
+        """Hand a picture over; `tiles` (H×W×3) and `masks` (H×W) are written, one of each for every crop.
+
+        `locked`: whether these, what `work` has, and what will be pasted is in page-locked memory.
+        """
         thread = min(self._threads, key=lambda one: (one.full, one.held))
-        picture = QueuedPicture(work, tiles, masks)
+        picture = QueuedPicture(work, tiles, masks, locked)
         thread.add(picture)
         return PictureInProgress(thread, picture)
 

@@ -30,6 +30,7 @@ class QueuedPicture:
     work: PictureWork
     tiles: Sequence[Bytes]
     masks: Sequence[Bytes]
+    locked: bool = False
     cut: Future[None] = field(default_factory=Future)
     memory: DeviceBuffer | None = None
     fills: Sequence[Bytes] = ()
@@ -241,7 +242,7 @@ class LaneThread:
         orders = []
         for one in pictures:
             one.memory = one.memory or self._memory.take(picture_bytes(one.work.size))
-            orders.append(CutOrder(one.work, one.memory, one.tiles, one.masks))
+            orders.append(CutOrder(one.work, one.memory, one.tiles, one.masks, one.locked))
         if orders:
             lane.cut(orders)
 
@@ -250,7 +251,7 @@ class LaneThread:
         for one in pictures:
             assert one.memory is not None  # noqa: S101 -- as it was cut
             assert one.result is not None  # noqa: S101 -- given to `paste`
-            orders.append(PasteOrder(one.work, one.memory, one.fills, one.result))
+            orders.append(PasteOrder(one.work, one.memory, one.fills, one.result, one.locked))
         if orders:
             lane.paste(orders)
 
