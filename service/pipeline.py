@@ -195,8 +195,10 @@ class Pipeline:
         try:
             computed = await self.pictures.fill(prepared.work, request.model, options)
         except PictureRefused as error:
+            self.metrics.picture_on_gpu("refused")
             log.info("picture decoded by the CPU", reason=str(error))
             return None
+        self.metrics.picture_on_gpu("done")
         others_s = self.clock() - began - computed.queue_s - computed.infer_s
         request.timings.ended("preprocess", max(0.0, others_s))
         if trace is not None:

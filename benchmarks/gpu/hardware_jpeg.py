@@ -32,6 +32,7 @@ from benchmarks.gpu.hardware_jpeg_lane import JpegLane, JpegToHost
 from benchmarks.gpu.hardware_jpeg_speed import Host, speed
 from benchmarks.gpu.matrix_products import MatrixProducts
 from engines.cuda.api import Cuda, open_cuda
+from engines.cuda.quick_calls import open_quick_calls
 from engines.errors import EngineError
 from service.core.picture_work import JpegPlanes
 from service.devices.pictures.kernels import NvrtcKernels
@@ -193,7 +194,7 @@ def main() -> None:
     ImageFile.LOAD_TRUNCATED_IMAGES = True
     ImageFile.MAXBLOCK = 1 << 24  # Pillow writes no file larger than this that has restart markers
     findings, cuda = _Findings(arguments.json), open_cuda()
-    nvjpeg, kernels = open_nvjpeg(), NvrtcKernels(cuda)
+    nvjpeg, kernels = open_nvjpeg(), NvrtcKernels(cuda, open_quick_calls())
     version = [ctypes.c_int() for _ in range(3)]
     for number, one in enumerate(version):
         nvjpeg.library.nvjpegGetProperty(number, ctypes.byref(one))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What one GPU is wanted for, in steps: `gpu_window.sh STEP...`. In the background: publish compile plans make_serve; with the GPU
-# and all cores to itself: pictures serve pipeline race int8; if seconds are left: sanitizer pictures_sanitizer. First: site and wheels unpacked,
+# What one GPU is wanted for, in steps: `gpu_window.sh STEP...`. In the background: publish compile (or compile_served, compile_raced) plans
+# make_serve; with the GPU and all cores to itself: pictures serve pipeline race int8; if seconds are left: sanitizer pictures_sanitizer. First: site and wheels unpacked,
 # $ASSETS with photos/5, photos8/1 (the same weights, INT8), facades/*.jpg, cases.npz; for plans and int8 TensorRT 8.6 in /tmp/trt86.
 # Results, with times in steps.txt: $RESULTS. A step that fails does not keep the next from running. FAKE=1 rehearses on a CPU.
 set -u
@@ -9,7 +9,7 @@ export RESULTS=${RESULTS:-/tmp/gw/results} REPO=${REPO:-/tmp/gw/repo} MODELS=${M
 export TORCHINDUCTOR_CACHE_DIR=/tmp/gw/inductor
 . $scripts/env.sh
 OUT=$RESULTS/window; mkdir -p $OUT /tmp/gw/spool
-fake=${FAKE:-} inductor=inductor batch=32
+fake=${FAKE:-} jpegs=${JPEGS:-$ASSETS/jpegs} inductor=inductor batch=32
 if [ -n "$fake" ]; then inductor=fake batch=8; fi
 
 run() { # NAME LIMIT_S COMMAND...: its output in $OUT/NAME.log
@@ -29,9 +29,13 @@ publish_photos() {
   [ -e $MODELS/photos/photos/1 ] || run publish_photos 200 python3 -m retouch export $ASSETS/photos5.safetensors --name photos --program --output $MODELS/photos
   [ -e $ASSETS/cases.truth.npz ] || run truth 100 python3 -m benchmarks.gpu_engines.int8_on_gpu truth $ASSETS/photos/5 $ASSETS/cases.npz
 }
-compile() { # side by side, so that a measurement finds everything compiled; the race itself is left to `race`
+compile() { compile_served; compile_raced; } # so that a measurement finds everything compiled
+compile_served() { # side by side: what serve, pictures_serve and pipeline need
   [ -z "$fake" ] || return 0
-  PREPARE="pconv_512:32:512 pconv_256:32:256 unet_256:32:256" CUDA_VISIBLE_DEVICES=0 run prepare 500 bash $scripts/prepare.sh &
+  PREPARE="pconv_512:32:512 pconv_256:32:256 unet_256:32:256" CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0} run prepare 500 bash $scripts/prepare.sh
+}
+compile_raced() { # what race and int8 need; the race itself is left to `race`
+  [ -z "$fake" ] || return 0
   built photos inductor & built unet_256 inductor &
   (use_onnxruntime_cuda; built photos onnxrt-cuda; built unet_256 onnxrt-cuda) & wait
   measured photos5 inductor --prepare
@@ -51,39 +55,44 @@ plans() { # TensorRT 8.6, a few minutes each
   LIMIT=550 measured photos5 trt --prepare
 }
 make_serve() { run make_serve 580 bash $scripts/make_serve.sh; }
-serve() { # one server, kinds of requests in turn; then a minute of saved requests
-  local side connections minute model
+serve() { # one server, kinds of requests in turn; then a minute of saved requests. BRIEF=1: three kinds
+  local side connections minute model kinds=(jpeg "jpeg, saved" png "lone jpeg" "lone png")
+  [ -z "${BRIEF:-}" ] || kinds=(jpeg png "lone jpeg")
   for side in ${SIDES:-512 256}; do
     connections=${CONNECTIONS:-256} minute=${MINUTE:-20} model=pconv_$side
     if [ -n "$fake" ]; then model=photos; fi
     if [ $side = 256 ]; then connections=${CONNECTIONS:-384} minute=${MINUTE:-60}; fi
     run serve_$side${SUFFIX:-} ${SERVE_S:-200} python3 -m benchmarks.requests.request_kinds --engine $inductor --cache $CACHE --models-dir $MODELS/pconv_$side --model $model \
       --side $side --batch $batch --workers ${WORKERS:-16} --connections $connections --clients ${CLIENTS:-2} --seconds ${SECONDS_OF_ROUND:-3} --rounds ${ROUNDS:-2} \
-      --kinds jpeg "jpeg, saved" png "lone jpeg" "lone png" --minute $minute --folder /tmp/gw/spool --json $OUT/serve_$side${SUFFIX:-}.json
+      --kinds "${kinds[@]}" --minute $minute --folder /tmp/gw/spool --json $OUT/serve_$side${SUFFIX:-}.json
   done
 }
 pictures() { # JPEGs on the GPU (ADR 46): hardware against libjpeg-turbo, kernels, 10,000 requests, faults, speed; then serve with and without
-  local jpegs=${JPEGS:-$ASSETS/jpegs} one
-  [ -z "$fake" ] || return 0
-  run pictures_verdicts 60 python3 -m benchmarks.gpu.hardware_jpeg --write-verdicts $OUT/damaged.json
-  run pictures_jpeg 100 python3 -m benchmarks.gpu.hardware_jpeg --jpegs $jpegs --pictures $jpegs --verdicts $OUT/damaged.json --lanes 2 --batches 4 --seconds 0.3 --json $OUT/pictures_jpeg.json
-  for one in kernels requests faults speed; do
-    run pictures_$one 200 python3 -m benchmarks.gpu_pictures.window $one --jpegs $jpegs --manifest $ASSETS/photos/5/manifest.json --json $OUT/pictures.jsonl
-  done
-  pictures_serve
+  pictures_verdicts; pictures_jpeg; pictures_kernels; pictures_requests; pictures_faults; pictures_speed; pictures_serve
 }
-pictures_serve() { # each size without, with, with, without, as what drifts meanwhile would decide otherwise; `pictures are decoded on the GPU` must be in the server's log
-  local side
+pictures_verdicts() { run pictures_verdicts 60 python3 -m benchmarks.gpu.hardware_jpeg --write-verdicts $OUT/damaged.json; }
+pictures_jpeg() {
+  run pictures_jpeg 100 python3 -m benchmarks.gpu.hardware_jpeg --jpegs $jpegs --pictures $jpegs --verdicts $OUT/damaged.json --lanes 2 --batches 4 --seconds 0.3 --json $OUT/pictures_jpeg.json
+}
+pictures_kernels() { on_gpu kernels; }
+pictures_requests() { on_gpu requests; }
+pictures_faults() { on_gpu faults; }
+pictures_speed() { on_gpu speed; }
+on_gpu() {
+  run pictures_$1 200 python3 -m benchmarks.gpu_pictures.window $1 --jpegs $jpegs --manifest $ASSETS/photos/5/manifest.json --json $OUT/pictures.jsonl ${COUNT:+--count $COUNT}
+}
+pictures_serve() { # each size without, with, with, without, as what drifts meanwhile would decide otherwise; VARIANTS: some, in their order
+  local side variant way             # `gpu_pictures` of the JSON counts what the GPU computed and what it refused
   for side in ${SIDES:-512 256}; do
-    SIDES=$side MINUTE=${MINUTE:-10} SUFFIX=_cpu_pictures_1 RETOUCH_GPU_PICTURES=off serve
-    SIDES=$side MINUTE=${MINUTE:-10} SUFFIX=_gpu_pictures_1 RETOUCH_GPU_PICTURES=auto serve
-    SIDES=$side MINUTE=${MINUTE:-10} SUFFIX=_gpu_pictures_2 RETOUCH_GPU_PICTURES=auto serve
-    SIDES=$side MINUTE=${MINUTE:-10} SUFFIX=_cpu_pictures_2 RETOUCH_GPU_PICTURES=off serve
+    for variant in ${VARIANTS:-cpu_pictures_1 gpu_pictures_1 gpu_pictures_2 cpu_pictures_2}; do
+      case $variant in gpu_*) way=auto ;; *) way=off ;; esac
+      SIDES=$side MINUTE=${MINUTE:-0} BRIEF=1 SUFFIX=_$variant RETOUCH_GPU_PICTURES=$way serve
+    done
   done
 }
 pictures_sanitizer() {
   run pictures_sanitized 180 compute-sanitizer --tool memcheck --error-exitcode 1 python3 -m benchmarks.gpu_pictures.window kernels --count 28 \
-    --jpegs ${JPEGS:-$ASSETS/jpegs} --manifest $ASSETS/photos/5/manifest.json --json $OUT/pictures_sanitized.jsonl
+    --jpegs $jpegs --manifest $ASSETS/photos/5/manifest.json --json $OUT/pictures_sanitized.jsonl
 }
 pipeline() { # 50 facades with saving, from bytes to bytes, three times; `unet_256` of the reference figures
   [ -z "$fake" ] || return 0

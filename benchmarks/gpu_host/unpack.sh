@@ -10,6 +10,7 @@ python3 -m compileall -q -j 0 $to > /dev/null || true  # dozens of processes imp
 if [ @NAME@ = wheels ]; then  # pip can install from the folder; what the service imports lies in /tmp/retouch-gpu, ONNX Runtime apart
   install="python3 -m pip install -q --no-index --no-deps --upgrade --target"
   $install /tmp/retouch-gpu $to/{cvcuda,nvtx}*.whl
+  python3 -c "import cuda.bindings.driver" 2> /dev/null || $install /tmp/retouch-gpu $to/cuda_{bindings,pathfinder}*.whl # torch brings it, as a rule
   $install /tmp/retouch-ort $to/onnxruntime_gpu*.whl
 fi
 echo "@NAME@: ready"

@@ -26,6 +26,7 @@ from benchmarks.gpu_pictures.cases import KINDS, Case, make_cases
 from benchmarks.gpu_pictures.checks import OpenLanePool, compare
 from benchmarks.gpu_pictures.speed import cpu_stages, pool_speed
 from engines.cuda.api import Cuda, open_cuda
+from engines.cuda.quick_calls import open_quick_calls
 from engines.manifest import Manifest
 from service.devices.pictures.kernels import NvrtcKernels
 from service.devices.pictures.lane_pool import LanePool
@@ -162,9 +163,11 @@ def main() -> None:
             file.write(json.dumps([name, value]) + "\n")
 
     cuda, began = open_cuda(), time.perf_counter()
-    nvjpeg, kernels = open_nvjpeg(), NvrtcKernels(cuda)
+    quick_calls = open_quick_calls()
+    nvjpeg, kernels = open_nvjpeg(), NvrtcKernels(cuda, quick_calls)
     say("opened", {"gpu": cuda.device.name, "s": round(time.perf_counter() - began, 2), "files": len(files)})
-    open_lane_pool = partial(_open_lane_pool, cuda, partial(open_hardware_lane, nvjpeg=nvjpeg, kernels=kernels))
+    open_lane = partial(open_hardware_lane, nvjpeg=nvjpeg, kernels=kernels, quick_calls=quick_calls)
+    open_lane_pool = partial(_open_lane_pool, cuda, open_lane)
 
     def free_bytes() -> int:
         cuda.make_current()  # any thread asks

@@ -87,6 +87,11 @@ class Cuda:
         """Create an event that records its time."""
         return Event(self, self.call_runtime("cudaEventCreate"))
 
+    def sleeping_event(self) -> Event:
+        """Create an event without its time, for which a thread waits asleep; others keep a core busy meanwhile."""
+        flags = self.runtime.cudaEventBlockingSync | self.runtime.cudaEventDisableTiming
+        return Event(self, self.call_runtime("cudaEventCreateWithFlags", flags))
+
     def device_buffer(self, nbytes: int) -> DeviceBuffer:
         """Allocate uninitialised device memory."""
         return DeviceBuffer(self, int(self.call_runtime("cudaMalloc", nbytes)), nbytes)

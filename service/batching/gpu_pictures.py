@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_LANES, _BATCH, _PICTURES_OF_A_LANE = 4, 4, 32
+_LANES, _BATCH, _PICTURES_OF_A_LANE = 4, 4, 128
+"""Pictures keep their places while their tiles wait for the engine, so there are several batches of them."""
 STUCK_AFTER_S = 10.0
 """How long a batch of pictures may take on the GPU, before it counts as stuck."""
 
@@ -84,7 +85,7 @@ class LocalPictures:
             raise PictureRefused("the GPU holds as many pictures as it can")
         if not model.retain():  # its users may leave meanwhile, and the batcher answers nothing for a closed engine
             raise PictureRefused("the model is not loaded any more")
-        picture = self.pool.begin(work, arrays.tiles, arrays.masks)
+        picture = self.pool.begin(work, arrays.tiles, arrays.masks, locked=arrays.locked)
         entries: list[Entry] = []
         try:
             await _answer_by(options.deadline, picture.cut)
@@ -158,16 +159,17 @@ OpenLanePool = Callable[[], "LanePool"]
 def open_gpu_lane_pool() -> LanePool:
     """Open the lanes of this process's GPU, as `OpenLanePool`; compiles the kernels, which takes a second."""
     from engines.cuda.api import open_cuda  # noqa: PLC0415 -- see the module's text
+    from engines.cuda.quick_calls import open_quick_calls  # noqa: PLC0415
     from service.devices.pictures.kernels import NvrtcKernels  # noqa: PLC0415
     from service.devices.pictures.lane_pool import LanePool  # noqa: PLC0415
     from service.devices.pictures.lane_thread import LaneOptions  # noqa: PLC0415
     from service.devices.pictures.nvjpeg import open_hardware_lane, open_nvjpeg  # noqa: PLC0415
 
-    cuda = open_cuda()
+    cuda, quick_calls = open_cuda(), open_quick_calls()
     with ExitStack() as stack:
         nvjpeg = stack.enter_context(closing(open_nvjpeg()))
-        kernels = stack.enter_context(closing(NvrtcKernels(cuda)))
-        open_lane = partial(open_hardware_lane, nvjpeg=nvjpeg, kernels=kernels)
+        kernels = stack.enter_context(closing(NvrtcKernels(cuda, quick_calls)))
+        open_lane = partial(open_hardware_lane, nvjpeg=nvjpeg, kernels=kernels, quick_calls=quick_calls)
         options = LaneOptions(open_lane, _BATCH, _PICTURES_OF_A_LANE, time.monotonic)
         return LanePool(cuda, _LANES, options, partial(_close_shared, cuda, stack.pop_all()))
 

@@ -110,7 +110,7 @@ class Settings(BaseModel):
     allow_int8: bool = Field(True, description="serve models of precision int8; without, an older version serves")
     gpu_pictures: Literal["off", "auto"] = Field(
         "off",
-        description="auto: JPEGs are decoded, cut and filled on the GPU if it gives what the CPU gives; never measured",
+        description="auto: JPEGs are decoded, cut and filled on the GPU if it gives what the CPU gives; slower so far",
     )
     fake_batch_ms: float = Field(0.0, ge=0, description="time that the fake engine takes for a batch, in milliseconds")
 

@@ -33,6 +33,8 @@ class FakeRuntime:
 
     cudaStreamNonBlocking = 1
     cudaHostRegisterPortable = 1
+    cudaEventBlockingSync = 1
+    cudaEventDisableTiming = 2
     cudaMemcpyKind = SimpleNamespace(cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2, cudaMemcpyDeviceToDevice=3)
     cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)
 
@@ -131,6 +133,9 @@ class FakeRuntime:
         handle = next(self._handles)
         self.events[handle] = None
         return OK, handle
+
+    def cudaEventCreateWithFlags(self, flags: int) -> tuple[Status, int]:
+        return self.cudaEventCreate()
 
     def cudaEventDestroy(self, handle: int) -> tuple[Status]:
         del self.events[handle]

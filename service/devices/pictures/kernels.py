@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from engines.cuda.api import Cuda, Stream
+from engines.cuda.quick_calls import QuickCalls, runtime_name
 from engines.cuda.status_errors import error_for_status
 from engines.errors import EngineFailed, EngineUnavailable
 
@@ -65,13 +66,15 @@ class NvrtcKernels:
 
     Args:
         cuda: the GPU, current on this thread.
+        quick_calls: start the kernels.
 
     Raises:
         EngineUnavailable: NVRTC, the compiler, is missing.
         EngineFailed: the kernels cannot be compiled or loaded.
     """
 
-    def __init__(self, cuda: Cuda) -> None:
+    def __init__(self, cuda: Cuda, quick_calls: QuickCalls) -> None:
+        self._quick_calls = quick_calls
         try:
             self._driver: Any = importlib.import_module("cuda.bindings.driver")
             nvrtc: Any = importlib.import_module("cuda.bindings.nvrtc")
@@ -80,16 +83,13 @@ class NvrtcKernels:
             raise EngineUnavailable(f"NVRTC does not load ({error}); retouch install-gpu") from error
         self._module = self._call("cuModuleLoadData", code)
         self._functions = {
-            name: (self._call("cuModuleGetFunction", self._module, name.encode()), types)
-            for name, types in kernel_arguments().items()
+            name: int(self._call("cuModuleGetFunction", self._module, name.encode())) for name in kernel_arguments()
         }
 
     def launch(self, name: str, height: int, width: int, values: Sequence[int], stream: Stream) -> None:
         """Start a kernel, as `KernelLauncher`."""
-        function, types = self._functions[name]
-        across, down = blocks_for(height, width)
-        arguments = (tuple(values), types)
-        self._call("cuLaunchKernel", function, across, down, 1, *_BLOCK, 1, 0, int(stream.handle), arguments, 0)
+        blocks = blocks_for(height, width)
+        self._quick_calls.launch(self._functions[name], blocks, _BLOCK, values, int(stream.handle))
 
     def close(self) -> None:
         """Unload the kernels, which nobody uses any more; the GPU is current on this thread."""
@@ -98,7 +98,7 @@ class NvrtcKernels:
     def _call(self, function: str, *arguments: Any) -> Any:
         status, *results = getattr(self._driver, function)(*arguments)
         if int(status) != 0:
-            raise error_for_status(function, _runtime_name(getattr(status, "name", str(status))))
+            raise error_for_status(function, runtime_name(getattr(status, "name", str(status))))
         return results[0] if results else None
 
 
@@ -106,16 +106,6 @@ def _argument_type(argument: str) -> Any:
     if "*" in argument:
         return ctypes.c_void_p
     return ctypes.c_long if "long" in argument.split() else ctypes.c_int
-
-
-def _runtime_name(status: str) -> str:
-    """The name in cudaError_t of a status of the driver: CUDA_ERROR_ILLEGAL_ADDRESS is cudaErrorIllegalAddress."""
-    if status == "CUDA_ERROR_OUT_OF_MEMORY":
-        return "cudaErrorMemoryAllocation"
-    if status == "CUDA_ERROR_LAUNCH_FAILED":
-        return "cudaErrorLaunchFailure"
-    words = status.removeprefix("CUDA_ERROR_").split("_")
-    return "cudaError" + "".join(word if word == "ECC" else word.capitalize() for word in words)
 
 
 def _compile(nvrtc: Any, capability: tuple[int, int]) -> bytes:

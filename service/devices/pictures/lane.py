@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.cuda.api import Cuda, DeviceBuffer, PinnedBuffer, Stream
+from engines.cuda.quick_calls import QuickCalls
 from service.core.picture_work import JpegPlanes, PictureWork
 from service.core.pictures import Size
 from service.devices.pictures.kernels import KernelLauncher
@@ -56,22 +57,27 @@ class PlanesDecoder(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CutOrder:
-    """A picture to decode and cut; `memory` will hold it, `tiles` and `masks` are written, one for each crop."""
+    """A picture to decode and cut; `memory` will hold it, `tiles` and `masks` are written, one for each crop.
+
+    locked: whether all arrays, those of `work` too, are page-locked.
+    """
 
     work: PictureWork
     memory: DeviceBuffer
     tiles: Sequence[Bytes]
     masks: Sequence[Bytes]
+    locked: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PasteOrder:
-    """A picture in `memory` to paste fills into, one for each crop; `result` is written, H×W×3."""
+    """A picture in `memory` to paste fills into, one for each crop; `result` is written, H×W×3. `locked` as before."""
 
     work: PictureWork
     memory: DeviceBuffer
     fills: Sequence[Bytes]
     result: Bytes
+    locked: bool = False
 
 
 def picture_bytes(size: Size) -> int:
@@ -87,13 +93,18 @@ class PictureLane:
         cuda: the GPU, current on this thread.
         decoder: decodes on this lane only; closed with it.
         kernels: the kernels on that GPU.
+        quick_calls: copy page-locked memory; None: `cuda` does, as other memory.
     """
 
-    def __init__(self, cuda: Cuda, decoder: PlanesDecoder, kernels: KernelLauncher) -> None:
+    def __init__(
+        self, cuda: Cuda, decoder: PlanesDecoder, kernels: KernelLauncher, quick_calls: QuickCalls | None = None
+    ) -> None:
         self._cuda = cuda
+        self._quick_calls = quick_calls
         self._decoder = decoder
         self._resources = ExitStack()
         self._stream = self._resources.enter_context(closing(cuda.urgent_stream()))
+        self._done = self._resources.enter_context(closing(cuda.sleeping_event()))
         self._steps = PictureSteps(kernels, self._stream)
         self._planes, self._tile, self._hole, self._seam = (
             self._resources.enter_context(closing(GrowingBuffer(cuda))) for _ in range(4)
@@ -118,7 +129,7 @@ class PictureLane:
             for order, file in zip(orders, files, strict=True):
                 self._cut_one(order, file)
         finally:
-            self._stream.synchronise()
+            self._wait()
 
     def paste(self, orders: Sequence[PasteOrder]) -> None:
         """Paste fills into pictures; the results are written when it returns.
@@ -135,22 +146,27 @@ class PictureLane:
             for order in orders:
                 self._paste_one(order, held)
         finally:
-            self._stream.synchronise()
+            self._wait()
 
     def close(self) -> None:
         """Free stream, memory and decoder."""
         self._resources.close()
 
+    def _wait(self) -> None:
+        """Wait until the stream has done its work, asleep: several lanes wait, and cores are what is short."""
+        self._done.record(self._stream)
+        self._done.synchronise()
+
     def _cut_one(self, order: CutOrder, file: EncodedJpeg) -> None:
         work, picture = order.work, _place(order.work, order.memory)
         self._steps.to_pixels(work.planes, file.channels, work.orientation, picture.pixels)
-        self._copy_in(picture.mask, work.mask)
+        self._copy_in(picture.mask, work.mask, locked=order.locked)
         for crop, (tile, mask) in zip(work.crops, _pairs(order), strict=True):
             mask_address = self._tile.address + _aligned(tile.nbytes)
             self._steps.cut(picture, crop, self._tile.address, symmetric=work.symmetric)
             self._steps.cut_mask(picture, crop, mask_address, symmetric=work.symmetric)
-            self._copy_out(tile, self._tile.address)
-            self._copy_out(mask, mask_address)
+            self._copy_out(tile, self._tile.address, locked=order.locked)
+            self._copy_out(mask, mask_address, locked=order.locked)
 
     def _paste_one(self, order: PasteOrder, held: list[Bytes]) -> None:
         work, picture = order.work, _place(order.work, order.memory)
@@ -159,18 +175,24 @@ class PictureLane:
                 continue
             hole = np.ascontiguousarray(part.hole).view(np.uint8)
             held.append(hole)
-            self._copy_in(self._tile.address, fill)
-            self._copy_in(self._hole.address, hole)
+            self._copy_in(self._tile.address, fill, locked=order.locked)
+            self._copy_in(self._hole.address, hole, locked=order.locked)
             seam = self._steps.find_seam(picture, part, self._seam.address)
             self._steps.paste(picture, crop, part, self._hole.address, self._tile.address, seam)
-        self._copy_out(order.result, picture.pixels)
+        self._copy_out(order.result, picture.pixels, locked=order.locked)
 
-    def _copy_in(self, address: int, array: NDArray[Any]) -> None:
+    def _copy_in(self, address: int, array: NDArray[Any], *, locked: bool) -> None:
         target, source = DeviceBuffer(self._cuda, address, array.nbytes), _host_memory(self._cuda, array)
+        if locked and self._quick_calls is not None:
+            self._quick_calls.copy_in(address, source.address, array.nbytes, int(self._stream.handle))
+            return
         self._cuda.copy_in(target, source, array.nbytes, self._stream)
 
-    def _copy_out(self, array: NDArray[Any], address: int) -> None:
+    def _copy_out(self, array: NDArray[Any], address: int, *, locked: bool) -> None:
         target, source = _host_memory(self._cuda, array), DeviceBuffer(self._cuda, address, array.nbytes)
+        if locked and self._quick_calls is not None:
+            self._quick_calls.copy_out(target.address, address, array.nbytes, int(self._stream.handle))
+            return
         self._cuda.copy_out(target, source, array.nbytes, self._stream)
 
 

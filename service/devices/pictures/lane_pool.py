@@ -66,7 +66,6 @@ class LanePool:
         """Whether a lane was found to work on one batch for too long."""
         self._clock = options.clock
         self._close_shared = close_shared
-        self._most = options.pictures
         self._closed = False
         self._threads: list[LaneThread] = []
         for _ in range(lanes):
@@ -81,13 +80,18 @@ class LanePool:
 
     @property
     def full(self) -> bool:
-        """Whether every lane holds as many pictures as it can; more would wait, in the order of their arrival."""
-        return all(thread.held >= self._most for thread in self._threads)
+        """Whether every lane holds all that it can; more pictures would wait, in the order of their arrival."""
+        return all(thread.full for thread in self._threads)
 
-    def begin(self, work: PictureWork, tiles: Sequence[Bytes], masks: Sequence[Bytes]) -> PictureInProgress:
-        """Hand a picture over; `tiles` (H×W×3) and `masks` (H×W) are written, one of each for every crop."""
-        thread = min(self._threads, key=lambda one: one.held)
-        picture = QueuedPicture(work, tiles, masks)
+    def begin(
+        self, work: PictureWork, tiles: Sequence[Bytes], masks: Sequence[Bytes], *, locked: bool = False
+    ) -> PictureInProgress:
+        """Hand a picture over; `tiles` (H×W×3) and `masks` (H×W) are written, one of each for every crop.
+
+        `locked`: whether these, what `work` has, and what will be pasted is in page-locked memory.
+        """
+        thread = min(self._threads, key=lambda one: (one.full, one.held))
+        picture = QueuedPicture(work, tiles, masks, locked)
         thread.add(picture)
         return PictureInProgress(thread, picture)
 

@@ -30,6 +30,7 @@ class QueuedPicture:
     work: PictureWork
     tiles: Sequence[Bytes]
     masks: Sequence[Bytes]
+    locked: bool = False
     cut: Future[None] = field(default_factory=Future)
     memory: DeviceBuffer | None = None
     fills: Sequence[Bytes] = ()
@@ -57,12 +58,14 @@ class LaneOptions:
     batch: the largest number of pictures that are decoded together.
     pictures: the largest number of pictures that a lane holds at the same time; more wait.
     clock: seconds.
+    nbytes: how much GPU memory the pictures that it holds may need, before it counts as full.
     """
 
     open_lane: Callable[[Cuda], PictureLane]
     batch: int
     pictures: int
     clock: Callable[[], float]
+    nbytes: int = 512 << 20
 
 
 class LaneThread:
@@ -84,7 +87,7 @@ class LaneThread:
         self._working: list[QueuedPicture] = []
         self._returned: list[DeviceBuffer] = []
         self._began_at = 0.0
-        self._held = 0
+        self._held = self._held_bytes = 0
         self._refused: EngineError | None = None
         self._leaving = False
         self._thread = threading.Thread(target=self._run, name="pictures", daemon=True)
@@ -95,6 +98,11 @@ class LaneThread:
         """How many pictures it has, waiting or on the GPU."""
         return self._held
 
+    @property
+    def full(self) -> bool:
+        """Whether it holds as many pictures, or as large ones, as it can."""
+        return self._held >= self._options.pictures or self._held_bytes >= self._options.nbytes
+
     def busy_s(self, now: float) -> float:
         """Seconds for which it has worked on its present batch; 0 without one."""
         with self._changed:
@@ -104,6 +112,7 @@ class LaneThread:
         """Queue a picture to be cut."""
         with self._changed:
             self._held += 1
+            self._held_bytes += picture_bytes(picture.work.size)
             self._enqueue(picture, self._to_cut)
 
     def paste(self, picture: QueuedPicture, fills: Sequence[Bytes], result: Bytes) -> Future[None]:
@@ -160,6 +169,7 @@ class LaneThread:
             picture.memory = None
             self._changed.notify()
         self._held -= 1
+        self._held_bytes -= picture_bytes(picture.work.size)
         ended.set_result(None)
 
     def _run(self) -> None:
@@ -232,7 +242,7 @@ class LaneThread:
         orders = []
         for one in pictures:
             one.memory = one.memory or self._memory.take(picture_bytes(one.work.size))
-            orders.append(CutOrder(one.work, one.memory, one.tiles, one.masks))
+            orders.append(CutOrder(one.work, one.memory, one.tiles, one.masks, one.locked))
         if orders:
             lane.cut(orders)
 
@@ -241,7 +251,7 @@ class LaneThread:
         for one in pictures:
             assert one.memory is not None  # noqa: S101 -- as it was cut
             assert one.result is not None  # noqa: S101 -- given to `paste`
-            orders.append(PasteOrder(one.work, one.memory, one.fills, one.result))
+            orders.append(PasteOrder(one.work, one.memory, one.fills, one.result, one.locked))
         if orders:
             lane.paste(orders)
 

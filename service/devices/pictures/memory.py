@@ -9,7 +9,7 @@ _STEP = 1 << 20
 """Bytes; sizes are rounded up to multiples, so that pictures of about one size share memory."""
 
 
-KEPT_BYTES = 64 * _STEP
+KEPT_BYTES = 128 * _STEP
 """How much unused memory of pictures a lane keeps: that of all its places for pictures of 512²."""
 
 

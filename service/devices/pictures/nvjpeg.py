@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.cuda.api import Cuda, Stream
+from engines.cuda.quick_calls import QuickCalls
 from engines.errors import EngineFailed, EngineOutOfMemory, EngineUnavailable
 from service.devices.pictures.kernels import KernelLauncher
 from service.devices.pictures.lane import EncodedJpeg, PictureLane
@@ -111,9 +112,9 @@ class NvJpegDecoder:
         return self._states[count]
 
 
-def open_hardware_lane(cuda: Cuda, nvjpeg: NvJpeg, kernels: KernelLauncher) -> PictureLane:
+def open_hardware_lane(cuda: Cuda, nvjpeg: NvJpeg, kernels: KernelLauncher, quick_calls: QuickCalls) -> PictureLane:
     """Open a lane with a hardware decoder of its own, on the thread that will use it."""
-    return PictureLane(cuda, NvJpegDecoder(nvjpeg), kernels)
+    return PictureLane(cuda, NvJpegDecoder(nvjpeg), kernels, quick_calls)
 
 
 def _load_library() -> Any:

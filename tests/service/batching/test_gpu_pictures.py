@@ -132,6 +132,10 @@ async def test_a_picture_that_the_gpu_refuses_is_computed_by_the_cpu(
         assert not picture_gpu.decoder.fail, "the GPU was asked"
         assert pixels_of(reply.pictures[0].body).shape == (90, 120, 3)
         assert on_gpu.pictures.works
+        await on_gpu.run(order_of(jpeg()), call())
+        counts = on_gpu.metrics.exposition().decode()
+        assert 'retouch_gpu_pictures_total{outcome="refused"} 1.0' in counts
+        assert 'retouch_gpu_pictures_total{outcome="done"} 1.0' in counts
 
 
 async def test_without_a_decoder_the_cpu_serves(pipeline: Callable[..., Any], picture_gpu: FakePictureGpu) -> None:

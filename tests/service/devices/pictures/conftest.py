@@ -58,8 +58,8 @@ def open_lane_pool(
 ) -> Iterator[Callable[..., LanePool]]:
     pools: list[LanePool] = []
 
-    def start(lanes: int = 1, batch: int = 4, pictures: int = 8) -> LanePool:
-        options = LaneOptions(lambda cuda: PictureLane(cuda, decoder, kernels), batch, pictures, clock)
+    def start(lanes: int = 1, batch: int = 4, pictures: int = 8, **limits: int) -> LanePool:
+        options = LaneOptions(lambda cuda: PictureLane(cuda, decoder, kernels), batch, pictures, clock, **limits)
         pools.append(LanePool(cuda, lanes, options))
         return pools[-1]
 

@@ -102,7 +102,7 @@ def test_a_gpu_that_is_lost_in_mid_batch_answers_all_and_refuses_later_ones(
     decoder.gate.clear()
     pictures = [request_of(seed).hand_to(pool) for seed in range(5)]
     assert decoder.waiting.wait(TIMEOUT_S)
-    runtime.fail["cudaStreamSynchronize"] = Status.cudaErrorIllegalAddress
+    runtime.fail["cudaEventSynchronize"] = Status.cudaErrorIllegalAddress
     decoder.gate.set()
     assert {type(picture.cut.exception(TIMEOUT_S)) for picture in pictures} == {DeviceLost}
     assert "cudaErrorIllegalAddress" in pool.broken
@@ -159,6 +159,23 @@ def test_a_picture_that_is_given_up_while_it_waits_is_never_decoded(
     pictures[2].cut.result(TIMEOUT_S)
     assert pictures[1].cut.cancelled()
     assert len(decoder.batches) == 2
+
+
+def test_a_lane_is_full_when_its_pictures_need_its_memory(
+    open_lane_pool: OpenLanePool, decoder: FakePlanesDecoder, request_of: Callable[..., Request]
+) -> None:
+    pool = open_lane_pool(lanes=2, nbytes=1)
+    decoder.gate.clear()
+    first = request_of(0).hand_to(pool)
+    assert not pool.full, "the other lane is free"
+    second = request_of(1).hand_to(pool)
+    assert pool.full
+    decoder.gate.set()
+    for picture in (first, second):
+        picture.cut.result(TIMEOUT_S)
+    first.end().result(TIMEOUT_S)
+    assert not pool.full
+    assert second.end().result(TIMEOUT_S) is None
 
 
 def test_pictures_beyond_the_places_wait_until_one_ends(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from engines.cuda.api import Cuda
 from engines.cuda.gpu_detection import has_nvidia_gpu
+from engines.cuda.quick_calls import QuickCalls
 from engines.errors import DeviceLost, EngineFailed, EngineOutOfMemory, EngineUnavailable
 from service.devices.pictures.kernels import NvrtcKernels, kernel_arguments, kernel_source
 from service.devices.pictures.nvjpeg import open_nvjpeg
@@ -68,7 +70,7 @@ class Driver(ModuleType):
     def __init__(self) -> None:
         super().__init__("cuda.bindings.driver")
         self.code, self.status, self.unloaded = b"", OK, 0
-        self.launches: list[tuple[Any, ...]] = []
+        self.functions: list[str] = []
 
     def cuModuleLoadData(self, code: bytes) -> tuple[Any, int]:
         self.code = code
@@ -78,12 +80,9 @@ class Driver(ModuleType):
         self.unloaded = module
         return (OK,)
 
-    def cuModuleGetFunction(self, _module: int, name: bytes) -> tuple[Any, bytes]:
-        return OK, name
-
-    def cuLaunchKernel(self, *arguments: Any) -> tuple[Any]:
-        self.launches.append(arguments)
-        return (self.status,)
+    def cuModuleGetFunction(self, _module: int, name: bytes) -> tuple[Any, int]:
+        self.functions.append(name.decode())
+        return OK, len(self.functions)
 
 
 @pytest.fixture
@@ -95,6 +94,57 @@ def nvrtc(monkeypatch: pytest.MonkeyPatch) -> Nvrtc:
     return played
 
 
+class FakeDriverLibrary:
+    """The driver as ctypes loads it: keeps what it is called with, and reads arguments by `types`."""
+
+    def __init__(self) -> None:
+        self.status = ""
+        self.types: tuple[Any, ...] = ()
+        self.launches: list[tuple[Any, ...]] = []
+        self.copies: list[tuple[Any, ...]] = []
+        self.cuGetErrorName = self._named
+        self.cuMemcpyHtoDAsync_v2 = Function(lambda *values: self._copied("in", *values))
+        self.cuMemcpyDtoHAsync_v2 = Function(lambda *values: self._copied("out", *values))
+        self.cuLaunchKernel = Function(self._launched)
+
+    def _launched(self, *arguments: Any) -> int:
+        *known, places, extra = arguments
+        assert extra is None
+        values = [kind.from_address(place).value for kind, place in zip(self.types, places, strict=False)]
+        self.launches.append((*known, values))
+        return int(bool(self.status))
+
+    def _copied(self, *arguments: Any) -> int:
+        self.copies.append(arguments)
+        return int(bool(self.status))
+
+    def _named(self, _status: int, name: Any) -> int:
+        name._obj.value = self.status.encode()
+        return 0
+
+
+class Function:
+    """A function of a library, which can be given the types of its arguments."""
+
+    argtypes: tuple[Any, ...] = ()
+
+    def __init__(self, called: Callable[..., int]) -> None:
+        self.called = called
+
+    def __call__(self, *arguments: Any) -> int:
+        return self.called(*arguments)
+
+
+@pytest.fixture
+def library() -> FakeDriverLibrary:
+    return FakeDriverLibrary()
+
+
+@pytest.fixture
+def quick_calls(library: FakeDriverLibrary) -> QuickCalls:
+    return QuickCalls(library)
+
+
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     played = Driver()
@@ -102,20 +152,32 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     return played
 
 
-def test_the_kernels_are_compiled_for_the_gpu_without_fused_products(nvrtc: Nvrtc, driver: Driver, cuda: Cuda) -> None:
-    NvrtcKernels(cuda)
+def test_the_kernels_are_compiled_for_the_gpu_without_fused_products(
+    nvrtc: Nvrtc, driver: Driver, cuda: Cuda, quick_calls: QuickCalls
+) -> None:
+    NvrtcKernels(cuda, quick_calls)
     assert nvrtc.source == kernel_source().encode()
     assert nvrtc.options == [b"--gpu-architecture=sm_89", b"--fmad=false"]
     assert driver.code == b"0123456789abcdef"
 
 
-def test_a_launch_covers_the_area_with_the_types_of_the_source(nvrtc: Nvrtc, driver: Driver, cuda: Cuda) -> None:
-    stream = cuda.stream()
-    NvrtcKernels(cuda).launch("seam_start", 17, 33, [1, 2, 3, 4, 17, 33], stream)
-    (function, *shape, shared, handle, (values, types), extra) = driver.launches[0]
-    assert (function, shape, shared, handle, extra) == (b"seam_start", [2, 3, 1, 32, 8, 1], 0, stream.handle, 0)
-    pointer = ctypes.c_void_p
-    assert (values, types) == ((1, 2, 3, 4, 17, 33), (pointer, ctypes.c_long, pointer, pointer, *[ctypes.c_int] * 2))
+@pytest.mark.usefixtures("nvrtc")
+def test_a_launch_covers_the_area_with_what_the_kernel_takes(
+    driver: Driver, cuda: Cuda, library: FakeDriverLibrary, quick_calls: QuickCalls
+) -> None:
+    stream, kernels = cuda.stream(), NvrtcKernels(cuda, quick_calls)
+    library.types = kernel_arguments()["seam_start"]
+    kernels.launch("seam_start", 17, 33, [1 << 40, -4, 3, 4, 17, -33], stream)
+    ((function, *shape, shared, handle, values),) = library.launches
+    assert driver.functions[function - 1] == "seam_start"
+    assert (shape, shared, handle) == ([2, 3, 1, 32, 8, 1], 0, stream.handle)
+    assert values == [1 << 40, -4, 3, 4, 17, -33]
+
+
+def test_page_locked_memory_is_copied_on_the_stream(library: FakeDriverLibrary, quick_calls: QuickCalls) -> None:
+    quick_calls.copy_in(1 << 40, 2 << 40, 3 << 32, 7)
+    quick_calls.copy_out(2 << 40, 1 << 40, 5, 7)
+    assert library.copies == [("in", 1 << 40, 2 << 40, 3 << 32, 7), ("out", 2 << 40, 1 << 40, 5, 7)]
 
 
 @pytest.mark.parametrize(
@@ -128,34 +190,37 @@ def test_a_launch_covers_the_area_with_the_types_of_the_source(nvrtc: Nvrtc, dri
         ("CUDA_ERROR_INVALID_VALUE", EngineFailed),
     ],
 )
+@pytest.mark.usefixtures("nvrtc", "driver")
 def test_a_status_of_a_launch_becomes_an_error(
-    nvrtc: Nvrtc, driver: Driver, cuda: Cuda, name: str, error: type[Exception]
+    library: FakeDriverLibrary, quick_calls: QuickCalls, cuda: Cuda, name: str, error: type[Exception]
 ) -> None:
-    kernels = NvrtcKernels(cuda)
-    driver.status = Status(1, name)
+    kernels = NvrtcKernels(cuda, quick_calls)
+    library.status = name
     with pytest.raises(error) as raised:
         kernels.launch("seam_start", 1, 1, [0] * 6, cuda.stream())
     assert type(raised.value) is error
 
 
 @pytest.mark.usefixtures("nvrtc")
-def test_closed_kernels_are_unloaded(driver: Driver, cuda: Cuda) -> None:
-    NvrtcKernels(cuda).close()
+def test_closed_kernels_are_unloaded(driver: Driver, cuda: Cuda, quick_calls: QuickCalls) -> None:
+    NvrtcKernels(cuda, quick_calls).close()
     assert driver.unloaded == 1
 
 
 def test_a_source_that_does_not_compile_is_shown_with_the_compilers_words(
-    nvrtc: Nvrtc, driver: Driver, cuda: Cuda
+    nvrtc: Nvrtc, driver: Driver, cuda: Cuda, quick_calls: QuickCalls
 ) -> None:
     nvrtc.status = Status(6, "NVRTC_ERROR_COMPILATION")
     with pytest.raises(EngineFailed, match="NVRTC_ERROR_COMPILATION; line 3: x"):
-        NvrtcKernels(cuda)
+        NvrtcKernels(cuda, quick_calls)
 
 
-def test_without_the_compiler_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch, cuda: Cuda) -> None:
+def test_without_the_compiler_the_remedy_is_named(
+    monkeypatch: pytest.MonkeyPatch, cuda: Cuda, quick_calls: QuickCalls
+) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
     with pytest.raises(EngineUnavailable, match="retouch install-gpu"):
-        NvrtcKernels(cuda)
+        NvrtcKernels(cuda, quick_calls)
 
 
 def test_without_nvjpeg_or_its_hardware_the_reason_is_named() -> None:
