@@ -125,4 +125,7 @@ def require_parity(cases: Iterable[ParityCase], bars: Bars, published: str) -> N
     """
     found = missed_bars((case for case in cases if case.backend in (FP32, published)), bars)
     if found:
-        raise ParityFailed(f"nothing was published: {'; '.join(found)}")
+        raise ParityFailed(
+            f"nothing was published: {'; '.join(found)}. Check the options given and that the weights are trained: "
+            "untrained ones amplify rounding"
+        )
