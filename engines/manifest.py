@@ -140,7 +140,7 @@ class ParityCase(_FrozenModel):
     backend: str = Field(description="onnx-fp32, onnx-fp16, onnx (imported) or an engine's name and precision")
     inputs: str = Field(description="ordinary, empty, full, …")
     psnr_db: float | None = Field(description="peak 1.0, over the whole output; null when identical")
-    max_abs: float
+    max_abs: float = Field(ge=0, allow_inf_nan=False)
     finite: bool
 
     @property

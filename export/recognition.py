@@ -116,7 +116,7 @@ def _path_preference(part: StateDict) -> int:
 
 
 def _notes_on_parts(chosen: StateDict, parts: Sequence[StateDict]) -> list[str]:
-    if chosen not in parts:
+    if all(chosen is not part for part in parts):
         return [_together(parts)]
     others = [part.path or "the top level" for part in parts if not _contain_each_other(part.path, chosen.path)]
     notes = [f"took the weights from {chosen.path}"] if chosen.path else []

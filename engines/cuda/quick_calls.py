@@ -73,11 +73,18 @@ def open_quick_calls() -> QuickCalls:
         raise EngineUnavailable(f"no NVIDIA driver ({error})") from error
 
 
+_OTHERWISE = {
+    "CUDA_ERROR_OUT_OF_MEMORY": "cudaErrorMemoryAllocation",
+    "CUDA_ERROR_LAUNCH_FAILED": "cudaErrorLaunchFailure",
+    "CUDA_ERROR_DEVICE_UNAVAILABLE": "cudaErrorDevicesUnavailable",
+    "CUDA_ERROR_DEINITIALIZED": "cudaErrorCudartUnloading",
+    "CUDA_ERROR_NOT_INITIALIZED": "cudaErrorInitializationError",
+}
+"""Statuses that the runtime calls by other words."""
+
+
 def runtime_name(status: str) -> str:
     """The name in cudaError_t of a status of the driver: CUDA_ERROR_ILLEGAL_ADDRESS is cudaErrorIllegalAddress."""
-    if status == "CUDA_ERROR_OUT_OF_MEMORY":
-        return "cudaErrorMemoryAllocation"
-    if status == "CUDA_ERROR_LAUNCH_FAILED":
-        return "cudaErrorLaunchFailure"
     words = status.removeprefix("CUDA_ERROR_").split("_")
-    return "cudaError" + "".join(word if word == "ECC" else word.capitalize() for word in words)
+    named = "cudaError" + "".join(word if word == "ECC" else word.capitalize() for word in words)
+    return _OTHERWISE.get(status, named)

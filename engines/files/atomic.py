@@ -9,27 +9,29 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+_ACCESS_LIST = "system.posix_acl_access"
+
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file as `replace_file` does; makes the folder when needed.
+    """Replace a file as `replace_file` does, a link's file for a link; makes the folder when needed.
 
     Raises:
         OSError: it cannot be written; the old content is unchanged and no temporary file is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, content)
+    replace_file(Path(os.path.realpath(path)), content)
 
 
 def replace_file(path: Path, content: bytes) -> bool:
     """Replace a file's content atomically; a new file is readable by its owner only.
 
-    It keeps its owner and its permissions where this user may give it away; where it cannot keep its group, the other
-    group gets no access.
+    It keeps its owner and its permissions, those of an access control list too, where this user may give it away;
+    where it cannot keep its group or that list, the group gets no access.
 
     No link is followed: another user may own the folder, and must not choose the files that root writes.
 
     Returns:
-        Whether its owner and its group are those that it had.
+        Whether its owner, its group and its access control list are those that it had.
 
     Raises:
         OSError: it cannot be written, or there is a link or something else than a file; the old content is unchanged
@@ -43,19 +45,19 @@ def replace_file(path: Path, content: bytes) -> bool:
 
 
 def _replace_in(folder: int, name: str, content: bytes) -> bool:
-    """Replace a file of an open folder; returns whether its owner and its group are those that it had."""
+    """Replace a file of an open folder; returns whether who may use it is as before."""
     before = _state_in(folder, name)
     fresh = f".{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(fresh, flags, 0o600, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            kept = before is None or _keep_access(file.fileno(), before)
+            kept = before is None or _keep_access(file.fileno(), before, _access_list(folder, name))
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except OSError:
+    except BaseException:  # also for Ctrl-C nothing is left behind
         with suppress(OSError):
             os.unlink(fresh, dir_fd=folder)
         raise
@@ -77,18 +79,32 @@ def _state_in(folder: int, name: str) -> os.stat_result | None:
     return found
 
 
-def _keep_access(descriptor: int, before: os.stat_result) -> bool:
+def _access_list(folder: int, name: str) -> bytes | None:
+    """The POSIX access control list of a file in an open folder; None if it has none, or the system knows none."""
+    with suppress(OSError, AttributeError):  # AttributeError: no such call outside Linux
+        return os.getxattr(f"/proc/self/fd/{folder}/{name}", _ACCESS_LIST, follow_symlinks=False)
+    return None
+
+
+def _keep_access(descriptor: int, before: os.stat_result, access_list: bytes | None) -> bool:
     """Give an open file the owner, the group and the permissions of another, as far as this user may.
 
+    The owner comes last, because whoever has given a file away may not change its mode any more. With a list the
+    mode's bits for the group are the list's largest permissions, not the group's.
+
     Returns:
-        Whether its owner and its group are the other's.
+        Whether its owner, its group and its list are the other's.
     """
-    wanted = (before.st_uid, before.st_gid)
-    for owner in (before.st_uid, -1):  # only root may give a file away; others may choose a group of theirs
-        found = os.fstat(descriptor)
-        if (found.st_uid, found.st_gid) != wanted:
-            with suppress(OSError):  # not only EPERM: EINVAL in a user namespace, ENOSYS on some file systems
-                os.fchown(descriptor, owner, before.st_gid)
+    with suppress(OSError):  # not only EPERM: EINVAL in a user namespace, ENOSYS on some file systems
+        os.fchown(descriptor, -1, before.st_gid)
+    same_group = os.fstat(descriptor).st_gid == before.st_gid
+    os.fchmod(descriptor, before.st_mode & (0o777 if same_group and access_list is None else 0o707))
+    kept = access_list is None
+    if access_list is not None and same_group:
+        with suppress(OSError):
+            os.setxattr(descriptor, _ACCESS_LIST, access_list)
+            kept = True
+    with suppress(OSError):  # only root may
+        os.fchown(descriptor, before.st_uid, -1)
     found = os.fstat(descriptor)
-    os.fchmod(descriptor, before.st_mode & (0o777 if found.st_gid == before.st_gid else 0o707))
-    return (found.st_uid, found.st_gid) == wanted
+    return kept and (found.st_uid, found.st_gid) == (before.st_uid, before.st_gid)

@@ -70,8 +70,10 @@ def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     swept = session.sweep(request, _progress, time.perf_counter, datetime.now(timezone.utc).date())
     _print_figures(swept)
     if write and swept.rules:
-        session.write_rules(model, swept.rules)
+        kept = session.write_rules(model, swept.rules)
         typer.echo(f"wrote the rules into {model}")
+        if not kept:
+            typer.echo("its manifest has another owner or group now: see that the server can read it", err=True)
     if json_file:
         with session.report_write_errors(json_file):
             json_file.write_text(json.dumps(swept.report, indent=1) + "\n", "utf-8")

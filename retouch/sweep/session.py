@@ -114,7 +114,7 @@ def check_outputs(figures: Path | None, rules_of: Path | None) -> None:
         if figures is not None:
             figures.parent.mkdir(parents=True, exist_ok=True)
             _try_write(figures)
-    manifest = None if rules_of is None else rules_of / MANIFEST_FILE
+    manifest = None if rules_of is None else _manifest_of(rules_of)
     with report_write_errors(manifest):
         if manifest is not None and manifest.exists():  # what is no model is refused by the sweep
             TemporaryFile(dir=manifest.parent).close()  # it is replaced, not overwritten
@@ -138,17 +138,25 @@ def _try_write(path: Path) -> None:
         TemporaryFile(dir=path.parent).close()
 
 
-def write_rules(directory: Path, rules: FillRules) -> None:
-    """Write the rules into a model's manifest; everything else in it, and who may read it, is unchanged.
+def _manifest_of(directory: Path) -> Path:
+    """The manifest's file itself, as a link to it stays one."""
+    return Path(os.path.realpath(directory / MANIFEST_FILE))
+
+
+def write_rules(directory: Path, rules: FillRules) -> bool:
+    """Write the rules into a model's manifest; everything else in it is unchanged.
+
+    Returns:
+        Whether who may read it is unchanged, too, as `replace_file` says.
 
     Raises:
         ModelError: the manifest cannot be written.
     """
     manifest = read_manifest(directory)
     changed = manifest.model_copy(update={"size": manifest.size.model_copy(update={"auto": rules})})
-    path = Path(os.path.realpath(directory / MANIFEST_FILE))  # a link stays one
+    path = _manifest_of(directory)
     try:
-        replace_file(path, changed.model_dump_json(indent=2).encode() + b"\n")
+        return replace_file(path, changed.model_dump_json(indent=2).encode() + b"\n")
     except OSError as error:
         raise ModelError(f"{path}: cannot be written ({error.strerror}); is the folder read-only?") from error
 

@@ -107,7 +107,7 @@ def write_keys(path: Path, keys: Sequence[KeyRecord]) -> bool:
     """Replace a key file as `replace_file` does: a server of another user can read what root changed.
 
     Returns:
-        Whether its owner and its group are those that it had.
+        Whether its owner, its group and its access control list are those that it had.
 
     Raises:
         KeysInvalid: it cannot be written, or there is something else than a file; `lock_key_file` gives the file

@@ -59,7 +59,9 @@ def _difference(pool: LanePool, data: bytes, chroma: tuple[int, int], orientatio
     upload = decode(data, max_pixels=10**6)
     tile, tile_mask = (pad_to_tile(part, crop) for part in cut_and_scale(upload, mask, crop, 3))
     every = [new_arrays(work) for _ in range(pool.lanes)]
-    pictures = [pool.begin(work, arrays.tiles, arrays.masks) for arrays in every]  # one for each lane
+    pictures = [  # one for each lane; every other as page-locked ones are copied, which is right for any memory
+        pool.begin(work, arrays.tiles, arrays.masks, locked=bool(number % 2)) for number, arrays in enumerate(every)
+    ]
     try:
         for picture, arrays in zip(pictures, every, strict=True):
             picture.cut.result(_TIMEOUT_S)

@@ -124,6 +124,13 @@ def test_what_a_graph_can_promise_is_its_own_distance_in_hundredths_rounded_up(l
     assert case.levels_kept == kept
 
 
+@pytest.mark.parametrize("distance", ["NaN", "Infinity", "1e400", "-1"])
+def test_a_distance_that_is_no_number_is_refused_also_in_a_report_of_others(distance):
+    report = f'{{"backend": "onnx", "inputs": "full", "psnr_db": 50, "max_abs": {distance}, "finite": true}}'
+    with pytest.raises(ValidationError, match="max_abs"):
+        ParityCase.model_validate_json(report)
+
+
 def test_what_an_imported_graph_differs_from_its_file_by_leaves_less_for_bf16(make_manifest):
     case = {"backend": "onnx", "inputs": "full", "psnr_db": 50.0, "max_abs": 0.25 / 255, "finite": True}
     imported = {"bar_db": 45.0, "fill_levels": 1, "cases": [case]}

@@ -133,3 +133,5 @@ def test_the_card_tells_what_a_promise_of_grey_levels_leaves_for_bf16():
     left = "A CPU computes in bf16 if that changes no fill by more than 0.69 of 255 grey levels."
     assert left in card_text(_manifest(parity=promised))
     assert "grey levels" not in card_text(_manifest())
+    own = Parity(bar_db=45, fill_levels=CASES[0].levels_kept, cases=CASES)
+    assert "a CPU computes in FP32" in card_text(_manifest(parity=own))

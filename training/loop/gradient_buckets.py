@@ -86,6 +86,7 @@ class GradientBuckets:
             place.parameter.register_post_accumulate_grad_hook(messages.note_arrival)  # type: ignore[no-untyped-call]
             for bucket in self._buckets
             for place in bucket
+            if place.parameter.requires_grad  # a phase may freeze a part of the net
         ]
         try:
             yield
@@ -103,7 +104,9 @@ class _Messages:
 
     def __init__(self, buckets: Sequence[Sequence[_Place]], send: Send) -> None:
         self._buckets, self._send = buckets, send
-        self._awaited: list[set[Tensor]] = [{place.parameter for place in bucket} for bucket in buckets]
+        self._awaited: list[set[Tensor]] = [
+            {place.parameter for place in bucket if place.parameter.requires_grad} for bucket in buckets
+        ]
         self._bucket_of: dict[Tensor, int] = {
             parameter: number for number, members in enumerate(self._awaited) for parameter in members
         }

@@ -28,7 +28,7 @@ class Runtime:
     layout: torch.memory_format = torch.contiguous_format
     rank: int = 0
     world: int = 1
-    overlaps: bool = True
+    overlaps: bool = False
     """Whether gradients are averaged while the backward pass of compiled code goes on."""
 
     @property

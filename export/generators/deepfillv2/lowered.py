@@ -2,7 +2,7 @@
 
 The public code computes both by one convolution and divides its channels. OpenVINO fuses ELU and sigmoid into
 convolutions that nothing divides, and copies channels that are divided: 1.1 times as fast on a CPU. The values are
-equal. A program for a GPU keeps the one convolution.
+equal. A program (`program.pt2`) keeps the one convolution.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ Bytes = NDArray[np.uint8]
 _ALIGNED = 256
 _BLOCK = 16
 """Rows of a plane are rounded up to whole blocks, should the hardware write them."""
+_LONGEST_QUEUE = 512
+"""Kernels that a lane starts before it waits: a start that finds the driver's queue full would keep the interpreter."""
 
 
 class EncodedJpeg(NamedTuple):
@@ -101,6 +103,7 @@ class PictureLane:
     ) -> None:
         self._cuda = cuda
         self._quick_calls = quick_calls
+        self._queued = 0
         self._decoder = decoder
         self._resources = ExitStack()
         self._stream = self._resources.enter_context(closing(cuda.urgent_stream()))
@@ -156,12 +159,20 @@ class PictureLane:
         """Wait until the stream has done its work, asleep: several lanes wait, and cores are what is short."""
         self._done.record(self._stream)
         self._done.synchronise()
+        self._queued = 0
+
+    def _reserve_queue(self, kernels: int) -> None:
+        """Wait for what was started if so many kernels more would be too many."""
+        if self._queued + kernels > _LONGEST_QUEUE:
+            self._wait()
+        self._queued += kernels
 
     def _cut_one(self, order: CutOrder, file: EncodedJpeg) -> None:
         work, picture = order.work, _place(order.work, order.memory)
         self._steps.to_pixels(work.planes, file.channels, work.orientation, picture.pixels)
         self._copy_in(picture.mask, work.mask, locked=order.locked)
         for crop, (tile, mask) in zip(work.crops, _pairs(order), strict=True):
+            self._reserve_queue(2)
             mask_address = self._tile.address + _aligned(tile.nbytes)
             self._steps.cut(picture, crop, self._tile.address, symmetric=work.symmetric)
             self._steps.cut_mask(picture, crop, mask_address, symmetric=work.symmetric)
@@ -173,6 +184,7 @@ class PictureLane:
         for crop, part, fill in zip(work.crops, work.parts, order.fills, strict=True):
             if part is None:
                 continue
+            self._reserve_queue(2 + 2 * part.seam)
             hole = np.ascontiguousarray(part.hole).view(np.uint8)
             held.append(hole)
             self._copy_in(self._tile.address, fill, locked=order.locked)

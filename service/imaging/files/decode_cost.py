@@ -1,14 +1,15 @@
 """Estimates of a file's peak memory and time for decoding, from its header alone. Pure.
 
-The constants were measured and include the decoders' own buffers: OpenCV's libpng turns grey with alpha into BGRA, and
-a progressive JPEG is kept as coefficients until its last scan. The tests decode files and compare.
+The constants were measured and include the decoders' own buffers: OpenCV's libpng, which reads what libspng does not,
+turns grey with alpha into BGRA, and a progressive JPEG is kept as coefficients until its last scan. The tests decode
+files and compare.
 """
 
 from __future__ import annotations
 
 from service.imaging.files.header import Header
 
-_PNG_BY_OPENCV = {("grey", False): 5, ("grey", True): 15, ("rgb", False): 10, ("rgb", True): 13}
+_PNG_BYTES = {("grey", False): 5, ("grey", True): 15, ("rgb", False): 10, ("rgb", True): 13}
 """Bytes per pixel for 8-bit samples by colour and alpha; 16-bit samples take twice as much."""
 _PNG_TRANSPARENT = {"grey": 2, "rgb": 4}
 """Additional bytes per pixel if a tRNS chunk adds alpha."""
@@ -57,7 +58,7 @@ def _png_effort_per_pixel(header: Header) -> int:
     if header.colour == "palette":
         return _PNG_PALETTE
     transparent = _PNG_TRANSPARENT[header.colour] if header.transparent else 0
-    return (_PNG_BY_OPENCV[header.colour, header.alpha] + transparent) * (2 if header.bits == 16 else 1)
+    return (_PNG_BYTES[header.colour, header.alpha] + transparent) * (2 if header.bits == 16 else 1)
 
 
 def _jpeg_effort_per_pixel(header: Header) -> int:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-_HERE = Path(__file__).parent
+_SHARED = ("service", "engines")
+"""Packages with the messages, the layout of the shared memory, and the types in both."""
 
 
-def code_version(folder: Path = _HERE) -> str:
+def code_version(root: Path = Path(__file__).parents[3], packages: Sequence[str] = _SHARED) -> str:
     """Return the package's version and a digest of the sources of what processes share, as they are installed now."""
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.py")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for path in sorted(found for package in packages for found in (root / package).rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return f"{version('retouch')}+{digest.hexdigest()[:8]}"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -37,6 +39,36 @@ def test_whoever_could_read_the_file_still_can(tmp_path: Path, mode: int) -> Non
     path.chmod(mode)
     assert replace_file(path, b"second")
     assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"second", mode)
+
+
+def test_an_access_control_list_is_kept(tmp_path: Path) -> None:
+    """Its mask stands in the mode's bits for the group, which may not read the file itself."""
+    path = tmp_path / "file"
+    replace_file(path, b"first")
+    everyone = 0xFFFFFFFF
+    entries = [(1, 6, everyone), (2, 4, 12345), (4, 0, everyone), (16, 4, everyone), (32, 0, everyone)]
+    access_list = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(path, "system.posix_acl_access", access_list)
+    except OSError:
+        pytest.skip("this file system has no access control lists")
+    assert replace_file(path, b"second")
+    assert os.getxattr(path, "system.posix_acl_access") == access_list
+
+
+def test_a_link_to_a_cache_file_stays_one_and_no_damaged_file_stays(tmp_path: Path) -> None:
+    path, other = tmp_path / "file", tmp_path / "other"
+    other.write_bytes(b"damaged")
+    path.symlink_to(other)
+    write_atomically(path, b"whole")
+    assert (other.read_bytes(), path.is_symlink()) == (b"whole", True)
+
+
+def test_whatever_ends_the_writing_leaves_no_temporary_file(tmp_path: Path) -> None:
+    """As Ctrl-C does, this error comes from outside the file system."""
+    with pytest.raises(TypeError):
+        replace_file(tmp_path / "file", cast("bytes", "text"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_no_link_is_followed(tmp_path: Path) -> None:

@@ -135,6 +135,15 @@ def test_parameters_without_a_gradient_hold_nothing_back() -> None:
     assert_halved(gradients(net), wanted)
 
 
+def test_frozen_parameters_hold_nothing_back() -> None:
+    net, inputs = net_of(4, 5, 6, 7), torch.randn(3, 4)
+    net[1].requires_grad_(False)
+    wanted, send = plain_gradients(net, inputs), Halving()
+    with GradientBuckets(list(net.parameters()), send, *EACH).averaging():
+        net(inputs).square().sum().backward()
+    assert_halved(gradients(net), wanted)
+
+
 def test_gradients_lie_in_memory_as_their_parameters_do() -> None:
     net, inputs = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last), torch.randn(2, 3, 5, 5)  # type: ignore[call-overload]
     wanted = plain_gradients(net, inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from service.core.settings import Settings
 from service.processes.shared.assignment import Assignment, CodeChanged, read_assignment
 from service.processes.shared.code_version import code_version
 
+ROOT = Path(__file__).parents[4]
 ASSIGNMENT = Assignment(
     code="0.3.0+01234567",
     role="engine",
@@ -39,11 +41,14 @@ def test_one_of_other_code_is_refused_whatever_else_is_in_it(launchers: dict[str
         read_assignment(json.dumps(launchers).encode(), ASSIGNMENT.code)
 
 
-def test_the_version_changes_with_what_the_processes_share(tmp_path: Path) -> None:
-    (tmp_path / "messages.py").write_text("one")
+@pytest.mark.parametrize("changed", ["service/devices/memory_layout.py", "engines/tensors.py"])
+def test_the_version_changes_with_what_the_processes_share(tmp_path: Path, changed: str) -> None:
+    for package in ("service", "engines"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     before = code_version(tmp_path)
-    assert code_version(tmp_path) == before
-    (tmp_path / "messages.py").write_text("two")
+    assert before == code_version()
+    with (tmp_path / changed).open("a") as file:
+        file.write("# changed\n")
     assert code_version(tmp_path) != before
 
 
