@@ -179,7 +179,6 @@ class DrainingServer(uvicorn.Server):
                 await self._beside.aclose()
         service = self.app.service
         if service is not None and not self.failed:
-            self._serve_metrics(service.metrics)
             host, port = self._settings.host, self.servers[0].sockets[0].getsockname()[1]
             grpc = {"grpc": f"{host}:{self._settings.grpc_port}"} if self._open_beside is not None else {}
             log.info("serving", url=f"http://{host}:{port}", docs=f"http://{host}:{port}/docs", **grpc)
@@ -190,8 +189,9 @@ class DrainingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _serve_beside(self, service: Service) -> None:
-        """Open what serves beside before HTTP listens: who finds /readyz ready finds both."""
-        if self._open_beside is None:
+        """Open what serves beside, metrics too, before HTTP listens: who finds /readyz ready finds all."""
+        self._serve_metrics(service.metrics)
+        if self.failed or self._open_beside is None:
             return
         try:
             await self._beside.enter_async_context(self._open_beside(service))
@@ -206,4 +206,4 @@ class DrainingServer(uvicorn.Server):
             start_http_server(self._settings.metrics_port, self._settings.host, metrics.registry)
         except OSError as error:
             log.error("metrics port not available", port=self._settings.metrics_port, reason=str(error))  # noqa: TRY400 -- the reason is enough
-            self.should_exit = self.force_exit = True
+            self.should_exit = self.failed = True
