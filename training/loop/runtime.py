@@ -63,8 +63,10 @@ class Runtime:
         """Return whether nets are compiled with torch.compile: as configured, else on GPUs only."""
         return self.device.type == "cuda" if wanted is None else wanted
 
-    def compile(self, part: Compiled) -> Compiled:
-        """Compile a net or its losses for fixed shapes; where several processes are to overlap, in pieces."""
+    def compile(self, part: Compiled, wanted: bool | None) -> Compiled:
+        """Return a net or its losses compiled for fixed shapes, if it `compiles`; to overlap, in pieces."""
+        if not self.compiles(wanted):
+            return part
         pieces = self.world > 1 and self.overlaps
         return compile_in_pieces(part) if pieces else cast("Compiled", torch.compile(part, dynamic=False))
 

@@ -181,11 +181,11 @@ class DCGANTrainee(AdversarialTrainee[PhaseConfig]):
         self._discriminator_losses: Callable[..., dict[str, Tensor]] | None = None
 
     def begin_phase(self, phase: PhaseConfig) -> None:  # noqa: ARG002 (all phases have the same losses)
-        config, compiled = self._config, self._runtime.compiles(self._config.compile)
+        config = self._config
         losses = GeneratorLosses(self.net, self.discriminator, augmented=config.augment)
         judged = DiscriminatorLosses(self.discriminator, augmented=config.augment)
-        self._losses = self._runtime.compile(losses) if compiled else losses
-        self._discriminator_losses = self._runtime.compile(judged) if compiled else judged
+        self._losses = self._runtime.compile(losses, config.compile)
+        self._discriminator_losses = self._runtime.compile(judged, config.compile)
 
     def step(self, number: int, place: StepPosition[PhaseConfig]) -> dict[str, Tensor]:
         if self._losses is None or self._discriminator_losses is None:

@@ -181,9 +181,9 @@ class PartialTrainee(Trainee[PConvPhase]):
         judge = self.judge if phase.adversarial else None
         features, lpips = self._features if phase.needs_features else None, self._lpips if phase.lpips else None
         losses = PartialLosses(self.net, features, phase, judge, lpips)
-        compiled = self._runtime.compiles(self._config.compile)
-        self._losses = self._runtime.compile(losses) if compiled else losses
-        self._judging = self._runtime.compile(judge) if compiled and judge is not None else judge
+        wanted = self._config.compile
+        self._losses = self._runtime.compile(losses, wanted)
+        self._judging = None if judge is None else self._runtime.compile(judge, wanted)
 
     def step(self, number: int, place: StepPosition[PConvPhase]) -> dict[str, Tensor]:
         image, hole = self.batch(number, place)

@@ -154,14 +154,14 @@ class PDGANTrainee(AdversarialTrainee[PDGANPhase]):
         self._discriminator_losses: Callable[..., dict[str, Tensor]] | None = None
 
     def begin_phase(self, phase: PDGANPhase) -> None:
-        compiled = self._runtime.compiles(self._config.compile)
+        wanted = self._config.compile
         self._part = phase.part
         prior = PriorLosses(self.net, self._features, phase)
         losses = DiverseLosses(self.net, self.discriminator, self._features, phase)
         judged = DiscriminatorLosses(self.discriminator)
-        self._prior_losses = self._runtime.compile(prior) if compiled else prior
-        self._losses = self._runtime.compile(losses) if compiled else losses
-        self._discriminator_losses = self._runtime.compile(judged) if compiled else judged
+        self._prior_losses = self._runtime.compile(prior, wanted)
+        self._losses = self._runtime.compile(losses, wanted)
+        self._discriminator_losses = self._runtime.compile(judged, wanted)
 
     def step(self, number: int, place: StepPosition[PDGANPhase]) -> dict[str, Tensor]:
         if self._prior_losses is None:

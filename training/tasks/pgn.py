@@ -220,11 +220,11 @@ class PGNTrainee(AdversarialTrainee[PGNPhase]):
         self._discriminator_losses: Callable[..., dict[str, Tensor]] | None = None
 
     def begin_phase(self, phase: PGNPhase) -> None:
-        compiled = self._runtime.compiles(self._config.compile)
+        wanted = self._config.compile
         losses = GeneratorLosses(self.net, self.discriminator, self._config, phase)
         judged = DiscriminatorLosses(self.discriminator)
-        self._losses = self._runtime.compile(losses) if compiled else losses
-        self._discriminator_losses = self._runtime.compile(judged) if compiled else judged
+        self._losses = self._runtime.compile(losses, wanted)
+        self._discriminator_losses = self._runtime.compile(judged, wanted)
 
     def step(self, number: int, place: StepPosition[PGNPhase]) -> dict[str, Tensor]:
         if self._losses is None or self._discriminator_losses is None:

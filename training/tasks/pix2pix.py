@@ -93,11 +93,11 @@ class Pix2PixTrainee(AdversarialTrainee[Pix2PixPhase]):
         self._discriminator_losses: Callable[..., dict[str, Tensor]] | None = None
 
     def begin_phase(self, phase: Pix2PixPhase) -> None:
-        config, compiled = self._config, self._runtime.compiles(self._config.compile)
+        config = self._config
         losses = GeneratorLosses(self.net, self.discriminator, config, phase)
         judged = DiscriminatorLosses(self.discriminator, config)
-        self._losses = self._runtime.compile(losses) if compiled else losses
-        self._discriminator_losses = self._runtime.compile(judged) if compiled else judged
+        self._losses = self._runtime.compile(losses, config.compile)
+        self._discriminator_losses = self._runtime.compile(judged, config.compile)
 
     def step(self, number: int, place: StepPosition[Pix2PixPhase]) -> dict[str, Tensor]:
         source, target = self.batch(number, place)

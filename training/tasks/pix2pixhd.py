@@ -186,11 +186,11 @@ class Pix2PixHDTrainee(AdversarialTrainee[Pix2PixHDPhase]):
     def begin_phase(self, phase: Pix2PixHDPhase) -> None:
         self.net.begin_part(phase.part)
         self._averaged.part = phase.part
-        compiled = self._runtime.compiles(self._config.compile)
+        wanted = self._config.compile
         losses = GeneratorLosses(self.net, self.discriminator, self._features, phase)
         judged = DiscriminatorLosses(self.discriminator)
-        self._losses = self._runtime.compile(losses) if compiled else losses
-        self._discriminator_losses = self._runtime.compile(judged) if compiled else judged
+        self._losses = self._runtime.compile(losses, wanted)
+        self._discriminator_losses = self._runtime.compile(judged, wanted)
 
     def step(self, number: int, place: StepPosition[Pix2PixHDPhase]) -> dict[str, Tensor]:
         planes, target, instances = self.batch(number, place)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,9 +10,9 @@ _SHARED = ("service", "engines")
 """Packages with the messages, the layout of the shared memory, and the types in both."""
 
 
-def code_version(root: Path = Path(__file__).parents[3], packages: Sequence[str] = _SHARED) -> str:
+def code_version(root: Path = Path(__file__).parents[3]) -> str:
     """Return the package's version and a digest of the sources of what processes share, as they are installed now."""
     digest = hashlib.sha256()
-    for path in sorted(found for package in packages for found in (root / package).rglob("*.py")):
+    for path in sorted(found for package in _SHARED for found in (root / package).rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return f"{version('retouch')}+{digest.hexdigest()[:8]}"
