@@ -22,6 +22,7 @@ PAGES = [
         ),
     )
 ]
+FIGURES = [ROOT / "docs/benchmarks.md", *sorted((ROOT / "docs/figures").glob("*.md"))]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 CITED = re.compile(r"(?<![\w./~-])((?:[\w.-]+/)+[\w.-]+\.(?:py|sh|toml|md|ya?ml|txt|c|Dockerfile))(?![\w/])")
@@ -80,8 +81,9 @@ def test_the_architecture_names_only_files_that_are_there() -> None:
     assert sorted(name for name in names if not any((start / name).exists() for start in starts)) == []
 
 
-def test_the_benchmarks_have_at_most_250_lines_and_prose_of_at_most_120_characters_a_line() -> None:
-    lines = (ROOT / "docs/benchmarks.md").read_text("utf-8").splitlines()
+@pytest.mark.parametrize("page", FIGURES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_of_figures_has_at_most_250_lines_and_prose_of_at_most_120_characters_a_line(page: Path) -> None:
+    lines = page.read_text("utf-8").splitlines()
     assert len(lines) <= 250
     assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
 
