@@ -1,6 +1,7 @@
 """Reads a multipart/form-data body (RFC 7578) into memory, within limits.
 
-multipart.py parses the parts. The body's size is checked by its Content-Length first, and again while it is read.
+multipart.py parses the parts. The body's size is checked by its Content-Length first, and again while it is read. A
+call without files takes application/x-www-form-urlencoded, too (WHATWG URL Standard, 5): the default of many clients.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from starlette.requests import ClientDisconnect, Request
 
 from engines.validation import validation_message
 from service.core.errors import Cancelled, InvalidOption, InvalidRequest, TooLarge, UnsupportedType
-from service.web.multipart import FEW_PARTS, Part, PartLimits, PartsReader
+from service.web.multipart import FEW_PARTS, MAX_FIELD_BYTES, MAX_PARTS, Part, PartLimits, PartsReader
 
 OptionsT = TypeVar("OptionsT", bound=BaseModel)
 _NAMES_SHOWN = 8
 FORM_TYPE = "multipart/form-data"
+URL_FORM_TYPE = "application/x-www-form-urlencoded"
+_LONGEST_URL_FORM = 3 * MAX_PARTS * MAX_FIELD_BYTES
+"""Bytes: what the fields of the other form may hold, each byte escaped as %XX."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +86,22 @@ async def read_form(
 ) -> Form:
     """Read a request's form; `files` are the names of the parts that must be files.
 
-    Without `files`, an empty body of any type is accepted, too. `count_bytes` gets the size of every piece before it
-    is kept, and may raise.
+    Without `files`, an empty body of any type and a URL-encoded form are accepted, too. `count_bytes` gets the size of
+    every piece before it is kept, and may raise.
 
     Raises:
-        UnsupportedType: the body is not multipart/form-data, or is compressed.
-        TooLarge: the body is larger than `max_body_bytes`.
+        UnsupportedType: the body is of another type, or is compressed.
+        TooLarge: the body is larger than `max_body_bytes`, or than a URL-encoded form may be.
         InvalidRequest: the body is malformed, or a part is repeated or of the wrong kind.
         Cancelled: the client left before the body was complete.
     """
     if not files and media_type(request) != FORM_TYPE:
         check_encoding(request)
+        if media_type(request) == URL_FORM_TYPE:
+            return await _read_url_form(request, count_bytes, max_body_bytes)
         if await _is_empty(request):
             return Form({}, {})
+        raise UnsupportedType(f"send {FORM_TYPE} or {URL_FORM_TYPE}, not {_named_type(request)}")
     return _sort_parts(await read_parts(request, count_bytes, max_body_bytes=max_body_bytes), files)
 
 
@@ -107,10 +114,9 @@ async def read_parts(
         UnsupportedType, TooLarge, InvalidRequest, Cancelled: as `read_form`.
     """
     check_encoding(request)
-    content_type = request.headers.get("content-type", "")
     if media_type(request) != FORM_TYPE:
-        raise UnsupportedType(f"send {FORM_TYPE}, not {content_type[:80] or 'an unnamed type'!r}")
-    reader = PartsReader(content_type, limits)
+        raise UnsupportedType(f"send {FORM_TYPE}, not {_named_type(request)}")
+    reader = PartsReader(request.headers.get("content-type", ""), limits)
     try:
         async for chunk in read_up_to_limit(request, max_body_bytes):
             if chunk:
@@ -138,6 +144,44 @@ def check_encoding(request: Request) -> None:
             f"the body has Content-Encoding {announced[:80]!r}; send it as it is, without Content-Encoding",
             code="unsupported_encoding",
         )
+
+
+def _named_type(request: Request) -> str:
+    return repr(request.headers.get("content-type", "")[:80] or "an unnamed type")
+
+
+async def _read_url_form(request: Request, count_bytes: Callable[[int], None], max_body_bytes: int) -> Form:
+    """Read a URL-encoded form: fields in UTF-8, each once.
+
+    Raises:
+        TooLarge, InvalidRequest, Cancelled: as `read_form`.
+    """
+    body = bytearray()
+    try:
+        async for chunk in read_up_to_limit(request, max_body_bytes):
+            count_bytes(len(chunk))
+            body += chunk
+            if len(body) > _LONGEST_URL_FORM:
+                raise TooLarge(f"the form is longer than {_LONGEST_URL_FORM // 1024} KiB; send fewer or shorter fields")
+    except ClientDisconnect as error:
+        raise Cancelled("the client left before its body was complete") from error
+    try:
+        pairs = parse_qsl(  # strictly, nothing at all is no form
+            body.decode(), keep_blank_values=True, strict_parsing=bool(body), errors="strict", max_num_fields=MAX_PARTS
+        )
+    except ValueError as error:
+        raise InvalidRequest(
+            f"the body is no URL-encoded form of at most {MAX_PARTS} fields: send name=value pairs in UTF-8, joined by "
+            "&, with every other character escaped as %XX"
+        ) from error
+    form = Form({}, {})
+    for name, text in pairs:
+        if name in form.fields:
+            raise InvalidRequest(f"the field {name[:80]!r} is sent twice; send it once", code="repeated_part")
+        if len(text.encode()) > MAX_FIELD_BYTES:
+            raise InvalidRequest(f"the field {name[:80]!r} is longer than {MAX_FIELD_BYTES} bytes; send a shorter one")
+        form.fields[name] = text
+    return form
 
 
 async def _is_empty(request: Request) -> bool:

@@ -14,6 +14,7 @@ from engines.manifest import Task
 from service.core.errors import codes_by_status, problem_kinds
 from service.core.flow import HIGHEST_PRIORITY, PRIORITY_NAMES
 from service.core.schemas import ImageReply, ImagesReply, JobReply, Problem
+from service.web.form import FORM_TYPE, URL_FORM_TYPE
 from service.web.responses import PROBLEM_TYPE
 
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")
@@ -181,11 +182,11 @@ def complete_document(
 def image_route(
     options: type[BaseModel], files: tuple[str, ...], optional: tuple[str, ...] = (), *, several: str | None = None
 ) -> dict[str, Any]:
-    """Keyword arguments of a route that takes multipart/form-data and returns images.
+    """Keyword arguments of a route that takes a form and returns images.
 
     Args:
         options: model of the text fields.
-        files: required file parts; without any, the body may be empty.
+        files: required file parts; without any, the body may be empty or a URL-encoded form.
         optional: optional file parts.
         several: name of the field that asks for more than one image.
     """
@@ -198,6 +199,7 @@ def image_route(
         "additionalProperties": False,
         "properties": {**parts, **{name: _text_field(field) for name, field in schema["properties"].items()}},
     }
+    types = (FORM_TYPE,) if files or optional else (FORM_TYPE, URL_FORM_TYPE)
     found = {"content": _image_content(several), "headers": _headers(_HEADERS)}
     return {
         "response_class": Response,
@@ -208,7 +210,7 @@ def image_route(
         },
         "openapi_extra": {
             "parameters": _PARAMETERS,
-            "requestBody": {"required": bool(files), "content": {"multipart/form-data": {"schema": body}}},
+            "requestBody": {"required": bool(files), "content": {kind: {"schema": body} for kind in types}},
         },
     }
 

@@ -45,6 +45,45 @@ def test_an_empty_body_gives_a_picture_of_the_models_size(serve: Serve) -> None:
         assert client.post("/v1/generate").content != reply.content
 
 
+def test_a_url_encoded_form_gives_what_the_multipart_one_does(serve: Serve) -> None:
+    fields = {"model": "faces", "seed": "5", "quality": ""}
+    with serve().client() as client:
+        reply = client.post("/v1/generate", data=fields)
+        assert reply.request.headers["content-type"] == "application/x-www-form-urlencoded"
+        multipart = client.post("/v1/generate", files={name: (None, text) for name, text in fields.items()})
+    assert (reply.status_code, reply.content) == (200, multipart.content)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        pytest.param(b"seed=1&seed=2", 400, "repeated_part", id="a field twice"),
+        pytest.param(b"seed", 400, "invalid_request", id="no value"),
+        pytest.param(b"seed=%ff", 400, "invalid_request", id="no UTF-8 behind the escapes"),
+        pytest.param(b"seed=\xff", 400, "invalid_request", id="no UTF-8"),
+        pytest.param(b"&".join(b"f%d=x" % i for i in range(40)), 400, "invalid_request", id="40 fields"),
+        pytest.param(b"seed=" + b"9" * 5000, 400, "invalid_request", id="an endless field"),
+        pytest.param(b"seed=" + b"9" * 300_000, 413, "too_many_bytes", id="an endless form"),
+        pytest.param(b"nope=1", 422, "invalid_option", id="an unknown field"),
+        pytest.param(b"count=17", 422, "invalid_option", id="out of range"),
+    ],
+)
+def test_a_url_encoded_form_that_is_not_what_the_call_takes_is_refused(
+    serve: Serve, body: bytes, status: int, code: str
+) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    with serve(generate_model="faces").client() as client:
+        refused = client.post("/v1/generate", content=body, headers=headers)
+        assert (refused.status_code, refused.json()["code"]) == (status, code), refused.text
+        assert client.post("/v1/generate", content=b"", headers=headers).status_code == 200
+
+
+def test_a_call_with_files_takes_no_url_encoded_form(serve: Serve) -> None:
+    with serve().client() as client:
+        refused = client.post("/v1/translate", data={"quality": "9"})
+    assert (refused.status_code, refused.json()["code"]) == (415, "unsupported_type")
+
+
 def test_a_one_channel_model_gives_grey_pictures(serve: Serve) -> None:
     with serve().client() as client:
         reply = client.post("/v1/generate", files={"model": (None, "digits"), "seed": (None, "1")})

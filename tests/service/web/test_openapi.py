@@ -56,7 +56,8 @@ def test_the_document_names_every_call_and_error_of_the_contract(serve: Serve) -
     assert set(asked) == headers
     for level in asked["X-Priority"]["enum"]:
         assert asked_priority(level) in range(10)
-    assert not paths["/v1/generate"]["post"]["requestBody"]["required"]
+    generate = paths["/v1/generate"]["post"]["requestBody"]
+    assert (generate["required"], len(generate["content"]), len(inpaint["requestBody"]["content"])) == (False, 2, 1)
     translate = paths["/v1/translate"]["post"]
     form = translate["requestBody"]["content"]["multipart/form-data"]["schema"]
     assert (form["required"], "instance" in form["properties"]) == (["image"], True)
