@@ -14,7 +14,7 @@
 set -u
 LANES=${LANES:-/tmp/lanes} jobs=${LANES:-/tmp/lanes}/jobs
 me=$(realpath "${BASH_SOURCE[0]}")
-PACK=${PACK:-/tmp/gw/results /tmp/gw/logs $LANES}
+PACK=${PACK:-/tmp/gw/results /tmp/gw/logs /tmp/gw/nets $LANES}
 
 begin() { # LANE CORES GPU
   local lane=$LANES/lane-$1
