@@ -28,6 +28,7 @@ from pathlib import Path
 
 from benchmarks.gpu_engines.engine_jobs import Job
 from benchmarks.gpu_engines.engine_table import as_markdown
+from benchmarks.gpu_engines.gpu_turn import of_one_step
 
 ENGINES = ("eager", "inductor", "onnxrt-cuda", "trt")
 PUBLIC = "public"
@@ -54,8 +55,8 @@ def main() -> None:
         list(pool.map(_prepare, [job for job in jobs if prepares and job.engine not in ("trt", *_UNCOMPILED)]))
     with ThreadPoolExecutor(arguments.trt_at_once) as pool:
         list(pool.map(_prepare, [job for job in jobs if prepares and job.engine == "trt"]))
-    for job in jobs if measures else ():
-        _run_apart(job, "measure", job.out)
+    with ThreadPoolExecutor(arguments.measure_at_once) as pool:
+        list(pool.map(lambda job: _run_apart(job, "measure", job.out), jobs if measures else ()))
     rows = [json.loads(line) for job in jobs if job.out.exists() for line in job.out.read_text().splitlines()]
     arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
     print(as_markdown(rows))
@@ -74,6 +75,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--trt-level", type=int, default=3, help="TensorRT's builder optimisation level, 0 to 5")
     parser.add_argument("--at-once", type=int, default=4, help="processes that compile")
     parser.add_argument("--trt-at-once", type=int, default=1, help="the same, of TensorRT")
+    parser.add_argument("--measure-at-once", type=int, default=1, help="processes that measure, in turn (gpu_turn.py)")
     parser.add_argument("--run-s", type=float, default=0.5, help="seconds of one of the five runs of a figure")
     parser.add_argument("--seconds", type=float, default=600, help="of one step of one job")
     return parser.parse_args()
@@ -116,10 +118,10 @@ def _run_apart(job: Job, step: str, made: Path) -> None:
     words += ["--work", str(asked.work), "--trt-level", str(asked.trt_level), "--run-s", str(asked.run_s)]
     words += ["--batches", *batches]
     command: Sequence[str] = [sys.executable, *words]
-    environment = _environment()
+    environment = {**_environment(), **of_one_step()}
     if job.engine == "trt" and asked.trt_env:
         command = ["bash", "-c", f"source {shlex.quote(asked.trt_env)}; exec $PY310 {shlex.join(words)}"]
-        environment = dict(os.environ)
+        environment = {**os.environ, **of_one_step()}
     with job.out.with_suffix(f".{step}.log").open("w") as log:
         try:
             subprocess.run(command, check=False, env=environment, timeout=asked.seconds, stdout=log, stderr=log)

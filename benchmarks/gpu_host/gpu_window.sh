@@ -6,7 +6,7 @@
 set -u
 scripts=$(cd "$(dirname "$0")" && pwd)
 export RESULTS=${RESULTS:-/tmp/gw/results} REPO=${REPO:-/tmp/gw/repo} MODELS=${MODELS:-/tmp/gw/models} CACHE=${CACHE:-/tmp/gw/cache} LOGS=${LOGS:-/tmp/gw/logs}
-export TORCHINDUCTOR_CACHE_DIR=/tmp/gw/inductor
+export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-/tmp/gw/inductor}
 . $scripts/env.sh
 OUT=$RESULTS/window; mkdir -p $OUT /tmp/gw/spool
 fake=${FAKE:-} jpegs=${JPEGS:-$ASSETS/jpegs} inductor=inductor batch=32
@@ -17,14 +17,15 @@ run() { # NAME LIMIT_S COMMAND...: its output in $OUT/NAME.log
   timeout -k 8 $limit "$@" > $OUT/$name.log 2>&1 || code=$?
   echo "$(date +%T) $name: exit $code after $((SECONDS - began)) s" | tee -a $RESULTS/steps.txt
 }
-publish() { # models with random weights, and photos/5 with the program that `inductor` compiles, from the weights in its graph
+publish() { publish_random & publish_photos & wait; }
+publish_random() {
   local name
   for name in pconv_512 pconv_256 unet_256; do
     [ -e $MODELS/$name/$name/1/manifest.json ] || run publish_$name 200 python3 -m benchmarks.gpu_engines.engine_models $name $MODELS/$name --no-reference &
   done
-  publish_photos & wait
+  wait
 }
-publish_photos() {
+publish_photos() { # photos/5 with the program that `inductor` compiles, from the weights in its graph
   [ -e $ASSETS/photos5.safetensors ] || run weights 60 python3 -m benchmarks.gpu_engines.weights_of_graph $ASSETS/photos/5/model.onnx $ASSETS/photos5.safetensors
   [ -e $MODELS/photos/photos/1 ] || run publish_photos 200 python3 -m retouch export $ASSETS/photos5.safetensors --name photos --program --output $MODELS/photos
   [ -e $ASSETS/cases.truth.npz ] || run truth 100 python3 -m benchmarks.gpu_engines.int8_on_gpu truth $ASSETS/photos/5 $ASSETS/cases.npz
@@ -40,7 +41,7 @@ compile_raced() { # what race and int8 need; the race itself is left to `race`
   (use_onnxruntime_cuda; built photos onnxrt-cuda; built unet_256 onnxrt-cuda) & wait
   measured photos5 inductor --prepare
 }
-built() { run build_$1_$2 300 python3 -m retouch build $1 --engine $2 --models-dir $MODELS/$1 --engine-cache-dir $CACHE; }
+built() { run build_$1_$2 ${BUILD_S:-300} python3 -m retouch build $1 --engine $2 --models-dir $MODELS/$1 --engine-cache-dir $CACHE; }
 measured() { # MODEL ENGINE [--prepare]
   local folder=$ASSETS/$1; case $1 in photos5) folder=$ASSETS/photos/5 ;; photos8) folder=$ASSETS/photos8/1 ;; esac
   [ "$1-$2" = photos5-inductor ] && folder=$MODELS/photos/photos/1
@@ -64,7 +65,14 @@ serve() { # one server, kinds of requests in turn; then a minute of saved reques
     if [ $side = 256 ]; then connections=${CONNECTIONS:-384} minute=${MINUTE:-60}; fi
     run serve_$side${SUFFIX:-} ${SERVE_S:-200} python3 -m benchmarks.requests.request_kinds --engine $inductor --cache $CACHE --models-dir $MODELS/pconv_$side --model $model \
       --side $side --batch $batch --workers ${WORKERS:-16} --connections $connections --clients ${CLIENTS:-2} --seconds ${SECONDS_OF_ROUND:-3} --rounds ${ROUNDS:-2} \
-      --kinds "${kinds[@]}" --minute $minute --folder /tmp/gw/spool --json $OUT/serve_$side${SUFFIX:-}.json
+      --kinds "${kinds[@]}" --minute $minute --folder /tmp/gw/spool --json $OUT/serve_$side${SUFFIX:-}.json \
+      ${PROFILE:+--profile $OUT/profile_$side${SUFFIX:-}}
+  done
+}
+profile() { # where a front end and the engine process spend their time at 512², without and with pictures on the GPU; py-spy on PATH (WAYS: off, auto)
+  local way
+  for way in ${WAYS:-off auto}; do
+    SIDES=512 MINUTE=0 ROUNDS=${ROUNDS:-1} BRIEF=1 PROFILE=1 SUFFIX=_profile_$way RETOUCH_GPU_PICTURES=$way serve
   done
 }
 pictures() { # JPEGs on the GPU (ADR 46): hardware against libjpeg-turbo, kernels, 10,000 requests, faults, speed; then serve with and without

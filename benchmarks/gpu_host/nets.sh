@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # The nets people bring, FP16, beside the public code in torch (../gpu_engines/compare.py): `nets.sh prepare`, which may run beside other
-# work, then `nets.sh measure`, alone on the GPU. One GPU, CUDA_VISIBLE_DEVICES. First: site unpacked, TensorRT 8.6.0 in /tmp/trt86 (trt86.txt;
+# work (`nets.sh publish` does what it begins with), then `nets.sh measure`, alone on the GPU. One GPU, CUDA_VISIBLE_DEVICES. First: site unpacked, TensorRT 8.6.0 in /tmp/trt86 (trt86.txt;
 # without it there are no plans). Three plans are built at once; `nets.sh pause` and `nets.sh resume` make way for what is timed.
-# NETS: some of them only. Two more steps, each in one call, alone on the GPU, of some minutes:
+# NETS, ENGINES, PLANS: some of them only; PLANS are the nets of which plans are built. AT_ONCE=4 in a lane (lanes.sh): so many open their engines
+# beside each other and take turns for what is timed. Two more steps, each in one call, alone on the GPU, of some minutes:
 # `nets.sh forms` compiles and measures exact forms of big-lama 512² (../gpu_engines/lama_forms.py) beside the tree's;
 # `nets.sh attention` looks whether DeepFillv2's fused scores run under inductor, where an earlier form met an illegal address (ADR 38).
 # STEPS=prepare: of these two compile only, beside other work; STEPS=measure: what was compiled.
 set -x
-steps=${STEPS:-prepare measure}
+steps=${STEPS:-prepare measure} at_once="--measure-at-once ${AT_ONCE:-1}"
 LAMA="big_lama_512 big_lama_256 big_lama_1024" MIGAN="mi_gan_256 mi_gan_512" DEEPFILL="deepfillv2_256 deepfillv2_512"
 main() {
   . "$(dirname "$0")/env.sh"
@@ -15,6 +16,7 @@ main() {
   work=${WORK_NETS:-/tmp/nets}; mkdir -p $work
   trap keep EXIT; trap 'exit 143' TERM
   case $1 in
+    publish) publish ;;
     prepare) prepare ;;
     measure) measure ;;
     forms) forms ;;
@@ -23,13 +25,16 @@ main() {
     resume) plans CONT ;;
   esac
 }
-prepare() {
+publish() {
   export OMP_NUM_THREADS=${OMP_NUM_THREADS:-5}
   chosen | xargs -P 4 -I NAME bash -c \
     "[ -e $work/NAME/1/manifest.json ] || timeout 300 python3 -m benchmarks.gpu_engines.engine_models NAME $work"
+}
+prepare() {
+  publish
   local building=
-  if [ -e /tmp/trt86/env.sh ]; then (groups trt --steps prepare) & building=$!; fi
-  groups inductor --steps prepare
+  if [ -e /tmp/trt86/env.sh ] && has trt; then (NETS=${PLANS:-$(chosen)} groups trt --steps prepare) & building=$!; fi
+  ! has inductor || groups inductor --steps prepare
   echo "compiled after $SECONDS s" >> $OUT/steps.txt
   [ -z "$building" ] || wait $building
   echo "prepared after $SECONDS s" >> $OUT/steps.txt
@@ -39,11 +44,12 @@ measure() { # what is not compiled by now is left out, not compiled between meas
   grep -l 'was not compiled' $work/*.jsonl 2>/dev/null | xargs -r rm
   for name in $(chosen); do
     for engine in inductor trt; do
+      has $engine || continue
       [ -e $work/$name-$engine.prepared ] || [ -e $work/$name-$engine.jsonl ] ||
         echo "{\"model\": \"$name\", \"engine\": \"$engine\", \"error\": \"was not compiled in time\"}" > $work/$name-$engine.jsonl
     done
   done
-  groups "public inductor trt" --steps measure
+  groups "${ENGINES:-public inductor trt}" --steps measure $at_once
   echo "measured after $SECONDS s" >> $OUT/steps.txt
 }
 forms() {
@@ -51,10 +57,10 @@ forms() {
   apart forms $name
   models=$(timeout 300 python3 -m benchmarks.gpu_engines.lama_forms $work/forms $name)
   timeout 900 python3 -m benchmarks.gpu_engines.compare --work $work/forms --json $OUT/forms.json --rows $name --models $models \
-    --batches 1 8 --engines inductor --run-s 0.1 --at-once 5 --steps $steps --seconds 500
+    --batches 1 8 --engines inductor --run-s 0.1 --at-once 5 --steps $steps --seconds ${LIMIT:-500} $at_once
   [[ $steps != *measure* ]] ||
     timeout 300 python3 -m benchmarks.gpu_engines.compare --work $work/forms --json $OUT/forms_public.json --rows $name \
-    --batches 1 8 --engines public --run-s 0.1 --steps measure # what the bar of 2 times is a ratio to
+    --batches 1 8 --engines public --run-s 0.1 --steps measure $at_once # what the bar of 2 times is a ratio to
   echo "forms after $SECONDS s" >> $OUT/steps.txt
 }
 attention() { # the scores alone first: both sizes that failed; then the nets, at batch 2, too, which met the failure
@@ -69,7 +75,7 @@ PYTHON
   cat $OUT/attention.txt
   apart attention $DEEPFILL
   timeout 1200 python3 -m benchmarks.gpu_engines.compare --work $work/attention --json $OUT/attention.json --rows $DEEPFILL \
-    --batches 1 2 4 --engines public inductor --run-s 0.1 --at-once 2 --steps $steps --seconds 500
+    --batches 1 2 4 --engines public inductor --run-s 0.1 --at-once 2 --steps $steps --seconds ${LIMIT:-500} $at_once
   echo "attention after $SECONDS s" >> $OUT/steps.txt
 }
 apart() { # FOLDER NAME...: models published in a folder of its own, where nothing counts as measured yet
@@ -79,6 +85,7 @@ apart() { # FOLDER NAME...: models published in a folder of its own, where nothi
     ln -sfn $work/$name $work/$folder/$name
   done
 }
+has() { [[ " ${ENGINES:-public inductor trt} " == *" $1 "* ]]; }
 chosen() { printf '%s\n' ${NETS:-$LAMA $MIGAN $DEEPFILL}; }
 groups() { # ENGINES ARGUMENT...: a group has its own batches, all share the folder
   local engines=$1 rows name begun=; shift

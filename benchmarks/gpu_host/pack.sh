@@ -2,6 +2,7 @@
 # Pack site.txt or ray.txt, at the versions of requirements/constraints.txt, for a host without a package index, in parts to be
 # copied one at a time:  benchmarks/gpu_host/pack.sh site .carry/site    (or: ray)
 # On the host: bash .carry/site/K/unpack.sh for every K; the last one lays out /tmp/retouch-site (or -ray).
+# `pack.sh gpu` and `pack.sh ort` (gpu.txt, ort.txt) lay out what a GPU's host needs, without code for other GPUs than ARCH (90: H100, H200).
 # `pack.sh wheels .carry/wheels` packs the wheels of wheels.txt as wheels, for pip; ARCH (90: H100, H200) is the only GPU that they are for.
 # The last one unpacked lays CV-CUDA and nvtx out in /tmp/retouch-gpu, ONNX Runtime for CUDA in /tmp/retouch-ort.
 set -euo pipefail
@@ -11,14 +12,17 @@ work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 platforms=(); for p in 2_39 2_35 2_34 2_31 2_28 2_27 2_24 2_17 2_5; do platforms+=(--platform "manylinux_${p}_x86_64"); done
 platforms+=(--platform manylinux2014_x86_64 --platform manylinux1_x86_64)
 other=(--only-binary=:all: --python-version "$python" --implementation cp "${platforms[@]}" --no-deps --requirement "$here/$name.txt")
-if [ "$name" = wheels ]; then
-  python3 -m pip download -q "${other[@]}" --dest "$work/site"
-  python3 "$here/one_gpu_wheels.py" "$work/site" --arch "${ARCH:-90}" --python "$python"
+if [ "$name" = wheels ] || [ "$name" = gpu ] || [ "$name" = ort ]; then
+  python3 -m pip download -q "${other[@]}" --dest "$work/wheels"
+  python3 "$here/one_gpu_wheels.py" "$work/wheels" --arch "${ARCH:-90}" --python "$python"
+  if [ "$name" = wheels ]; then mv "$work/wheels" "$work/site"
+  else python3 -m pip install -q --no-index --find-links "$work/wheels" "${other[@]}" --no-compile --target "$work/site"; fi
 else
   python3 -m pip install -q "${other[@]}" --no-compile --constraint "$root/requirements/constraints.txt" --target "$work/site"
 fi
 cd "$work/site"
-rm -rf bin ray/jars ray/rllib ray/dashboard/client/build  # Ray's Java and its pages
+rm -rf ray/jars ray/rllib ray/dashboard/client/build  # Ray's Java and its pages
+find bin -type f ! -name py-spy -delete 2> /dev/null || true
 find . -name '*.cpython-3*.so' ! -name "*-${python/./}-*" -delete
 find ray -type d -name tests -prune -exec rm -rf {} + 2> /dev/null || true
 if [ "$name" = site ]; then  # the service runs from its source, and asks for its version

@@ -6,7 +6,9 @@
 
 Every round sends each kind for `--seconds`, so that all kinds meet the same moments of the host. The spool has the
 server's own limits, and results are written to `--folder`; then, with `--minute`, saved requests follow at full speed
-for so long, and every reply that is not 200 is counted by its code. The JSON is written after every step.
+for so long, and every reply that is not 200 is counted by its code. With `--profile FOLDER` follow the CPU time of each
+thread of the engine process and of a front end, by kind, and their stacks under the first kind (process_profile.py).
+The JSON is written after every step.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from benchmarks.harness.raw_load import Answers, Target, drive
 from benchmarks.load.core_seconds import Sampler, snapshot
 from benchmarks.load.front_ends import all_are_ready, engine_alone
 from benchmarks.load.load_options import load_parser, server_settings
+from benchmarks.requests.process_profile import processes_of, record_stacks, thread_times
 
 _ON_GPU_WITHIN_S = 30.0
 _GPU_PICTURES = re.compile(r'^retouch_gpu_pictures_total\{outcome="(\w+)"\} ([\d.e+]+)$', re.MULTILINE)
@@ -110,6 +113,7 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", choices=list(_KINDS), default=list(_KINDS))
     parser.add_argument("--minute", type=float, default=0.0, help="seconds of saved requests at full speed at the end")
     parser.add_argument("--folder", type=Path, help="results are written below it; the folder for temporary files")
+    parser.add_argument("--profile", type=Path, help="profile at the end; stacks are written there")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are ended
     facts: dict[str, Any] = {"arguments": vars(options), "cores": len(os.sched_getaffinity(0))}
@@ -145,7 +149,15 @@ def measure_all(stack: ExitStack, options: argparse.Namespace, write: Callable[.
     for _ in range(math.ceil(options.minute / 10)):
         saved.measure(server, options, min(10.0, options.minute))
         write(minute=saved.report())
+    if options.profile:
+        _profile(server, kinds, options, write)
     write(gpu_pictures=_pictures_on_gpu(server), log=server.log.read_text()[-2000:])
+
+
+def _profile(server: Server, kinds: list[Kind], options: argparse.Namespace, write: Callable[..., None]) -> None:
+    processes = processes_of(server.process.pid, options.workers)
+    write(threads={one.name: thread_times(processes, one.target, options.seconds) for one in kinds})
+    write(stacks=record_stacks(processes, kinds[0].target, 5.0, options.profile))
 
 
 def _until_on_gpu(server: Server, options: argparse.Namespace) -> dict[str, float]:

@@ -1,0 +1,180 @@
+#!/usr/bin/env bash
+# Lanes: jobs in the background of a GPU host that is used in short commands. A lane has cores and a GPU and runs its jobs one after another, on
+# between commands.
+#   lanes.sh begin LANE CORES GPU                    begin m 16-31 1
+#   lanes.sh queue LANE JOB LIMIT_S [needs=JOB,...] [alone] [NAME=VALUE ...] COMMAND...
+#                            next is the first job whose needs have ended, however; alone: nothing else of any lane runs on that GPU meanwhile
+#   lanes.sh cancel JOB...   now, with all its processes; one that has not begun never will
+#   lanes.sh status          each job: code, seconds, the end of its log if it failed
+#   lanes.sh wait S [by=T] [JOB...] until these jobs (all) have ended, or S seconds, or T after the first lane began; a line each 10 s
+#   lanes.sh end LANE...     begin no more jobs; what runs goes on
+#   lanes.sh pack [NAME]     $PACK (results and logs, without models and programs) to $OUT/NAME.tar.gz, in parts of 15 MiB
+# What is timed inside a job takes `$LANE_TURN` by ../gpu_engines/gpu_turn.py: others on that GPU stand still (hush) until it ends (speak).
+# Logs and state: $LANES. A job sees CUDA_VISIBLE_DEVICES, LANE_JOB and LANE_GPU, by which its processes are found.
+set -u
+LANES=${LANES:-/tmp/lanes} jobs=${LANES:-/tmp/lanes}/jobs
+me=$(realpath "${BASH_SOURCE[0]}")
+PACK=${PACK:-/tmp/gw/results /tmp/gw/logs /tmp/gw/nets $LANES}
+
+begin() { # LANE CORES GPU
+  local lane=$LANES/lane-$1
+  if [ -e "$lane/worker" ] && kill -0 "$(<"$lane/worker")" 2> /dev/null; then echo "lane $1 has begun already" >&2; return 1; fi
+  mkdir -p "$lane" "$jobs"; touch "$LANES/order"; [ -e "$LANES/zero" ] || date +%s > "$LANES/zero"
+  echo "$2" > "$lane/cores"; echo "$3" > "$lane/gpu"
+  env -u OUT setsid nohup bash "$me" work "$1" > "$lane/log" 2>&1 < /dev/null &
+  echo $! > "$lane/worker"
+}
+end() { # LANE...
+  local lane
+  for lane; do kill "$(<"$LANES/lane-$lane/worker")" 2> /dev/null; done
+  return 0
+}
+queue() { # LANE JOB LIMIT_S [needs=JOB,...] [alone] COMMAND...
+  local lane=$1 job=$2 folder=$jobs/$2 needs='' alone='' settings=()
+  [ -d "$LANES/lane-$lane" ] || { echo "there is no lane $lane: begin it first" >&2; return 1; }
+  [ ! -e "$folder" ] || { echo "$job is queued already: take another name" >&2; return 1; }
+  local limit=$3; shift 3
+  while :; do
+    case ${1-} in
+      needs=*) needs=${1#needs=} ;;
+      alone) alone=1 ;;
+      [A-Za-z]*=*) settings+=("$1") ;;
+      *) break ;;
+    esac
+    shift
+  done
+  mkdir "$folder"
+  printf '%q ' "${settings[@]}" "$@" > "$folder/command"
+  echo "$limit" > "$folder/limit"; echo "${needs//,/ }" > "$folder/needs"
+  [ -z "$alone" ] || touch "$folder/alone"
+  echo "$lane $job" >> "$LANES/order"
+}
+next() { # LANE: its first job whose needs have ended
+  local lane job need
+  while read -r lane job; do
+    if [ "$lane" != "$1" ] || [ -e "$jobs/$job/code" ]; then continue; fi
+    for need in $(<"$jobs/$job/needs"); do [ -e "$jobs/$need/code" ] || continue 2; done
+    echo "$job"; return
+  done < "$LANES/order"
+}
+work() { # LANE, for ever
+  local job
+  cores=$(<"$LANES/lane-$1/cores") gpu=$(<"$LANES/lane-$1/gpu")
+  exec 9>> "$LANES/turn-$gpu"
+  while :; do
+    job=$(next "$1")
+    if [ -n "$job" ]; then one "$job"; else release_lost; sleep 0.3; fi
+  done
+}
+one() { # JOB: run it; it begins while nobody has the turn, and one that is alone keeps the turn
+  local folder=$jobs/$1 code=0 process
+  while ! flock -w 1 9; do [ ! -e "$folder/code" ] || return; done # it may be cancelled meanwhile
+  speak "$gpu" # whoever had the turn last may have been killed
+  date +%s > "$folder/began"
+  if [ -e "$folder/alone" ]; then hush "$gpu" "LANE_JOB=$1"; fi
+  (
+    exec 9>&-
+    export LANES LANE_JOB=$1 LANE_GPU=$gpu CUDA_VISIBLE_DEVICES=$gpu
+    if [ ! -e "$folder/alone" ]; then export LANE_TURN=$LANES/turn-$gpu LANE_SCRIPT=$me; fi
+    exec setsid timeout -k 10 "$(<"$folder/limit")" taskset -c "$cores" bash -c "exec env $(<"$folder/command")"
+  ) > "$folder/log" 2>&1 < /dev/null &
+  process=$!; echo $process > "$folder/process"
+  [ -e "$folder/alone" ] || flock -u 9
+  while kill -0 $process 2> /dev/null; do sleep 0.2; [ -e "$folder/alone" ] || release_lost; done
+  wait $process || code=$?
+  echo $(($(date +%s) - $(<"$folder/began"))) > "$folder/seconds"
+  [ -e "$folder/code" ] || echo $code > "$folder/code"
+  if [ -e "$folder/alone" ]; then speak "$gpu"; flock -u 9; fi
+}
+of() { grep -lzx "$1" /proc/[0-9]*/environ 2> /dev/null | cut -d/ -f3; } # NAME=VALUE: processes with that in their environment
+hush() { # GPU NAME=VALUE: processes of lanes on that GPU stand still, except those with that in their environment
+  touch "$LANES/hushed-$1"
+  local still
+  for _ in 1 2 3; do # those that were begun meanwhile, too
+    still=$(of "LANE_GPU=$1" | grep -vxF -e "$(of "$2")")
+    [ -z "$still" ] || kill -STOP $still 2> /dev/null
+  done
+}
+speak() { # GPU: they go on
+  [ -e "$LANES/hushed-$1" ] || return 0
+  local still; still=$(of "LANE_GPU=$1")
+  [ -z "$still" ] || kill -CONT $still 2> /dev/null
+  rm -f "$LANES/hushed-$1"
+}
+release_lost() { # where who had the turn is gone, nobody would wake the others
+  if [ -e "$LANES/hushed-$gpu" ] && flock -n 9; then speak "$gpu"; flock -u 9; fi
+}
+cancel() { # JOB...
+  local job
+  for job; do
+    [ -d "$jobs/$job" ] || { echo "there is no job $job" >&2; continue; }
+    [ ! -e "$jobs/$job/code" ] || continue
+    echo cancelled > "$jobs/$job/code"
+    [ -e "$jobs/$job/process" ] || continue
+    # shellcheck disable=SC2046 # one word a process
+    kill -CONT $(of "LANE_JOB=$job") 2> /dev/null
+    kill -TERM "$(<"$jobs/$job/process")" 2> /dev/null # timeout hands it on; servers are ended by who began them
+    for _ in $(seq 20); do [ -n "$(of "LANE_JOB=$job")" ] || continue 2; sleep 0.25; done
+    # shellcheck disable=SC2046 # one word a process
+    kill -KILL $(of "LANE_JOB=$job") 2> /dev/null
+  done
+  return 0
+}
+status() {
+  local lane job folder
+  now
+  while read -r lane job; do
+    folder=$jobs/$job
+    printf '%-4s %-22s ' "$lane" "$job"
+    if [ -e "$folder/code" ]; then
+      echo "$(<"$folder/code"), $(cat "$folder/seconds" 2> /dev/null || echo 0) s"
+      case $(<"$folder/code") in 0 | cancelled) ;; *) tail -n 3 "$folder/log" | cut -c1-200 ;; esac
+    elif [ -e "$folder/began" ]; then echo "for $(($(date +%s) - $(<"$folder/began"))) s: $(tail -n 1 "$folder/log" | cut -c1-120)"
+    else echo "waits; needs: $(<"$folder/needs")"; fi
+  done < "$LANES/order"
+}
+now() { # one line: what runs, how many wait, what failed
+  local lane job line="" waiting=0 ended=0 failed=""
+  while read -r lane job; do
+    if [ -e "$jobs/$job/code" ]; then
+      ended=$((ended + 1)); [ "$(<"$jobs/$job/code")" = 0 ] || failed+=" $job=$(<"$jobs/$job/code")"
+    elif [ -e "$jobs/$job/began" ]; then line+=" $lane:$job($(($(date +%s) - $(<"$jobs/$job/began"))) s)"
+    else waiting=$((waiting + 1)); fi
+  done < "$LANES/order"
+  echo "$(($(date +%s) - $(<"$LANES/zero"))) s:$line; $waiting wait, $ended ended${failed:+, failed:$failed}"
+}
+ended() { # [JOB...]: whether these, or all, have
+  local job lane
+  if (($# == 0)); then while read -r lane job; do [ -e "$jobs/$job/code" ] || return 1; done < "$LANES/order"; fi
+  for job; do [ -e "$jobs/$job/code" ] || return 1; done
+}
+await() { # S [by=T] [JOB...]
+  local until=$((SECONDS + $1)) said=-10 left; shift
+  if [[ ${1-} == by=* ]]; then
+    left=$((SECONDS + $(<"$LANES/zero") + ${1#by=} - $(date +%s))); shift
+    if ((left < until)); then until=$left; fi
+  fi
+  until ended "$@" || ((SECONDS >= until)); do
+    if ((SECONDS >= said + 10)); then now; said=$SECONDS; fi
+    sleep 0.5
+  done
+  now
+}
+pack() { # [NAME]
+  local name=${1:-results} to=${OUT:?the folder that comes back} part paths='' path
+  for path in $PACK; do [ ! -e "$path" ] || paths+=" $path"; done
+  rm -f "$to/$name".tar.gz*
+  tar --exclude='*.onnx' --exclude='*.pt2' --exclude='*.safetensors' --exclude='*.npz' --exclude='*.so' --exclude='*.plan' --exclude='cache' \
+    --warning=no-file-changed -czf - $paths 2> /dev/null | split -b 15M -d -a 1 - "$to/$name.tar.gz."
+  if [ ! -e "$to/$name.tar.gz.1" ]; then mv "$to/$name.tar.gz.0" "$to/$name.tar.gz"; fi
+  for part in "$to/$name".tar.gz*; do echo "$(basename "$part"): $(($(stat -c %s "$part") / 1024)) KiB"; done
+}
+main() {
+  local step=${1:-status}; shift
+  case $step in
+    wait) await "$@" ;;
+    begin | end | queue | cancel | status | pack | work | hush | speak) "$step" "$@" ;;
+    *) echo "lanes.sh: no step $step; the head of $me lists them" >&2; return 2 ;;
+  esac
+}
+main "$@"; exit

@@ -1,0 +1,134 @@
+"""Jobs of lanes on a host that is used in short commands: benchmarks/gpu_host/lanes.sh."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPT = ROOT / "benchmarks/gpu_host/lanes.sh"
+CORE = str(min(os.sched_getaffinity(0)))
+
+
+class Lanes:
+    """Lanes whose state is in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = folder / "lanes"
+        self.out = folder / "out"
+        self.out.mkdir()
+        self.environment = {**os.environ, "LANES": str(self.state), "OUT": str(self.out), "PACK": str(self.state)}
+
+    def call(self, *words: str, code: int = 0) -> str:
+        """Call the script, and return what it printed."""
+        done = subprocess.run(
+            ["bash", SCRIPT, *words], env=self.environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done
+        return done.stdout + done.stderr
+
+    def until_written(self, *files: str) -> None:
+        """Wait until each of these files of a job has something in it."""
+        for file in files:
+            waiting = f"until [ -s {self.state}/jobs/{file} ]; do sleep 0.1; done"
+            subprocess.run(["bash", "-c", waiting], check=True, timeout=60)
+
+    def code(self, job: str) -> str:
+        return (self.state / "jobs" / job / "code").read_text().strip()
+
+    def log(self, job: str) -> str:
+        return (self.state / "jobs" / job / "log").read_text()
+
+
+@pytest.fixture
+def lanes(tmp_path: Path) -> Iterator[Lanes]:
+    made = Lanes(tmp_path)
+    yield made
+    names = [path.name.removeprefix("lane-") for path in made.state.glob("lane-*")]
+    made.call("end", *names)
+    made.call("cancel", *(path.name for path in made.state.glob("jobs/*")))
+
+
+def _state_of(process: str) -> str:
+    """Return the state of a process as in /proc; empty: there is none."""
+    stat = Path(f"/proc/{process}/stat")
+    return stat.read_text().rsplit(")", 1)[1].split()[0] if stat.exists() else ""
+
+
+def test_jobs_run_in_order_with_their_settings_cores_and_gpu(lanes: Lanes) -> None:
+    lanes.call("begin", "a", CORE, "3")
+    lanes.call("queue", "a", "one", "60", "WORD=two words", "sh", "-c", 'echo "$WORD" "$CUDA_VISIBLE_DEVICES"; exit 3')
+    lanes.call("queue", "a", "two", "60", "taskset", "-pc", "1")
+    said = lanes.call("wait", "60")
+    assert (lanes.code("one"), lanes.log("one"), lanes.code("two")) == ("3", "two words 3\n", "0")
+    assert "0 wait, 2 ended, failed: one=3" in said
+
+
+def test_a_job_waits_for_its_needs_and_lets_others_pass(lanes: Lanes) -> None:
+    lanes.call("begin", "a", CORE, "0")
+    lanes.call("begin", "b", CORE, "0")
+    lanes.call("queue", "a", "last", "60", "needs=first", "sh", "-c", f"cat {lanes.state}/jobs/first/code")
+    lanes.call("queue", "a", "passing", "60", "true")
+    lanes.call("wait", "60", "passing")
+    assert "needs: first" in lanes.call("status")
+    lanes.call("queue", "b", "first", "60", "true")
+    lanes.call("wait", "60")
+    assert lanes.log("last") == "0\n"
+
+
+def test_beside_a_job_that_is_alone_others_on_its_gpu_stand_still(lanes: Lanes) -> None:
+    for lane, gpu in (("a", "0"), ("b", "0"), ("c", "1")):
+        lanes.call("begin", lane, CORE, gpu)
+    lanes.call("queue", "a", "beside", "60", "sleep", "50")
+    lanes.call("queue", "c", "elsewhere", "60", "sleep", "50")
+    state = f"for job in beside elsewhere; do cut -d' ' -f3 /proc/$(cat {lanes.state}/jobs/$job/process)/stat; done"
+    lanes.until_written("beside/process", "elsewhere/process")
+    lanes.call("queue", "b", "alone", "60", "alone", "bash", "-c", state)
+    lanes.call("queue", "b", "after", "60", "bash", "-c", f"sleep 0.5; {state}")
+    lanes.call("wait", "60", "after")
+    assert lanes.log("alone").split() == ["T", "S"]
+    assert lanes.log("after").split() == ["S", "S"]
+
+
+def test_a_cancelled_job_ends_with_its_processes_and_one_that_waits_never_begins(lanes: Lanes) -> None:
+    lanes.call("begin", "a", CORE, "0")
+    lanes.call("queue", "a", "runs", "60", "bash", "-c", "setsid sleep 50 & echo $!; wait")
+    lanes.call("queue", "a", "waits", "60", "true")
+    lanes.until_written("runs/log")
+    lanes.call("cancel", "waits", "runs")
+    lanes.call("wait", "60")
+    assert (lanes.code("runs"), lanes.code("waits")) == ("cancelled", "cancelled")
+    assert _state_of(lanes.log("runs").strip()) in {"", "Z"}
+    assert not (lanes.state / "jobs/waits/log").exists()
+
+
+def test_results_are_packed_without_models(lanes: Lanes) -> None:
+    lanes.call("begin", "a", CORE, "0")
+    for name in ("figures.json", "model.onnx"):
+        (lanes.state / name).write_text("{}")
+    lanes.call("pack", "some")
+    with tarfile.open(lanes.out / "some.tar.gz") as packed:
+        names = {Path(name).name for name in packed.getnames()}
+    assert "figures.json" in names
+    assert "model.onnx" not in names
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("queue", "z", "job", "60", "true"), 1, "there is no lane z: begin it first"),
+        (("fly",), 2, "no step fly"),
+    ],
+)
+def test_what_cannot_be_done_is_said(lanes: Lanes, words: tuple[str, ...], code: int, said: str) -> None:
+    assert said in lanes.call(*words, code=code)
+
+
+def test_every_script_of_a_gpu_host_is_valid_bash() -> None:
+    for script in sorted(SCRIPT.parent.glob("*.sh")):
+        subprocess.run(["bash", "-n", script], check=True)

@@ -1,0 +1,50 @@
+"""The threads of a server's processes under load, and their stacks: benchmarks/requests/process_profile.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.harness.raw_load import Answers, Target
+from benchmarks.requests import process_profile
+
+TARGET = Target(1, b"", 1)
+BUSY = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nwhile True: pass"
+
+
+@pytest.fixture(autouse=True)
+def no_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_profile, "drive", lambda *_: Answers())
+    monkeypatch.setattr(process_profile, "_WARM_S", 0.5)
+
+
+def test_the_busiest_thread_comes_first() -> None:
+    with subprocess.Popen([sys.executable, "-c", BUSY]) as process:
+        rows = process_profile.thread_times({"server": process.pid}, TARGET, 0.5)["server"]
+        process.kill()
+    assert len(rows) == 2
+    assert rows[0]["thread"] == process.pid
+    assert rows[0]["user_ms"] > rows[1]["user_ms"]
+
+
+def test_a_server_of_one_process_is_engine_and_front_end() -> None:
+    assert process_profile.processes_of(7, 0) == {"server": 7}
+
+
+def test_without_py_spy_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert process_profile.record_stacks({"server": 1}, TARGET, 1.0, tmp_path) == {"py-spy": "is not on PATH"}
+
+
+def test_a_recording_that_fails_says_why_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "py-spy"
+    program.write_text('#!/bin/bash\ncase "$*" in *--native*) echo no symbols; exit 1;; esac\necho "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    said = process_profile.record_stacks({"engine": 5}, TARGET, 1.0, tmp_path / "stacks")
+    assert said["engine-native"] == "1: no symbols"
+    assert said["engine-gil"].startswith("0: record -d 1")
+    assert len(list((tmp_path / "stacks").glob("engine-*.log"))) == 3
