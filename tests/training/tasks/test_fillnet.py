@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from export.generators.fillnet import FillNet
+from export.generators.fillnet.generator import FillNet
 from training.errors import CheckpointMismatch
 from training.fill_config import FillConfig
 from training.loop.runtime import Runtime

@@ -10,7 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from export.generators.fillnet import FillNetOptions
+from export.generators.fillnet.options import FillNetOptions
 from export.pipeline import ExportRequest, export_model
 from training.__main__ import app
 from training.config import PConvConfig, load_config
