@@ -97,7 +97,7 @@ class FillConfig(FitConfig):
         (0.5, 1.0, 1.5),
         min_length=3,
         max_length=5,
-        description="weights of VGG16's blocks in perceptual, each at its last ReLU: relu1_2, relu2_2, relu3_3 and deeper",
+        description="weights of VGG16's blocks in perceptual: relu1_2, relu2_2, relu3_3, relu4_3, relu5_3",
     )
     capacity_gb: float | None = Field(
         None, gt=0, description="room for pictures on the device, which shards that arrive in data.path later fill"

@@ -98,6 +98,7 @@ LARGE = [
     ("model", "killed_after", "phases"),
     [
         *(("partial_run", 17, PHASES), ("pix2pix_run", 45, PHASES), ("fill_run", 33, PHASES)),
+        ("attentive_run", 21, PHASES),
         *(("dcgan_run", 51, PHASES), ("pix2pixhd_run", 29, PHASES), ("pgn_run", 23, PHASES)),
         ("pdgan_run", 3, LARGE),
     ],

@@ -62,7 +62,7 @@ class VGG16Features(nn.Module):
 
 
 class NormalisedFeatures(nn.Module):
-    """The last ReLUs of VGG16's blocks, features scaled to length 1 at every position: faint texture weighs as much as edges."""
+    """The last ReLU of each block, scaled to length 1 at every position: faint texture weighs as much as edges."""
 
     def __init__(self, features: VGG16Features) -> None:
         super().__init__()

@@ -55,6 +55,12 @@ class _CompiledParts(NamedTuple):
     make_holes: Callable[..., Tensor]
 
 
+def _perceptual_features(config: FillConfig) -> NormalisedFeatures | None:
+    if config.features is None or not config.shares.perceptual:
+        return None
+    return NormalisedFeatures(load_features(config.features, len(config.layers)))
+
+
 class FillTrainee(Trainee[FillPhase]):
     """FillNet and its judges with their data, losses and optimisers."""
 
@@ -77,9 +83,7 @@ class FillTrainee(Trainee[FillPhase]):
         if config.initial is not None:
             load_initial(self.net, config.initial, adopted_state(self.net))
             self._adopt_origin(read_fillnet(config.initial))
-        self._features: NormalisedFeatures | None = None
-        if config.features and config.shares.perceptual:
-            self._features = NormalisedFeatures(load_features(config.features, len(config.layers)))
+        self._features = _perceptual_features(config)
         distance = FeatureDistance(self._features, config.layers) if self._features else None
         for net in (self.net, *([self._features] if self._features else [])):
             runtime.move_to_device(net)
