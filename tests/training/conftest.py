@@ -134,14 +134,6 @@ def fill_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def attentive_run(fill_run: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """The same of a net with attention and a painter, and a judge of small patches."""
-    net = {"widths": "8,8", "encoder": "1,0", "decoder": "0,1", "context": "0,2", "painter": 4}
-    patches = {"shares": {"perceptual": 0.0, "patches": 0.2}, "patches": {"widths": [4, 4]}}
-    return lambda **knobs: fill_run(**{"generator": net, **patches, **knobs})
-
-
-@pytest.fixture
 def dcgan_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Return the options of a tiny DCGAN run; keywords override them."""
 

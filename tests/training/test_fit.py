@@ -87,6 +87,14 @@ def await_lines(log: Path, wanted: int, process: subprocess.Popen[bytes]) -> Non
     wait_until(written, 120)
 
 
+@pytest.fixture
+def attentive_run(fill_run: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """The knobs of a tiny run of FillNet with attention, a painter and a judge of small patches."""
+    net = {"widths": "8,8", "encoder": "1,0", "decoder": "0,1", "context": "0,2", "painter": 4}
+    patches = {"shares": {"perceptual": 0.0, "patches": 0.2}, "patches": {"widths": [4, 4]}}
+    return lambda **knobs: fill_run(**{"generator": net, **patches, **knobs})
+
+
 LARGE = [
     {"part": "prior", "steps": 2, "batch": 1, "learning_rate": 2e-3},
     {"part": "diverse", "steps": 3, "batch": 1, "learning_rate": 1e-3},

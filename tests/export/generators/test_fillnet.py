@@ -154,7 +154,7 @@ def test_with_attention_a_place_depends_on_the_farthest_ones(make_net):
 
 
 def test_attention_takes_from_the_places_that_are_alike():
-    layer = Attention(4, torch.nn.Conv2d)
+    layer: Any = Attention(4, torch.nn.Conv2d)
     one = torch.eye(4)[:, :, None, None]
     for conv in (layer.query, layer.key, layer.value, layer.out):
         conv.weight.data.copy_(one)
