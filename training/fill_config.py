@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from export.generators.fillnet import FillNetOptions
+from export.generators.fillnet.options import FillNetOptions
 from training.run_config import ConfigSection, FitConfig, PhaseConfig, check_coverage, refuse_pairs
 
 LARGEST_STRIDE = 32
@@ -20,7 +20,7 @@ class SharesConfig(ConfigSection):
     """Each loss's share of the gradient at the picture, relative to the others; with 0 it is not computed."""
 
     difference: float = Field(1.0, gt=0, description="mean |difference| in the hole")
-    perceptual: float = Field(1.5, ge=0, description="VGG16 to relu3_3 on features of length 1, of two views")
+    perceptual: float = Field(1.5, ge=0, description="VGG16 on features of length 1, of two views")
     adversarial: float = Field(0.5, ge=0, description="what the judge says of the hole")
     matching: float = Field(0.3, ge=0, description="mean |difference| of the judge's features")
     patches: float = Field(0.0, ge=0, description="what the judge of small patches says of the hole")
@@ -91,7 +91,13 @@ class FillConfig(FitConfig):
     coverage: tuple[float, float] = Field((0.08, 0.75), description="smallest and largest part of a crop in the hole")
     thick: float = Field(0.0, ge=0, le=1, description="part of the holes that are a box of 40-80 %, mostly at a border")
     features: Path | None = Field(
-        None, description="VGG16 features.0 to .14 (safetensors, torchvision's names), if perceptual has a share"
+        None, description="VGG16 features.0 to .14, .21 or .28 (safetensors, torchvision's names), for perceptual"
+    )
+    layers: tuple[float, ...] = Field(
+        (0.5, 1.0, 1.5),
+        min_length=3,
+        max_length=5,
+        description="weights of VGG16's blocks in perceptual: relu1_2, relu2_2, relu3_3, relu4_3, relu5_3",
     )
     capacity_gb: float | None = Field(
         None, gt=0, description="room for pictures on the device, which shards that arrive in data.path later fill"

@@ -7,9 +7,13 @@
 #   fill_host.sh start SECONDS [STOP]  begin to train for so long, or go on, in the background, and stop after STOP seconds
 #   fill_host.sh wait SECONDS   wait so long, or until the run has ended; then the end of its log
 #   fill_host.sh peek           the newest sheet and the log: $OUT
+#   fill_host.sh save           the newest sheets, the log and the averaged weights of the last checkpoint (FP16, in parts of
+#                               15 MiB), while the run goes on: what is left of it if the host is lost
 #   fill_host.sh collect        generator and judges (FP16) in parts of 15 MiB, sheets, log: $OUT
 # NAME: the run, where several are tried one after another, each with its own CONFIG and EXTRA.
-# SHAPES: the steps that are compiled, each CROP:PICTURES of one process; as soon as all are, the run goes over to them.
+# SHAPES: the steps that are compiled, each CROP:PICTURES of one process, one after another on each GPU. Where there are as
+# many as phases, a phase goes over to its own as soon as that is compiled; otherwise all do when all are.
+# CUDA_VISIBLE_DEVICES: the GPUs that are used; left out: all. `taskset -c CORES` before a command holds it to some cores.
 # What is carried lies in $CARRIED, what is made in $WORK, and what is a run's own in $WORK/$NAME. On a host without GPUs
 # PROCESSES processes train on its CPU.
 set -euo pipefail
@@ -22,6 +26,8 @@ export CARRIED WORK OUT CONFIG EXTRA SHAPES NAME PYTHONPATH="$WORK/site:$PWD" PY
 export TORCHINDUCTOR_CACHE_DIR="$WORK/inductor" TRITON_CACHE_DIR="$WORK/triton"
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-4}
 GPUS=$(nvidia-smi -L 2>/dev/null | wc -l || true)
+IFS=, read -r -a DEVICES <<<"${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $((GPUS - 1)))}"
+if ((GPUS)); then GPUS=${#DEVICES[@]}; fi
 PROCESSES=${PROCESSES:-$((GPUS > 0 ? GPUS : 1))}
 PHASES=$(grep -c '^\[\[phase' "$CONFIG")
 RUN=$WORK/$NAME
@@ -53,7 +59,7 @@ receive() { # by a rename: the run must not see half a shard
 
 paths() { # overrides that put the config's data where `stage` and `receive` put it
     echo "--set output=$1 --set data.path=$WORK/photos --set data.validation=$WORK/val" \
-        "--set features=$WORK/features/vgg16_pool3.safetensors"
+        "--set features=$WORK/features/$(sed -n 's/^features = ".*\/\(.*\)".*/\1/p' "$CONFIG")"
 }
 
 start() {
@@ -66,19 +72,24 @@ start() {
 }
 
 warm() {
-    local shape number=0
+    local gpu
     touch "$WARMED"
-    if ((!GPUS)); then return; fi
+    for ((gpu = 0; gpu < GPUS; gpu++)); do
+        setsid nohup bash "$SELF" prepare_all "$gpu" >"$RUN/prepare-$gpu.log" 2>&1 </dev/null &
+    done
+}
+
+prepare_all() { # GPU: its part of the shapes, the first before the next: two at once would only both come late
+    local shape number=0
     for shape in $SHAPES; do
-        setsid nohup bash "$SELF" prepare $((number % GPUS)) "${shape%:*}" "${shape#*:}" \
-            >"$RUN/prepare-$number.log" 2>&1 </dev/null &
+        if ((number % GPUS == $1)); then (prepare "$1" "${shape%:*}" "${shape#*:}") || return 1; fi
         number=$((number + 1))
     done
 }
 
 prepare() { # GPU CROP BATCH: a few steps as one process takes them, of both nets, fill the cache of compiled code
     local shape
-    export CUDA_VISIBLE_DEVICES=$1
+    export CUDA_VISIBLE_DEVICES=${DEVICES[$1]:-}
     # shellcheck disable=SC2046,SC2086 # flags are words
     if ! python3 -m training plan "$CONFIG" --seconds 60 $(paths "$RUN/prepared-$2-$3") --set capacity_gb=8 \
         --set data.limit=600 --set data.threads=4 \
@@ -94,14 +105,19 @@ prepare() { # GPU CROP BATCH: a few steps as one process takes them, of both net
 }
 
 train() { # SECONDS STOP; a run that fails is taken up again where its checkpoint stands, and no longer compiled
-    local seconds=$1 stop=${2:+--stop-after-seconds $2} attempt set ready=$READY
+    local seconds=$1 stop=${2:+--stop-after-seconds $2} attempt set own
+    read -r -a own <<<"$SHAPES"
     set=$(paths "$RUN")
     set+=" --set data.threads=12 --set capacity_gb=${CAPACITY_GB:-48}"
     if ((PROCESSES == 1 && PHASES == 2)); then set+=" --set phase.0.batch=32 --set phase.1.batch=16"; fi
     for attempt in 0 1 2; do
-        if ((attempt)); then ready=$WORK/never; fi
-        local after="" phase
-        for ((phase = 0; phase < PHASES; phase++)); do after+=" --set phase.$phase.compile_after=$ready"; done
+        local after="" phase ready
+        for ((phase = 0; phase < PHASES; phase++)); do
+            ready=$READY
+            if ((${#own[@]} == PHASES)); then ready=$RUN/shape-${own[phase]}; fi
+            if ((attempt)); then ready=$WORK/never; fi
+            after+=" --set phase.$phase.compile_after=$ready"
+        done
         # shellcheck disable=SC2086 # flags are words
         if python3 -m torch.distributed.run --standalone --nproc-per-node "$PROCESSES" --no-python \
             bash "$SELF" rank $set --set "seconds=$((seconds - attempt * 40))" $after $EXTRA $stop; then
@@ -113,7 +129,7 @@ train() { # SECONDS STOP; a run that fails is taken up again where its checkpoin
 }
 
 rank() { # each process sees its GPU as the first: then what one compiled serves them all
-    if ((GPUS)); then export CUDA_VISIBLE_DEVICES=$LOCAL_RANK LOCAL_RANK=0; fi
+    if ((GPUS)); then export CUDA_VISIBLE_DEVICES=${DEVICES[$LOCAL_RANK]} LOCAL_RANK=0; fi
     exec python3 -m training fit "$CONFIG" "$@"
 }
 
@@ -130,6 +146,20 @@ wait_for() {
 peek() {
     shown 1
     wait_for 0
+}
+
+save() {
+    shown 3
+    if [ -e "$RUN/generator.pth" ]; then in_parts; fi
+    wait_for 0
+}
+
+in_parts() {
+    local taken=$RUN/taken.pth # a run that goes on puts another in its place
+    rm -f "$OUT"/generator.pth.*
+    cp "$RUN/generator.pth" "$taken"
+    sha256sum "$taken"
+    split -b 15M -d "$taken" "$OUT/generator.pth."
 }
 
 shown() { # N: the log, and the newest N sheets, as far as they are there
@@ -153,8 +183,8 @@ for name in ("judge", "patches"):
         torch.save({key: tensor.half() for key, tensor in net.items()}, run / f"{name}.pth")
 print("step", state["step"], "after", round(state["spent_s"]), "s")
 END
-    sha256sum "$RUN/generator.pth" "$RUN/judge.pth"
-    split -b 15M -d "$RUN/generator.pth" "$OUT/generator.pth."
+    sha256sum "$RUN/judge.pth"
+    in_parts
     cp "$RUN/judge.pth" "$OUT/"
     cp "$RUN/patches.pth" "$OUT/" 2>/dev/null || true
     cat "$RUN"/prepare-*.log >"$OUT/prepare.log" 2>/dev/null || true

@@ -9,7 +9,7 @@ from typing import Any
 from export.generators.dcgan import DCGAN
 from export.generators.deepfillv2.generator import DeepFillV2
 from export.generators.family import Family
-from export.generators.fillnet import FillNet
+from export.generators.fillnet.generator import FillNet
 from export.generators.lama.generator import LaMa
 from export.generators.migan.generator import MIGAN
 from export.generators.pconv.nvidia import PConvNvidia

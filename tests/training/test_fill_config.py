@@ -15,6 +15,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "judge whose ramp falls": ({"judge": {"ramp": [20, 10]}}, "two numbers of steps, the smaller first"),
     "coverage that falls": ({"coverage": [0.5, 0.1]}, "two numbers between 0 and 1"),
     "perceptual share without features": ({"features": None, "shares": {"perceptual": 1.0}}, "needs VGG16"),
+    "weights of two blocks": ({"layers": [1, 1]}, "at least 3 items"),
     "half precision": ({"precision": "fp16"}, "use bf16"),
     "a share of small patches without their judge": ({"shares": {"perceptual": 0, "patches": 1}}, "need each other"),
     "knobs of going on without a start": (

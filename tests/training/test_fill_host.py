@@ -24,14 +24,16 @@ def host(tmp_path: Path) -> Host:
     judges = (
         f'if [ -e "$2/made" ]; then for last; do :; done; exec cp "$2/made/"* "$last"; fi; exec "{sys.executable}" "$@"'
     )
-    python = f'echo "$*" >>"{work}/called"; if [ "$1" = - ]; then {judges}; fi; [ ! -e "{work}/broken" ]'
+    noted = f'echo "$CUDA_VISIBLE_DEVICES: $*" >>"{work}/called"'
+    python = f'{noted}; if [ "$1" = - ]; then {judges}; fi; [ ! -e "{work}/broken" ]'
     for name, line in (("python3", python), ("nvidia-smi", '[ "$1" != -L ] || echo "GPU 0"')):
         (programs / name).write_text(f"#!/bin/sh\n{line}\n")
         (programs / name).chmod(0o755)
 
     def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         given = {"PATH": f"{programs}:{os.environ['PATH']}", "WORK": str(work), "CARRIED": str(tmp_path)}
-        environment = os.environ | given | {"OUT": str(tmp_path / "out")} | variables
+        ours = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+        environment = ours | given | {"OUT": str(tmp_path / "out")} | variables
         command = ["bash", str(ROOT / "training/fill_host.sh"), *words]
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
 
@@ -69,6 +71,51 @@ def test_a_run_waits_for_its_own_shapes(host: Host, tmp_path: Path) -> None:
     assert not compiled(work), "the other run's is another"
     host("prepare", "0", "384", "16", SHAPES=shapes)
     assert compiled(work)
+
+
+def test_a_run_takes_the_gpus_that_it_is_given(host: Host, tmp_path: Path) -> None:
+    called = tmp_path / "work/called"
+    for given, process, gpu in (("1", "0", "1"), ("2,3", "1", "3"), ("GPU-5f,GPU-7a", "1", "GPU-7a")):
+        for command in (("rank",), ("prepare", process, "256", "32")):
+            called.unlink(missing_ok=True)
+            assert host(*command, CUDA_VISIBLE_DEVICES=given, LOCAL_RANK=process).returncode == 0
+            assert called.read_text().startswith(f"{gpu}: -m training"), command
+    host("start", "5", CUDA_VISIBLE_DEVICES="1", SHAPES="256:32")
+    assert "--nproc-per-node 1" in called.read_text()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "waits_for"),
+    [("256:32 384:16", ["shape-256:32", "shape-384:16"]), ("256:32", ["compiled", "compiled"])],
+)
+def test_a_phase_waits_for_its_own_shape_where_each_has_one(
+    host: Host, tmp_path: Path, shapes: str, waits_for: list[str]
+) -> None:
+    host("start", "5", SHAPES=shapes, CONFIG="training/configs/fill-context.toml")
+    wanted = [f"phase.{phase}.compile_after={tmp_path}/work/run/{name}" for phase, name in enumerate(waits_for)]
+    assert " --set ".join(wanted) in (tmp_path / "work/called").read_text()
+
+
+def test_features_are_those_that_the_config_names(host: Host, tmp_path: Path) -> None:
+    for config, name in (("fill", "vgg16_pool3"), ("fill-context", "vgg16")):
+        host("prepare", "0", "256", "32", CONFIG=f"training/configs/{config}.toml")
+        assert f"features={tmp_path}/work/features/{name}.safetensors " in (tmp_path / "work/called").read_text()
+
+
+def test_weights_can_be_saved_while_a_run_goes_on(host: Host, tmp_path: Path) -> None:
+    run, work = tmp_path / "work/run", tmp_path / "work"
+    (run / "sheets").mkdir(parents=True)
+    for name, content in (("began", "0"), ("train.log", "step 7")):
+        (work / name).write_text(content)
+    assert "step 7" in host("save").stdout, "there are none yet"
+    (run / "generator.pth").write_bytes(bytes(16 << 20))
+    for step in range(5):
+        (run / f"sheets/{step}.png").touch()
+    found = host("save")
+    assert "ENDED" not in found.stdout
+    parts = [(tmp_path / f"out/generator.pth.0{part}").read_bytes() for part in (0, 1)]
+    assert b"".join(parts) == bytes(16 << 20)
+    assert {path.name for path in (tmp_path / "out").glob("*.png")} == {"2.png", "3.png", "4.png"}
 
 
 def test_a_run_hands_over_its_own_judges(host: Host, tmp_path: Path) -> None:

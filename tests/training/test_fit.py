@@ -92,27 +92,25 @@ LARGE = [
     {"part": "diverse", "steps": 3, "batch": 1, "learning_rate": 1e-3},
 ]
 """Fewer steps, for nets that take 256² and nothing else."""
+NET = {"widths": "8,8", "encoder": "1,0", "decoder": "0,1", "context": "0,2", "painter": 4}
+JUDGES = {"shares": {"perceptual": 0.0, "patches": 0.2}, "patches": {"widths": [4, 4]}}
 
 
 @pytest.mark.parametrize(
-    ("model", "killed_after", "phases"),
+    ("model", "killed_after", "given"),
     [
-        *(("partial_run", 17, PHASES), ("pix2pix_run", 45, PHASES), ("fill_run", 33, PHASES)),
-        *(("dcgan_run", 51, PHASES), ("pix2pixhd_run", 29, PHASES), ("pgn_run", 23, PHASES)),
-        ("pdgan_run", 3, LARGE),
+        *(("partial_run", 17, {}), ("pix2pix_run", 45, {}), ("fill_run", 33, {"generator": NET, **JUDGES})),
+        *(("dcgan_run", 51, {}), ("pix2pixhd_run", 29, {}), ("pgn_run", 23, {})),
+        ("pdgan_run", 3, {"phase": LARGE}),
     ],
 )
 def test_a_killed_run_goes_on_to_the_same_weights_as_an_unbroken_one(
-    model: str,
-    killed_after: int,
-    phases: list[dict[str, Any]],
-    tmp_path: Path,
-    write_config: Write,
-    request: pytest.FixtureRequest,
+    model: str, killed_after: int, given: Any, tmp_path: Path, write_config: Write, request: pytest.FixtureRequest
 ) -> None:
     make: Make = request.getfixturevalue(model)
-    total = sum(phase["steps"] for phase in phases)
-    knobs = {"phase": phases, "checkpoint_every": 7 if total == STEPS else 2}
+    knobs = {"phase": PHASES, **given}
+    total = sum(phase["steps"] for phase in knobs["phase"])
+    knobs["checkpoint_every"] = 7 if total == STEPS else 2
     unbroken = load_config(write_config(make(**knobs, output=str(tmp_path / "unbroken")), tmp_path / "unbroken.toml"))
     assert run(unbroken).finished
     path = write_config(make(**knobs, output=str(tmp_path / "killed")), tmp_path / "killed.toml")

@@ -5,9 +5,11 @@ Simonyan & Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -60,7 +62,7 @@ class VGG16Features(nn.Module):
 
 
 class NormalisedFeatures(nn.Module):
-    """VGG16 up to relu3_3, features scaled to length 1 at every position: faint texture weighs as much as edges."""
+    """The last ReLU of each block, scaled to length 1 at every position: faint texture weighs as much as edges."""
 
     def __init__(self, features: VGG16Features) -> None:
         super().__init__()
@@ -73,8 +75,26 @@ class NormalisedFeatures(nn.Module):
         return [f * length.to(f.dtype) for f, length in zip(found, lengths, strict=True)]
 
 
-def load_features(path: Path) -> VGG16Features:
-    """Load the net with a file's weights, on the CPU, with as many blocks as the file has: at least three.
+class FeatureDistance(nn.Module):
+    """How far pictures are from known features: squares summed over channels, means over places, weighed by block.
+
+    It is a module so that features and distance are compiled together: eagerly the finest features would be read and
+    written again for each operator.
+    """
+
+    def __init__(self, features: NormalisedFeatures, weights: Sequence[float]) -> None:
+        super().__init__()
+        self.features, self.weights = features, tuple(weights)
+
+    def forward(self, picture: Tensor, wanted: Sequence[Tensor]) -> Tensor:
+        """Compute the distance of pictures, N×3×H×W in [0, 1], to the features of N others: a scalar, FP32."""
+        found = self.features(picture)
+        gaps = [(f - w).float().square().sum(1).mean() for f, w in zip(found, wanted, strict=True)]
+        return torch.stack([weight * gap for weight, gap in zip(self.weights, gaps, strict=True)]).sum()
+
+
+def load_features(path: Path, blocks: int | None = None) -> VGG16Features:
+    """Load the net with a file's weights, on the CPU, with as many blocks as the file has, or so many: at least three.
 
     Raises:
         DataMissing: the file is missing, is not a safetensors file or lacks a layer; the message says which.
@@ -84,7 +104,10 @@ def load_features(path: Path) -> VGG16Features:
     except (SafetensorError, OSError, ValueError) as error:
         raise DataMissing(f"{path}: no readable VGG16 features ({error}); is the knob `features` right?") from error
     held = sum(f"features.{block[-1]}.weight" in state for block in _BLOCKS)
-    net = VGG16Features(max(_FEWEST, held))
+    if blocks is not None and held < blocks:
+        last = _BLOCKS[blocks - 1][-1]
+        raise DataMissing(f"{path}: holds {held} blocks of VGG16, wanted are {blocks}: features.0 to features.{last}")
+    net = VGG16Features(max(_FEWEST, held) if blocks is None else blocks)
     try:
         net.load_state_dict({key: state[key] for key in net.state_dict() if not key.startswith("scale.")}, strict=False)
     except (KeyError, RuntimeError) as error:

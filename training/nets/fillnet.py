@@ -10,7 +10,9 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import Tensor, nn
 
 from export.generators.family import State
-from export.generators.fillnet import HALF, FillNetOptions, FillUNet, Residual
+from export.generators.fillnet.attention import Attention
+from export.generators.fillnet.net import HALF, FillUNet, Residual
+from export.generators.fillnet.options import FillNetOptions
 
 _HE = 1.387
 """√(2 / (1 + 0.2²)): preserves the magnitude of activations through LeakyReLU 0.2 (He et al. 2015)."""
@@ -50,6 +52,8 @@ def make_net(options: FillNetOptions, generator: torch.Generator) -> FillUNet:
             nn.init.normal_(module.weight, generator=generator)
         if isinstance(module, Residual):
             nn.init.constant_(cast("NormedConv", module.second).gain, _QUIET_BRANCH)
+        if isinstance(module, Attention):
+            nn.init.constant_(cast("NormedConv", module.out).gain, _QUIET_BRANCH)
     nn.init.constant_(cast("NormedConv", net.overall).gain, _QUIET_BRANCH)
     finest = net.pixels if net.painter is None else net.painter.pixels
     for layer in (finest, *net.colour):
@@ -95,6 +99,8 @@ def checkpoint_state(net: nn.Module) -> State:
     for name, module in net.named_modules():
         if isinstance(module, NormedConv):
             state[f"{name}.weight"], state[f"{name}.bias"] = module.folded().detach(), module.bias.detach()
+        if isinstance(module, Attention):
+            state[f"{name}.temperature"] = module.temperature.detach()
     return state
 
 

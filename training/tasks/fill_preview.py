@@ -18,6 +18,9 @@ from training.losses.vgg16 import NormalisedFeatures
 from training.seeds import Purpose, generator_for
 
 _AT_ONCE = 16
+_SHALLOW = 3
+"""Blocks of VGG16 that the distance is of, whatever others a run learns by, so that runs can be compared."""
+_DEEP_DISTANCE = "validation_deep_distance"
 _DISTANCE = "validation_distance"
 _STOPPING = (_DISTANCE, "validation_grid_rows", "validation_grid_columns")
 _FAR = 1.05
@@ -60,13 +63,16 @@ class FillPreview:
             pairs.append((composite, image))
             distances.append(self._feature_distance(composite, image))
             contrasts.append(sum_contrasts(composite, hole))
+        of_blocks = torch.cat(distances).mean(0)
         rows, columns = grid_unevenness(torch.stack(contrasts).sum(0))
         self._latest = {
             "validation_psnr_db": mean_psnr_db(pairs),
-            _DISTANCE: float(torch.cat(distances).mean()),
+            _DISTANCE: float(of_blocks[:_SHALLOW].sum()),
             "validation_grid_rows": rows,
             "validation_grid_columns": columns,
         }
+        if len(of_blocks) > _SHALLOW:
+            self._latest[_DEEP_DISTANCE] = float(of_blocks[_SHALLOW:].sum())
         return self._latest
 
     def reason_to_stop(self, steps: int) -> str | None:
@@ -85,12 +91,12 @@ class FillPreview:
 
     @torch.no_grad()
     def _feature_distance(self, composite: Tensor, image: Tensor) -> Tensor:
-        """Return the squared distance in VGG16's features, summed over layers: N."""
+        """Return the squared distance in VGG16's features by block: N×blocks."""
         if self._features is None:
-            return torch.zeros(len(image))
+            return torch.zeros(len(image), _SHALLOW)
         with self._runtime.autocast():
             pairs = zip(self._features(composite), self._features(image), strict=True)
-            return torch.stack([(a - b).float().square().sum(1).mean((1, 2)) for a, b in pairs]).sum(0)
+            return torch.stack([(a - b).float().square().sum(1).mean((1, 2)) for a, b in pairs], 1)
 
     @torch.no_grad()
     def fill(self, net: nn.Module, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,7 +10,8 @@ import torch._functorch.config
 from torch import Tensor
 
 from export.generators.family import State
-from export.generators.fillnet import FillNet, FillUNet
+from export.generators.fillnet.generator import FillNet
+from export.generators.fillnet.net import FillUNet
 from training.data.arrivals import ShardWatcher
 from training.data.cuts import draw_crops
 from training.data.device_cache import PictureCache
@@ -29,7 +30,7 @@ from training.losses.multi_scale_discriminator import (
     feature_matching_loss,
 )
 from training.losses.picture_views import half_size_and_crop
-from training.losses.vgg16 import NormalisedFeatures, load_features
+from training.losses.vgg16 import FeatureDistance, NormalisedFeatures, load_features
 from training.nets.fillnet import adopted_state, checkpoint_state, make_net, new_layers
 from training.seeds import Purpose, generator_for
 from training.tasks.fill_judge import FillJudge, JudgedBatch
@@ -39,8 +40,6 @@ from training.weights.initial import load_initial, read_fillnet
 _LONGEST = 200.0
 """Clipping norm of the net's gradients, which only spikes exceed."""
 _GENTLE = 0.3
-_LAYERS = (0.5, 1.0, 1.5)
-"""Weights of VGG16's relu1_2, relu2_2 and relu3_3."""
 _LOOKS_EVERY = 20
 """Steps between checks for compiled code and broken shards, for which processes have to agree."""
 _KEPT = 0.9
@@ -52,7 +51,14 @@ class _CompiledParts(NamedTuple):
 
     paint: Callable[[Tensor, Tensor], Tensor]
     features: Callable[[Tensor], list[Tensor]] | None
+    distance: Callable[[Tensor, list[Tensor]], Tensor] | None
     make_holes: Callable[..., Tensor]
+
+
+def _perceptual_features(config: FillConfig) -> NormalisedFeatures | None:
+    if config.features is None or not config.shares.perceptual:
+        return None
+    return NormalisedFeatures(load_features(config.features, len(config.layers)))
 
 
 class FillTrainee(Trainee[FillPhase]):
@@ -77,15 +83,15 @@ class FillTrainee(Trainee[FillPhase]):
         if config.initial is not None:
             load_initial(self.net, config.initial, adopted_state(self.net))
             self._adopt_origin(read_fillnet(config.initial))
-        features = load_features(config.features) if config.features and config.shares.perceptual else None
-        self._features = NormalisedFeatures(features) if features else None
+        self._features = _perceptual_features(config)
+        distance = FeatureDistance(self._features, config.layers) if self._features else None
         for net in (self.net, *([self._features] if self._features else [])):
             runtime.move_to_device(net)
         self._preview = FillPreview(config, runtime, self._validation, self._features)
         self._updates = OptimiserUpdates(self.net, config, runtime, self._update_settings())
         self._average = WeightAverage(self.net, config.ema_decay)
         self._balancer = LossBalancer(config.shares.model_dump(), runtime)
-        self._eager = _CompiledParts(self.net, self._features, make_holes)
+        self._eager = _CompiledParts(self.net, self._features, distance, make_holes)
         self._parts = self._eager
         self.compiled = False
         self._told = torch.full((), 0.5, device=device)
@@ -174,13 +180,12 @@ class FillTrainee(Trainee[FillPhase]):
         """Compute the losses with a share, unweighted; `shown` is the filled picture, a leaf."""
         top, left, *shift = views
         losses = {"difference": (shown - image).abs().sum() / (hole.sum() * image.shape[1]).clamp(min=1)}
-        if self._parts.features is not None:
+        if self._parts.features is not None and self._parts.distance is not None:
             with torch.no_grad(), self._runtime.autocast():
                 wanted = self._parts.features(self._in_memory_layout(half_size_and_crop(image, top, left)))
             with self._runtime.autocast():
-                found = self._parts.features(self._in_memory_layout(half_size_and_crop(shown, top, left)))
-            gaps = [(f - w).float().square().sum(1).mean() for f, w in zip(found, wanted, strict=True)]
-            losses["perceptual"] = torch.stack([k * gap for k, gap in zip(_LAYERS, gaps, strict=True)]).sum()
+                seen = self._in_memory_layout(half_size_and_crop(shown, top, left))
+                losses["perceptual"] = self._parts.distance(seen, wanted)
         self.judge.freeze()
         with torch.no_grad():
             real = self.judge.rate(image, hole, shift)

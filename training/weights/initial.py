@@ -11,7 +11,7 @@ from torch import nn
 from export.checkpoint import read_checkpoint
 from export.errors import ExportError
 from export.generators.family import State
-from export.generators.fillnet import FillNet
+from export.generators.fillnet.generator import FillNet
 from training.errors import CheckpointMismatch
 
 

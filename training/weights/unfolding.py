@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from engines.manifest import ONNX_FILE
 from export.generators.family import State
-from export.generators.fillnet import FillNet, FillUNet
+from export.generators.fillnet.generator import FillNet
+from export.generators.fillnet.net import FillUNet
 from training.config import PConvConfig
 from training.data.cuts import draw_crops, picture_numbers
 from training.data.device_cache import PictureCache

@@ -6,15 +6,23 @@ import numpy as np
 import pytest
 import torch
 
-from export.generators.fillnet import FillNet, FillNetOptions, make_net_input, push_pull
+from export.generators.fillnet.attention import Attention
+from export.generators.fillnet.generator import FillNet
+from export.generators.fillnet.net import make_net_input, push_pull
+from export.generators.fillnet.options import FillNetOptions
 
 FAMILY = FillNet()
 TINY = FillNetOptions(widths="6,5,4", encoder="1,0,1", decoder="0,2,1")
+ATTENTIVE = FillNetOptions(widths="4,8,8,8", encoder="0,0,1,1", decoder="0,0,1,1", context="0,0,1,2", painter=5)
 
 
 @pytest.mark.parametrize(
     "options",
-    [TINY, FillNetOptions(widths="4,8,8,8,8", encoder="0,1,1,1,0", decoder="1,1,1,1,1", painter=5)],
+    [
+        TINY,
+        FillNetOptions(widths="4,8,8,8,8", encoder="0,1,1,1,0", decoder="1,1,1,1,1", painter=5),
+        ATTENTIVE,
+    ],
     ids=str,
 )
 def test_graphs_agree_with_torch_and_options_come_back(options, make_net, check_parity, round_trip):
@@ -34,13 +42,28 @@ def test_every_random_configuration_is_recognised(check_recognition):
     def options(rng):
         levels = int(rng.integers(2, 8))
         return {
-            "widths": ",".join(map(str, rng.integers(1, 9, levels))),
+            "widths": ",".join(map(str, 4 * rng.integers(1, 4, levels))),
             "encoder": ",".join(map(str, rng.integers(0, 4, levels))),
             "decoder": ",".join(map(str, rng.integers(0, 4, levels))),
+            "context": rng.choice(["", ",".join(map(str, rng.integers(0, 4, levels)))]),
             "painter": int(rng.integers(0, 3)),
         }
 
     check_recognition(FAMILY, options)
+
+
+def test_without_a_layer_there_is_no_context():
+    assert FillNetOptions(context="0,0,0,0,0") == FillNetOptions()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [({"context": "0,1"}, "one number a level"), ({"widths": "96,192,250,256,256", "context": "0,0,1,0,0"}, "4 heads")],
+    ids=str,
+)
+def test_attention_that_does_not_fit_the_levels_is_refused(wrong, reason):
+    with pytest.raises(ValueError, match=reason):
+        FillNetOptions.model_validate(wrong)
 
 
 @pytest.mark.parametrize(
@@ -117,5 +140,35 @@ def test_every_part_of_a_large_picture_reaches_the_middle_of_its_hole(make_net):
     assert all(reached[where].any() for where in (np.s_[:32], np.s_[480:], np.s_[:, :32], np.s_[:, 480:]))
 
 
-def test_tensorrt_plan_is_built(check_plan):
-    check_plan(FAMILY, TINY)
+def test_with_attention_a_place_depends_on_the_farthest_ones(make_net):
+    def reach(context):
+        options = FillNetOptions(widths="4,4,4,4", encoder="0,0,0,0", decoder="0,0,0,0", context=context)
+        net = make_net(FAMILY, options)
+        net.overall.weight.zero_()  # the mean of the whole picture would reach everything
+        image = torch.rand(1, 3, 512, 512, requires_grad=True)
+        net(image, torch.zeros(1, 1, 512, 512))[..., 8, 8].sum().backward()
+        return image.grad[..., -64:, -64:].abs().sum()
+
+    assert reach("") == 0
+    assert reach("0,0,0,1") > 0
+
+
+def test_attention_takes_from_the_places_that_are_alike():
+    layer: Any = Attention(4, torch.nn.Conv2d)
+    one = torch.eye(4)[:, :, None, None]
+    for conv in (layer.query, layer.key, layer.value, layer.out):
+        conv.weight.data.copy_(one)
+        conv.bias.data.zero_()
+    layer.temperature.data.fill_(5.0)
+    x = torch.rand(1, 4, 6, 6) + 0.1
+    x[..., 3:] *= -1  # one channel a head: a place is like those with its sign
+    with torch.no_grad():
+        taken = layer(x) - x
+    active = torch.nn.functional.leaky_relu(x, 0.2)
+    for half in (np.s_[..., :3], np.s_[..., 3:]):
+        assert torch.allclose(taken[half], active[half].mean((2, 3), keepdim=True).expand(1, 4, 6, 3), atol=1e-3)
+
+
+@pytest.mark.parametrize("options", [TINY, ATTENTIVE], ids=["convolutions", "attention"])
+def test_tensorrt_plan_is_built(check_plan, options):
+    check_plan(FAMILY, options)

@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from export.generators.fillnet import FillNet, FillNetOptions
+from export.generators.fillnet.generator import FillNet
+from export.generators.fillnet.options import FillNetOptions
 from export.int8.calibrating import best_limit, calibrate
 from export.int8.graph import convolutions
 from export.onnx_graph import write_graph

@@ -6,7 +6,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from engines.trt.build import parse_network
-from export.generators.fillnet import FillNet, FillNetOptions
+from export.generators.fillnet.generator import FillNet
+from export.generators.fillnet.options import FillNetOptions
 from export.int8.graph import LARGEST, InputScale, convolutions, quantised_weights, to_int8
 from export.onnx_graph import check_graph, write_graph
 from export.parity import onnx_backend

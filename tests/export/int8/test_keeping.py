@@ -7,7 +7,8 @@ import onnx
 import pytest
 
 from export.errors import QuantisationRefused
-from export.generators.fillnet import FillNet, FillNetOptions
+from export.generators.fillnet.generator import FillNet
+from export.generators.fillnet.options import FillNetOptions
 from export.int8.calibrating import calibrate
 from export.int8.graph import convolutions
 from export.int8.keeping import choose_layers, fewest, hole_psnr_db, multiplications

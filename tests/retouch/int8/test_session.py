@@ -17,7 +17,8 @@ from engines.errors import RetouchError
 from engines.manifest import read_manifest
 from export.errors import CalibrationInvalid, OptionInvalid, QuantisationRefused
 from export.generators.dcgan import DCGAN, DCGANOptions
-from export.generators.fillnet import FillNet, FillNetOptions
+from export.generators.fillnet.generator import FillNet
+from export.generators.fillnet.options import FillNetOptions
 from export.int8.calibrating import calibrate
 from export.pipeline import ExportRequest, add_program, export_model
 from retouch.commands.export import export

@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from safetensors.torch import save_file
 
 from training.errors import DataMissing
-from training.losses.vgg16 import VGG16Features, load_features
+from training.losses.vgg16 import FeatureDistance, NormalisedFeatures, VGG16Features, load_features
 
 
 @pytest.mark.parametrize("blocks", [3, 4, 5])
@@ -49,6 +49,36 @@ def test_as_many_blocks_are_used_as_the_file_holds(tmp_path: Path, blocks: int) 
     assert len(loaded.blocks) == blocks
     for key, tensor in state.items():
         assert torch.equal(loaded.state_dict()[key], tensor.float()), key
+
+
+def write_features(path: Path, blocks: int) -> Path:
+    source = VGG16Features(blocks)
+    save_file({key: tensor for key, tensor in source.state_dict().items() if "scale" not in key}, path)
+    return path
+
+
+def test_fewer_blocks_than_the_file_holds_can_be_asked_for_and_not_more(tmp_path: Path) -> None:
+    path = write_features(tmp_path / "vgg.safetensors", 4)
+    assert len(load_features(path, 3).blocks) == 3
+    with pytest.raises(DataMissing, match=r"holds 4 blocks of VGG16, wanted are 5: features\.0 to features\.28"):
+        load_features(path, 5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("blocks", [3, 5])
+def test_the_distance_weighs_each_block(blocks: int) -> None:
+    torch.manual_seed(0)
+    features = NormalisedFeatures(VGG16Features(blocks))
+    image, other = torch.rand(2, 1, 3, 32, 32)
+    wanted = features(image)
+    alone = [
+        float(FeatureDistance(features, [float(i == n) for i in range(blocks)])(other, wanted)) for n in range(blocks)
+    ]
+    assert all(each > 0 for each in alone)
+    weights = [0.5, 1.0, 1.5, 2.0, 3.0][:blocks]
+    found = float(FeatureDistance(features, weights)(other, wanted))
+    assert found == pytest.approx(sum(weight * each for weight, each in zip(weights, alone, strict=True)), rel=1e-4)
+    assert float(FeatureDistance(features, weights)(image, wanted)) == 0
 
 
 def test_a_file_that_is_no_vgg_is_named(tmp_path: Path) -> None:

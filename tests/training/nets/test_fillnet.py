@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from export.generators.fillnet import FillNet, FillNetOptions, push_pull
+from export.generators.fillnet.generator import FillNet
+from export.generators.fillnet.net import push_pull
+from export.generators.fillnet.options import FillNetOptions
 from training.nets.fillnet import (
     NormedConv,
     adopted_state,
@@ -15,6 +18,7 @@ from training.nets.fillnet import (
 )
 
 OPTIONS = FillNetOptions(widths="6,5", encoder="1,1", decoder="1,1")
+ATTENTIVE = FillNetOptions(widths="4,8,8,8", encoder="0,0,1,0", decoder="0,0,1,1", context="0,0,1,2", painter=3)
 PAINTED = OPTIONS.model_copy(update={"painter": 4, "decoder": "0,1"})
 
 
@@ -27,15 +31,20 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
     return image, (torch.rand(2, 1, 32, 32, generator=random(2)) < 0.5).float()
 
 
-def test_the_public_net_computes_what_the_trained_one_does() -> None:
-    net, public = make_net(OPTIONS, random()), FillNet().build(OPTIONS)
+@pytest.mark.parametrize("options", [OPTIONS, ATTENTIVE], ids=["convolutions", "attention"])
+def test_the_public_net_computes_what_the_trained_one_does(options: FillNetOptions) -> None:
+    net, public = make_net(options, random()), FillNet().build(options)
+    for name, parameter in net.named_parameters():
+        if "temperature" in name:
+            torch.nn.init.uniform_(parameter, 0.5, 2.0, generator=random(3))
     public.load_state_dict(checkpoint_state(net))
     with torch.no_grad():
         assert torch.allclose(net(*batch()), public(*batch()), atol=1e-5)
 
 
-def test_a_public_state_can_be_trained_on() -> None:
-    first, second = make_net(OPTIONS, random()), make_net(OPTIONS, random(9))
+@pytest.mark.parametrize("options", [OPTIONS, ATTENTIVE], ids=["convolutions", "attention"])
+def test_a_public_state_can_be_trained_on(options: FillNetOptions) -> None:
+    first, second = make_net(options, random()), make_net(options, random(9))
     second.load_state_dict(training_state(checkpoint_state(first)))
     with torch.no_grad():
         assert torch.allclose(first(*batch()), second(*batch()), atol=1e-5)

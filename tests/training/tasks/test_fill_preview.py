@@ -42,9 +42,11 @@ def make_preview(fill_config: Callable[..., FillConfig], photographs: Path) -> M
     )
     torch.manual_seed(0)  # VGG16's filters are random
     held_out, features = PictureCache(load_pictures(config.data), CPU), NormalisedFeatures(VGG16Features())
+    deeper = NormalisedFeatures(VGG16Features(5))
+    deeper.load_state_dict(features.state_dict(), strict=False)
 
-    def make(rank: int = 0) -> FillPreview:
-        return FillPreview(config, Runtime(CPU, "fp32", rank=rank), held_out, features)
+    def make(rank: int = 0, *, deep: bool = False) -> FillPreview:
+        return FillPreview(config, Runtime(CPU, "fp32", rank=rank), held_out, deeper if deep else features)
 
     return make
 
@@ -79,3 +81,10 @@ def test_a_run_that_goes_on_knows_the_reason_before_it_measures_again(make_previ
         process.load(ours.state())
     assert leader.reason_to_stop(5) == ours.reason_to_stop(5) is not None
     assert other.reason_to_stop(5) is None, "it does not measure, so what it knows would grow old"
+
+
+def test_deeper_blocks_are_a_figure_of_their_own(make_preview: Make) -> None:
+    figures = make_preview().measure(START)
+    deep = make_preview(deep=True).measure(START)
+    assert deep.pop("validation_deep_distance") > 0
+    assert deep == figures

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from export.generators.fillnet import FillNet
+from export.generators.fillnet.generator import FillNet
 from training.errors import CheckpointMismatch
 from training.fill_config import FillConfig
 from training.loop.runtime import Runtime
@@ -30,8 +30,8 @@ RUNTIME = Runtime(CPU, "fp32")
 
 @pytest.fixture
 def untrained_features(tmp_path: Path) -> Path:
-    """VGG16 with random filters."""
-    state = {key: value for key, value in VGG16Features().state_dict().items() if not key.startswith("scale.")}
+    """VGG16 with random filters, all five blocks."""
+    state = {key: value for key, value in VGG16Features(5).state_dict().items() if not key.startswith("scale.")}
     save_file(state, tmp_path / "vgg16.safetensors")
     return tmp_path / "vgg16.safetensors"
 
@@ -143,10 +143,12 @@ def test_the_saved_generator_is_the_averaged_net(fill_config: Config) -> None:
 
 
 def test_perceptual_losses_see_the_hole(fill_config: Config, untrained_features: Path) -> None:
-    config = fill_config(features=untrained_features, shares={"perceptual": 1.0})
-    made = trainee(config)
-    figures: dict[str, Tensor] = made.step(0, place(config, 0))
-    assert figures["perceptual"] > 0
+    found = []
+    for layers in ([0.5, 1.0, 1.5], [0.5, 1.0, 1.5, 0.0, 0.0], [0.5, 1.0, 1.5, 1.0, 1.0]):
+        config = fill_config(features=untrained_features, shares={"perceptual": 1.0}, layers=layers)
+        figures: dict[str, Tensor] = trainee(config).step(0, place(config, 0))
+        found.append(float(figures["perceptual"]))
+    assert 0 < found[0] == found[1] < found[2], "deeper blocks count as they are asked to"
 
 
 def test_a_sheet_shows_hole_fill_and_truth_side_by_side(fill_config: Config) -> None:

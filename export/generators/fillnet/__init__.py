@@ -1,0 +1,1 @@
+"""FillNet: our own residual U-Net on a push-pull fill."""

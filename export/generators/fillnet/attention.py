@@ -1,0 +1,55 @@
+"""Attention between all places of a level, in products of matrices that every engine has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from torch import Tensor, nn
+
+from export.generators.fillnet.options import HEADS
+
+MakeConv = Callable[..., nn.Module]
+_SLOPE = 0.2
+_SHARPNESS = 10.0
+_LEAST_SQUARES = 1e-6
+
+
+def activation(x: Tensor) -> Tensor:
+    """Apply the net's only nonlinearity."""
+    return F.leaky_relu(x, _SLOPE)
+
+
+class Attention(nn.Module):
+    """x + conv(what each place takes from all places, by how alike they are).
+
+    Queries and keys have unit length times a learnt temperature, so that scores stay within about ten whatever the
+    weights: half precision holds them. They and the softmax are FP32 in a graph whatever the convolutions are.
+    """
+
+    def __init__(self, width: int, conv: MakeConv, cell: int = 1) -> None:
+        """Make the layer; what is looked at are means of `cell` by `cell` places."""
+        super().__init__()
+        self.cell, self.share = cell, width // HEADS
+        self.query, self.key, self.value = conv(width, width, 1), conv(width, width, 1), conv(width, width, 1)
+        self.temperature = nn.Parameter(torch.ones(HEADS, 1, 1))
+        self.out = conv(width, width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map N×C×H×W to the same shape, for any height and width."""
+        active, heads = activation(x), (x.shape[0], HEADS, self.share, -1)
+        looked_at = F.avg_pool2d(active, self.cell) if self.cell > 1 else active
+        parts = (self.query(active), self.key(looked_at), self.value(looked_at))
+        queries, keys, values = (
+            part.float().reshape(heads).transpose(2, 3) for part in parts
+        )  # N×heads×places×channels
+        scores = (_unit(queries) * self.temperature) @ (_unit(keys) * _SHARPNESS).transpose(2, 3)
+        taken = (torch.softmax(scores, -1) @ values).transpose(2, 3).reshape(x.shape)
+        return cast("Tensor", x + self.out(taken.to(x.dtype)))
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    """Scale vectors along the last axis to length 1."""
+    return vectors / torch.sqrt(vectors.square().sum(-1, keepdim=True) + _LEAST_SQUARES)

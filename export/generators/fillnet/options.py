@@ -1,0 +1,78 @@
+"""The options that distinguish nets of the family, and what they mean for sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic import Field, field_validator, model_validator
+
+from export.generators.family import GeneratorOptions
+
+PATCH = 4
+"""Pixels down and across that are one place of the finest level."""
+HEADS = 4
+"""Parts of the channels that attend by themselves, each to other places."""
+_NUMBERS = r"^\d{1,4}(,\d{1,4})*$"
+_NUMBERS_OR_NONE = r"^(\d(,\d)*)?$"
+
+
+def parse_numbers(text: str) -> list[int]:
+    """Parse the numbers of an option such as "96,192"; an empty one has none."""
+    return [int(number) for number in text.split(",") if number]
+
+
+def join_numbers(values: Iterable[int]) -> str:
+    """Write the numbers of such an option."""
+    return ",".join(map(str, values))
+
+
+class FillNetOptions(GeneratorOptions):
+    """The options that distinguish nets of this family."""
+
+    widths: str = Field(
+        "96,192,256,256,256", pattern=_NUMBERS, description="channels at 1/4 of the size, at 1/8 and so on"
+    )
+    encoder: str = Field("0,0,3,2,0", pattern=_NUMBERS, description="residual blocks of each level on the way down")
+    decoder: str = Field("1,2,2,1,1", pattern=_NUMBERS, description="and on the way up; the last is the bottom")
+    context: str = Field(
+        "",
+        pattern=_NUMBERS_OR_NONE,
+        description="layers of attention of each level, the first on the way up, the next on the way down; empty: none",
+    )
+    painter: int = Field(
+        0, ge=0, le=256, description="channels of a level at half the size that paints; 0: a quarter of the size paints"
+    )
+
+    @field_validator("context")
+    @classmethod
+    def _empty_without_attention(cls, text: str) -> str:
+        return text if any(parse_numbers(text)) else ""
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> FillNetOptions:
+        levels = len(self.channels)
+        if not 2 <= levels == len(parse_numbers(self.encoder)) == len(parse_numbers(self.decoder)) <= 7:
+            raise ValueError("widths, encoder and decoder have one number a level each, for 2 to 7 levels")
+        if min(self.channels) < 1:
+            raise ValueError("widths are positive")
+        if self.context and len(self.attention) != levels:
+            raise ValueError("context has one number a level, as widths have, or is empty")
+        for width, layers in zip(self.channels, self.attention, strict=True):
+            if layers and width % HEADS:
+                raise ValueError(f"context: a level of {width} channels has no attention, as {HEADS} heads share them")
+        return self
+
+    @property
+    def channels(self) -> list[int]:
+        """The channels of each level, from `widths`."""
+        return parse_numbers(self.widths)
+
+    @property
+    def attention(self) -> list[int]:
+        """The layers of attention of each level, from `context`."""
+        return parse_numbers(self.context) or [0] * len(self.channels)
+
+    @property
+    def multiple(self) -> int:
+        """The number that height and width must be multiples of."""
+        return PATCH << (len(self.channels) - 1)
