@@ -89,7 +89,7 @@ def _boxes_of_holes(hole: Bool2D, margin: int) -> list[Box]:
     """
     size = Box(0, 0, *hole.shape).size
     whole = Box(0, 0, *size)
-    if _area(whole) <= _WORTH_A_BOX:
+    if _area(whole) <= 2 * _WORTH_A_BOX:
         return [whole]
     blocks = cv2.dilate(hole.view(np.uint8), _ONES, anchor=(0, 0))[::_BLOCK, ::_BLOCK]
     count, _, found, _ = cv2.connectedComponentsWithStats(blocks)
