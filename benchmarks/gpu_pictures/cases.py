@@ -23,8 +23,9 @@ from service.imaging.crops import plan_crops
 from service.imaging.files.codec import decode
 from service.imaging.files.header import read_header
 from service.imaging.gpu_work import plan_gpu_work
-from service.imaging.postprocess import paste_area, paste_fills
+from service.imaging.postprocess import paste_fills
 from service.imaging.preprocess import inpaint_sample
+from service.imaging.seam import paste_areas
 from service.imaging.tasks import MaskPlan
 
 Bytes = NDArray[np.uint8]
@@ -63,7 +64,7 @@ class Case:
 
     def paste_by_cpu(self, upload: Picture, fills: Sequence[Bytes]) -> Bytes:
         """The picture with the fills pasted, as the service does it."""
-        places = [paste_area(self.mask, crop) for crop in self.crops]
+        places = [paste_areas(self.mask, crop) for crop in self.crops]
         return np.asarray(paste_fills(upload, self.mask, self.crops, fills, places).pixels, np.uint8)
 
 

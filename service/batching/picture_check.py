@@ -15,8 +15,9 @@ from service.core.picture_work import JpegPlanes, PictureWork, new_arrays
 from service.core.pictures import Bool2D, Box, Size
 from service.devices.pictures.lane_pool import LanePool
 from service.imaging.files.codec import decode
-from service.imaging.postprocess import paste_fills, paste_part
+from service.imaging.postprocess import paste_fills
 from service.imaging.preprocess import cut_and_scale, pad_to_tile
+from service.imaging.seam import paste_part
 
 _SIZE = Size(150, 210)
 _TIMEOUT_S = 20.0

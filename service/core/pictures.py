@@ -36,6 +36,32 @@ class Box(NamedTuple):
     def size(self) -> Size:
         return Size(self.bottom - self.top, self.right - self.left)
 
+    def overlaps(self, other: Box) -> bool:
+        """Whether the two have a pixel in common."""
+        rows = self.top < other.bottom and other.top < self.bottom
+        return rows and self.left < other.right and other.left < self.right
+
+    def joined(self, other: Box) -> Box:
+        """The smallest box around both."""
+        return Box(
+            min(self.top, other.top),
+            min(self.left, other.left),
+            max(self.bottom, other.bottom),
+            max(self.right, other.right),
+        )
+
+    def moved(self, down: int, right: int) -> Box:
+        return Box(self.top + down, self.left + right, self.bottom + down, self.right + right)
+
+    def grown(self, margin: int, limit: Size) -> Box:
+        """The box with `margin` more on each side, but within 0, 0 and `limit`."""
+        return Box(
+            max(0, self.top - margin),
+            max(0, self.left - margin),
+            min(limit.height, self.bottom + margin),
+            min(limit.width, self.right + margin),
+        )
+
 
 class Brightness(NamedTuple):
     """The minimum and maximum luminance in a mask, and the threshold from which a pixel counts as white."""

@@ -182,10 +182,10 @@ def _merge_overlapping(groups: list[_GroupedHoles], group_of: _GroupOf) -> list[
     while waiting:
         group = waiting.pop()
         for other in done:
-            if not _boxes_overlap(group.crop.box, other.crop.box):
+            if not group.crop.box.overlaps(other.crop.box):
                 continue
             context = Size(*map(max, group.context, other.context))
-            both = group_of(group.members + other.members, _union_of_boxes(group.hole, other.hole), context)
+            both = group_of(group.members + other.members, group.hole.joined(other.hole), context)
             cheaper = _crop_cost(both.crop) <= _crop_cost(group.crop) + _crop_cost(other.crop)
             if cheaper and _shrink_factor(both.crop) <= 1.1 * min(
                 _shrink_factor(group.crop), _shrink_factor(other.crop)
@@ -265,14 +265,6 @@ def _scaled_down_size(size: Size, scale: float) -> Size:
 
 def _shrink_factor(crop: Crop) -> float:
     return max(crop.box.size.height / crop.scaled.height, crop.box.size.width / crop.scaled.width)
-
-
-def _boxes_overlap(a: Box, b: Box) -> bool:
-    return a.top < b.bottom and b.top < a.bottom and a.left < b.right and b.left < a.right
-
-
-def _union_of_boxes(a: Box, b: Box) -> Box:
-    return Box(min(a.top, b.top), min(a.left, b.left), max(a.bottom, b.bottom), max(a.right, b.right))
 
 
 def _crop_cost(crop: Crop) -> int:

@@ -20,7 +20,7 @@ from service.imaging.files.hardware_jpeg import hardware_planes, is_sound, may_b
 from service.imaging.files.header import Header
 from service.imaging.files.icc import read_profile
 from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
-from service.imaging.postprocess import paste_part
+from service.imaging.seam import paste_part
 from service.imaging.tasks import Headers, MaskPlan, PreparedRequest, Tile, plan_mask, timed_stage
 
 

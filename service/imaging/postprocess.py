@@ -6,7 +6,6 @@ Fill and picture are blended over a seam a few pixels wide inside the mask: docs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
@@ -15,61 +14,9 @@ from numpy.typing import NDArray
 
 from engines.manifest import Manifest
 from service.core.batch_rows import Crop
-from service.core.picture_work import PastePart
-from service.core.pictures import Bool2D, Box, Picture, Pixels, Size
+from service.core.pictures import Bool2D, Picture, Pixels, Size
 from service.imaging.files.pixels import to_8_bits, to_channels
-
-FEATHER = 4
-"""Width of the seam in pixels of the tile, inside the mask."""
-_LEAST_DISTANCE = 0.5
-"""Threshold between the distance of pixels outside the mask, 0, and of the first ones inside, 1."""
-MAX_FEATHER = 16
-"""Largest width of the seam in pixels of the picture, where a tile is scaled up."""
-
-
-@dataclass(frozen=True, slots=True)
-class PasteArea:
-    """Where a crop's fill is pasted, computed from the mask alone.
-
-    part: box in the picture around the crop's part of the mask.
-    hole: mask of `part`, True where pixels are replaced.
-    seam, nearest: pixels of the seam, and for each the nearest pixel outside the mask; flat indices in `part`.
-    weight: float, one column: the weight of the fill at each pixel of the seam, 0 to 1.
-    """
-
-    part: Box
-    hole: Bool2D
-    seam: NDArray[np.int64]
-    nearest: NDArray[np.int64]
-    weight: NDArray[np.floating[Any]]
-
-
-def paste_area(mask: Bool2D, crop: Crop) -> PasteArea | None:
-    """Find where a crop's fill is pasted; None if it fills nothing.
-
-    Args:
-        mask: H×W of the picture, True = fill.
-        crop: planned by crops.py.
-    """
-    found = paste_part(mask, crop)
-    if found is None:
-        return None
-    part = found.part
-    seam = _find_seam(mask[part.top : part.bottom, part.left : part.right], found.seam)
-    return PasteArea(part, found.hole, *seam)
-
-
-def paste_part(mask: Bool2D, crop: Crop) -> PastePart | None:
-    """Find the part of the picture that a crop's fill is pasted into, without its seam; as `paste_area`."""
-    box = crop.box
-    hole = mask[box.top : box.bottom, box.left : box.right] if crop.hole is None else crop.hole
-    x, y, width, height = cv2.boundingRect(np.ascontiguousarray(hole).view(np.uint8))
-    if not width:
-        return None
-    seam = min(MAX_FEATHER, round(FEATHER * max(1.0, box.size.width / crop.scaled.width)))
-    part = _grow_box(Box(box.top + y, box.left + x, box.top + y + height, box.left + x + width), box, seam + 1)
-    within = slice(part.top - box.top, part.bottom - box.top), slice(part.left - box.left, part.right - box.left)
-    return PastePart(part, hole[within], seam)
+from service.imaging.seam import PasteArea, paste_areas
 
 
 def paste_fills(
@@ -77,24 +24,29 @@ def paste_fills(
     mask: Bool2D,
     crops: Sequence[Crop],
     tiles: Sequence[NDArray[np.uint8]],
-    places: Sequence[PasteArea | None] = (),
+    places: Sequence[Sequence[PasteArea]] = (),
+    *,
+    in_place: bool = False,
 ) -> Picture:
-    """Fill the holes in a copy of the picture, with the same depth, channels, alpha and colour profile.
+    """Fill the holes of the picture, or of a copy, with the same depth, channels, alpha and colour profile.
 
     Pixels outside the mask are not changed. Alpha is kept, except that a mask which is fully transparent (an erased
     region) becomes opaque, because its fill would be invisible.
 
     Args:
-        picture: the upload; it is not modified.
+        picture: the upload; it is not modified unless `in_place`.
         mask: H×W, True = fill.
         crops: planned by crops.py; their holes cover the mask.
         tiles: the model's output for each crop, uint8 H×W×C.
-        places: results of `paste_area` for the crops, if they are known already.
+        places: results of `paste_areas` for the crops, if they are known already.
+        in_place: whether the picture is not needed any more.
     """
-    pixels: Any = picture.pixels.copy()
-    for crop, tile, where in zip(crops, tiles, places or [paste_area(mask, crop) for crop in crops], strict=True):
-        if where is not None:
-            _paste_crop(pixels, picture.pixels, crop, tile, where)
+    pixels: Any = picture.pixels
+    if not (in_place and pixels.flags.writeable):
+        pixels = pixels.copy()
+    for crop, tile, areas in zip(crops, tiles, places or [paste_areas(mask, crop) for crop in crops], strict=True):
+        if areas:
+            _paste_crop(pixels, crop, tile, areas)
     return Picture(pixels, _filled_alpha(picture, mask), picture.icc)
 
 
@@ -108,37 +60,27 @@ def translated_picture(picture: Picture, crop: Crop, tile: NDArray[np.uint8], ma
     return Picture(_scale_to_size(region, picture.size), alpha, None)
 
 
-def _paste_crop(pixels: Pixels, source: Pixels, crop: Crop, tile: NDArray[np.uint8], where: PasteArea) -> None:
+def _paste_crop(pixels: Pixels, crop: Crop, tile: NDArray[np.uint8], areas: Sequence[PasteArea]) -> None:
     """Paste one crop's fill into `pixels`; over the seam it is blended with the nearest colour outside the mask.
 
-    Uses few calls on whole arrays, which release the interpreter's lock.
+    Uses few calls on whole arrays, which release the interpreter's lock. The colours outside the mask are the
+    picture's, however many crops were pasted before.
     """
-    box, part = crop.box, where.part
-    rows, columns = slice(part.top, part.bottom), slice(part.left, part.right)
-    within = slice(part.top - box.top, part.bottom - box.top), slice(part.left - box.left, part.right - box.left)
+    box = crop.box
     region = tile[crop.below :, crop.right_of :][: crop.scaled.height, : crop.scaled.width]
-    fill = _like_source(_scale_to_size(region, box.size)[within], source)
-    if where.seam.size:
-        nearest = _as_pixel_rows(source[rows, columns]).take(where.nearest, axis=0)
-        filled = _as_pixel_rows(fill)
-        own = np.multiply(where.weight, filled.take(where.seam, axis=0), dtype=np.float32)
-        own += np.multiply(1 - where.weight, nearest, dtype=np.float32)
-        filled[where.seam] = np.rint(own, out=own)
-    _copy_where(pixels[rows, columns], fill, where.hole)
-
-
-def _find_seam(mask: Bool2D, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.floating[Any]]]:
-    """The seam, `width` pixels wide, of a mask: its pixels, for each the nearest pixel outside, and the weights."""
-    inside = np.ascontiguousarray(mask).view(np.uint8)
-    outside = np.flatnonzero(inside == 0)
-    if not outside.size:
-        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 1), np.float32)
-    # labels of the pixels in `outside` are 1, 2, … in this order
-    distance, labels = cv2.distanceTransformWithLabels(inside, cv2.DIST_L2, 3, labelType=cv2.DIST_LABEL_PIXEL)
-    # np.flatnonzero is four times faster on booleans than on numbers
-    seam = np.flatnonzero((distance >= _LEAST_DISTANCE) & (distance <= width))
-    nearest = outside.take(labels.reshape(-1).take(seam).astype(np.int64) - 1)
-    return seam, nearest, (distance.take(seam) / (width + 1))[:, None]
+    scaled = _scale_to_size(region, box.size)
+    for area in areas:
+        part = area.part
+        target = pixels[part.top : part.bottom, part.left : part.right]
+        within = slice(part.top - box.top, part.bottom - box.top), slice(part.left - box.left, part.right - box.left)
+        fill = _like_source(scaled[within], pixels)
+        if area.seam.size:
+            nearest = _as_pixel_rows(target).take(area.nearest, axis=0)
+            filled = _as_pixel_rows(fill)
+            own = np.multiply(area.weight, filled.take(area.seam, axis=0), dtype=np.float32)
+            own += np.multiply(1 - area.weight, nearest, dtype=np.float32)
+            filled[area.seam] = np.rint(own, out=own)
+        _copy_where(target, fill, area.hole)
 
 
 def _as_pixel_rows(pixels: Any) -> Any:
@@ -171,12 +113,3 @@ def _filled_alpha(picture: Picture, mask: Bool2D) -> Pixels | None:
     opaque: Any = np.where(mask, np.iinfo(picture.alpha.dtype).max, picture.alpha)
     alpha: Pixels = opaque.astype(picture.alpha.dtype)
     return alpha
-
-
-def _grow_box(box: Box, limit: Box, margin: int) -> Box:
-    return Box(
-        max(limit.top, box.top - margin),
-        max(limit.left, box.left - margin),
-        min(limit.bottom, box.bottom + margin),
-        min(limit.right, box.right + margin),
-    )

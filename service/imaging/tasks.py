@@ -22,7 +22,7 @@ from service.core.errors import InvalidOption, InvalidRequest, SizesDiffer
 from service.core.order import Order
 from service.core.pictures import Bool2D, Picture, Size
 from service.core.schemas import InpaintOptions
-from service.imaging import colours, crops, masks, postprocess, preprocess
+from service.imaging import colours, crops, masks, postprocess, preprocess, seam
 from service.imaging.files import codec, decode_cost, label_maps
 from service.imaging.files.header import Header, read_header
 from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
@@ -38,7 +38,7 @@ class PreparedRequest:
     rows: the samples for the engine, still without latents.
     size: the size of the result.
     coverage: the share of the pixels that are filled; None without a mask.
-    finish: makes the picture from the tiles of all rows, in their order. Thread-safe.
+    finish: makes a picture from the tiles of all rows, in their order; once for each result. Thread-safe.
     """
 
     rows: list[Sample]
@@ -127,7 +127,8 @@ def prepare_inpaint(
         picture, (plan, places) = side_by_side(pieces)
     with timed_stage(timings, "preprocess"):
         rows = [preprocess.inpaint_sample(picture, plan.hole, crop, manifest) for crop in plan.crops]
-    finish = partial(postprocess.paste_fills, picture, plan.hole, plan.crops, places=places)
+    alone = order.options.pictures == 1
+    finish = partial(postprocess.paste_fills, picture, plan.hole, plan.crops, places=places, in_place=alone)
     return PreparedRequest(rows, picture.size, plan.coverage, finish)
 
 
@@ -224,9 +225,9 @@ def plan_mask(order: Order, headers: Headers, max_pixels: int, manifest: Manifes
 
 def _plan_with_places(
     order: Order, headers: Headers, max_pixels: int, manifest: Manifest
-) -> tuple[MaskPlan, list[postprocess.PasteArea | None]]:
+) -> tuple[MaskPlan, list[list[seam.PasteArea]]]:
     plan = plan_mask(order, headers, max_pixels, manifest)
-    return plan, [postprocess.paste_area(plan.hole, crop) for crop in plan.crops]
+    return plan, [seam.paste_areas(plan.hole, crop) for crop in plan.crops]
 
 
 def _optional_file(data: bytes | None, part: str, what: str, manifest: Manifest) -> bytes | None:

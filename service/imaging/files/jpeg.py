@@ -56,17 +56,19 @@ def _strip_height(height: int, width: int, block: int) -> int:
 
 
 def _join_strips(strips: list[bytes], height: int, interval: int) -> bytes:
-    """Join strips to one file: the first one's headers with the whole height, then the blocks of all strips."""
+    """Join strips to one file: the first one's headers with the whole height, then the blocks of all strips.
+
+    The headers of all strips have the same length, because only the height differs.
+    """
     first, (frame, scan) = strips[0], _frame_and_scan_headers(strips[0])
     head = bytearray(first[: scan.start - _MARKER_AND_LENGTH])
     struct.pack_into(">H", head, frame.start + 1, height)
     restart = struct.pack(">HHH", 0xFFDD, 4, interval)
-    start = first[scan.start - _MARKER_AND_LENGTH : scan.end]
-    body = bytearray()
+    pieces: list[bytes | bytearray | memoryview] = [head, restart, first[scan.start - _MARKER_AND_LENGTH : scan.end]]
     for number, strip in enumerate(strips):
-        body += strip[_frame_and_scan_headers(strip)[1].end : -2]
-        body += bytes((0xFF, 0xD0 + number % 8 if number + 1 < len(strips) else EOI))
-    return b"".join((head, restart, start, body))
+        pieces += (memoryview(strip)[scan.end : -2], bytes((0xFF, 0xD0 + number % 8)))
+    pieces[-1] = bytes((0xFF, EOI))
+    return b"".join(pieces)
 
 
 def _frame_and_scan_headers(jpeg: bytes) -> tuple[Chunk, Chunk]:

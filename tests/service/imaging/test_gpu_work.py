@@ -13,7 +13,7 @@ from service.core.schemas import InpaintOptions
 from service.imaging.crops import plan_crops
 from service.imaging.files.header import Header, read_header
 from service.imaging.gpu_work import may_be_on_gpu, plan_gpu_work
-from service.imaging.postprocess import paste_part
+from service.imaging.seam import paste_part
 from service.imaging.tasks import MaskPlan
 from tests.service.imaging.files.test_hardware_jpeg import encoded
 

@@ -13,7 +13,8 @@ from service.core.batch_rows import Crop
 from service.core.pictures import Box, Picture, Size
 from service.imaging.crops import plan_crops, plan_whole
 from service.imaging.files.codec import decode, decode_mask, encode
-from service.imaging.postprocess import FEATHER, MAX_FEATHER, paste_area, paste_fills, translated_picture
+from service.imaging.postprocess import paste_fills, translated_picture
+from service.imaging.seam import FEATHER, MAX_FEATHER, paste_areas
 from tests.serving import image_files as files
 
 RULE = MultipleSize(multiple_of=128, sides=(256, 512))
@@ -163,14 +164,14 @@ def test_places_can_be_worked_out_before_the_tiles_are_there() -> None:
     picture, mask = Picture(noise(np.uint8, 3, size)), scattered(size)
     crops = plan_crops(mask, RULE, "crop")
     tiles = [noise(np.uint8, 3, crop.tile) for crop in crops]
-    known = paste_fills(picture, mask, crops, tiles, [paste_area(mask, crop) for crop in crops])
+    known = paste_fills(picture, mask, crops, tiles, [paste_areas(mask, crop) for crop in crops])
     assert len(crops) > 1
     assert np.array_equal(known.pixels, paste_fills(picture, mask, crops, tiles).pixels)
 
 
 def test_a_crop_that_fills_nothing_has_no_place() -> None:
     crop = Crop(Box(0, 0, 64, 64), Size(64, 64), Size(256, 256))
-    assert paste_area(np.zeros((64, 64), np.bool_), crop) is None
+    assert paste_areas(np.zeros((64, 64), np.bool_), crop) == []
 
 
 def test_a_scaled_tile_lands_where_it_came_from() -> None:

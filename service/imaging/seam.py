@@ -1,0 +1,137 @@
+"""Where fills are pasted and blended, from the mask alone. Pure. The seam's rules: docs/adr/0002-seam.md.
+
+The seam costs time for each pixel of the box that it is looked for in, so holes that are far apart get a box each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from service.core.batch_rows import Crop
+from service.core.picture_work import PastePart
+from service.core.pictures import Bool2D, Box
+
+FEATHER = 4
+"""Width of the seam in pixels of the tile, inside the mask."""
+MAX_FEATHER = 16
+"""Largest width of the seam in pixels of the picture, where a tile is scaled up."""
+_LEAST_DISTANCE = 0.5
+"""Threshold between the distance of pixels outside the mask, 0, and of the first ones inside, 1."""
+_BLOCK = 8
+"""Side of the blocks that holes are told apart by."""
+_ONES = np.ones((_BLOCK, _BLOCK), np.uint8)
+_WORTH_A_BOX = 128 * 128
+"""Pixels that another box must save: as many as the seam is found in while numpy and OpenCV are called for a box."""
+_MOST_BOXES = 16
+"""More holes than that are looked at together, because comparing their boxes would take longer than it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class PasteArea:
+    """A part of the picture where a crop's fill is pasted.
+
+    part: box in the picture around some of the crop's holes; the parts of a crop do not overlap.
+    hole: mask of `part`, True where pixels are replaced.
+    seam, nearest: pixels of the seam, and for each the nearest pixel outside the mask; flat indices in `part`.
+    weight: float, one column: the weight of the fill at each pixel of the seam, 0 to 1.
+    """
+
+    part: Box
+    hole: Bool2D
+    seam: NDArray[np.int64]
+    nearest: NDArray[np.int64]
+    weight: NDArray[np.floating[Any]]
+
+
+def paste_areas(mask: Bool2D, crop: Crop) -> list[PasteArea]:
+    """Find where a crop's fill is pasted; nowhere if it fills nothing.
+
+    Args:
+        mask: H×W of the picture, True = fill.
+        crop: planned by crops.py.
+    """
+    found = paste_part(mask, crop)
+    if found is None:
+        return []
+    areas = []
+    for box in _boxes_of_holes(found.hole, found.seam + 1):
+        part = box.moved(found.part.top, found.part.left)
+        hole = found.hole[box.top : box.bottom, box.left : box.right]
+        seam = _find_seam(mask[part.top : part.bottom, part.left : part.right], found.seam)
+        areas.append(PasteArea(part, hole, *seam))
+    return areas
+
+
+def paste_part(mask: Bool2D, crop: Crop) -> PastePart | None:
+    """Find the part of the picture that a crop's fill is pasted into, without its seam; None if it fills nothing."""
+    box = crop.box
+    hole = mask[box.top : box.bottom, box.left : box.right] if crop.hole is None else crop.hole
+    x, y, width, height = cv2.boundingRect(np.ascontiguousarray(hole).view(np.uint8))
+    if not width:
+        return None
+    seam = min(MAX_FEATHER, round(FEATHER * max(1.0, box.size.width / crop.scaled.width)))
+    within = Box(y, x, y + height, x + width).grown(seam + 1, box.size)
+    return PastePart(
+        within.moved(box.top, box.left), hole[within.top : within.bottom, within.left : within.right], seam
+    )
+
+
+def _boxes_of_holes(hole: Bool2D, margin: int) -> list[Box]:
+    """Boxes that hold all masked pixels and `margin` pixels around them, and do not overlap.
+
+    There is one box if others would not be worth their calls.
+    """
+    size = Box(0, 0, *hole.shape).size
+    whole = Box(0, 0, *size)
+    if _area(whole) <= 2 * _WORTH_A_BOX:
+        return [whole]
+    blocks = cv2.dilate(hole.view(np.uint8), _ONES, anchor=(0, 0))[::_BLOCK, ::_BLOCK]
+    count, _, found, _ = cv2.connectedComponentsWithStats(blocks)
+    if count - 1 not in range(2, _MOST_BOXES + 1):
+        return [whole]
+    boxes = [
+        Box(y * _BLOCK, x * _BLOCK, (y + height) * _BLOCK, (x + width) * _BLOCK).grown(margin, size)
+        for x, y, width, height, _ in found[1:].tolist()
+    ]
+    return _joined_boxes(boxes)
+
+
+def _joined_boxes(boxes: Iterable[Box]) -> list[Box]:
+    """Join boxes that overlap, and those that cost no more as one."""
+    done: list[Box] = []
+    waiting = list(boxes)
+    while waiting:
+        box = waiting.pop()
+        for other in done:
+            both = box.joined(other)
+            if box.overlaps(other) or _area(both) <= _area(box) + _area(other) + _WORTH_A_BOX:
+                done.remove(other)
+                waiting.append(both)
+                break
+        else:
+            done.append(box)
+    return done
+
+
+def _area(box: Box) -> int:
+    return box.size.height * box.size.width
+
+
+def _find_seam(mask: Bool2D, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.floating[Any]]]:
+    """The seam, `width` pixels wide, of a mask: its pixels, for each the nearest pixel outside, and the weights."""
+    inside = np.ascontiguousarray(mask).view(np.uint8)
+    outside = np.flatnonzero(inside == 0)
+    if not outside.size:
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 1), np.float32)
+    # labels of the pixels in `outside` are 1, 2, … in this order
+    distance, labels = cv2.distanceTransformWithLabels(inside, cv2.DIST_L2, 3, labelType=cv2.DIST_LABEL_PIXEL)
+    # np.flatnonzero is four times faster on booleans than on numbers
+    seam = np.flatnonzero((distance >= _LEAST_DISTANCE) & (distance <= width))
+    nearest = outside.take(labels.reshape(-1).take(seam).astype(np.int64) - 1)
+    return seam, nearest, (distance.take(seam) / (width + 1))[:, None]
