@@ -3,10 +3,9 @@
 # work (`nets.sh publish` does what it begins with), then `nets.sh measure`, alone on the GPU. One GPU, CUDA_VISIBLE_DEVICES. First: site unpacked, TensorRT 8.6.0 in /tmp/trt86 (trt86.txt;
 # without it there are no plans). Three plans are built at once; `nets.sh pause` and `nets.sh resume` make way for what is timed.
 # NETS, ENGINES, PLANS: some of them only; PLANS are the nets of which plans are built. AT_ONCE=4 in a lane (lanes.sh): so many open their engines
-# beside each other and take turns for what is timed. Two more steps, each in one call, alone on the GPU, of some minutes:
-# `nets.sh forms` compiles and measures exact forms of big-lama 512² (../gpu_engines/lama_forms.py) beside the tree's;
+# beside each other and take turns for what is timed. One more step, in one call, alone on the GPU, of some minutes:
 # `nets.sh attention` looks whether DeepFillv2's fused scores run under inductor, where an earlier form met an illegal address (ADR 38).
-# STEPS=prepare: of these two compile only, beside other work; STEPS=measure: what was compiled.
+# STEPS=prepare: of it compile only, beside other work; STEPS=measure: what was compiled.
 set -x
 steps=${STEPS:-prepare measure} at_once="--measure-at-once ${AT_ONCE:-1}"
 LAMA="big_lama_512 big_lama_256 big_lama_1024" MIGAN="mi_gan_256 mi_gan_512" DEEPFILL="deepfillv2_256 deepfillv2_512"
@@ -19,7 +18,6 @@ main() {
     publish) publish ;;
     prepare) prepare ;;
     measure) measure ;;
-    forms) forms ;;
     attention) attention ;;
     pause) plans STOP ;;
     resume) plans CONT ;;
@@ -51,17 +49,6 @@ measure() { # what is not compiled by now is left out, not compiled between meas
   done
   groups "${ENGINES:-public inductor trt}" --steps measure $at_once
   echo "measured after $SECONDS s" >> $OUT/steps.txt
-}
-forms() {
-  local name=big_lama_512 models
-  apart forms $name
-  models=$(timeout 300 python3 -m benchmarks.gpu_engines.lama_forms $work/forms $name)
-  timeout 900 python3 -m benchmarks.gpu_engines.compare --work $work/forms --json $OUT/forms.json --rows $name --models $models \
-    --batches 1 8 --engines inductor --run-s 0.1 --at-once 5 --steps $steps --seconds ${LIMIT:-500} $at_once
-  [[ $steps != *measure* ]] ||
-    timeout 300 python3 -m benchmarks.gpu_engines.compare --work $work/forms --json $OUT/forms_public.json --rows $name \
-    --batches 1 8 --engines public --run-s 0.1 --steps measure $at_once # what the bar of 2 times is a ratio to
-  echo "forms after $SECONDS s" >> $OUT/steps.txt
 }
 attention() { # the scores alone first: both sizes that failed; then the nets, at batch 2, too, which met the failure
   timeout 200 python3 - > $OUT/attention.txt 2>&1 << 'PYTHON'
@@ -109,6 +96,6 @@ plans() { # STOP|CONT those who build plans
 }
 keep() { # also when its time is up: a line for each figure is there at once
   tail -n 3 $work/*.log $work/*/*.log 2>/dev/null; cp $work/*.jsonl $work/*.prepared $OUT/ 2>/dev/null
-  (cd $work && tar -czf $OUT/logs.tar.gz *.log forms/*.log forms/*.jsonl attention/*.log attention/*.jsonl 2>/dev/null)
+  (cd $work && tar -czf $OUT/logs.tar.gz *.log attention/*.log attention/*.jsonl 2>/dev/null)
 }
 main "$@"; exit

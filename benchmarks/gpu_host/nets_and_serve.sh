@@ -4,7 +4,7 @@
 # beside them, what is served alone. GPU, CORES and TIMED are for one GPU of two. FAKE=1 rehearses what is served on a CPU.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-GPU=${GPU:-1} CORES=${CORES:-10-31} TIMED=${TIMED:-16-31} forms=big_lama_512
+GPU=${GPU:-1} CORES=${CORES:-10-31} TIMED=${TIMED:-16-31}
 LAMA=${LAMA-big_lama_512 big_lama_1024 big_lama_256} OTHERS=${OTHERS-mi_gan_512 mi_gan_256 deepfillv2_512 deepfillv2_256}
 PLANS=${PLANS-big_lama_512 big_lama_256 mi_gan_512 mi_gan_256 deepfillv2_256}
 export REPO=${REPO:-/tmp/gw/repo} ASSETS=${ASSETS:-/tmp/gw/assets} RESULTS=${RESULTS:-/tmp/gw/results} LOGS=${LOGS:-/tmp/gw/logs}
@@ -21,17 +21,14 @@ window() { # LANE JOB LIMIT_S STEPS [needs=...] [alone] [NAME=VALUE...]
 }
 begin() {
   (. "$here/env.sh") # copies the repository, once
-  local lane; for lane in publish forms nets served plans; do lanes begin $lane "$CORES" "$GPU"; done
+  local lane; for lane in publish lama nets served plans; do lanes begin $lane "$CORES" "$GPU"; done
   lanes begin m "$TIMED" "$GPU"
-  nets publish form_published 300 publish NETS=$forms
   nets publish others_published 300 publish NETS="$OTHERS"
   nets publish lama_published 300 publish NETS="$LAMA"
-  nets forms forms_compiled 1000 forms needs=form_published STEPS=prepare
   nets nets others_compiled 1000 prepare needs=others_published NETS="$OTHERS" ENGINES=inductor
-  nets forms lama_compiled 1000 prepare needs=lama_published NETS="$LAMA" ENGINES=inductor
+  nets lama lama_compiled 1000 prepare needs=lama_published NETS="$LAMA" ENGINES=inductor
   window served served_published 300 publish_random
   window served served_compiled 600 compile_served
-  nets m forms_measured 500 forms needs=forms_compiled STEPS=measure
   window m serve_512 330 serve needs=served_compiled alone SIDES=512 ROUNDS=3
   nets m others_measured 500 measure needs=others_compiled NETS="$OTHERS" ENGINES="public inductor"
   nets m lama_measured 500 measure needs=lama_compiled NETS="$LAMA" ENGINES="public inductor"

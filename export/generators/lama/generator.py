@@ -21,6 +21,7 @@ from export.errors import LayoutMismatch, OptionInvalid
 from export.generators.family import Bars, Family, Interface, State, Translation, image_tensor
 from export.generators.lama.lowered import LoweredLaMa
 from export.generators.lama.net import LaMaNet, LaMaOptions, output_activation
+from export.generators.lama.split import SplitLaMa, fits
 
 _FIRST = re.compile(r"(?:^|.*\.)1\.ffc\.convl2l\.weight")
 _INPUT_CHANNELS = 4
@@ -146,6 +147,12 @@ class LaMa(Family[LaMaOptions]):
 
     def lower(self, net: nn.Module, options: LaMaOptions) -> nn.Module:  # noqa: ARG002 (the net knows them)
         return LoweredLaMa(cast("LaMaNet", net)).requires_grad_(requires_grad=False).eval()
+
+    def lower_for_program(self, net: nn.Module, options: LaMaOptions) -> nn.Module:
+        """Split local and global features, which a GPU computes faster (ADR 55); some nets keep the graph's form."""
+        if not fits(options):
+            return self.lower(net, options)
+        return SplitLaMa(cast("LaMaNet", net)).requires_grad_(requires_grad=False).eval()
 
 
 def _refuse_other_functions(state: State) -> None:

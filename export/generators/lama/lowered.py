@@ -32,7 +32,7 @@ def _scale_and_shift(norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
     return scale.detach(), (norm.bias - mean * scale).detach()
 
 
-def _conv(weight: Tensor, bias: Tensor | None, stride: int = 1) -> nn.Conv2d:
+def bare_conv(weight: Tensor, bias: Tensor | None, stride: int = 1) -> nn.Conv2d:
     """Make a convolution without a border, which is a step of its own."""
     out, into, kernel = weight.shape[:3]
     conv = nn.Conv2d(into, out, kernel, stride, bias=bias is not None)
@@ -44,7 +44,7 @@ def _conv(weight: Tensor, bias: Tensor | None, stride: int = 1) -> nn.Conv2d:
 
 def _normed(conv: nn.Conv2d, norm: nn.BatchNorm2d, stride: int = 1) -> nn.Conv2d:
     scale, shift = _scale_and_shift(norm)
-    return _conv(conv.weight * scale.view(-1, 1, 1, 1), shift, stride)
+    return bare_conv(conv.weight * scale.view(-1, 1, 1, 1), shift, stride)
 
 
 def _weight(layer: FourierLayer, name: str) -> Tensor:
@@ -71,7 +71,7 @@ class LoweredSpectral(nn.Module):
         self.first = _normed(cast("nn.Conv2d", source.conv1[0]), cast("nn.BatchNorm2d", source.conv1[1]))
         self.unit = LoweredUnit(source.fu)
         self.tiles = None if source.lfu is None else LoweredUnit(source.lfu)
-        self.last = _conv(source.conv2.weight * scale.view(-1, 1, 1, 1), None)
+        self.last = bare_conv(source.conv2.weight * scale.view(-1, 1, 1, 1), None)
 
     def forward(self, x: Tensor, matrices: FourierMatrices) -> Tensor:
         """Map N×C×H×W to the same shape."""
@@ -94,9 +94,9 @@ class LoweredLayer(nn.Module):
         super().__init__()
         scale, shift = _scale_and_shift(layer.bn_l)
         into_local = torch.cat([_weight(layer, "l2l"), _weight(layer, "g2l")], 1) * scale.view(-1, 1, 1, 1)
-        self.to_local = _conv(into_local, shift)
+        self.to_local = bare_conv(into_local, shift)
         scale, shift = _scale_and_shift(layer.bn_g)
-        self.to_global = _conv(_weight(layer, "l2g") * scale.view(-1, 1, 1, 1), shift)
+        self.to_global = bare_conv(_weight(layer, "l2g") * scale.view(-1, 1, 1, 1), shift)
         self.spectral = LoweredSpectral(cast("SpectralTransform", layer.ffc.get_submodule("convg2g")), scale)
         self.local = self.to_local.out_channels
 
@@ -130,7 +130,9 @@ class _Down(nn.Module):
             (weight * _scale_and_shift(norm)[0].view(-1, 1, 1, 1), _scale_and_shift(norm)[1]) for weight, norm in parts
         ]
         stride = cast("nn.Conv2d", layer.ffc.get_submodule("convl2l")).stride[0]
-        self.conv = _conv(torch.cat([weight for weight, _ in folded]), torch.cat([bias for _, bias in folded]), stride)
+        self.conv = bare_conv(
+            torch.cat([weight for weight, _ in folded]), torch.cat([bias for _, bias in folded]), stride
+        )
         self.border = self.conv.kernel_size[0] // 2
 
     def forward(self, x: Tensor) -> Tensor:
@@ -154,7 +156,7 @@ class LoweredLaMa(nn.Module):
         self.outer = blocks.pop() if outer else None
         self.blocks, self.up = nn.ModuleList(blocks), nn.ModuleList(ups)
         last = cast("nn.Conv2d", layers[-1])
-        self.last = _conv(last.weight, cast("Tensor", last.bias))
+        self.last = bare_conv(last.weight, cast("Tensor", last.bias))
         self.output = net.output
 
     def forward(self, image: Tensor, mask: Tensor) -> Tensor:
@@ -162,12 +164,17 @@ class LoweredLaMa(nn.Module):
         x = torch.cat([image * (1 - mask), mask], 1).to(compute_type(self))
         for layer in self.down:
             x = layer(x)
-        matrices = fourier_matrices(x)
-        for block in self.blocks:
-            x = block(x, matrices)
+        x = self.through_blocks(x)
         for layer in self.up:
             x = torch.relu(layer(x))
         if self.outer is not None:
             x = self.outer(x, fourier_matrices(x))
         x = self.last(F.pad(x, (3, 3, 3, 3), mode="reflect"))
         return output_activation(x.float(), self.output)
+
+    def through_blocks(self, x: Tensor) -> Tensor:
+        """Map the features of all blocks but an outer one, N×C×H×W to the same shape."""
+        matrices = fourier_matrices(x)
+        for block in self.blocks:
+            x = block(x, matrices)
+        return x

@@ -15,7 +15,6 @@ from export.generators.lama.generator import LaMa
 from export.generators.lama.net import LaMaNet, LaMaOptions
 from export.onnx_graph import write_graph
 from export.parity import onnx_backend
-from export.program import program_backend, write_program
 from export.recognition import recognise
 from tests.export.generators.drawn_files import check_drawn_files
 
@@ -93,19 +92,6 @@ def test_odd_features_and_three_sizes_agree(make_net, tmp_path):
             wanted = net(torch.from_numpy(image), torch.from_numpy(mask)).numpy()
         assert np.abs(run({"image": image, "mask": mask}) - wanted).max() <= 1e-4
         assert np.abs(compiled({"image": image, "mask": mask})[0] - wanted).max() <= 1e-4
-
-
-@pytest.mark.parametrize("lfu", [False, True], ids=["plain", "tiles"])
-def test_one_program_has_every_size(lfu, make_net, tmp_path):
-    options = TINY.model_copy(update={"lfu": lfu})
-    net = make_net(FAMILY, options)
-    write_program(FAMILY.lower(net, options), FAMILY.interface(options), "fp32", tmp_path / "program.pt2")
-    run, rng = program_backend(tmp_path / "program.pt2"), np.random.default_rng(5)
-    for count, height, width in ((1, 64, 96), (3, 40, 56)):
-        image, mask = (rng.random((count, channels, height, width), np.float32) for channels in (3, 1))
-        with torch.inference_mode():
-            wanted = net(torch.from_numpy(image), torch.from_numpy(mask)).numpy()
-        assert np.abs(run({"image": image, "mask": mask}) - wanted).max() <= 1e-5
 
 
 def test_fourier_matrices_are_made_once_for_all_blocks(make_net, tmp_path):
