@@ -12,7 +12,7 @@ RETIRED = {
     "max_bodies_mb": "set max_memory_mb to twice the value, which bodies and decoded pictures share equally",
     "max_decoded_mb": "set max_memory_mb to twice the value, which bodies and decoded pictures share equally",
     "upload_threads": "16 results are uploaded at once now",
-    "spool_max_mb": "it follows spool_max_items now: 2 MiB for each",
+    "spool_max_mb": "it follows spool_max_items now: 256 KiB for each",
     "save_threads": "two threads save to a disk now: one writes while the other syncs",
     "save_group": "up to 64 results are saved with the same syncs now",
     "job_ttl_s": "a finished job can be polled for an hour now",
@@ -45,7 +45,7 @@ def _translated_limits(retired: Mapping[str, Any]) -> dict[str, Any]:
     if limits:
         translated["max_memory_mb"] = 2 * min(limits)  # neither exceeds its former limit
     if "spool_max_mb" in retired:
-        translated["spool_max_items"] = max(1, int(_positive_number("spool_max_mb", retired["spool_max_mb"]) / 2))
+        translated["spool_max_items"] = max(1, int(_positive_number("spool_max_mb", retired["spool_max_mb"]) * 4))
     return translated
 
 

@@ -39,7 +39,7 @@ FOREIGN_APIS = ("openai", "iopaint", "open-inference", "automatic1111")
 """Names of the foreign APIs; service/compat has a room for each."""
 _MIB_PER_UPLOAD = 4
 _FEWEST_UPLOADS = 64
-_MIB_PER_RESULT = 2
+_MIB_PER_RESULT = 0.25
 _SERVICE_LINK = re.compile(PREFIX + r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 """Variables that Kubernetes sets in every pod for a Service named retouch or retouch-…, beside RETOUCH_PORT=tcp://…"""
 
@@ -155,9 +155,9 @@ class Settings(BaseModel):
         0.0, ge=0, description="delete the oldest stored results over that many GiB; 0: no limit"
     )
     spool_max_items: int = Field(
-        512,
+        4096,
         ge=1,
-        description="most results waiting to be saved, of 2 MiB each on average; when full, new work is refused",
+        description="most results waiting to be saved, of 256 KiB each on average; when full, new work is refused",
     )
 
     cache_entries: int = Field(

@@ -42,6 +42,7 @@ class Backlog:
         with self._changed:
             self._refuse_if_closed()
             self._spool.reserve(bytes_estimate, self._clock.now())
+            self._wake_a_writer()  # it may have taken the room that a group was gathering in
         return SpoolReservation(bytes_estimate, self._release)
 
     def use_reservation(self, reservation: SpoolReservation, result_id: str) -> None:
@@ -215,4 +216,6 @@ class Backlog:
             self._queued.notify()
 
     def _next_group_due_in_s(self) -> float:
-        return 0.0 if self._flushing else self._queue.next_group_due_in_s(self._clock.now(), self._spool.reserved_items)
+        if self._flushing:
+            return 0.0
+        return self._queue.next_group_due_in_s(self._clock.now(), self._spool.reserved_items, self._spool.room)

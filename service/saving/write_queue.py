@@ -53,14 +53,18 @@ class WriteQueue:
         """Add a result at the end."""
         self._queue.append(waiting)
 
-    def next_group_due_in_s(self, now: float, coming: int) -> float:
+    def next_group_due_in_s(self, now: float, coming: int, room: int) -> float:
         """Seconds until the next group should be written; 0 if it is full or no result is expected to join it.
+
+        Nor does a group wait that fills half of what the spool has for results: the spool would refuse meanwhile.
 
         Args:
             now: in seconds, of the clock that `UnsavedResult.since` was read from.
             coming: reservations whose results have not arrived yet.
+            room: how many more results the spool can take.
         """
-        if not coming or not self._queue or self._queue[0].failed or len(self._queue) >= self._max_group_size:
+        enough = min(self._max_group_size, room)
+        if not coming or not self._queue or self._queue[0].failed or len(self._queue) >= enough:
             return 0.0
         return max(0.0, self._queue[0].since + self._gather_s - now)
 

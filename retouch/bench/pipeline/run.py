@@ -253,7 +253,7 @@ def _variant_settings(settings: Settings, workload: Workload, variant: Variant, 
     changed = {
         "models_dir": alone,
         "results_dir": folder / "results",
-        "spool_max_items": 4 * len(workload.images) + 64,
+        "spool_max_items": 32 * len(workload.images) + 512,
         "max_batch_size": settings.max_batch_size if variant.batched else 1,
     }
     return settings.model_copy(update=changed)

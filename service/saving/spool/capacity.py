@@ -64,6 +64,15 @@ class SpoolCapacity:
         """Bytes reserved or waiting; a reservation counts with its estimate."""
         return self.reserved_bytes + self.waiting_bytes
 
+    @property
+    def room(self) -> int:
+        """About how many more results fit, each as large as those that wait; 0 if the spool is full."""
+        free_items = self._limits.max_items - self.items
+        if self.waiting_bytes:
+            free_bytes = self._limits.max_bytes - self.bytes
+            free_items = min(free_items, free_bytes * self.waiting_items // self.waiting_bytes)
+        return max(0, free_items)
+
     def reserve(self, estimate: int, now: float) -> None:
         """Reserve space for a result of about `estimate` bytes.
 

@@ -157,7 +157,7 @@ def test_a_limit_of_memory_that_went_allows_neither_bodies_nor_pictures_more(
 
 def test_a_flag_wins_over_a_setting_that_went_in_the_environment() -> None:
     with pytest.warns(FutureWarning, match="spool_max_items"):
-        assert load_settings({}, {"RETOUCH_SPOOL_MAX_MB": "200"}).spool_max_items == 100
+        assert load_settings({}, {"RETOUCH_SPOOL_MAX_MB": "200"}).spool_max_items == 800
     with pytest.warns(FutureWarning, match="spool_max_items"):
         assert load_settings({"spool_max_items": 7}, {"RETOUCH_SPOOL_MAX_MB": "200"}).spool_max_items == 7
 

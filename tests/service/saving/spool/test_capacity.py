@@ -96,3 +96,13 @@ def test_no_client_is_sent_away_for_longer_than_a_minute() -> None:
 def test_pauses_double_up_to_the_longest() -> None:
     backoff = Backoff(first_s=0.1, longest_s=1.0)
     assert [backoff.pause_s(n) for n in (1, 2, 3, 4, 5, 10_000)] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+
+
+def test_the_room_is_what_still_fits_by_number_and_by_the_size_of_those_that_wait() -> None:
+    spool = SpoolCapacity(SpoolLimits(max_items=10, max_bytes=1000))
+    assert spool.room == 10
+    fill(spool, 100, 300)
+    spool.reserve(100, now=0.0)
+    assert spool.room == 2, "500 bytes, for results of 200 as those that wait"
+    spool.fill(100, 700)
+    assert spool.room == 0

@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from service.saving.results import StoredResult
+from service.saving.spool.capacity import SpoolLimits
 from service.saving.spool.files import SpoolFiles
 from service.saving.storage.disk import ResultFiles
 from tests.service.saving.store.slow_storage import (
@@ -87,6 +88,18 @@ def test_a_result_does_not_wait_for_one_that_is_promised(tmp_path: Path, how: st
             put(store, result(1))
         wait_until(lambda: store.pending == 0)
     assert files.groups == [2 if how == "full" else 1]
+
+
+def test_results_do_not_wait_for_others_while_the_spool_refuses(tmp_path: Path) -> None:
+    files = SlowFiles(tmp_path, max_group_size=10)
+    files.gate.set()
+    with open_store(files, SpoolLimits(max_items=5, max_bytes=2**20), threads=2, gather_s=600.0) as store:
+        under_way = [store.reserve(5), store.reserve(5)]
+        put(store, result(0))
+        assert store.pending == 1, "two more fit: it waits for those under way"
+        under_way.append(store.reserve(5))
+        wait_until(lambda: store.pending == 0)
+    assert files.groups == [1]
 
 
 def test_results_that_failed_together_are_tried_one_by_one(tmp_path: Path) -> None:
