@@ -36,15 +36,16 @@ GOLDENS: list[tuple[str, dict[str, str], LaMaOptions, tuple[str, ...], float]] =
 
 
 @pytest.mark.parametrize("case", GOLDENS, ids=lambda case: case[0])
-def test_goldens_come_out_of_torch_and_both_graphs(case, load_golden, run_graph, psnr):
+def test_goldens_come_out_of_torch_programs_and_both_graphs(case, load_golden, run_graph, psnr):
     name, overrides, wanted_options, sizes, bar = case
     options, net, golden = load_golden(name, **overrides)
     assert options == wanted_options
     for size in sizes:
         feed, wanted = {key: golden[key + size] for key in ("image", "mask")}, golden["predicted" + size]
         with torch.inference_mode():
-            found = FAMILY.wrap(net, options)(*(torch.from_numpy(array) for array in feed.values())).numpy()
-        assert np.abs(found - wanted).max() <= bar
+            tensors = [torch.from_numpy(array) for array in feed.values()]
+            for form in (FAMILY.wrap(net, options), FAMILY.lower_for_program(net, options)):
+                assert np.abs(form(*tensors).numpy() - wanted).max() <= bar
         assert np.abs(run_graph(FAMILY, options, net, feed, half=False) - wanted).max() <= bar
         assert psnr(run_graph(FAMILY, options, net, feed, half=True), wanted) >= 45
 
