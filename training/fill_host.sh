@@ -13,7 +13,7 @@
 # NAME: the run, where several are tried one after another, each with its own CONFIG and EXTRA.
 # SHAPES: the steps that are compiled, each CROP:PICTURES of one process, one after another on each GPU. Where there are as
 # many as phases, a phase goes over to its own as soon as that is compiled; otherwise all do when all are.
-# CUDA_VISIBLE_DEVICES: the GPUs that are used; left out: all. `taskset -c CORES` before a command holds it to some cores.
+# CUDA_VISIBLE_DEVICES: the GPUs that are used; left out: all; empty: none. `taskset -c CORES` before a command holds it to some cores.
 # What is carried lies in $CARRIED, what is made in $WORK, and what is a run's own in $WORK/$NAME. On a host without GPUs
 # PROCESSES processes train on its CPU.
 set -euo pipefail
@@ -26,7 +26,7 @@ export CARRIED WORK OUT CONFIG EXTRA SHAPES NAME PYTHONPATH="$WORK/site:$PWD" PY
 export TORCHINDUCTOR_CACHE_DIR="$WORK/inductor" TRITON_CACHE_DIR="$WORK/triton"
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-4}
 GPUS=$(nvidia-smi -L 2>/dev/null | wc -l || true)
-IFS=, read -r -a DEVICES <<<"${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $((GPUS - 1)))}"
+IFS=, read -r -a DEVICES <<<"${CUDA_VISIBLE_DEVICES-$(seq -s, 0 $((GPUS - 1)))}"
 if ((GPUS)); then GPUS=${#DEVICES[@]}; fi
 PROCESSES=${PROCESSES:-$((GPUS > 0 ? GPUS : 1))}
 PHASES=$(grep -c '^\[\[phase' "$CONFIG")

@@ -43,7 +43,8 @@ queue() { # LANE JOB LIMIT_S [needs=JOB,...] [alone] COMMAND...
     esac
     shift
   done
-  mkdir "$folder"
+  (($#)) || { echo "$job has no command" >&2; return 1; }
+  mkdir "$folder" || return 1 # else everybody would wait for a job that cannot begin
   printf '%q ' "${settings[@]}" "$@" > "$folder/command"
   echo "$limit" > "$folder/limit"; echo "${needs//,/ }" > "$folder/needs"
   [ -z "$alone" ] || touch "$folder/alone"
@@ -163,6 +164,7 @@ await() { # S [by=T] [JOB...]
 pack() { # [NAME]
   local name=${1:-results} to=${OUT:?the folder that comes back} part paths='' path
   for path in $PACK; do [ ! -e "$path" ] || paths+=" $path"; done
+  [ -n "$paths" ] || { echo "nothing to pack: none of $PACK is there" >&2; return 1; }
   rm -f "$to/$name".tar.gz*
   tar --exclude='*.onnx' --exclude='*.pt2' --exclude='*.safetensors' --exclude='*.npz' --exclude='*.so' --exclude='*.plan' --exclude='cache' \
     --warning=no-file-changed -czf - $paths 2> /dev/null | split -b 15M -d -a 1 - "$to/$name.tar.gz."
@@ -171,6 +173,9 @@ pack() { # [NAME]
 }
 main() {
   local step=${1:-status}; shift
+  case $step in
+    status | wait) [ -e "$LANES/order" ] || { echo "no lane has begun in $LANES: begin one first" >&2; return 1; } ;;
+  esac
   case $step in
     wait) await "$@" ;;
     begin | end | queue | cancel | status | pack | work | hush | speak) "$step" "$@" ;;

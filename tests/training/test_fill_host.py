@@ -84,6 +84,13 @@ def test_a_run_takes_the_gpus_that_it_is_given(host: Host, tmp_path: Path) -> No
     assert "--nproc-per-node 1" in called.read_text()
 
 
+def test_a_run_that_is_shown_no_gpu_takes_none(host: Host, tmp_path: Path) -> None:
+    host("start", "5", CUDA_VISIBLE_DEVICES="", PROCESSES="2", SHAPES="256:32")
+    called = (tmp_path / "work/called").read_text()
+    assert called.startswith(": -m torch.distributed.run --standalone --nproc-per-node 2")
+    assert "training plan" not in called, "compiled for no GPU"
+
+
 @pytest.mark.parametrize(
     ("shapes", "waits_for"),
     [("256:32 384:16", ["shape-256:32", "shape-384:16"]), ("256:32", ["compiled", "compiled"])],

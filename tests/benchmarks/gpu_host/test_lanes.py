@@ -122,11 +122,22 @@ def test_results_are_packed_without_models(lanes: Lanes) -> None:
     ("words", "code", "said"),
     [
         (("queue", "z", "job", "60", "true"), 1, "there is no lane z: begin it first"),
+        (("status",), 1, "no lane has begun"),
+        (("wait", "5"), 1, "no lane has begun"),
+        (("pack",), 1, "nothing to pack"),
         (("fly",), 2, "no step fly"),
     ],
 )
 def test_what_cannot_be_done_is_said(lanes: Lanes, words: tuple[str, ...], code: int, said: str) -> None:
     assert said in lanes.call(*words, code=code)
+
+
+@pytest.mark.parametrize("words", [("job",), ("no/folder", "true")], ids=["no command", "a name that is a path"])
+def test_nobody_waits_for_a_job_that_cannot_begin(lanes: Lanes, words: tuple[str, ...]) -> None:
+    lanes.call("begin", "a", CORE, "0")
+    name, *command = words
+    lanes.call("queue", "a", name, "60", *command, code=1)
+    assert "0 wait, 0 ended" in lanes.call("wait", "60")
 
 
 def test_every_script_of_a_gpu_host_is_valid_bash() -> None:

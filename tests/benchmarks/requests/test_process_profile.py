@@ -12,7 +12,12 @@ from benchmarks.harness.raw_load import Answers, Target
 from benchmarks.requests import process_profile
 
 TARGET = Target(1, b"", 1)
-BUSY = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nwhile True: pass"
+BUSY = """
+import threading, time
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+print(flush=True)
+while True: pass
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -22,9 +27,13 @@ def no_load(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_busiest_thread_comes_first() -> None:
-    with subprocess.Popen([sys.executable, "-c", BUSY]) as process:
-        rows = process_profile.thread_times({"server": process.pid}, TARGET, 0.5)["server"]
-        process.kill()
+    with subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            rows = process_profile.thread_times({"server": process.pid}, TARGET, 0.5)["server"]
+        finally:
+            process.kill()
     assert len(rows) == 2
     assert rows[0]["thread"] == process.pid
     assert rows[0]["user_ms"] > rows[1]["user_ms"]

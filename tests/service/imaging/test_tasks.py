@@ -128,6 +128,18 @@ def test_pictures_are_the_same_whether_mask_and_image_are_read_side_by_side_or_i
     assert np.array_equal(picture.pixels, its_picture.pixels)
 
 
+def test_several_results_are_pictures_of_their_own(
+    photo: bytes, mask: bytes, fake_manifest: Callable[..., Manifest]
+) -> None:
+    order = replace(inpaint(photo, mask), options=InpaintOptions(samples=2))
+    prepared = prepare_inpaint(order, fake_manifest("photos", "inpaint"))
+    dark, bright = ([np.full_like(row.arrays["image"], level) for row in prepared.rows] for level in (0, 255))
+    first = prepared.finish(dark)
+    kept = first.pixels.copy()
+    assert not np.array_equal(prepared.finish(bright).pixels, kept)
+    assert np.array_equal(first.pixels, kept)
+
+
 def test_a_mask_of_zeros_and_ones_is_refused_with_its_brightest_value(
     photo: bytes, mask: bytes, fake_manifest: Callable[..., Manifest]
 ) -> None:

@@ -79,6 +79,14 @@ def test_a_jpeg_of_hundreds_of_scans_is_refused_before_decoding() -> None:
         decode(data[:-2] + data[last:-2] * 200 + b"\xff\xd9", max_pixels=LIMIT)
 
 
+@pytest.mark.parametrize("first", [(1 << 16) - 2, (1 << 16) - 1, 1 << 16])
+def test_a_scan_counts_wherever_its_marker_lies(first: int) -> None:
+    before = WHOLE["jpeg"].ljust(first, b"\0")  # a scan of its own, and a trailer
+    assert decode(before + b"\xff\xda" * 99, max_pixels=LIMIT).size == decode(WHOLE["jpeg"], max_pixels=LIMIT).size
+    with pytest.raises(InvalidImage, match="101 scans; at most 100"):
+        decode(before + b"\xff\xda" * 100, max_pixels=LIMIT)
+
+
 def test_the_smallest_webp_is_shorter_than_opencv_expects_and_still_read(capfd: pytest.CaptureFixture[str]) -> None:
     tiny = files.riff((b"VP8L", bytes.fromhex("2f00000000888808")))  # five codes of one symbol each
     assert len(tiny) == 28
