@@ -57,7 +57,7 @@ def executed_precision(compiled: Any, manifest: Manifest, decision: Decision) ->
         for operation in compiled.get_runtime_model().get_ops()
         if operation.get_rt_info()["layerType"].astype(str) == "Convolution"
     ]
-    int8 = sum(kernel.endswith("_I8") for kernel in kernels)
+    int8 = sum(kernel.lower().endswith("_i8") for kernel in kernels)  # spelt one way or the other, by processor
     why = f"{int8} of {len(kernels)} convolutions run INT8 kernels, the rest is {decision.precision}: {decision.why}"
     return ("int8" if int8 else decision.precision), why
 

@@ -166,9 +166,7 @@ async def _read_url_form(request: Request, count_bytes: Callable[[int], None], m
     except ClientDisconnect as error:
         raise Cancelled("the client left before its body was complete") from error
     try:
-        pairs = parse_qsl(  # strictly, nothing at all is no form
-            body.decode(), keep_blank_values=True, strict_parsing=bool(body), errors="strict", max_num_fields=MAX_PARTS
-        )
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_PARTS)
     except ValueError as error:
         raise InvalidRequest(
             f"the body is no URL-encoded form of at most {MAX_PARTS} fields: send name=value pairs in UTF-8, joined by "

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper
 
+from engines.cpu.openvino_precision import executed_precision
+from engines.manifest import read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
 from engines.parity.comparison import compare
+from engines.parity.decisions import Decision
 from engines.parity.probes import probe_feeds
 from export.int8.graph import InputScale, to_int8
 from tests.engines.conftest import INT8, conv_graph, int8_graph, serialised
@@ -84,6 +90,18 @@ def test_bf16_is_refused_where_openvino_computes_it_wrongly_beside_int8(publish,
     engine = open_engine(publish(onnx_model=share_graph("hidden"), **LARGE), tmp_path)
     assert engine.precision == "int8"
     assert "the rest is fp32: bf16 refused: " in engine.note
+
+
+@pytest.mark.parametrize("kernel", ["jit_avx512_I8", "brgconv_avx512_amx_i8"])
+def test_int8_kernels_are_known_by_either_spelling(publish, kernel):
+    def layer(kind, kernel):
+        return SimpleNamespace(get_rt_info=lambda: {"layerType": np.str_(kind), "primitiveType": np.str_(kernel)})
+
+    layers = [layer("Convolution", kernel), layer("Convolution", "brgconv_avx512_amx_bf16"), layer("Reorder", kernel)]
+    compiled = SimpleNamespace(get_runtime_model=lambda: SimpleNamespace(get_ops=lambda: layers))
+    manifest = read_manifest(publish(onnx_model=int8_graph(), **INT8))
+    precision, why = executed_precision(compiled, manifest, Decision(precision="bf16", why="measured"))
+    assert (precision, why) == ("int8", "1 of 2 convolutions run INT8 kernels, the rest is bf16: measured")
 
 
 def test_an_int8_manifest_on_a_graph_without_int8_is_not_called_int8(publish, tmp_path):
