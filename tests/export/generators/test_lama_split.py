@@ -71,7 +71,7 @@ def test_the_graph_keeps_its_form(make_net):
     assert type(FAMILY.lower(make_net(FAMILY, TINY), TINY)) is LoweredLaMa
 
 
-@pytest.mark.parametrize("options", [TINY.model_copy(update={"blocks": 1}), SPLIT[2], AS_THE_GRAPH[0]], ids=str)
+@pytest.mark.parametrize("options", [SPLIT[2], AS_THE_GRAPH[0]], ids=str)
 def test_one_program_has_every_batch_and_size(options, make_net, tmp_path):
     net, path = make_net(FAMILY, options), tmp_path / "program.pt2"
     write_program(FAMILY.lower_for_program(net, options), FAMILY.interface(options), "fp32", path)
