@@ -42,7 +42,7 @@ class Backlog:
         with self._changed:
             self._refuse_if_closed()
             self._spool.reserve(bytes_estimate, self._clock.now())
-            self._wake_a_writer()  # it may have taken the room that a group was gathering in
+            self._wake_if_due()  # it may have taken the room that a group was gathering in
         return SpoolReservation(bytes_estimate, self._release)
 
     def use_reservation(self, reservation: SpoolReservation, result_id: str) -> None:
@@ -203,16 +203,19 @@ class Backlog:
             if reservation.open:
                 reservation.open = False
                 self._spool.release(reservation.estimate)
-                self._wake_a_writer()
+                self._wake_if_due()
 
     def _enqueue(self, waiting: UnsavedResult) -> None:
         self.waiting[waiting.id] = waiting
         self._queue.append(waiting)
-        self._wake_a_writer()
+        if len(self._queue) == 1:  # a writer gathers others from now on
+            self._queued.notify()
+        else:
+            self._wake_if_due()
 
-    def _wake_a_writer(self) -> None:
-        """Wake one writer for the first result, to gather others, or for a group that should be written now."""
-        if len(self._queue) == 1 or (self._queue and not self._next_group_due_in_s()):
+    def _wake_if_due(self) -> None:
+        """Wake one writer if there is a group that should be written now."""
+        if self._queue and not self._next_group_due_in_s():
             self._queued.notify()
 
     def _next_group_due_in_s(self) -> float:

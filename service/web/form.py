@@ -117,13 +117,10 @@ async def read_parts(
     if media_type(request) != FORM_TYPE:
         raise UnsupportedType(f"send {FORM_TYPE}, not {_named_type(request)}")
     reader = PartsReader(request.headers.get("content-type", ""), limits)
-    try:
-        async for chunk in read_up_to_limit(request, max_body_bytes):
-            if chunk:
-                count_bytes(len(chunk))
-                reader.feed(chunk)
-    except ClientDisconnect as error:
-        raise Cancelled("the client left before its body was complete") from error
+    async for chunk in read_up_to_limit(request, max_body_bytes):
+        if chunk:
+            count_bytes(len(chunk))
+            reader.feed(chunk)
     return reader.finish()
 
 
@@ -157,14 +154,11 @@ async def _read_url_form(request: Request, count_bytes: Callable[[int], None], m
         TooLarge, InvalidRequest, Cancelled: as `read_form`.
     """
     body = bytearray()
-    try:
-        async for chunk in read_up_to_limit(request, max_body_bytes):
-            count_bytes(len(chunk))
-            body += chunk
-            if len(body) > _LONGEST_URL_FORM:
-                raise TooLarge(f"the form is longer than {_LONGEST_URL_FORM // 1024} KiB; send fewer or shorter fields")
-    except ClientDisconnect as error:
-        raise Cancelled("the client left before its body was complete") from error
+    async for chunk in read_up_to_limit(request, max_body_bytes):
+        count_bytes(len(chunk))
+        body += chunk
+        if len(body) > _LONGEST_URL_FORM:
+            raise TooLarge(f"the form is longer than {_LONGEST_URL_FORM // 1024} KiB; send fewer or shorter fields")
     try:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_PARTS)
     except ValueError as error:
@@ -183,13 +177,18 @@ async def _read_url_form(request: Request, count_bytes: Callable[[int], None], m
 
 
 async def _is_empty(request: Request) -> bool:
+    async for chunk in _pieces(request):
+        if chunk:
+            return False
+    return True
+
+
+async def _pieces(request: Request) -> AsyncGenerator[bytes, None]:
     try:
         async for chunk in request.stream():
-            if chunk:
-                return False
+            yield chunk
     except ClientDisconnect as error:
         raise Cancelled("the client left before its body was complete") from error
-    return True
 
 
 async def read_up_to_limit(request: Request, max_body_bytes: int) -> AsyncGenerator[bytes, None]:
@@ -197,12 +196,13 @@ async def read_up_to_limit(request: Request, max_body_bytes: int) -> AsyncGenera
 
     Raises:
         TooLarge: it is larger than `max_body_bytes`, as announced or as it arrives.
+        Cancelled: the client left before the body was complete.
     """
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > max_body_bytes:
         raise _too_large_error(max_body_bytes)
     received = 0
-    async for chunk in request.stream():
+    async for chunk in _pieces(request):
         received += len(chunk)
         if received > max_body_bytes:
             raise _too_large_error(max_body_bytes)

@@ -10,10 +10,8 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
-from starlette.requests import ClientDisconnect
 
 from service.app import Service
-from service.core.errors import Cancelled
 from service.core.order import Order
 from service.intake.intake import Arrival, Intake
 from service.intake.intake import admitted as admitted_intake
@@ -39,12 +37,9 @@ class HttpIntake(Intake):
             Overloaded: as `count_bytes`.
             Cancelled: the client left before the body was complete.
         """
-        try:
-            async for chunk in read_up_to_limit(self.request, self.max_body_bytes):
-                self.count_bytes(len(chunk))
-                yield chunk
-        except ClientDisconnect as error:
-            raise Cancelled("the client left before its body was complete") from error
+        async for chunk in read_up_to_limit(self.request, self.max_body_bytes):
+            self.count_bytes(len(chunk))
+            yield chunk
 
     def once(self, order: Order, varies_with: Sequence[str], work: Work) -> Work:
         """Return `work`, wrapped so that requests with the same Idempotency-Key run it once, if this one has a key.
