@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,9 +22,19 @@ class FailingDisk(Disk):
     """Counts what it was asked for; `fail` until `mend`."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self._asked: list[tuple[str, int]] = []
         self._code = 0
         self._at: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> list[str]:
+        """The names of the methods called, in this order."""
+        return [what for what, _ in self._asked.copy()]
+
+    @property
+    def asked_here(self) -> list[str]:
+        """The same by the thread that asks, without what saving threads call at any time."""
+        return [what for what, thread in self._asked.copy() if thread == threading.get_ident()]
 
     def fail(self, code: int, at: tuple[str, ...]) -> None:
         """From now on, with that errno, at those of its methods."""
@@ -61,7 +72,7 @@ class FailingDisk(Disk):
         super().rename(source, target)
 
     def _ask(self, what: str) -> None:
-        self.asked.append(what)
+        self._asked.append((what, threading.get_ident()))
         if what in self._at:
             raise OSError(self._code, os.strerror(self._code))
 
