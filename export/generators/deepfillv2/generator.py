@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from engines.manifest import MultipleSize
 from export.errors import LayoutMismatch
-from export.generators.deepfillv2.lowered import divide_gates
+from export.generators.deepfillv2.lowered import divide_gates, view_patches
 from export.generators.deepfillv2.net import DeepFillV2Net, DeepFillV2Options, layers
 from export.generators.family import Bars, Family, Interface, State, Translation, image_tensor
 
@@ -117,8 +117,13 @@ class DeepFillV2(Family[DeepFillV2Options]):
     def wrap(self, net: nn.Module, options: DeepFillV2Options) -> nn.Module:  # noqa: ARG002 (the net knows them)
         return DeepFillV2Contract(cast("DeepFillV2Net", net))
 
-    def lower(self, net: nn.Module, options: DeepFillV2Options) -> nn.Module:
-        return divide_gates(self.lower_for_program(net, options))
+    def lower(self, net: nn.Module, options: DeepFillV2Options) -> nn.Module:  # noqa: ARG002 (the net knows them)
+        return divide_gates(_copied_contract(net))
 
     def lower_for_program(self, net: nn.Module, options: DeepFillV2Options) -> nn.Module:  # noqa: ARG002 (as above)
-        return DeepFillV2Contract(copy.deepcopy(cast("DeepFillV2Net", net))).eval()
+        """Keep gates and features in one convolution, and take patches as views, which a GPU computes faster."""
+        return view_patches(_copied_contract(net))
+
+
+def _copied_contract(net: nn.Module) -> nn.Module:
+    return DeepFillV2Contract(copy.deepcopy(cast("DeepFillV2Net", net))).eval()

@@ -1,19 +1,27 @@
-"""Gated convolutions as a graph has them: features and gate by a convolution of their own each.
+"""The net as a graph and as a program have it; the values are equal.
 
-The public code computes both by one convolution and divides its channels. OpenVINO fuses ELU and sigmoid into
-convolutions that nothing divides, and copies channels that are divided: 1.1 times as fast on a CPU. The values are
-equal. A program (`program.pt2`) keeps the one convolution.
+Graph: features and gate of a gated convolution by a convolution of their own each. The public code computes both by one
+and divides its channels. OpenVINO fuses ELU and sigmoid into convolutions that nothing divides, and copies channels
+that are divided: 1.1 times as fast on a CPU. A program (`program.pt2`) keeps the one convolution.
+
+Program: the attention's patches are views of its features, and are pasted as sums of slices. torch.compile fuses these,
+and lays tensors out for tensor cores only in nets without grouped convolutions.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import Tensor, nn
 
+from export.generators.deepfillv2.attention import Paste, Patches
 from export.generators.deepfillv2.net import GatedConv
+
+_OVERLAPS = (((1, 1), (3, 0)), ((2, 1), (0, 2)))
+"""For each of a place's two rows: the rows of two patches that lie on it, and where these are: 0 before, 2 after it."""
 
 
 class DividedGatedConv(nn.Module):
@@ -52,3 +60,52 @@ def _half(conv: nn.Conv2d, part: int) -> nn.Conv2d:
     for name, parameter in conv.named_parameters():
         setattr(half, name, nn.Parameter(parameter.detach().chunk(2)[part].clone(), requires_grad=False))
     return half
+
+
+class ViewedPatches(nn.Module):
+    """`Patches` as a view: a copy is made where a product needs one."""
+
+    def __init__(self, layer: Patches) -> None:
+        super().__init__()
+        self.channels, self.side, self.stride = layer.channels, layer.kernel.shape[-1], layer.stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map N×C×H×W to N×(C·side²)×H'×W', with zeros outside."""
+        windows = F.pad(x, (1, 1, 1, 1)).unfold(2, self.side, self.stride).unfold(3, self.side, self.stride)
+        patches: Tensor = windows.permute(0, 1, 4, 5, 2, 3).flatten(1, 3)
+        return patches
+
+
+class SlicedPaste(nn.Module):
+    """`Paste` as sums of four slices for each of the four pixels of a place."""
+
+    def __init__(self, layer: Paste) -> None:
+        super().__init__()
+        self.channels = layer.channels
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """Map N×(C·16)×H×W to N×C×2H×2W."""
+        height, width = patches.shape[2:]
+        padded = torch.unflatten(F.pad(patches, (1, 1, 1, 1)), 1, (self.channels, 4, 4))
+
+        def pixel(rows: Sequence[tuple[int, int]], columns: Sequence[tuple[int, int]]) -> Tensor:
+            slices = [
+                padded[:, :, row, column, down : down + height, right : right + width]
+                for row, down in rows
+                for column, right in columns
+            ]
+            return sum(slices[1:], start=slices[0])
+
+        pixels = [pixel(rows, columns) for rows in _OVERLAPS for columns in _OVERLAPS]
+        return F.pixel_shuffle(torch.stack(pixels, 2).flatten(1, 2), 2)
+
+
+def view_patches(net: nn.Module) -> nn.Module:
+    """Replace what cuts and pastes patches in a net, which is changed."""
+    for parent in list(net.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, Patches):
+                setattr(parent, name, ViewedPatches(child))
+            elif isinstance(child, Paste):
+                setattr(parent, name, SlicedPaste(child))
+    return net

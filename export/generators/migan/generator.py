@@ -26,6 +26,7 @@ from export.generators.migan.net import (
     Upsample,
     leak,
 )
+from export.generators.migan.shifted_sums import shift_depthwise
 from export.lowering import compute_type
 
 _TRAINING_KEYS = re.compile(r"\.w\d+$|\.conv[12]\.conv2\.noise_const$")
@@ -170,3 +171,7 @@ class MIGAN(Family[MIGANOptions]):
         first = cast("EncoderBlock", next(lowered.encoder.children()))
         first.fromrgb, first.activate = _amplified(first.fromrgb), leak
         return MIGANContract(lowered).eval()
+
+    def lower_for_program(self, net: nn.Module, options: MIGANOptions) -> nn.Module:
+        """Sum shifted features in place of depthwise convolutions, half of the net's layers, which a GPU fuses."""
+        return shift_depthwise(self.lower(net, options))

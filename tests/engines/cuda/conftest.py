@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from engines.cuda.inductor import PROGRAM_FILE
 from tests.engines.conftest import PublishModel, conv_graph
+
+
+@pytest.fixture(autouse=True)
+def _products_of_other_tests_are_not_changed() -> Iterator[None]:
+    """Put torch's precision of products back, which belongs to the process."""
+    yield
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_float32_matmul_precision("highest")
 
 
 @pytest.fixture(scope="module")

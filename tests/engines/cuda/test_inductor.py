@@ -37,6 +37,11 @@ def test_outputs_are_those_of_the_graph_at_every_batch(directory, tmp_path):
     assert engine.note.startswith("fp32 against onnxrt on the CPU:")
 
 
+def test_products_of_single_precision_are_tf32(directory, tmp_path):
+    open_it(directory, tmp_path)
+    assert torch.get_float32_matmul_precision() == "high"
+
+
 class SeveralSamples(Net):
     """The computation of `several_samples_graph` in torch."""
 

@@ -8,9 +8,9 @@ from PIL import Image
 
 from export.checkpoint import StateDict, load_strictly
 from export.errors import LayoutMismatch
-from export.generators.deepfillv2.attention import fused_scores, halve
+from export.generators.deepfillv2.attention import Paste, Patches, fused_scores, halve
 from export.generators.deepfillv2.generator import DeepFillV2
-from export.generators.deepfillv2.lowered import DividedGatedConv
+from export.generators.deepfillv2.lowered import DividedGatedConv, SlicedPaste, ViewedPatches
 from export.generators.deepfillv2.net import LAYOUTS, DeepFillV2Net, DeepFillV2Options
 from export.lowering import to_half
 from export.onnx_graph import write_graph
@@ -133,6 +133,26 @@ def test_one_program_has_every_size(layout, make_net, tmp_path):
         with torch.inference_mode():
             wanted = wrapped(image, mask).numpy()
         assert np.abs(run({"image": image.numpy(), "mask": mask.numpy()}) - wanted).max() <= 1e-4
+
+
+@pytest.mark.parametrize(("height", "width"), [(2, 2), (6, 10), (16, 8)])
+def test_a_programs_patches_are_those_of_the_public_code_to_the_bit(height, width):
+    x, patches = torch.rand(2, 3, height, width), torch.rand(2, 3 * 16, height, width)
+    for side, stride in ((3, 1), (4, 2)):
+        cut = Patches(3, side, stride)
+        assert torch.equal(ViewedPatches(cut)(x), cut(x))
+    paste = Paste(3)
+    assert torch.allclose(SlicedPaste(paste)(patches), paste(patches), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_program_has_no_grouped_convolution(layout, make_net):
+    options = DeepFillV2Options(layout=layout, cnum=4)
+    form = FAMILY.lower_for_program(public_net(make_net, options), options)
+    kinds = {type(module) for module in form.modules()}
+    assert {ViewedPatches, SlicedPaste} <= kinds
+    assert not {Patches, Paste} & kinds
+    assert all(module.groups == 1 for module in form.modules() if isinstance(module, torch.nn.Conv2d))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

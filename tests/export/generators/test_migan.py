@@ -8,7 +8,9 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from export.checkpoint import StateDict
 from export.errors import LayoutMismatch
 from export.generators.migan.generator import MIGAN, PUBLIC_FILTER, ZeroBorderBilinear
-from export.generators.migan.net import MIGANOptions
+from export.generators.migan.net import MIGANOptions, SeparableConv
+from export.generators.migan.shifted_sums import ShiftedSum, shift_depthwise
+from export.program import program_backend, write_program
 from export.recognition import recognise
 from tests.export.generators.drawn_files import check_drawn_files
 
@@ -99,6 +101,25 @@ def test_another_grid_of_kept_pixels_is_refused_by_its_key(make_net):
         FAMILY.translate(state, TINY)
 
 
+@pytest.mark.parametrize("name", ["migan_64_tiny", "migan_256_tiny"])
+def test_golden_comes_out_of_a_program_of_shifted_sums(name, load_golden, tmp_path, psnr):
+    options, net, golden = load_golden(name)
+    form = FAMILY.lower_for_program(net, options)
+    kinds = [type(module) for module in form.modules()]
+    assert (
+        kinds.count(ShiftedSum) == sum(isinstance(m, SeparableConv) for m in net.modules()) + len(options.channels) - 1
+    )
+    assert all(module.groups == 1 for module in form.modules() if isinstance(module, torch.nn.Conv2d))
+    feed, wanted = {"image": golden["image"], "mask": golden["hole_mask"]}, golden["output"] / 2 + 0.5
+    for precision, found_well in (
+        ("fp32", lambda found: np.abs(found - wanted).max() <= 1e-4),
+        ("fp16", lambda found: psnr(found, wanted) >= 45),
+    ):
+        path = tmp_path / f"{precision}.pt2"
+        write_program(form, FAMILY.interface(options), precision, path)
+        assert found_well(program_backend(path)(feed)), precision
+
+
 def test_public_filter_is_lowered_to_an_enlargement_and_no_other(make_net, check_parity):
     public, other = make_net(FAMILY, TINY), make_net(FAMILY, TINY)
     for key, tensor in public.state_dict().items():
@@ -149,3 +170,34 @@ def upstreams_blend(known: torch.Tensor) -> torch.Tensor:
 
 def test_tensorrt_plan_is_built(check_plan):
     check_plan(FAMILY, TINY)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("side", "stride", "padding"), [(3, 1, 1), (4, 2, 1), (1, 1, 0), (5, 3, 2)])
+def test_a_shifted_sum_is_the_depthwise_convolution(side, stride, padding, bias):
+    conv = torch.nn.Conv2d(5, 5, side, stride, padding, groups=5, bias=bias).requires_grad_(requires_grad=False)
+    for height, width in ((8, 8), (7, 10), (5, 5)):
+        x = torch.randn(2, 5, height, width)
+        assert (ShiftedSum(conv)(x) - conv(x)).abs().max() <= 1e-6
+
+
+def test_half_inputs_are_summed_in_single_precision():
+    conv = torch.nn.Conv2d(1, 1, 3, padding=1, bias=False).requires_grad_(requires_grad=False)
+    conv.weight.copy_(torch.tensor([[0.0, 0, 0], [30_000, 1, 30_000], [0, 0, -60_000]]))
+    found = ShiftedSum(conv)(torch.ones(1, 1, 2, 4, dtype=torch.float16))
+    assert found.dtype == torch.float16
+    assert found[0, 0, 0, 1] == 1, "halves would lose the one among tens of thousands"
+
+
+def test_only_depthwise_convolutions_without_dilation_are_replaced():
+    kept = [
+        torch.nn.Conv2d(4, 8, 3, groups=4),
+        torch.nn.Conv2d(4, 4, 3, groups=2),
+        torch.nn.Conv2d(4, 4, 3, groups=4, dilation=2),
+        torch.nn.Conv2d(4, 4, (3, 1), groups=4),
+        torch.nn.Conv2d(4, 4, 3, groups=4, padding=1, padding_mode="reflect"),
+        torch.nn.ConvTranspose2d(4, 4, 4, groups=4),
+    ]
+    net = shift_depthwise(torch.nn.Sequential(torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3, groups=4)), *kept))
+    assert [type(module) for module in net[0]] == [ShiftedSum]
+    assert list(net[1:]) == kept
