@@ -87,16 +87,14 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
         board = StatusBoard(descriptor, row_counts)
 
         @asynccontextmanager
-        async def engine(
-            index: int = 0, fake: Callable[[Manifest], FakeEngine] = FakeEngine, **options: Any
-        ) -> AsyncIterator[Engine]:
+        async def engine(index: int = 0, fake: Callable[[Manifest], FakeEngine] = FakeEngine) -> AsyncIterator[Engine]:
             fakes: list[FakeEngine] = []
 
             def open_model(_: Path, manifest: Manifest) -> FakeEngine:
                 fakes.append(fake(manifest))
                 return fakes[-1]
 
-            async with open_local_backend(settings, Metrics(), open_model, own_process=True, **options) as backend:
+            async with open_local_backend(settings, Metrics(), open_model, own_process=True) as backend:
                 server = EngineServer(backend, board.engine(index), NoPageLocks())
                 tasks = [
                     asyncio.create_task(work) for work in (server.accept(listeners[index]), server.announce_changes())
