@@ -16,7 +16,7 @@ import pytest
 
 from engines.fake import FakeEngine
 from engines.manifest import Manifest
-from service.batching.local_backend import LocalBackend, open_local_backend
+from service.batching.local_backend import LocalBackend, OpenDevice, open_local_backend
 from service.core.settings import Settings
 from service.lifecycle.background import cancel_and_wait
 from service.processes.engine.page_locks import NoPageLocks
@@ -87,14 +87,18 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
         board = StatusBoard(descriptor, row_counts)
 
         @asynccontextmanager
-        async def engine(index: int = 0, fake: Callable[[Manifest], FakeEngine] = FakeEngine) -> AsyncIterator[Engine]:
+        async def engine(
+            index: int = 0,
+            fake: Callable[[Manifest], FakeEngine] = FakeEngine,
+            open_device: OpenDevice | None = None,
+        ) -> AsyncIterator[Engine]:
             fakes: list[FakeEngine] = []
 
             def open_model(_: Path, manifest: Manifest) -> FakeEngine:
                 fakes.append(fake(manifest))
                 return fakes[-1]
 
-            async with open_local_backend(settings, Metrics(), open_model, own_process=True) as backend:
+            async with open_local_backend(settings, Metrics(), open_model, open_device, own_process=True) as backend:
                 server = EngineServer(backend, board.engine(index), NoPageLocks())
                 tasks = [
                     asyncio.create_task(work) for work in (server.accept(listeners[index]), server.announce_changes())
