@@ -25,7 +25,6 @@ from service.auth.clients import Clients
 from service.auth.links import Links, open_links
 from service.batching.backend import Backend, BackendModels, OpenBackend
 from service.batching.local_backend import open_local_backend
-from service.batching.picture_pause import PausingPictures
 from service.core.call import Call
 from service.core.order import Order
 from service.core.reply import Reply
@@ -231,7 +230,6 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
         new_id=_new_uuid,
         new_seed=_new_seed,
         tracer=tracer,
-        pictures=PausingPictures(backend.pictures, clock) if backend.pictures is not None else None,
         promise=make_promise(settings, store, clock),
     )
     cache = ResultCache(pipeline, records.ledger, results, metrics, settings.cache_entries, records.now)

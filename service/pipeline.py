@@ -14,21 +14,12 @@ from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-import structlog
-
 from engines.errors import EngineError, ModelError, ModelNotFound
 from engines.manifest import Manifest
 from service.admission.admission import Admission
 from service.admission.large_and_small_shares import Claim
 from service.admission.memory_budget import MemoryBudget
-from service.batching.backend import (
-    BackendModel,
-    BackendModels,
-    PictureFiller,
-    PictureRefused,
-    SampleQueue,
-    SubmitOptions,
-)
+from service.batching.backend import BackendModel, BackendModels, SampleQueue
 from service.computed_request import ComputedRequest, RequestToCompute, smallest_tile_pixels
 from service.core.batch_rows import ComputedSample, Sample
 from service.core.call import Call, Timings
@@ -36,7 +27,6 @@ from service.core.errors import InvalidOption, NotFound, NotReady
 from service.core.order import Order
 from service.core.reply import Reply
 from service.core.settings import Settings
-from service.imaging.gpu_work import may_be_on_gpu, prepare_on_gpu
 from service.imaging.model_inputs import why_not_servable
 from service.imaging.pool.codec_work import CodecWork
 from service.imaging.several_results import Draw, add_latents, draw_latent
@@ -47,8 +37,6 @@ from service.saving.store import ResultStore
 from service.telemetry.metrics import Metrics
 from service.telemetry.redaction import without_folders
 from service.telemetry.tracing import RequestTracer, StageTrace
-
-log = structlog.get_logger(__name__)
 
 _ENCODED_OVER_UPLOAD = 4
 """Bytes reserved in the spool for a result, over those of the uploaded image: it may be a JPEG, the reply a PNG."""
@@ -73,8 +61,6 @@ class Pipeline:
     draw: Draw = draw_latent
     tracer: RequestTracer | None = None
     """Tracer of requests; None without tracing."""
-    pictures: PictureFiller | None = None
-    """Computes pictures on a GPU; None: the CPU decodes, cuts and pastes."""
     promise: StorePromise | None = None
     """Holds replies back until their results are in the storage; None: the spool is promise enough."""
 
@@ -114,7 +100,7 @@ class Pipeline:
                     reserved = self._reserve_spool(spool, order, manifest)
                     seed = self._choose_seed(order, manifest)
                     request = RequestToCompute(order, headers, model, call, timings, weight, trace)
-                    prepared, computed = await self._compute_on_gpu(request) or await self._compute(request, seed or 0)
+                    prepared, computed = await self._compute(request, seed or 0)
                     timings.add("queue", max(done.queue_s for done in computed))
                     timings.add("infer", max(done.infer_s for done in computed))
                     result = ComputedRequest(
@@ -180,33 +166,8 @@ class Pipeline:
             return None
         return self.new_seed() if order.options.seed is None else order.options.seed
 
-    async def _compute_on_gpu(self, request: RequestToCompute) -> tuple[PreparedRequest, list[ComputedSample]] | None:
-        """Compute a picture on the GPU from the file to the finished picture; None where the CPU must decode it."""
-        order, manifest, call = request.order, request.model.manifest, request.call
-        if self.pictures is None or not self.pictures.works or not may_be_on_gpu(order, request.headers, manifest):
-            return None
-        prepare = partial(prepare_on_gpu, order, request.headers, self.settings.max_pixels, manifest, request.timings)
-        prepared = await self.codec_work.run_decoding(prepare, request.effort, large=request.weight.large)
-        if prepared is None:
-            return None
-        call.stop_if_left()
-        began, trace = self.clock(), request.trace
-        options = SubmitOptions(call.deadline, call.on_begun, call.flow, traced=trace is not None)
-        try:
-            computed = await self.pictures.fill(prepared.work, request.model, options)
-        except PictureRefused as error:
-            self.metrics.picture_on_gpu("refused")
-            log.info("picture decoded by the CPU", reason=str(error))
-            return None
-        self.metrics.picture_on_gpu("done")
-        others_s = self.clock() - began - computed.queue_s - computed.infer_s
-        request.timings.ended("preprocess", max(0.0, others_s))
-        if trace is not None:
-            trace.sample_computed(computed)
-        return prepared.prepared, [computed]
-
     async def _compute(self, request: RequestToCompute, seed: int) -> tuple[PreparedRequest, list[ComputedSample]]:
-        """Decode and cut on the CPU, and compute the tiles."""
+        """Decode and cut, and compute the tiles."""
         order, manifest, timings = request.order, request.model.manifest, request.timings
         prepare = partial(PREPARE[order.task], order, request.headers, self.settings.max_pixels, manifest, timings)
         prepared = await self.codec_work.run_decoding(prepare, request.effort, large=request.weight.large)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What one GPU is wanted for, in steps: `gpu_window.sh STEP...`. In the background: publish compile (or compile_served, compile_raced) plans
-# make_serve; with the GPU and all cores to itself: pictures serve pipeline race int8; if seconds are left: sanitizer pictures_sanitizer. First: site and wheels unpacked,
+# make_serve; with the GPU and all cores to itself: serve profile pipeline race int8; if seconds are left: sanitizer. First: site and wheels unpacked,
 # $ASSETS with photos/5, photos8/1 (the same weights, INT8), facades/*.jpg, cases.npz; for plans and int8 TensorRT 8.6 in /tmp/trt86.
 # Results, with times in steps.txt: $RESULTS. A step that fails does not keep the next from running. FAKE=1 rehearses on a CPU.
 set -u
@@ -9,7 +9,7 @@ export RESULTS=${RESULTS:-/tmp/gw/results} REPO=${REPO:-/tmp/gw/repo} MODELS=${M
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-/tmp/gw/inductor}
 . $scripts/env.sh
 OUT=$RESULTS/window; mkdir -p $OUT /tmp/gw/spool
-fake=${FAKE:-} jpegs=${JPEGS:-$ASSETS/jpegs} inductor=inductor batch=32
+fake=${FAKE:-} inductor=inductor batch=32
 if [ -n "$fake" ]; then inductor=fake batch=8; fi
 
 run() { # NAME LIMIT_S COMMAND...: its output in $OUT/NAME.log
@@ -31,7 +31,7 @@ publish_photos() { # photos/5 with the program that `inductor` compiles, from th
   [ -e $ASSETS/cases.truth.npz ] || run truth 100 python3 -m benchmarks.gpu_engines.int8_on_gpu truth $ASSETS/photos/5 $ASSETS/cases.npz
 }
 compile() { compile_served; compile_raced; } # so that a measurement finds everything compiled
-compile_served() { # side by side: what serve, pictures_serve and pipeline need
+compile_served() { # side by side: what serve and pipeline need
   [ -z "$fake" ] || return 0
   PREPARE="pconv_512:32:512 pconv_256:32:256 unet_256:32:256" CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0} run prepare 500 bash $scripts/prepare.sh
 }
@@ -69,38 +69,8 @@ serve() { # one server, kinds of requests in turn; then a minute of saved reques
       ${PROFILE:+--profile $OUT/profile_$side${SUFFIX:-}}
   done
 }
-profile() { # where a front end and the engine process spend their time at 512², without and with pictures on the GPU; py-spy on PATH (WAYS: off, auto)
-  local way
-  for way in ${WAYS:-off auto}; do
-    SIDES=512 MINUTE=0 ROUNDS=${ROUNDS:-1} BRIEF=1 PROFILE=1 SUFFIX=_profile_$way RETOUCH_GPU_PICTURES=$way serve
-  done
-}
-pictures() { # JPEGs on the GPU (ADR 46): hardware against libjpeg-turbo, kernels, 10,000 requests, faults, speed; then serve with and without
-  pictures_verdicts; pictures_jpeg; pictures_kernels; pictures_requests; pictures_faults; pictures_speed; pictures_serve
-}
-pictures_verdicts() { run pictures_verdicts 60 python3 -m benchmarks.gpu.hardware_jpeg --write-verdicts $OUT/damaged.json; }
-pictures_jpeg() {
-  run pictures_jpeg 100 python3 -m benchmarks.gpu.hardware_jpeg --jpegs $jpegs --pictures $jpegs --verdicts $OUT/damaged.json --lanes 2 --batches 4 --seconds 0.3 --json $OUT/pictures_jpeg.json
-}
-pictures_kernels() { on_gpu kernels; }
-pictures_requests() { on_gpu requests; }
-pictures_faults() { on_gpu faults; }
-pictures_speed() { on_gpu speed; }
-on_gpu() {
-  run pictures_$1 200 python3 -m benchmarks.gpu_pictures.window $1 --jpegs $jpegs --manifest $ASSETS/photos/5/manifest.json --json $OUT/pictures.jsonl ${COUNT:+--count $COUNT}
-}
-pictures_serve() { # each size without, with, with, without, as what drifts meanwhile would decide otherwise; VARIANTS: some, in their order
-  local side variant way             # `gpu_pictures` of the JSON counts what the GPU computed and what it refused
-  for side in ${SIDES:-512 256}; do
-    for variant in ${VARIANTS:-cpu_pictures_1 gpu_pictures_1 gpu_pictures_2 cpu_pictures_2}; do
-      case $variant in gpu_*) way=auto ;; *) way=off ;; esac
-      SIDES=$side MINUTE=${MINUTE:-0} BRIEF=1 SUFFIX=_$variant RETOUCH_GPU_PICTURES=$way serve
-    done
-  done
-}
-pictures_sanitizer() {
-  run pictures_sanitized 180 compute-sanitizer --tool memcheck --error-exitcode 1 python3 -m benchmarks.gpu_pictures.window kernels --count 28 \
-    --jpegs $jpegs --manifest $ASSETS/photos/5/manifest.json --json $OUT/pictures_sanitized.jsonl
+profile() { # where a front end and the engine process spend their time at 512²; py-spy on PATH
+  SIDES=512 MINUTE=0 ROUNDS=${ROUNDS:-1} BRIEF=1 PROFILE=1 SUFFIX=_profile serve
 }
 pipeline() { # 50 facades with saving, from bytes to bytes, three times; `unet_256` of the reference figures
   [ -z "$fake" ] || return 0

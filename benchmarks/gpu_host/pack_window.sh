@@ -9,7 +9,6 @@ rm -rf "$out"/gw?; mkdir -p "$out"/gw1 "$out"/gw4
 [ -e "$out/wheels/2" ] || XZ=6 PART_MIB=52 bash "$here/pack.sh" wheels "$out/wheels"
 git -C "$root" archive HEAD -- . ':!models' ':!docs' | xz -2 > "$out/gw1/repo.tar.xz"
 tar -C "$assets" -c photos housefronts facades cases.npz | xz -T0 -3 > "$out/gw1/assets.tar.xz"
-if [ -e "$assets/jpegs" ]; then mkdir -p "$out/gw5"; tar -C "$assets" -cf "$out/gw5/assets.tar" jpegs; xz -0 "$out/gw5/assets.tar"; fi
 tar -C "$assets" -c photos8 | xz -T0 -3 > "$out/gw4/assets.tar.xz"
 cp -r "$out/site/1" "$out/gw1/site"
 cp -r "$out/wheels/1" "$out/gw2"; cp -r "$out/wheels/2" "$out/gw3"
@@ -20,5 +19,5 @@ here=$(cd "$(dirname "$0")" && pwd); mkdir -p /tmp/gw/assets /tmp/gw/repo
 if [ -e $here/repo.tar.xz ]; then tar -C /tmp/gw/repo -xf $here/repo.tar.xz; bash $here/site/unpack.sh; fi
 tar -C /tmp/gw/assets -xf $here/assets.tar.xz
 U
-cp "$out/gw1/unpack.sh" "$out/gw4/unpack.sh"; [ ! -e "$out/gw5" ] || cp "$out/gw1/unpack.sh" "$out/gw5/unpack.sh"
+cp "$out/gw1/unpack.sh" "$out/gw4/unpack.sh"
 du -sm "$out"/gw?

@@ -18,7 +18,6 @@ import asyncio
 import json
 import math
 import os
-import re
 import signal
 import statistics
 import sys
@@ -31,8 +30,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from benchmarks.harness.inputs import BODIES, write_fake_models
 from benchmarks.harness.processes import Server, retouch
 from benchmarks.harness.raw_http import encode
@@ -42,8 +39,6 @@ from benchmarks.load.front_ends import all_are_ready, engine_alone
 from benchmarks.load.load_options import load_parser, server_settings
 from benchmarks.requests.process_profile import processes_of, record_stacks, thread_times
 
-_ON_GPU_WITHIN_S = 30.0
-_GPU_PICTURES = re.compile(r'^retouch_gpu_pictures_total\{outcome="(\w+)"\} ([\d.e+]+)$', re.MULTILINE)
 _KINDS: dict[str, tuple[dict[str, str], bool]] = {
     "jpeg": ({"format": "jpeg", "save": "false"}, False),
     "jpeg, saved": ({"format": "jpeg", "save": "true"}, False),
@@ -138,7 +133,7 @@ def measure_all(stack: ExitStack, options: argparse.Namespace, write: Callable[.
         write(engine_alone=engine_alone(options))
     began = time.monotonic()
     server = start(stack, folder, options)
-    write(ready_s=round(time.monotonic() - began, 1), gpu_pictures=_until_on_gpu(server, options))
+    write(ready_s=round(time.monotonic() - began, 1))
     kinds = [_kind(name, server.port, options) for name in options.kinds]
     drive(kinds[0].target, 2.0)
     for number in range(options.rounds):
@@ -151,29 +146,13 @@ def measure_all(stack: ExitStack, options: argparse.Namespace, write: Callable[.
         write(minute=saved.report())
     if options.profile:
         _profile(server, kinds, options, write)
-    write(gpu_pictures=_pictures_on_gpu(server), log=server.log.read_text()[-2000:])
+    write(log=server.log.read_text()[-2000:])
 
 
 def _profile(server: Server, kinds: list[Kind], options: argparse.Namespace, write: Callable[..., None]) -> None:
     processes = processes_of(server.process.pid, options.workers)
     write(threads={one.name: thread_times(processes, one.target, options.seconds) for one in kinds})
     write(stacks=record_stacks(processes, kinds[0].target, 5.0, options.profile))
-
-
-def _until_on_gpu(server: Server, options: argparse.Namespace) -> dict[str, float]:
-    """Wait until the server's GPU takes pictures, if its settings let it; returns how many it has had."""
-    if os.environ.get("RETOUCH_GPU_PICTURES", "off") == "off":
-        return {}
-    lone, until = _kind("lone jpeg", server.port, options).target, time.monotonic() + _ON_GPU_WITHIN_S
-    while not (found := _pictures_on_gpu(server)).get("done") and time.monotonic() < until:
-        drive(lone, 0.2)
-    return found
-
-
-def _pictures_on_gpu(server: Server) -> dict[str, float]:
-    """How many pictures the GPU has computed, and how many it refused."""
-    text = httpx.get(f"http://127.0.0.1:{server.port}/metrics").text
-    return {name: float(count) for name, count in _GPU_PICTURES.findall(text)}
 
 
 def _kind(name: str, port: int, options: argparse.Namespace) -> Kind:

@@ -77,20 +77,9 @@ class Cuda:
         """Create a stream that does not synchronise with the default stream."""
         return Stream(self, self.call_runtime("cudaStreamCreateWithFlags", self.runtime.cudaStreamNonBlocking))
 
-    def urgent_stream(self) -> Stream:
-        """Create a stream like `stream`, whose work goes before that of others where both could run."""
-        _, highest = self.call_runtime("cudaDeviceGetStreamPriorityRange")
-        flags = self.runtime.cudaStreamNonBlocking
-        return Stream(self, self.call_runtime("cudaStreamCreateWithPriority", flags, highest))
-
     def event(self) -> Event:
         """Create an event that records its time."""
         return Event(self, self.call_runtime("cudaEventCreate"))
-
-    def sleeping_event(self) -> Event:
-        """Create an event without its time, for which a thread waits asleep; others keep a core busy meanwhile."""
-        flags = self.runtime.cudaEventBlockingSync | self.runtime.cudaEventDisableTiming
-        return Event(self, self.call_runtime("cudaEventCreateWithFlags", flags))
 
     def device_buffer(self, nbytes: int) -> DeviceBuffer:
         """Allocate uninitialised device memory."""

@@ -24,7 +24,7 @@ from engines.errors import RetouchError
 from engines.manifest import Manifest
 from engines.parity.probes import probe_feeds
 from engines.repository.listing import VersionKey, list_versions, read_manifest_of
-from retouch.doctor.gpu_checks import GpuSources, gpu_facts, pictures_fact
+from retouch.doctor.gpu_checks import GpuSources, gpu_facts
 from service.core.gpu_use import why_on_cpu
 from service.core.settings import Settings
 from service.processes.launcher.process_plan import choose_processes, facts_of_this_host
@@ -134,10 +134,9 @@ def _check_library(title: str, module: str) -> Check:
 def _check_gpu(settings: Settings, host: GpuSources) -> list[Check]:
     if why := why_on_cpu(settings):
         return [Check(name="GPU", level="ok", detail=f"not looked for: {why}")]
-    facts = gpu_facts(host)
-    if settings.gpu_pictures == "auto":
-        facts.append(pictures_fact(host))
-    return [Check(name=fact.name, level="ok" if fact.is_fine else "warning", detail=fact.detail) for fact in facts]
+    return [
+        Check(name=fact.name, level="ok" if fact.is_fine else "warning", detail=fact.detail) for fact in gpu_facts(host)
+    ]
 
 
 def _check_processes(settings: Settings) -> Check:

@@ -12,8 +12,6 @@ from engines.errors import EngineError
 from engines.trt.library import TensorRt, load_tensorrt
 from retouch.gpu_setup.choice import choose_packages, describe_gpus
 from retouch.gpu_setup.host import GpuHost, this_host
-from service.batching.gpu_pictures import OpenLanePool, open_gpu_lane_pool
-from service.batching.picture_check import difference_from_cpu
 from service.devices.gpu_cvcuda import load_cvcuda
 
 INSTALL = "retouch install-gpu"
@@ -28,7 +26,6 @@ class GpuSources(NamedTuple):
     start_onnxruntime: Callable[[], Any] = start_onnxruntime
     load_cvcuda: Callable[[], Any] = load_cvcuda
     ask_host: Callable[[], GpuHost] = this_host
-    open_pictures: OpenLanePool = open_gpu_lane_pool
 
 
 class GpuFact(NamedTuple):
@@ -59,20 +56,6 @@ def gpu_facts(host: GpuSources) -> list[GpuFact]:
         return facts
     remedy = f"missing: {', '.join(missing)}. One command installs what {describe_gpus(asked)} can have: {INSTALL}"
     return [*facts, GpuFact("GPU packages", False, remedy)]
-
-
-def pictures_fact(host: GpuSources) -> GpuFact:
-    """Check whether JPEGs can be decoded on the GPU, and whether it gives what the CPU gives."""
-    name = "JPEGs on the GPU"
-    try:
-        pool = host.open_pictures()
-    except EngineError as error:
-        return GpuFact(name, False, f"{error}; the processor decodes")
-    try:
-        reason = difference_from_cpu(pool)
-    finally:
-        pool.close()
-    return GpuFact(name, not reason, f"{reason}; the processor decodes" if reason else "the same as the processor's")
 
 
 def _without_gpu(why: str, to_do: str) -> GpuFact:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engines.manifest import Manifest
@@ -16,7 +15,6 @@ from engines.repository.versions import ModelStatus
 from service.admission.admission import ServerLoad
 from service.core.batch_rows import ComputedSample, Sample
 from service.core.flow import ANYONE, Flow
-from service.core.picture_work import PictureWork
 from service.core.settings import Settings
 from service.telemetry.metrics import Metrics
 
@@ -65,36 +63,6 @@ class SampleQueue(Protocol):
         """Fail the samples that wait, and all later ones, with ShuttingDown."""
 
 
-class PictureRefused(Exception):
-    """The GPU does not give a picture; the CPU must decode it. No request fails by it."""
-
-
-@dataclass(frozen=True, slots=True)
-class SubmitOptions:
-    """Deadline, callback, owner and tracing of a picture, as the arguments of `SampleQueue.submit`."""
-
-    deadline: float
-    on_begun: Callable[[], None] | None = None
-    flow: Flow = ANYONE
-    traced: bool = False
-
-
-class PictureFiller(Protocol):
-    """Computes pictures on a GPU, from the file to the finished picture."""
-
-    @property
-    def works(self) -> bool:
-        """Whether pictures may be handed over now."""
-
-    async def fill(self, work: PictureWork, model: Any, options: SubmitOptions) -> ComputedSample:
-        """Compute a picture with a model leased from the same backend; its tile is the finished picture.
-
-        Raises:
-            PictureRefused: the GPU does not give the picture.
-            DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown: as `SampleQueue.submit`.
-        """
-
-
 class Backend(Protocol):
     """Models, and the queue that computes samples with them."""
 
@@ -102,10 +70,6 @@ class Backend(Protocol):
     def models(self) -> BackendModels: ...
     @property
     def batcher(self) -> SampleQueue: ...
-    @property
-    def pictures(self) -> PictureFiller | None:
-        """Computes pictures on a GPU; None where the settings or the host have none."""
-
     @property
     def loaded(self) -> asyncio.Event:
         """Set when the models have been loaded for the first time."""

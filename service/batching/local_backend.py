@@ -27,10 +27,8 @@ from engines.repository.listing import list_versions, why_empty
 from engines.repository.repository import ModelRepository
 from service.admission.admission import ServerLoad, SingleFrontEndLoad
 from service.batching.batcher import Batcher, BatchPolicy, Entry
-from service.batching.gpu_pictures import LocalPictures, OpenLanePool, open_gpu_lane_pool
 from service.batching.supervisor import Supervisor
 from service.batching.worker import BatchTraces, DeviceWorker
-from service.core.gpu_use import why_on_cpu
 from service.core.settings import Settings
 from service.devices.contract import Device, PerEngineDevice, SerialDevice
 from service.devices.cpu import CpuDevice
@@ -67,8 +65,6 @@ class LocalBackend:
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     server_load: ServerLoad = field(default_factory=SingleFrontEndLoad)
     report: LoadReport = field(default_factory=LoadReport)
-    pictures: LocalPictures | None = None
-    """Pictures on the GPU; None where the settings have none."""
 
     @property
     def loading(self) -> str:
@@ -123,17 +119,6 @@ class LocalBackend:
             if (self.supervisor.device_lost or self.models.device_lost) is not None:
                 self.lost.set()
 
-    async def run_pictures(self, pictures: LocalPictures, open_lane_pool: OpenLanePool) -> None:
-        """Open the GPU's lanes for pictures once the models are loaded, and look whether one is stuck, until cancelled.
-
-        `supervise` would stop looking when the device is lost, and pictures would be waited for.
-        """
-        await self.loaded.wait()
-        await pictures.open(open_lane_pool)
-        while not (pictures.check() and self.own_process):  # noqa: ASYNC110 -- nobody sets an event
-            await asyncio.sleep(_SUPERVISE_EVERY_S)
-        self.lost.set()  # what the GPU may still write must not be used again
-
 
 @asynccontextmanager
 async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
@@ -146,7 +131,6 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
     own_process: bool = False,
     warm_up: bool = True,
     report: LoadReport | None = None,
-    open_lane_pool: OpenLanePool | None = None,
 ) -> AsyncIterator[LocalBackend]:
     """Open a backend in this process; models are still loading when the block begins.
 
@@ -158,8 +142,6 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         only: names of the models to load; None for all.
         own_process: whether this is an engine process; `lost` is then also set when the worker hangs.
         report: told what is being loaded; by default one that the log follows.
-        open_lane_pool: opens the GPU's lanes for pictures, if the settings want them; by default those of a GPU, unless
-            the settings leave it alone.
         warm_up: whether engines on a CPU are warmed up; those on a GPU always are, because they compile for each shape.
     """
     clock = time.monotonic
@@ -182,15 +164,8 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         )
         stack.push_async_callback(_join_worker, supervisor)
         stack.callback(batcher.close)
-        if open_lane_pool is None and not why_on_cpu(settings):
-            open_lane_pool = open_gpu_lane_pool
         backend = LocalBackend(settings, models, batcher, supervisor, metrics, own_process, report=report)
-        loops = [backend.follow_models(), backend.supervise()]
-        if settings.gpu_pictures == "auto" and open_lane_pool is not None:
-            backend.pictures = LocalPictures(batcher)
-            stack.callback(backend.pictures.close)
-            loops.append(backend.run_pictures(backend.pictures, open_lane_pool))
-        for loop in loops:
+        for loop in (backend.follow_models(), backend.supervise()):
             stack.push_async_callback(cancel_and_wait, asyncio.create_task(loop))
         yield backend
 

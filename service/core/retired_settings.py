@@ -21,6 +21,7 @@ RETIRED = {
     "idempotency_wait_s": "the longest wait for the answer to an earlier request is 30 s now",
     "s3_region": "set AWS_REGION to the region of the bucket",
     "log_format": "lines are JSON unless standard error is a terminal",
+    "gpu_pictures": "CPU threads decode, cut and paste JPEGs, as they are faster",
 }
 """Advice for each retired setting, by name: its replacement and what to do."""
 

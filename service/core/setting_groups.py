@@ -27,7 +27,6 @@ SETTING_GROUPS: dict[str, tuple[str, ...]] = {
         "engine_cache_dir",
         "trt_level",
         "allow_int8",
-        "gpu_pictures",
         "fake_batch_ms",
     ),
     "Processes and threads": ("workers", "engine_processes", "engine_threads", "codec_threads"),

@@ -108,10 +108,6 @@ class Settings(BaseModel):
         3, ge=0, le=5, description="TensorRT's builder optimisation level: lower builds faster, higher may run faster"
     )
     allow_int8: bool = Field(True, description="serve models of precision int8; without, an older version serves")
-    gpu_pictures: Literal["off", "auto"] = Field(
-        "off",
-        description="auto: JPEGs are decoded, cut and filled on the GPU if it gives what the CPU gives; slower so far",
-    )
     fake_batch_ms: float = Field(0.0, ge=0, description="time that the fake engine takes for a batch, in milliseconds")
 
     max_batch_size: int = Field(8, ge=1, le=256, description="most samples in a batch; a model's own limit applies too")

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-PAGE = 4096
-"""Bytes of a page of memory, in whole ones of which shared memory is given out."""
 _ALIGNMENT = 256
 """Bytes: required for memory of a GPU, and a multiple of a CPU's cache line."""
 

@@ -21,31 +21,13 @@ def inpaint_sample(picture: Picture, mask: Bool2D, crop: Crop, manifest: Manifes
     The mask has all holes in the crop's box, also those that another crop fills. When it is scaled down, a pixel is
     masked if any of its source pixels is, so that no hole is lost and no masked content is visible to the model.
     """
-    image, holes = cut_and_scale(picture, mask, crop, manifest.image_channels)
+    rows, columns = slice(crop.box.top, crop.box.bottom), slice(crop.box.left, crop.box.right)
+    image = _scale_image(_model_pixels(picture.pixels[rows, columns], manifest), crop.scaled)
+    holes = _scale_mask_down(mask[rows, columns].view(np.uint8), crop.scaled)
     if manifest.input("mask") is None:
         image = _hide_masked(image, holes)
     border = cv2.BORDER_REFLECT if manifest.size.padding == "symmetric" else cv2.BORDER_REFLECT_101
-    return Sample(crop.tile, {"image": pad_to_tile(image, crop, border), "mask": pad_to_tile(holes, crop, border)})
-
-
-def cut_and_scale(picture: Picture, mask: Bool2D, crop: Crop, channels: int) -> tuple[NDArray[np.uint8], Any]:
-    """A crop of a picture and of its mask, both uint8 and scaled, but not yet placed in the tile."""
-    rows, columns = slice(crop.box.top, crop.box.bottom), slice(crop.box.left, crop.box.right)
-    image = _scale_image(to_channels(to_8_bits(picture.pixels[rows, columns]), channels), crop.scaled)
-    return image, _scale_mask_down(mask[rows, columns].view(np.uint8), crop.scaled)
-
-
-def pad_to_tile(array: NDArray[np.uint8], crop: Crop, border: int = cv2.BORDER_REFLECT_101) -> NDArray[np.uint8]:
-    """Place an array in the tile and fill the rest by reflection at its edges; always contiguous.
-
-    border: OpenCV's name of the reflection; whether it repeats the pixel at the edge.
-    """
-    tile, top, left = crop.tile, crop.below, crop.right_of
-    bottom, right = tile.height - array.shape[0] - top, tile.width - array.shape[1] - left
-    if top or left or bottom or right:
-        padded: Any = cv2.copyMakeBorder(array, top, bottom, left, right, border)
-        array = padded.reshape(*tile, *array.shape[2:])
-    return np.ascontiguousarray(array)
+    return Sample(crop.tile, {"image": _pad_to_tile(image, crop, border), "mask": _pad_to_tile(holes, crop, border)})
 
 
 def translate_sample(picture: Picture, crop: Crop, manifest: Manifest) -> Sample:
@@ -68,7 +50,7 @@ def _scale_and_pad(image: NDArray[np.uint8], crop: Crop) -> NDArray[np.uint8]:
         scaled = Image.fromarray(image.squeeze(2) if image.shape[2] == 1 else image)
         width_height = (crop.scaled.width, crop.scaled.height)
         image = np.asarray(scaled.resize(width_height, Image.Resampling.BICUBIC)).reshape(*crop.scaled, -1)
-    return pad_to_tile(image, crop)
+    return _pad_to_tile(image, crop)
 
 
 def _model_pixels(pixels: Pixels, manifest: Manifest) -> NDArray[np.uint8]:
@@ -107,3 +89,16 @@ def _hide_masked(image: NDArray[np.uint8], holes: Any) -> NDArray[np.uint8]:
     kept = image[holes == 0]
     mean = kept.mean(axis=0) if kept.size else np.full(image.shape[2], 127.5)
     return np.where(holes[:, :, None] == 0, image, np.rint(mean).astype(np.uint8))
+
+
+def _pad_to_tile(array: NDArray[np.uint8], crop: Crop, border: int = cv2.BORDER_REFLECT_101) -> NDArray[np.uint8]:
+    """Place an array in the tile and fill the rest by reflection at its edges; always contiguous.
+
+    border: OpenCV's name of the reflection; whether it repeats the pixel at the edge.
+    """
+    tile, top, left = crop.tile, crop.below, crop.right_of
+    bottom, right = tile.height - array.shape[0] - top, tile.width - array.shape[1] - left
+    if top or left or bottom or right:
+        padded: Any = cv2.copyMakeBorder(array, top, bottom, left, right, border)
+        array = padded.reshape(*tile, *array.shape[2:])
+    return np.ascontiguousarray(array)

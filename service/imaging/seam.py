@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.core.batch_rows import Crop
-from service.core.picture_work import PastePart
 from service.core.pictures import Bool2D, Box
 
 FEATHER = 4
@@ -30,6 +29,20 @@ _WORTH_A_BOX = 128 * 128
 """Pixels that another box must save: as many as the seam is found in while numpy and OpenCV are called for a box."""
 _MOST_BOXES = 16
 """More holes than that are looked at together, because comparing their boxes would take longer than it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastePart:
+    """The part of a picture that a crop's fill is pasted into.
+
+    part: box in the picture around the crop's part of the mask.
+    hole: mask of `part`, True where pixels are replaced.
+    seam: width of the seam in pixels.
+    """
+
+    part: Box
+    hole: Bool2D
+    seam: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,12 +48,13 @@ class PreparedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class MaskPlan:
-    """The plan for a mask: the pixels to fill (H×W, True), their share, and the crops."""
+class _MaskPlan:
+    """The plan for a mask: the pixels to fill (H×W, True), their share, the crops, and where their fills are pasted."""
 
     hole: Bool2D
     coverage: float
     crops: list[Crop]
+    places: list[list[seam.PasteArea]]
 
 
 class DecodingCost(NamedTuple):
@@ -122,13 +123,13 @@ def prepare_inpaint(
     with timed_stage(timings, "decode"):
         pieces: list[Callable[[], Any]] = [
             partial(codec.decode, order.files["image"], max_pixels=max_pixels, header=headers["image"]),
-            partial(_plan_with_places, order, headers, max_pixels, manifest),
+            partial(_plan_mask, order, headers, max_pixels, manifest),
         ]
-        picture, (plan, places) = side_by_side(pieces)
+        picture, plan = side_by_side(pieces)
     with timed_stage(timings, "preprocess"):
         rows = [preprocess.inpaint_sample(picture, plan.hole, crop, manifest) for crop in plan.crops]
     alone = order.options.pictures == 1
-    finish = partial(postprocess.paste_fills, picture, plan.hole, plan.crops, places=places, in_place=alone)
+    finish = partial(postprocess.paste_fills, picture, plan.hole, plan.crops, places=plan.places, in_place=alone)
     return PreparedRequest(rows, picture.size, plan.coverage, finish)
 
 
@@ -209,25 +210,14 @@ class timed_stage:  # noqa: N801 -- used like a function; a generator would take
             self._timings.ended(self._stage, perf_counter() - self._started)
 
 
-def plan_mask(order: Order, headers: Headers, max_pixels: int, manifest: Manifest) -> MaskPlan:
-    """Decode the mask of an order and plan its crops.
-
-    Raises:
-        UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: the mask cannot be used.
-    """
+def _plan_mask(order: Order, headers: Headers, max_pixels: int, manifest: Manifest) -> _MaskPlan:
     data, header, options = order.files["mask"], headers["mask"], order.options_as(InpaintOptions)
     hole = codec.decode_mask(data, options.mask_mode, max_pixels=max_pixels, header=header)
     hole = masks.fit_mask(hole, headers["image"].size, options.mask_resize)
     look = partial(codec.measure_brightness, data, max_pixels=max_pixels, header=header)
     coverage = masks.measure_coverage(hole, options.mask_mode, look)
-    return MaskPlan(hole, coverage, crops.plan_crops(hole, manifest.size, options.strategy))
-
-
-def _plan_with_places(
-    order: Order, headers: Headers, max_pixels: int, manifest: Manifest
-) -> tuple[MaskPlan, list[list[seam.PasteArea]]]:
-    plan = plan_mask(order, headers, max_pixels, manifest)
-    return plan, [seam.paste_areas(plan.hole, crop) for crop in plan.crops]
+    planned = crops.plan_crops(hole, manifest.size, options.strategy)
+    return _MaskPlan(hole, coverage, planned, [seam.paste_areas(hole, crop) for crop in planned])
 
 
 def _optional_file(data: bytes | None, part: str, what: str, manifest: Manifest) -> bytes | None:

@@ -38,7 +38,8 @@ class Metrics:
     """
 
     def __init__(self, device: str = "") -> None:
-        self.registry, self._device = CollectorRegistry(), device
+        self.registry = CollectorRegistry()
+        self._device = device
         self._directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR", "")
         if not self._directory:
             add_gpu_gauges(self.registry)
@@ -81,7 +82,6 @@ class Metrics:
         )
         self.webhooks = Counter("retouch_webhooks", "Tries to deliver a webhook", ["outcome"], registry=self.registry)
         self._engines, self._loaded = _engines_gauge(self.registry), frozenset[tuple[str, str, str]]()
-        self._gpu_pictures = _gpu_pictures_counter(self.registry)
         self.queue_depth = self._gauge("retouch_queue_depth", "Samples waiting for the device")
         self.slot_bytes = self._gauge("retouch_slot_bytes", "Memory shared with engine processes that is in use")
         self.in_flight = self._gauge("retouch_requests_in_flight", "Requests in flight")
@@ -156,10 +156,6 @@ class Metrics:
         """Record whether a cacheable request found its result: hit, miss or coalesced."""
         self.cache.labels(outcome).inc()
 
-    def picture_on_gpu(self, outcome: str) -> None:
-        """Record a picture that was handed to the GPU: done or refused."""
-        self._gpu_pictures.labels(outcome).inc()
-
     def make_models_failing(self) -> Gauge:
         """Make the gauge that only servers with a bucket of models have."""
         return self._gauge(
@@ -177,11 +173,6 @@ class Metrics:
     ) -> Gauge:
         """Make a gauge over the processes that are alive."""
         return Gauge(name, text, multiprocess_mode=over_processes, registry=self.registry)
-
-
-def _gpu_pictures_counter(registry: CollectorRegistry) -> Counter:
-    text = "Pictures handed to the GPU: done, or refused, which the CPU decoded"
-    return Counter("retouch_gpu_pictures", text, ["outcome"], registry=registry)
 
 
 def _engines_gauge(registry: CollectorRegistry) -> Gauge:

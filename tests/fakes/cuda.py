@@ -33,8 +33,6 @@ class FakeRuntime:
 
     cudaStreamNonBlocking = 1
     cudaHostRegisterPortable = 1
-    cudaEventBlockingSync = 1
-    cudaEventDisableTiming = 2
     cudaMemcpyKind = SimpleNamespace(cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2, cudaMemcpyDeviceToDevice=3)
     cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)
 
@@ -75,9 +73,6 @@ class FakeRuntime:
     def cudaDriverGetVersion(self) -> tuple[Status, int]:
         return OK, 13000
 
-    def cudaMemGetInfo(self) -> tuple[Status, int, int]:
-        return OK, 25 << 20, 1 << 30
-
     def _allocate(self, nbytes: int) -> tuple[Status, int]:
         buffer = (ctypes.c_uint8 * nbytes)()
         address = ctypes.addressof(buffer)
@@ -113,12 +108,6 @@ class FakeRuntime:
         self.queues[handle] = deque()
         return OK, handle
 
-    def cudaDeviceGetStreamPriorityRange(self) -> tuple[Status, int, int]:
-        return OK, 0, -5
-
-    def cudaStreamCreateWithPriority(self, flags: int, _priority: int) -> tuple[Status, int]:
-        return self.cudaStreamCreateWithFlags(flags)
-
     def cudaStreamDestroy(self, handle: int) -> tuple[Status]:
         del self.queues[handle]
         return (OK,)
@@ -133,9 +122,6 @@ class FakeRuntime:
         handle = next(self._handles)
         self.events[handle] = None
         return OK, handle
-
-    def cudaEventCreateWithFlags(self, flags: int) -> tuple[Status, int]:
-        return self.cudaEventCreate()
 
     def cudaEventDestroy(self, handle: int) -> tuple[Status]:
         del self.events[handle]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import io
 import socket
 from collections.abc import Callable, Iterator
@@ -16,27 +15,9 @@ from PIL import Image
 
 from engines.fake import FakeEngine
 from engines.manifest import Manifest
-from tests.fakes.picture_gpu import FakePictureGpu
-from tests.fakes.picture_kernels import COMPILER, compile_kernels
 from tests.serving.backing.postgres_server import PostgresCluster, running_postgres
 from tests.serving.fake_models import fake_manifest, write_model, write_photos_and_facades
 from tests.serving.local_server import Running, Serve, serving
-
-
-@pytest.fixture(scope="session")
-def kernel_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """The kernels for pictures, compiled once for a CPU."""
-    if COMPILER is None:
-        pytest.skip("g++ is not installed")
-    return compile_kernels(tmp_path_factory.mktemp("kernels"))
-
-
-@pytest.fixture
-def picture_gpu(kernel_library: ctypes.CDLL) -> Iterator[FakePictureGpu]:
-    """A GPU in host memory for pictures."""
-    gpu = FakePictureGpu(kernel_library)
-    yield gpu
-    gpu.decoder.gate.set()
 
 
 @pytest.fixture

@@ -51,7 +51,6 @@ class EngineServer:
         self._count = 0
         self._known: object = None
         self._ready = False
-        self._takes_pictures = False
         self._renewing = asyncio.Lock()
         backend.metrics.watch(backend.metrics.ready, lambda: self._ready)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -78,15 +77,13 @@ class EngineServer:
             loaded = self._backend.loaded.is_set()  # read before the models are offered, or some might be missing
             await self._renew_offers()
             ready = loaded and self._backend.ready
-            pictures = self._backend.pictures is not None and self._backend.pictures.works
-            news = (ready, pictures) != (self._ready, self._takes_pictures)
-            self._ready, self._takes_pictures = ready, pictures
+            news, self._ready = ready != self._ready, ready
             self._row.ready, self._row.heartbeat_at = ready, time.monotonic()
             self._row.loading = self._backend.loading
             self._backend.metrics.refresh()
             if news:  # after the metrics, so that no front end reports readiness before them
                 for session in self._sessions:
-                    session.channel.send(Readiness(ready, pictures))
+                    session.channel.send(Readiness(ready))
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def close(self) -> None:
@@ -116,13 +113,12 @@ class EngineServer:
             self._row,
             load_version=self._load_on_request,
             done=self._forget_session,
-            pictures=backend.pictures,
         )
         self._sessions.add(session)
         await asyncio.get_running_loop().connect_accepted_socket(lambda: session.channel, connection)
         self._offers.add_front_end(session.number)
         session.channel.send(self._offers.served_message())
-        session.channel.send(Readiness(self._ready, self._takes_pictures))
+        session.channel.send(Readiness(self._ready))
         _log.info("front end taken in", front_end=hello.front_end, locked=locked)
 
     async def _renew_offers(self) -> None:

@@ -14,26 +14,13 @@ from functools import partial
 import numpy as np
 import structlog
 
-from service.batching.backend import PictureRefused, SubmitOptions
 from service.batching.batcher import Batcher, Entry
-from service.batching.gpu_pictures import LocalPictures
 from service.core.batch_rows import ComputedSample
 from service.core.errors import NotReady, ServiceError
 from service.core.flow import Flow
 from service.processes.engine.leases import ModelOffers
 from service.processes.shared.channel import Channel
-from service.processes.shared.messages import (
-    Begun,
-    Done,
-    Failed,
-    Message,
-    Release,
-    RequestVersion,
-    Submit,
-    SubmitPicture,
-    Withdraw,
-)
-from service.processes.shared.picture_slots import read_picture
+from service.processes.shared.messages import Begun, Done, Failed, Message, Release, RequestVersion, Submit, Withdraw
 from service.processes.shared.slots import Memory
 from service.processes.shared.status_board import StatusRow
 
@@ -59,12 +46,8 @@ class Session:
     done: Callable[[Session], None]
     """Called when the front end is gone and its slots are no longer used."""
     connected: bool = True
-    pictures: LocalPictures | None = None
-    """Computes pictures on the GPU."""
     channel: Channel = field(init=False)
     _entries: dict[int, Entry] = field(default_factory=dict, init=False)
-    _fills: dict[int, asyncio.Task[ComputedSample]] = field(default_factory=dict, init=False)
-    """The pictures that are computed."""
 
     def __post_init__(self) -> None:
         self.channel = Channel(self._receive, self._handle_lost_connection)
@@ -72,8 +55,6 @@ class Session:
     def _receive(self, message: Message) -> None:
         if isinstance(message, Submit):
             self._submit(message)
-        elif isinstance(message, SubmitPicture):
-            self._submit_picture(message)
         elif isinstance(message, Withdraw):
             self._withdraw(message.id)
         elif isinstance(message, Release):
@@ -103,31 +84,7 @@ class Session:
         self.row.load += 1
         entry.reply.add_done_callback(partial(self._answer, order.id, entry))
 
-    def _submit_picture(self, order: SubmitPicture) -> None:
-        offered = self.offers.find(order.lease)
-        if offered is None or self.pictures is None:
-            refusal = PictureRefused("this engine process does not take pictures for that model")
-            self.channel.send(encode_error(order.id, refusal))
-            return
-        work, arrays = read_picture(self.memory, order.offset, order.picture, locked=self.locked)
-        on_begun = partial(self.channel.send, Begun(order.id)) if order.notify_begun else None
-        options = SubmitOptions(order.deadline, on_begun, Flow(order.client, order.priority), order.traced)
-        filling = self.pictures.fill_into(arrays, work, offered.lease.served, options)
-        task = asyncio.get_running_loop().create_task(filling)
-        self._fills[order.id] = task
-        self.row.load += 1
-        task.add_done_callback(partial(self._answer_picture, order.id))
-
-    def _answer_picture(self, number: int, task: asyncio.Task[ComputedSample]) -> None:
-        del self._fills[number]
-        self.row.load -= 1
-        self.channel.send(encode_answer(number, task))
-        self._end_if_idle()
-
     def _withdraw(self, number: int) -> None:
-        if (task := self._fills.get(number)) is not None:
-            task.cancel()
-            return
         entry = self._entries.get(number)
         if entry is not None and self.batcher.withdraw(entry):
             entry.reply.cancel()
@@ -135,33 +92,28 @@ class Session:
     def _answer(self, number: int, entry: Entry, reply: asyncio.Future[ComputedSample]) -> None:
         del self._entries[number]
         self.row.load -= 1
-        into, answered = entry.sample.into, not reply.cancelled() and reply.exception() is None
-        if answered and into is not None and (tile := reply.result().tile) is not into:  # the device wrote it elsewhere
-            np.copyto(into, tile)
-        self.channel.send(encode_answer(number, reply))
+        if reply.cancelled():
+            self.channel.send(Failed(number, "Withdrawn", "nobody waited for it"))
+        elif (error := reply.exception()) is not None:
+            self.channel.send(encode_error(number, error))
+        else:
+            done, into = reply.result(), entry.sample.into
+            if into is not None and done.tile is not into:  # the device has written the tile elsewhere
+                np.copyto(into, done.tile)
+            self.channel.send(Done(number, done.batch_size, done.queue_s, done.infer_s, done.device_s, done.batch))
         self._end_if_idle()
 
     def _handle_lost_connection(self) -> None:
         """Handle the end of the connection: withdraw the samples that are still queued."""
         self.connected = False
         self.offers.remove_front_end(self.number)
-        for number in (*self._entries, *self._fills):
+        for number in list(self._entries):
             self._withdraw(number)
         self._end_if_idle()
 
     def _end_if_idle(self) -> None:
-        if not self.connected and not self._entries and not self._fills:
+        if not self.connected and not self._entries:
             self.done(self)
-
-
-def encode_answer(number: int, answer: asyncio.Future[ComputedSample]) -> Done | Failed:
-    """The message with the answer to a request, which is done."""
-    if answer.cancelled():
-        return Failed(number, "Withdrawn", "nobody waited for it")
-    if (error := answer.exception()) is not None:
-        return encode_error(number, error)
-    done = answer.result()
-    return Done(number, done.batch_size, done.queue_s, done.infer_s, done.device_s, done.batch)
 
 
 def encode_error(number: int, error: BaseException) -> Failed:

@@ -26,7 +26,6 @@ from service.processes.front_end.board_load import StatusBoardLoad
 from service.processes.front_end.engine_client import EngineClient
 from service.processes.front_end.orders import EngineFacts, RemoteModel, SampleOrder
 from service.processes.front_end.pending import EngineProcessLost
-from service.processes.front_end.pictures import RemotePictures
 from service.processes.shared.assignment import Assignment
 from service.processes.shared.status_board import StatusBoard
 from service.telemetry.metrics import Metrics
@@ -187,11 +186,6 @@ class RemoteBatcher:
         self._change.set()
         self._change = asyncio.Event()
 
-    @property
-    def closed(self) -> bool:
-        """Whether samples are refused."""
-        return self._closed
-
     def close(self) -> None:
         """Fail all waiting samples, and all later ones, with ShuttingDown."""
         self._closed = True
@@ -242,7 +236,6 @@ class RemoteBackend:
         ]
         self.models = RemoteModels(self.clients)
         self.batcher = RemoteBatcher(self.models, board, self.clients, time.monotonic)
-        self.pictures = RemotePictures(self.models.clients_offering, board, self.clients, lambda: self.batcher.closed)
         self.server_load = StatusBoardLoad(board, assignment.index, board.reservation_store(assignment.index))
         self.loaded = asyncio.Event()
         self.lost = asyncio.Event()

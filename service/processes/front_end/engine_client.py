@@ -14,19 +14,9 @@ import structlog
 
 from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
-from service.batching.backend import PictureRefused, SubmitOptions
 from service.core.batch_rows import ComputedSample
 from service.core.errors import ShuttingDown
-from service.core.picture_work import PictureWork
-from service.devices.memory_layout import ArrayRegion
-from service.processes.front_end.orders import (
-    EngineFacts,
-    RemoteModel,
-    SampleOrder,
-    decode_status,
-    picture_message,
-    submit_message,
-)
+from service.processes.front_end.orders import EngineFacts, RemoteModel, SampleOrder, decode_status, submit_message
 from service.processes.front_end.pending import Connection, EngineProcessLost, PendingSample, fail_future
 from service.processes.shared.channel import Channel, greet
 from service.processes.shared.messages import (
@@ -39,12 +29,9 @@ from service.processes.shared.messages import (
     Release,
     RequestVersion,
     Served,
-    Submit,
-    SubmitPicture,
     VersionOffered,
     Withdraw,
 )
-from service.processes.shared.picture_slots import facts_of, lay_out_picture
 from service.processes.shared.slots import Arena, SlotLayouts
 
 _log = structlog.get_logger(__name__)
@@ -78,8 +65,6 @@ class EngineClient:
         self._connection: Connection | None = None
         self._number = 0
         self.device_ready = False
-        self.takes_pictures = False
-        """Whether it computes pictures on its GPU."""
         self.known = False
         """Whether it has announced its models."""
         self.models: dict[int, RemoteModel] = {}
@@ -131,41 +116,10 @@ class EngineClient:
             raise EngineProcessLost
         slot.write(layout, sample.arrays)
         self._number += 1
-        submit = submit_message(self._number, model, slot, order)
-        pending = PendingSample(asyncio.get_running_loop().create_future(), slot, order.on_begun)
-        del slot
-        return await self._ask(connection, submit, pending, layout.output)
-
-    async def fill(self, model: RemoteModel, work: PictureWork, options: SubmitOptions) -> ComputedSample:
-        """Compute a picture; it is a view of its slot, as `compute` gives a tile.
-
-        Raises:
-            PictureRefused: the process does not give it, or the shared memory has no room for it now; if it waited
-                for some, small samples would wait behind it.
-            EngineProcessLost, ServiceError: as `compute`.
-        """
-        connection = self._connection
-        if connection is None:
-            raise EngineProcessLost
-        facts = facts_of(work)
-        layout = lay_out_picture(facts)
-        slot = connection.arena.allocate_now(layout.nbytes)
-        if slot is None:
-            raise PictureRefused("the picture does not fit into what is free of the shared memory")
-        slot.write_picture(layout, work)
-        self._number += 1
-        submit = picture_message(self._number, model, slot, facts, options)
-        pending = PendingSample(asyncio.get_running_loop().create_future(), slot, options.on_begun)
-        del slot
-        return await self._ask(connection, submit, pending, layout.result)
-
-    async def _ask(
-        self, connection: Connection, submit: Submit | SubmitPicture, pending: PendingSample, output: ArrayRegion
-    ) -> ComputedSample:
-        """Send a request and wait for its answer; the tile is the array `output` of the slot."""
-        number = submit.id
+        number, pending = self._number, PendingSample(asyncio.get_running_loop().create_future(), slot, order.on_begun)
         connection.pending[number] = pending
-        connection.send(submit)
+        connection.send(submit_message(number, model, slot, order))
+        del slot
         try:
             done = await pending.answer
         except asyncio.CancelledError:
@@ -175,7 +129,7 @@ class EngineClient:
                 pending.end()
             raise
         assert pending.slot is not None  # noqa: S101 -- kept until `end`
-        tile = pending.slot.read(output)
+        tile = pending.slot.read(layout.output)
         if connection.arena.has_waiting:  # free the slot: the other tiles of this request may be waiting for memory
             tile = tile.copy()
         pending.end()
@@ -242,7 +196,7 @@ class EngineClient:
         elif isinstance(message, Served):
             self._serve(connection, message)
         elif isinstance(message, Readiness):
-            self.device_ready, self.takes_pictures = message.ready, message.pictures
+            self.device_ready = message.ready
             self._changed()
 
     def _serve(self, connection: Connection, served: Served) -> None:
@@ -275,6 +229,6 @@ class EngineClient:
     def _handle_lost_connection(self, connection: Connection) -> None:
         if self._connection is connection:  # not one that this side has closed
             _log.warning("engine process lost", unanswered=len(connection.pending))
-            self._connection, self.device_ready, self.takes_pictures = None, False, False
+            self._connection, self.device_ready = None, False
         connection.end()
         self._changed()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from engines.errors import EngineUnavailable, ModelNotFound, RetouchError
-from service.batching.backend import PictureRefused
 from service.core.errors import DeadlineExceeded, InferenceFailed, NotReady, Overloaded, ServiceError, ShuttingDown
 from service.processes.shared.messages import Failed
 
@@ -12,10 +11,8 @@ _CLASSES: dict[str, type[ServiceError]] = {
 }
 
 
-def sample_error(failure: Failed) -> Exception:
-    """The error of a sample or a picture."""
-    if failure.kind == "PictureRefused":
-        return PictureRefused(failure.text)
+def sample_error(failure: Failed) -> ServiceError:
+    """The error of a sample."""
     kind = _CLASSES.get(failure.kind, ServiceError)
     return kind(failure.text, code=failure.code or None, retry_after_s=failure.retry_after_s)
 

@@ -1,4 +1,4 @@
-"""Models that engine processes offer, and the messages that ask for samples and pictures with them."""
+"""Models that engine processes offer, and the messages that ask for samples with them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
-from service.batching.backend import SubmitOptions
 from service.core.batch_rows import Sample
 from service.core.flow import Flow
-from service.processes.shared.messages import PictureFacts, Status, Submit, SubmitPicture
+from service.processes.shared.messages import Status, Submit
 from service.processes.shared.slots import Slot, SlotLayouts
 
 
@@ -74,21 +73,4 @@ def decode_status(status: Status, manifests: Mapping[tuple[str, int], Manifest])
         status.engine,
         status.precision,
         status.device,
-    )
-
-
-def picture_message(
-    number: int, model: RemoteModel, slot: Slot, facts: PictureFacts, options: SubmitOptions
-) -> SubmitPicture:
-    """The message that asks for the picture in a slot."""
-    return SubmitPicture(
-        number,
-        model.lease,
-        slot.offset,
-        facts,
-        options.deadline,
-        options.on_begun is not None,
-        options.flow.client,
-        options.flow.priority,
-        options.traced,
     )

@@ -56,8 +56,6 @@ class Readiness(_Message):
     """Readiness of the device worker, sent on changes."""
 
     ready: bool
-    pictures: bool = False
-    """Whether it takes pictures (`SubmitPicture`)."""
 
 
 class Release(_Message):
@@ -97,44 +95,6 @@ class Submit(_Message):
     traced: bool = False
 
 
-class CropFacts(msgspec.Struct, array_like=True, gc=False):
-    """A crop of a picture and the part that its fill is pasted into; see `Crop` and `PastePart`."""
-
-    box: tuple[int, int, int, int]
-    scaled: tuple[int, int]
-    tile: tuple[int, int]
-    below: int
-    right_of: int
-    part: tuple[int, int, int, int] | None
-    seam: int
-
-
-class PictureFacts(msgspec.Struct, array_like=True, gc=False):
-    """A picture's way over a GPU without its arrays, which are in the slot; see `PictureWork`."""
-
-    file_bytes: int
-    planes: tuple[int, int, int, int]
-    orientation: int
-    height: int
-    width: int
-    symmetric: bool
-    crops: list[CropFacts]
-
-
-class SubmitPicture(_Message):
-    """Request to compute the picture in a slot; answered and withdrawn like `Submit`."""
-
-    id: int
-    lease: int
-    offset: int
-    picture: PictureFacts
-    deadline: float
-    notify_begun: bool
-    client: str
-    priority: int
-    traced: bool = False
-
-
 class Withdraw(_Message):
     """Request not to compute a sample that is still queued; the `Submit` is answered in any case."""
 
@@ -148,7 +108,7 @@ class Begun(_Message):
 
 
 class Done(_Message):
-    """Answer to `Submit` or `SubmitPicture`: the tile or picture is in the slot, which is the front end's again."""
+    """Answer to `Submit`: the tile is in the slot, which belongs to the front end again."""
 
     id: int
     batch_size: int
@@ -170,18 +130,7 @@ class Failed(_Message):
 
 
 Message: TypeAlias = (
-    Hello
-    | Served
-    | Readiness
-    | Release
-    | RequestVersion
-    | VersionOffered
-    | Submit
-    | SubmitPicture
-    | Withdraw
-    | Begun
-    | Done
-    | Failed
+    Hello | Served | Readiness | Release | RequestVersion | VersionOffered | Submit | Withdraw | Begun | Done | Failed
 )
 
 encode = msgspec.msgpack.Encoder().encode

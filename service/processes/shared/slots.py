@@ -27,10 +27,11 @@ from engines.manifest import Manifest
 from engines.tensors import tensor_shape
 from service.core.batch_rows import Sample
 from service.core.errors import ServiceError
-from service.core.picture_work import PictureWork
 from service.core.pictures import Size
-from service.devices.memory_layout import PAGE, ArrayRegion, LayoutBuilder
-from service.processes.shared.picture_slots import PictureLayout, write_picture
+from service.devices.memory_layout import ArrayRegion, LayoutBuilder
+
+PAGE = 4096
+"""Bytes of a page of memory, in whole ones of which slots are given out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +119,6 @@ class Slot:
         """Copy a sample into the slot."""
         for part in layout.inputs:
             np.copyto(self._arena.memory.array(self.offset, part), arrays[part.name], casting="same_kind")
-
-    def write_picture(self, layout: PictureLayout, work: PictureWork) -> None:
-        """Copy a picture into the slot."""
-        write_picture(self._arena.memory, self.offset, layout, work)
 
     def read(self, part: ArrayRegion) -> NDArray[np.uint8]:
         """An array of the slot, not copied; the slot stays allocated as long as the array or a view of it exists."""
@@ -233,10 +230,6 @@ class Arena:
                 self._waiting.remove((nbytes, waiter))
                 self._serve_waiting()
             raise
-
-    def allocate_now(self, nbytes: int) -> Slot | None:
-        """Allocate a slot if there is memory for it now and nobody waits for memory."""
-        return None if self._waiting else self._allocate(nbytes)
 
     def free_later(self, offset: int, nbytes: int) -> None:
         """Free a slot; called when its last reference is dropped, on any thread at any time."""

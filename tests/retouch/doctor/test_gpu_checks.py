@@ -8,7 +8,7 @@ from typing import Any
 
 from engines.cuda.api import Device
 from engines.errors import EngineUnavailable
-from retouch.doctor.gpu_checks import GpuFact, GpuSources, gpu_facts, pictures_fact
+from retouch.doctor.gpu_checks import GpuFact, GpuSources, gpu_facts
 from retouch.gpu_setup.choice import describe_gpus
 from retouch.gpu_setup.host import Driver, Gpu, GpuHost
 
@@ -94,8 +94,3 @@ def test_cvcuda_that_is_installed_and_does_not_load_is_a_warning_in_the_servers_
     fact = gpu_facts(gpu_host(load_cvcuda=GpuSources().load_cvcuda))[2]
     assert (fact.name, fact.is_fine) == ("CV-CUDA", False)
     assert fact.detail.startswith("CV-CUDA does not load (libnvcv_types.so.0: cannot open shared object file); ret")
-
-
-def test_a_gpu_without_a_decoder_leaves_jpegs_to_the_processor():
-    fact = pictures_fact(gpu_host(open_pictures=missing))
-    assert fact == GpuFact("JPEGs on the GPU", False, "it is not installed; pip install it; the processor decodes")

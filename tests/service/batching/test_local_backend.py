@@ -114,15 +114,3 @@ async def test_who_uses_the_pipeline_without_a_server_is_told_that_the_device_wa
 
     with pytest.raises(DeviceLost, match="start the process again"):
         await asyncio.wait_for(use(), 30)
-
-
-@pytest.mark.parametrize(
-    ("settings", "has_pictures"),
-    [({}, True), ({"device": "cpu"}, False), ({"engine": "onnxrt"}, False), ({"gpu_pictures": "off"}, False)],
-)
-async def test_pictures_leave_a_gpu_alone_where_the_settings_do(
-    models_dir: Path, settings: dict[str, Any], has_pictures: bool
-) -> None:
-    chosen = Settings.model_validate({"models_dir": models_dir, "gpu_pictures": "auto", **settings})
-    async with open_local_backend(chosen, Metrics(), lambda _, manifest: FakeEngine(manifest)) as backend:
-        assert (backend.pictures is not None) == has_pictures

@@ -16,7 +16,7 @@ import pytest
 
 from engines.fake import FakeEngine
 from engines.manifest import Manifest
-from service.batching.local_backend import LocalBackend, open_local_backend
+from service.batching.local_backend import LocalBackend, OpenDevice, open_local_backend
 from service.core.settings import Settings
 from service.lifecycle.background import cancel_and_wait
 from service.processes.engine.page_locks import NoPageLocks
@@ -88,7 +88,9 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
 
         @asynccontextmanager
         async def engine(
-            index: int = 0, fake: Callable[[Manifest], FakeEngine] = FakeEngine, **options: Any
+            index: int = 0,
+            fake: Callable[[Manifest], FakeEngine] = FakeEngine,
+            open_device: OpenDevice | None = None,
         ) -> AsyncIterator[Engine]:
             fakes: list[FakeEngine] = []
 
@@ -96,7 +98,7 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
                 fakes.append(fake(manifest))
                 return fakes[-1]
 
-            async with open_local_backend(settings, Metrics(), open_model, own_process=True, **options) as backend:
+            async with open_local_backend(settings, Metrics(), open_model, open_device, own_process=True) as backend:
                 server = EngineServer(backend, board.engine(index), NoPageLocks())
                 tasks = [
                     asyncio.create_task(work) for work in (server.accept(listeners[index]), server.announce_changes())

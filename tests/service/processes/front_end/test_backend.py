@@ -7,20 +7,25 @@ import gc
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from engines.base import Engine
 from engines.errors import EngineDead, EngineFailed, ModelNotFound
 from engines.fake import FakeEngine, Fault, Hang, Raise
 from engines.manifest import Manifest
+from service.batching.local_backend import OpenDevice
 from service.core.batch_rows import Sample
 from service.core.errors import DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown
 from service.core.pictures import Size
+from service.devices.contract import SerialDevice
+from service.devices.cpu import CpuDevice, Tile
 from tests.serving.waiting import until
 
 PairOf = Callable[..., Any]
@@ -50,8 +55,18 @@ class Faults:
         return self.waiting.pop(0) if self.waiting else None
 
 
-async def test_a_tile_comes_back_and_is_the_one_that_a_single_process_gives(pair: PairOf) -> None:
-    async with pair() as both, both.engine() as engine:
+class OwnMemory(CpuDevice):
+    """A device that leaves tiles in its own memory, as a GPU does where slots are not page-locked."""
+
+    def compute(self, engine: Engine, samples: Sequence[Sample]) -> list[Tile | None]:
+        return super().compute(engine, [replace(one, into=None) for one in samples])
+
+
+@pytest.mark.parametrize("open_device", [None, lambda _: SerialDevice(OwnMemory())], ids=["in its slot", "elsewhere"])
+async def test_a_tile_comes_back_and_is_the_one_that_a_single_process_gives(
+    pair: PairOf, open_device: OpenDevice | None
+) -> None:
+    async with pair() as both, both.engine(open_device=open_device) as engine:
         await until(lambda: both.front.ready)
         with both.front.models.lease("photos") as model:
             assert model.manifest.key == "photos/1"

@@ -16,8 +16,7 @@ import pytest
 
 from engines.manifest import Manifest
 from service.core.errors import ServiceError
-from service.devices.memory_layout import PAGE
-from service.processes.shared.slots import Arena, FreeList, Memory, SlotLayouts
+from service.processes.shared.slots import PAGE, Arena, FreeList, Memory, SlotLayouts
 from tests.serving.waiting import until
 
 

@@ -1,1 +1,0 @@
-"""Pictures on a GPU: JPEGs decoded in its hardware, crops cut out of them, and fills pasted into them."""
