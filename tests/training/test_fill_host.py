@@ -45,7 +45,7 @@ def compiled(work: Path) -> list[Path]:
 
 
 def test_a_shape_is_compiled_with_the_data_that_the_host_has(host: Host, tmp_path: Path) -> None:
-    assert host("prepare", "0", "256", "32", CONFIG="training/configs/fill-painter.toml").returncode == 0
+    assert host("prepare", "0", "256", "32", CONFIG="training/configs/fill-context.toml").returncode == 0
     called = (tmp_path / "work/called").read_text()
     for knob, folder in (("data.path", "photos"), ("data.validation", "val"), ("features", "features/")):
         assert f"--set {knob}={tmp_path}/work/{folder}" in called

@@ -28,16 +28,10 @@ class UpdateSettings:
     """The norm that the whole net's gradient is clipped to; values that are not finite count as 0."""
     gentle: float = 1.0
     """The learning rate of biases and gains, as a fraction of that of filters."""
-    settled: frozenset[str] = frozenset()
-    """Names of the parameters that learn more slowly than the others, or not at all while they are held."""
-    settled_rate: float = 1.0
-    """Their learning rate, as a fraction of the others'."""
 
-    def group(self, name: str, parameter: nn.Parameter) -> tuple[float, bool]:
-        """Return a parameter's part of the learning rate, and whether it is settled."""
-        settled = name in self.settled
-        part = 1.0 if parameter.ndim == 4 else self.gentle
-        return part * (self.settled_rate if settled else 1.0), settled
+    def part(self, parameter: nn.Parameter) -> float:
+        """Return a parameter's part of the learning rate."""
+        return 1.0 if parameter.ndim == 4 else self.gentle
 
 
 class OptimiserUpdates:
@@ -49,12 +43,10 @@ class OptimiserUpdates:
         self._parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
         self._manner = manner
         fused = runtime.device.type == "cuda" or not config.deterministic
-        members: dict[tuple[float, bool], list[nn.Parameter]] = {}
-        for name, parameter in net.named_parameters():
-            if parameter.requires_grad:
-                key = manner.group(name, parameter) if manner else (1.0, False)
-                members.setdefault(key, []).append(parameter)
-        groups = [{"params": found, "part": part, "settled": settled} for (part, settled), found in members.items()]
+        members: dict[float, list[nn.Parameter]] = {}
+        for parameter in self._parameters:
+            members.setdefault(manner.part(parameter) if manner else 1.0, []).append(parameter)
+        groups = [{"params": found, "part": part} for part, found in members.items()]
         betas = manner.betas if manner else config.betas
         self._optimiser = torch.optim.Adam(groups, lr=0.0, betas=betas, fused=fused)
         enabled = config.precision == "fp16"
@@ -64,7 +56,7 @@ class OptimiserUpdates:
     def apply(self, loss: Tensor, learning_rate: float, gradient: Tensor | None = None, *, hold: bool = False) -> None:
         """Run one optimiser step on the loss, or with `gradient` (of its shape) backwards from it.
 
-        With `hold` settled parameters stay as they are, and only their moments follow the gradient.
+        With `hold` the parameters stay as they are, and only their moments follow the gradient.
         """
         self._optimiser.zero_grad(set_to_none=True)
         with self._buckets.averaging():
@@ -73,7 +65,7 @@ class OptimiserUpdates:
             found = [p.grad for p in self._parameters if p.grad is not None]
             _clip_gradients(found, self._manner.longest)
         for group in self._optimiser.param_groups:
-            group["lr"] = 0.0 if hold and group["settled"] else learning_rate * group["part"]
+            group["lr"] = 0.0 if hold else learning_rate * group["part"]
         self._scaler.step(self._optimiser)
         self._scaler.update()
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 import torch._functorch.config
 from torch import Tensor
 
 from export.generators.family import State
-from export.generators.fillnet.generator import FillNet
-from export.generators.fillnet.net import FillUNet
 from training.data.arrivals import ShardWatcher
 from training.data.cuts import draw_crops
 from training.data.device_cache import PictureCache
@@ -31,11 +29,11 @@ from training.losses.multi_scale_discriminator import (
 )
 from training.losses.picture_views import half_size_and_crop
 from training.losses.vgg16 import FeatureDistance, NormalisedFeatures, load_features
-from training.nets.fillnet import adopted_state, checkpoint_state, make_net, new_layers
+from training.nets.fillnet import checkpoint_state, make_net, training_state
 from training.seeds import Purpose, generator_for
 from training.tasks.fill_judge import FillJudge, JudgedBatch
 from training.tasks.fill_preview import FillPreview
-from training.weights.initial import load_initial, read_fillnet
+from training.weights.initial import load_initial
 
 _LONGEST = 200.0
 """Clipping norm of the net's gradients, which only spikes exceed."""
@@ -79,35 +77,20 @@ class FillTrainee(Trainee[FillPhase]):
         self.patches: FillJudge | None = None
         if knobs := config.patches:
             self.patches = FillJudge(SmallPatchDiscriminator(knobs.widths, random), knobs, config, runtime)
-        self._origin: FillUNet | None = None
         if config.initial is not None:
-            load_initial(self.net, config.initial, adopted_state(self.net))
-            self._adopt_origin(read_fillnet(config.initial))
+            load_initial(self.net, config.initial, training_state)
         self._features = _perceptual_features(config)
         distance = FeatureDistance(self._features, config.layers) if self._features else None
         for net in (self.net, *([self._features] if self._features else [])):
             runtime.move_to_device(net)
         self._preview = FillPreview(config, runtime, self._validation, self._features)
-        self._updates = OptimiserUpdates(self.net, config, runtime, self._update_settings())
+        self._updates = OptimiserUpdates(self.net, config, runtime, UpdateSettings(config.betas, _LONGEST, _GENTLE))
         self._average = WeightAverage(self.net, config.ema_decay)
         self._balancer = LossBalancer(config.shares.model_dump(), runtime)
         self._eager = _CompiledParts(self.net, self._features, distance, make_holes)
         self._parts = self._eager
         self.compiled = False
         self._told = torch.full((), 0.5, device=device)
-
-    def _adopt_origin(self, state: State) -> None:
-        """Keep the net that the run goes on from, if the run's own has new layers."""
-        options = FillNet().recognise(state)
-        if options is not None and new_layers(self.net, state):
-            self._origin = FillUNet(options).requires_grad_(requires_grad=False)
-            self._origin.load_state_dict({key: tensor.float() for key, tensor in state.items()})
-            self._runtime.move_to_device(self._origin)
-
-    def _update_settings(self) -> UpdateSettings:
-        new = new_layers(self.net, self._origin.state_dict()) if self._origin else frozenset[str]()
-        settled = frozenset(name for name, _ in self.net.named_parameters()) - new
-        return UpdateSettings(self._config.betas, _LONGEST, _GENTLE, settled, self._config.settled)
 
     def begin_phase(self, phase: FillPhase) -> None:
         self._parts, self.compiled = self._eager, False
@@ -147,8 +130,7 @@ class FillTrainee(Trainee[FillPhase]):
         gradient = self._balancer.gradient(losses, shown, number, self._ramps(number))
         self._updates.apply(composite, place.learning_rate, gradient, hold=alone)
         self._average.update(self.net)
-        filled = self._fill_as_before(image, hole) if alone and self._origin is not None else composite.detach()
-        judged = self._judges_step(number, place, JudgedBatch(filled, image, hole), views)
+        judged = self._judges_step(number, place, JudgedBatch(composite.detach(), image, hole), views)
         if "patches_told" in judged and alone:
             self._runtime.average_over_processes([judged["patches_told"]])  # so that all stop, or none
             self._told = self._told.lerp(judged["patches_told"], 1 - _KEPT)
@@ -160,12 +142,6 @@ class FillTrainee(Trainee[FillPhase]):
         ramp = min(1.0, max(0.0, (number - first) / (last - first)))
         heard = 1.0 if number >= self._config.judge.alone else 0.0
         return {"adversarial": ramp * heard, "patches": ramp * heard, "matching": heard}
-
-    @torch.no_grad()
-    def _fill_as_before(self, image: Tensor, hole: Tensor) -> Tensor:
-        """Fill pictures by the net that the run goes on from, which the judges learn on while they learn alone."""
-        with self._runtime.autocast():
-            return torch.where(hole > 0, cast("FillUNet", self._origin)(image, hole), image)
 
     def _draw_crop_and_roll(self, number: int, side: int) -> tuple[int, int, int, int]:
         """Draw the position of VGG16's crop and the roll of the discriminator's input; the same in all processes."""
@@ -237,13 +213,9 @@ class FillTrainee(Trainee[FillPhase]):
             "told": self._told,
             "preview": self._preview.state(),
         }
-        known |= {"patches": self.patches.state()} if self.patches else {}
-        return known | ({"origin": self._origin.state_dict()} if self._origin else {})
+        return known | ({"patches": self.patches.state()} if self.patches else {})
 
     def load(self, state: dict[str, Any]) -> None:
-        if "origin" in state:
-            self._adopt_origin(state["origin"])
-            self._updates = OptimiserUpdates(self.net, self._config, self._runtime, self._update_settings())
         self.net.load_state_dict(state["net"])
         self._updates.load(state["updates"])
         self._average.load(state["average"])
@@ -264,7 +236,7 @@ class FillTrainee(Trainee[FillPhase]):
         return arrange_sheet([torch.where(hole > 0, 0.5, image), composite, image])
 
     def validate_start(self) -> dict[str, float]:
-        return self._preview.measure_start(self._origin or self._average.net)
+        return self._preview.measure_start(self._average.net)
 
     def validate(self) -> dict[str, float]:
         return self._preview.measure(self._average.net)
