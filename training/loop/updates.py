@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from training.config import FitConfig
 from training.loop.gradient_buckets import GradientBuckets
@@ -16,6 +17,10 @@ from training.loop.runtime import Runtime
 
 _FIRST_LOSS_SCALE = 2.0**12
 """A step is lost for every halving that is still needed; torch's own 2¹⁶ costs several with Gram matrices."""
+
+
+_PART, _COUNT = "module.", "n_averaged"
+"""Names in the state of an average: those of torch's AveragedModel."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,7 @@ class OptimiserUpdates:
         with self._buckets.averaging():
             torch.autograd.backward(self._scaler.scale(loss), gradient)
         if self._manner:
-            found = [p.grad for p in self._parameters if p.grad is not None]
-            _clip_gradients(found, self._manner.longest)
+            _clip_gradients(self._buckets.gathered(), self._manner.longest)
         for group in self._optimiser.param_groups:
             group["lr"] = 0.0 if hold else learning_rate * group["part"]
         self._scaler.step(self._optimiser)
@@ -79,7 +83,7 @@ class OptimiserUpdates:
 
 
 def _clip_gradients(gradients: list[Tensor], longest: float) -> None:
-    """Clip the gradients in place to this common norm; values that are not finite become 0."""
+    """Clip tensors of gradients in place to this common norm; values that are not finite become 0."""
     for gradient in gradients:
         torch.nan_to_num(gradient, 0.0, 0.0, 0.0, out=gradient)
     length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))  # noqa: SLF001 (its only name)
@@ -87,29 +91,45 @@ def _clip_gradients(gradients: list[Tensor], longest: float) -> None:
 
 
 class WeightAverage:
-    """The exponential moving average of a net and its running statistics; it adapts faster while it is young."""
+    """The exponential moving average of a net and its running statistics; it adapts faster while it is young.
+
+    The net's tensors are listed once, and steps are counted on the host: torch's AveragedModel waits for the device.
+    """
 
     def __init__(self, net: nn.Module, decay: float) -> None:
-        self._decay = decay
-        self._model = AveragedModel(net, multi_avg_fn=self._update_average, use_buffers=True)
-        self._model.requires_grad_(requires_grad=False).eval()
-
-    def _update_average(self, averaged: Any, current: Any, count: Any) -> None:
-        decay = min(self._decay, (1 + int(count)) / (10 + int(count)))
-        cast("Callable[[float], Callable[..., None]]", get_ema_multi_avg_fn)(decay)(averaged, current, count)
+        self._decay, self._count = decay, 0
+        self._net = copy.deepcopy(net).requires_grad_(requires_grad=False).eval()
+        self._pairs: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+        for ours, theirs in zip(_tensors(self._net), _tensors(net), strict=True):
+            averaged, current = self._pairs.setdefault(ours.dtype, ([], []))
+            averaged.append(ours)
+            current.append(theirs)
 
     @property
     def net(self) -> nn.Module:
         """The averaged net, in eval mode."""
-        return self._model.module
+        return self._net
 
-    def update(self, net: nn.Module) -> None:
-        """Update the average with the net's weights."""
-        self._model.update_parameters(net)
+    @torch.no_grad()
+    def update(self) -> None:
+        """Update the average with the net's weights; the first update takes them as they are."""
+        decay = min(self._decay, (1 + self._count) / (10 + self._count))
+        for averaged, current in self._pairs.values():
+            if self._count:
+                cast("Callable[[float], Callable[..., None]]", get_ema_multi_avg_fn)(decay)(averaged, current, None)
+            else:
+                torch._foreach_copy_(averaged, current)
+        self._count += 1
 
     def state(self) -> dict[str, Any]:
         """Return the average's state, for `load`."""
-        return self._model.state_dict()
+        averaged = {f"{_PART}{name}": tensor for name, tensor in self._net.state_dict().items()}
+        return averaged | {_COUNT: torch.tensor(self._count)}
 
     def load(self, state: dict[str, Any]) -> None:
-        self._model.load_state_dict(state)
+        self._net.load_state_dict({key.removeprefix(_PART): value for key, value in state.items() if key != _COUNT})
+        self._count = int(state[_COUNT])
+
+
+def _tensors(net: nn.Module) -> list[Tensor]:
+    return [*net.parameters(), *net.buffers()]

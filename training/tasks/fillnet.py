@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from export.generators.family import State
 from training.data.arrivals import ShardWatcher
 from training.data.cuts import draw_crops
 from training.data.device_cache import PictureCache
-from training.data.holes import draw_numbers, draw_thick_boxes, make_holes
+from training.data.holes import draw_box_numbers, draw_numbers, make_holes, make_thick_boxes
 from training.data.pictures import load_pictures, validation_pictures
 from training.fill_config import FillConfig, FillPhase
 from training.loop.balance import LossBalancer
@@ -25,9 +25,8 @@ from training.loop.updates import OptimiserUpdates, UpdateSettings, WeightAverag
 from training.losses.multi_scale_discriminator import (
     MultiScaleDiscriminator,
     SmallPatchDiscriminator,
-    feature_matching_loss,
 )
-from training.losses.picture_views import half_size_and_crop
+from training.losses.picture_views import half_size_and_crop, roll_picture
 from training.losses.vgg16 import FeatureDistance, NormalisedFeatures, load_features
 from training.nets.fillnet import checkpoint_state, make_net, training_state
 from training.seeds import Purpose, generator_for
@@ -51,6 +50,7 @@ class _CompiledParts(NamedTuple):
     features: Callable[[Tensor], list[Tensor]] | None
     distance: Callable[[Tensor, list[Tensor]], Tensor] | None
     make_holes: Callable[..., Tensor]
+    make_boxes: Callable[[Tensor, int], Tensor]
 
 
 def _perceptual_features(config: FillConfig) -> NormalisedFeatures | None:
@@ -87,7 +87,7 @@ class FillTrainee(Trainee[FillPhase]):
         self._updates = OptimiserUpdates(self.net, config, runtime, UpdateSettings(config.betas, _LONGEST, _GENTLE))
         self._average = WeightAverage(self.net, config.ema_decay)
         self._balancer = LossBalancer(config.shares.model_dump(), runtime)
-        self._eager = _CompiledParts(self.net, self._features, distance, make_holes)
+        self._eager = _CompiledParts(self.net, self._features, distance, make_holes, make_thick_boxes)
         self._parts = self._eager
         self.compiled = False
         self._told = torch.full((), 0.5, device=device)
@@ -124,13 +124,14 @@ class FillTrainee(Trainee[FillPhase]):
         with self._runtime.autocast():
             output = self._parts.paint(image, hole)
         composite = torch.where(hole > 0, output, image)
-        views = self._draw_crop_and_roll(number, image.shape[-1])
+        top, left, *shift = self._draw_crop_and_roll(number, image.shape[-1])
         shown = composite.detach().requires_grad_()
-        losses = self._compute_losses(shown, image, hole, views)
+        batch = JudgedBatch(self._rolled(image, hole, shift), self._rolled(shown, hole, shift), image, hole)
+        losses = self._compute_losses(shown, batch, (top, left))
         gradient = self._balancer.gradient(losses, shown, number, self._ramps(number))
         self._updates.apply(composite, place.learning_rate, gradient, hold=alone)
-        self._average.update(self.net)
-        judged = self._judges_step(number, place, JudgedBatch(composite.detach(), image, hole), views)
+        self._average.update()
+        judged = self._judges_step(number, place, batch._replace(filled=batch.filled.detach()))
         if "patches_told" in judged and alone:
             self._runtime.average_over_processes([judged["patches_told"]])  # so that all stop, or none
             self._told = self._told.lerp(judged["patches_told"], 1 - _KEPT)
@@ -150,40 +151,37 @@ class FillTrainee(Trainee[FillPhase]):
         down, right = torch.randint(self._config.judge.shift, (2,), generator=random).tolist()
         return top, left, down, right
 
-    def _compute_losses(
-        self, shown: Tensor, image: Tensor, hole: Tensor, views: tuple[int, int, int, int]
-    ) -> dict[str, Tensor]:
-        """Compute the losses with a share, unweighted; `shown` is the filled picture, a leaf."""
-        top, left, *shift = views
+    def _rolled(self, picture: Tensor, hole: Tensor, shift: Sequence[int]) -> Tensor:
+        """Return pictures with their holes as judges see them, N×4×H×W."""
+        return self._in_memory_layout(roll_picture(torch.cat([picture, hole], 1), *shift))
+
+    def _compute_losses(self, shown: Tensor, batch: JudgedBatch, cut: tuple[int, int]) -> dict[str, Tensor]:
+        """Compute the losses with a share, unweighted; `shown` is the filled picture, a leaf, as it lies."""
+        image, hole = batch.image, batch.hole
         losses = {"difference": (shown - image).abs().sum() / (hole.sum() * image.shape[1]).clamp(min=1)}
         if self._parts.features is not None and self._parts.distance is not None:
             with torch.no_grad(), self._runtime.autocast():
-                wanted = self._parts.features(self._in_memory_layout(half_size_and_crop(image, top, left)))
+                wanted = self._parts.features(self._in_memory_layout(half_size_and_crop(image, *cut)))
             with self._runtime.autocast():
-                seen = self._in_memory_layout(half_size_and_crop(shown, top, left))
+                seen = self._in_memory_layout(half_size_and_crop(shown, *cut))
                 losses["perceptual"] = self._parts.distance(seen, wanted)
         self.judge.freeze()
         with torch.no_grad():
-            real = self.judge.rate(image, hole, shift)
-        losses["adversarial"], fake = self.judge.verdict(shown, hole, shift)
-        losses["matching"] = feature_matching_loss(fake.features, real.features)
+            real = self.judge.rate(batch.real)
+        losses["adversarial"], losses["matching"] = self.judge.verdict(batch.filled, real.features)
         if self.patches is not None:
             self.patches.freeze()
-            losses["patches"], _ = self.patches.verdict(shown, hole, shift)
+            (losses["patches"],) = self.patches.verdict(batch.filled)
         return losses
 
     def _in_memory_layout(self, picture: Tensor) -> Tensor:
         return picture.contiguous(memory_format=self._runtime.layout)
 
-    def _judges_step(
-        self, number: int, place: StepPosition[FillPhase], batch: JudgedBatch, views: tuple[int, int, int, int]
-    ) -> dict[str, Tensor]:
-        found = {}
-        found["judge"], found["told"] = self.judge.learn(number, place.learning_rate, batch, views[2:])
+    def _judges_step(self, number: int, place: StepPosition[FillPhase], batch: JudgedBatch) -> dict[str, Tensor]:
+        rate, found = place.learning_rate, dict[str, Tensor]()
+        found["judge"], found["told"] = self.judge.learn(number, rate, batch)
         if self.patches is not None:
-            found["patches_judge"], found["patches_told"] = self.patches.learn(
-                number, place.learning_rate, batch, views[2:]
-            )
+            found["patches_judge"], found["patches_told"] = self.patches.learn(number, rate, batch)
         return found
 
     def batch(self, number: int, place: StepPosition[FillPhase]) -> tuple[Tensor, Tensor]:
@@ -200,7 +198,8 @@ class FillTrainee(Trainee[FillPhase]):
         hole = self._parts.make_holes(uniform[first:last], normal[first:last], side, self._config.coverage)
         if self._config.thick:
             thick = torch.rand(count, 1, 1, 1, generator=random, device=device) < self._config.thick
-            hole = torch.where(thick[first:last], draw_thick_boxes(count, side, random)[first:last], hole)
+            boxes = self._parts.make_boxes(draw_box_numbers(count, random)[:, first:last], side)
+            hole = torch.where(thick[first:last], boxes, hole)
         return image, self._in_memory_layout(hole)
 
     def state(self) -> dict[str, Any]:

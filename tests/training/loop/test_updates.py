@@ -54,12 +54,12 @@ def test_an_optimiser_goes_on_from_its_stored_moments(partial_config: Config) ->
 def test_an_average_follows_the_net_with_its_running_statistics() -> None:
     net = nn.BatchNorm2d(1)
     average = WeightAverage(net, 0.9)
-    average.update(net)
+    average.update()
     net.weight.data.fill_(2)
     assert net.running_mean is not None
     net.running_mean.fill_(2)
     for _ in range(100):
-        average.update(net)
+        average.update()
     followed = average.net
     assert isinstance(followed, nn.BatchNorm2d)
     assert followed.running_mean is not None
@@ -68,12 +68,27 @@ def test_an_average_follows_the_net_with_its_running_statistics() -> None:
     assert not followed.training
 
 
+def test_an_average_that_is_loaded_goes_on_as_the_one_that_was_saved() -> None:
+    net, found = nn.Linear(2, 2), []
+    ours = WeightAverage(net, 0.5)
+    ours.update()
+    saved = copy.deepcopy(ours.state())
+    theirs = WeightAverage(net, 0.5)
+    theirs.load(saved)
+    net.weight.data.add_(1)
+    for average in (ours, theirs):
+        average.update()
+        found.append(average.net.get_parameter("weight"))
+    assert torch.equal(*found)
+    assert not torch.equal(found[0], net.weight), "the second update is no first one"
+
+
 def test_without_decay_the_average_is_the_net() -> None:
     net = nn.Linear(1, 1)
     average = WeightAverage(net, 0.0)
     for value in (1.0, 5.0):
         net.weight.data.fill_(value)
-        average.update(net)
+        average.update()
     assert average.net.get_parameter("weight").item() == 5
 
 

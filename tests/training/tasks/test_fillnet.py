@@ -26,6 +26,7 @@ from training.tasks.fillnet import FillTrainee
 Config = Callable[..., FillConfig]
 CPU = torch.device("cpu")
 RUNTIME = Runtime(CPU, "fp32")
+PATCHES = {"shares": {"perceptual": 0.0, "patches": 0.5}, "patches": {"widths": [4, 4]}}
 
 
 @pytest.fixture
@@ -105,8 +106,7 @@ def test_a_step_moves_both_nets_and_reports_every_loss(fill_config: Config) -> N
 
 
 def test_adversarial_losses_have_no_say_before_their_ramp(fill_config: Config) -> None:
-    judge = fill_config().judge.model_dump()
-    weights = []
+    judge, weights = fill_config().judge.model_dump(), []
     for penalty in (0.0, 5.0):  # judges that differ
         config = fill_config(
             judge=judge | {"ramp": (100, 200), "penalty": penalty}, shares={"perceptual": 0.0, "matching": 0.0}
@@ -180,7 +180,6 @@ def test_a_run_begins_with_the_generator_and_the_judge_of_another(tmp_path: Path
 
 
 ATTENTIVE = {"widths": "8,8", "encoder": "1,0", "decoder": "0,1", "context": "0,2"}
-PATCHES = {"shares": {"perceptual": 0.0, "patches": 0.5}, "patches": {"widths": [4, 4]}}
 
 
 def saved_generator(path: Path, config: FillConfig) -> Path:
