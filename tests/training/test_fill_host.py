@@ -103,6 +103,18 @@ def test_a_phase_waits_for_its_own_shape_where_each_has_one(
     assert " --set ".join(wanted) in (tmp_path / "work/called").read_text()
 
 
+@pytest.mark.parametrize("graphs", [True, False], ids=["with CUDA graphs", "without"])
+def test_a_run_that_fails_goes_on_without_what_may_have_failed(host: Host, tmp_path: Path, *, graphs: bool) -> None:
+    (tmp_path / "work/broken").touch()
+    host("start", "5", SHAPES="256:32", EXTRA="--set cuda_graphs=true" if graphs else "")
+    called = (tmp_path / "work/called").read_text().splitlines()
+    attempts = [line for line in called if "distributed.run" in line]
+    replayed = [" ".join(line.split()).endswith("cuda_graphs=true") for line in attempts]
+    compiled = ["compile_after=" in line and "/never" not in line for line in attempts]
+    assert replayed == [graphs, False, False]
+    assert compiled == [True, graphs, False]
+
+
 def test_features_are_those_that_the_config_names(host: Host, tmp_path: Path) -> None:
     for config, name in (("fill", "vgg16_pool3"), ("fill-context", "vgg16")):
         host("prepare", "0", "256", "32", CONFIG=f"training/configs/{config}.toml")

@@ -112,6 +112,8 @@ class FillTrainee(Trainee[FillPhase]):
         torch._dynamo.config.recompile_limit = 64  # noqa: SLF001 (sizes, with and without gradients)
         made: list[Any] = [torch.compile(part, dynamic=False) if part else None for part in self._eager]
         self._parts, self.compiled = _CompiledParts(*made), True
+        if self._config.cuda_graphs:  # the net alone: the losses' gradients are taken several times from one pass
+            self._parts = self._parts._replace(paint=torch.compile(self.net, dynamic=False, mode="reduce-overhead"))
         self._compile_judges(wanted=True)
 
     def step(self, number: int, place: StepPosition[FillPhase]) -> dict[str, Tensor]:

@@ -121,7 +121,7 @@ def test_adversarial_losses_have_no_say_before_their_ramp(fill_config: Config) -
 @pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")  # torch's compiler, on loading
 def test_nothing_is_compiled_before_another_process_has(tmp_path: Path, fill_config: Config) -> None:
     phase = {"steps": 4, "batch": 2, "learning_rate": 1e-3, "compile_after": str(tmp_path / "absent")}
-    config = fill_config(compile=True, phase=[phase])
+    config = fill_config(compile=True, cuda_graphs=True, phase=[phase])
     made = trainee(config)
     made.step(0, place(config, 0))
     assert not made.compiled
