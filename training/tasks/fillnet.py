@@ -200,7 +200,8 @@ class FillTrainee(Trainee[FillPhase]):
         hole = self._parts.make_holes(uniform[first:last], normal[first:last], side, self._config.coverage)
         if self._config.thick:
             thick = torch.rand(count, 1, 1, 1, generator=random, device=device) < self._config.thick
-            boxes = self._parts.make_boxes(draw_box_numbers(count, random)[:, first:last], side)
+            numbers = draw_box_numbers(count, random)[:, first:last].contiguous()  # code was compiled for such
+            boxes = self._parts.make_boxes(numbers, side)
             hole = torch.where(thick[first:last], boxes, hole)
         return image, self._in_memory_layout(hole)
 
