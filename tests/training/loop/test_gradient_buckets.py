@@ -178,7 +178,7 @@ def test_alone_gradients_stay_as_they_are() -> None:
 @pytest.mark.parametrize("send", [None, Halving()], ids=["alone", "two processes"])
 def test_gradients_can_be_changed_where_they_are_gathered(send: Halving | None) -> None:
     net, inputs = net_of(4, 5, 6, 7), torch.randn(3, 4)
-    used, buckets = nn.Sequential(net[0], net[1]), GradientBuckets(list(net.parameters()), send, 1, 150)
+    used, buckets = nn.Sequential(net[0], net[1]), GradientBuckets(list(net.parameters()), send, 10**6, 10**6)
     for part in (net, used):  # the last layer's gradients of before count for nothing
         wanted = [None if found is None else found * 0.5 for found in plain_gradients(part, inputs)]
         wanted += [None] * (len(list(net.parameters())) - len(wanted))
