@@ -55,7 +55,7 @@ class JudgeConfig(DiscriminatorConfig):
     widths: tuple[int, ...] = Field((32, 64, 128, 256, 384, 384), description="channels at 1/1, 1/2, … 1/32")
     ramp: tuple[int, int] = Field((1000, 3500), description="steps between which adversarial losses grow to full share")
     alone: int = Field(
-        0, ge=0, description="so many steps at first in which, of the net, only layers without settled weights learn"
+        0, ge=0, description="so many steps at first in which the net, that of `initial`, stays as it is"
     )
     shift: int = Field(32, ge=1, description="it sees pictures rolled by up to so many pixels; 1: as they lie")
 
@@ -99,13 +99,15 @@ class FillConfig(FitConfig):
         max_length=5,
         description="weights of VGG16's blocks in perceptual: relu1_2, relu2_2, relu3_3, relu4_3, relu5_3",
     )
+    cuda_graphs: bool = Field(
+        False, description="replay the net's compiled code as CUDA graphs: a launch a pass and not one a kernel"
+    )
     capacity_gb: float | None = Field(
         None, gt=0, description="room for pictures on the device, which shards that arrive in data.path later fill"
     )
     shares: SharesConfig = Field(default_factory=lambda: SharesConfig.model_validate({}))
     judge: JudgeConfig = Field(default_factory=lambda: JudgeConfig.model_validate({}))
     patches: PatchJudgeConfig | None = Field(None, description="a judge of small patches, if shares.patches is not 0")
-    settled: float = Field(1.0, gt=0, le=1, description="rate of layers with weights of `initial`, in parts of others'")
     stop_after: int | None = Field(
         None, ge=1, description="from this step on the run ends if its figures are worse than those of `initial`"
     )
@@ -132,8 +134,8 @@ class FillConfig(FitConfig):
 
     @model_validator(mode="after")
     def _check_start(self) -> FillConfig:
-        """Refuse knobs of a run that goes on from another where they would do nothing, or end or hold the run."""
-        given = {"stop_after": self.stop_after, "settled": self.settled < 1, "judge.alone": self.judge.alone}
+        """Refuse knobs of a run that goes on from another where they would end or hold the run."""
+        given = {"stop_after": self.stop_after, "judge.alone": self.judge.alone}
         if self.initial is None and (names := [name for name, value in given.items() if value]):
             raise ValueError(
                 f"{', '.join(names)}: only for a run that goes on from `initial`; give it, or leave it out"

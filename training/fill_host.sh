@@ -104,23 +104,26 @@ prepare() { # GPU CROP BATCH: a few steps as one process takes them, of both net
     touch "$READY"
 }
 
-train() { # SECONDS STOP; a run that fails is taken up again where its checkpoint stands, and no longer compiled
-    local seconds=$1 stop=${2:+--stop-after-seconds $2} attempt set own
+train() { # SECONDS STOP; a run that fails is taken up again where its checkpoint stands: without CUDA graphs, then not compiled
+    local seconds=$1 stop=${2:+--stop-after-seconds $2} attempt set own graphs=""
     read -r -a own <<<"$SHAPES"
     set=$(paths "$RUN")
     set+=" --set data.threads=12 --set capacity_gb=${CAPACITY_GB:-48}"
     if ((PROCESSES == 1 && PHASES == 2)); then set+=" --set phase.0.batch=32 --set phase.1.batch=16"; fi
     for attempt in 0 1 2; do
-        local after="" phase ready
+        local after="" phase ready eager=$attempt
+        if ((attempt)) && [[ $EXTRA == *cuda_graphs=true* ]]; then
+            graphs="--set cuda_graphs=false" eager=$((attempt - 1))
+        fi
         for ((phase = 0; phase < PHASES; phase++)); do
             ready=$READY
             if ((${#own[@]} == PHASES)); then ready=$RUN/shape-${own[phase]}; fi
-            if ((attempt)); then ready=$WORK/never; fi
+            if ((eager)); then ready=$WORK/never; fi
             after+=" --set phase.$phase.compile_after=$ready"
         done
         # shellcheck disable=SC2086 # flags are words
         if python3 -m torch.distributed.run --standalone --nproc-per-node "$PROCESSES" --no-python \
-            bash "$SELF" rank $set --set "seconds=$((seconds - attempt * 40))" $after $EXTRA $stop; then
+            bash "$SELF" rank $set --set "seconds=$((seconds - attempt * 40))" $after $EXTRA $graphs $stop; then
             break
         fi
         echo "attempt $attempt failed"

@@ -129,7 +129,7 @@ def test_fillnet_learns_a_picture_by_heart_against_its_judge(
     pictures = str(folder / "pictures")
     knobs = fill_run(
         **QUIET,
-        generator={"widths": "32,32", "encoder": "1,1", "decoder": "0,1", "context": "0,2", "painter": 16},
+        generator={"widths": "32,32", "encoder": "1,1", "decoder": "0,1", "context": "0,2"},
         shares={"difference": 1.0, "perceptual": 0.0, "adversarial": 0.1, "matching": 0.1},
         judge={"widths": [8, 8, 8, 8, 8, 8], "ramp": [50, 100]},
         coverage=[0.1, 0.5],

@@ -19,8 +19,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "half precision": ({"precision": "fp16"}, "use bf16"),
     "a share of small patches without their judge": ({"shares": {"perceptual": 0, "patches": 1}}, "need each other"),
     "knobs of going on without a start": (
-        {"stop_after": 5, "settled": 0.1, "judge": {"alone": 2}},
-        "stop_after, settled, judge.alone: only for a run that goes on from `initial`",
+        {"stop_after": 5, "judge": {"alone": 2}},
+        "stop_after, judge.alone: only for a run that goes on from `initial`",
     ),
     "a stop without a distance": ({"stop_after": 5, "initial": "a.pth"}, "stop_after needs data.validation and VGG16"),
     "a bar that nothing is measured for": (

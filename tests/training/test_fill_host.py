@@ -45,7 +45,7 @@ def compiled(work: Path) -> list[Path]:
 
 
 def test_a_shape_is_compiled_with_the_data_that_the_host_has(host: Host, tmp_path: Path) -> None:
-    assert host("prepare", "0", "256", "32", CONFIG="training/configs/fill-painter.toml").returncode == 0
+    assert host("prepare", "0", "256", "32", CONFIG="training/configs/fill-context.toml").returncode == 0
     called = (tmp_path / "work/called").read_text()
     for knob, folder in (("data.path", "photos"), ("data.validation", "val"), ("features", "features/")):
         assert f"--set {knob}={tmp_path}/work/{folder}" in called
@@ -101,6 +101,18 @@ def test_a_phase_waits_for_its_own_shape_where_each_has_one(
     host("start", "5", SHAPES=shapes, CONFIG="training/configs/fill-context.toml")
     wanted = [f"phase.{phase}.compile_after={tmp_path}/work/run/{name}" for phase, name in enumerate(waits_for)]
     assert " --set ".join(wanted) in (tmp_path / "work/called").read_text()
+
+
+@pytest.mark.parametrize("graphs", [True, False], ids=["with CUDA graphs", "without"])
+def test_a_run_that_fails_goes_on_without_what_may_have_failed(host: Host, tmp_path: Path, *, graphs: bool) -> None:
+    (tmp_path / "work/broken").touch()
+    host("start", "5", SHAPES="256:32", EXTRA="--set cuda_graphs=true" if graphs else "")
+    called = (tmp_path / "work/called").read_text().splitlines()
+    attempts = [line for line in called if "distributed.run" in line]
+    replayed = [" ".join(line.split()).endswith("cuda_graphs=true") for line in attempts]
+    compiled = ["compile_after=" in line and "/never" not in line for line in attempts]
+    assert replayed == [graphs, False, False]
+    assert compiled == [True, graphs, False]
 
 
 def test_features_are_those_that_the_config_names(host: Host, tmp_path: Path) -> None:

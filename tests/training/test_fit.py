@@ -92,7 +92,7 @@ LARGE = [
     {"part": "diverse", "steps": 3, "batch": 1, "learning_rate": 1e-3},
 ]
 """Fewer steps, for nets that take 256² and nothing else."""
-NET = {"widths": "8,8", "encoder": "1,0", "decoder": "0,1", "context": "0,2", "painter": 4}
+NET = {"widths": "8,8", "encoder": "1,0", "decoder": "0,1", "context": "0,2"}
 JUDGES = {"shares": {"perceptual": 0.0, "patches": 0.2}, "patches": {"widths": [4, 4]}}
 
 

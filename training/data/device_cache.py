@@ -70,7 +70,8 @@ class PictureCache:
             self._pixels[start : start + count].copy_(torch.tensor(picture).view(count, -1), non_blocking=True)
         known = (torch.cat([index.starts, starts.to(self.device)]), torch.cat([index.sizes, sizes.to(self.device)]))
         if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # other threads may compute on other streams
+            written = torch.cuda.current_stream(self.device).record_event()  # other threads may use other streams
+            written.synchronize()  # waiting for the whole device would spoil a CUDA graph that is being recorded
         self._index = _Index(*known, end)
 
     @property

@@ -105,12 +105,17 @@ def _blob_distances(numbers: _RandomColumns, normal: Tensor, y: Tensor, x: Tenso
     return noise + 0.5 * ((y - centre[:, 0]).square() + (x - centre[:, 1]).square()).sqrt()
 
 
-def draw_thick_boxes(count: int, side: int, generator: torch.Generator) -> Tensor:
-    """Draw one box of 40-80 % each, eight of nine at a border or in a corner: N×1×side×side FP32, 1 = hole."""
-    cover, shape, *place = torch.rand(6, count, generator=generator, device=generator.device)
+def draw_box_numbers(count: int, generator: torch.Generator) -> Tensor:
+    """Draw uniform numbers for `count` thick boxes, 6×N, on the generator's device."""
+    return torch.rand(6, count, generator=generator, device=generator.device)
+
+
+def make_thick_boxes(numbers: Tensor, side: int) -> Tensor:
+    """Make one box of 40-80 % each, eight of nine at a border or in a corner: N×1×side×side FP32, 1 = hole."""
+    cover, shape, *place = numbers
     cover = _THICK[0] + (_THICK[1] - _THICK[0]) * cover
     height = cover.pow(shape)
-    axis = (torch.arange(side, device=generator.device) + 0.5) / side
+    axis = (torch.arange(side, device=numbers.device) + 0.5) / side
     inside: list[Tensor] = []
     for length, where, free in zip((height, cover / height), place[:2], place[2:], strict=True):
         share = torch.where(where < 1 / 3, 0.0, torch.where(where < 2 / 3, 1.0, free))

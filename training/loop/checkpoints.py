@@ -31,6 +31,7 @@ _FREE_TO_CHANGE: dict[str, Any] = {
     "features": True,
     "seconds": True,
     "capacity_gb": True,
+    "cuda_graphs": True,
     "stop_after": True,
     "patches": {"least_told"},
     "phase": {"__all__": {"compile_after"}},

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -33,19 +33,35 @@ def compile_in_pieces(
     return cast("Compiled", torch.compile(part, dynamic=False, backend=pieces.compile_fn))
 
 
-class _Place(NamedTuple):
-    """A parameter and the order of its dimensions in memory, outermost first: values are sent without turning them."""
+class _Bucket:
+    """Neighbouring parameters and one tensor that holds all their gradients, made once: each is a view of it."""
 
-    parameter: nn.Parameter
-    order: tuple[int, ...]
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Lay the views out as the parameters lie in memory: values are sent without turning them."""
+        self.parameters = tuple(parameters)
+        self.flat = torch.zeros(
+            sum(map(torch.numel, parameters)), dtype=parameters[0].dtype, device=parameters[0].device
+        )
+        parts = torch.split(self.flat, [parameter.numel() for parameter in parameters])
+        self._views = [part.as_strided(like.shape, _dense(like)) for part, like in zip(parts, parameters, strict=True)]
 
-    def flatten(self, gradient: Tensor) -> Tensor:
-        return gradient.permute(self.order).reshape(-1)
+    @torch.no_grad()
+    def gather(self) -> bool:
+        """Copy the gradients into the views and put these in their place; returns whether there are any."""
+        found = [(parameter, view) for parameter, view in zip(self.parameters, self._views, strict=True)]
+        given = [(parameter, view, parameter.grad) for parameter, view in found if parameter.grad is not None]
+        if given and len(given) < len(found):
+            self.flat.zero_()  # what an earlier pass left of those without a gradient counts in sums
+        if given:
+            torch._foreach_copy_([view for _, view, _ in given], [gradient for *_, gradient in given])
+        for parameter, view, _ in given:
+            parameter.grad = view
+        return bool(given)
 
-    def restore(self, flat: Tensor) -> Tensor:
-        """Return a view of flat values that has the parameter's shape and lies in memory as it does."""
-        back = sorted(range(len(self.order)), key=self.order.__getitem__)
-        return flat.view([self.parameter.shape[axis] for axis in self.order]).permute(back)
+
+def _dense(like: Tensor) -> list[int]:
+    """Return the strides of a tensor whose dimensions lie in memory as those of `like`, without gaps."""
+    return list(torch.empty_like(like, device="meta").stride())
 
 
 class GradientBuckets:
@@ -65,15 +81,22 @@ class GradientBuckets:
         first_bytes: int = FIRST_BUCKET_BYTES,
         most_bytes: int = BUCKET_BYTES,
     ) -> None:
-        self._send, self._buckets = send, [list[_Place]()]
-        held = 0
+        self._send = send
+        members, held = [list[nn.Parameter]()], 0
         for parameter in reversed(parameters):
-            if held >= (first_bytes if len(self._buckets) == 1 else most_bytes):
-                self._buckets.append([])
+            if held >= (first_bytes if len(members) == 1 else most_bytes):
+                members.append([])
                 held = 0
-            order = sorted(range(parameter.ndim), key=parameter.stride, reverse=True)
-            self._buckets[-1].append(_Place(parameter, tuple(order)))
+            members[-1].append(parameter)
             held += parameter.nbytes
+        self._members, self._made = members, list[_Bucket]()
+
+    @property
+    def _buckets(self) -> list[_Bucket]:
+        """The buckets, which take room from the first update on that needs them."""
+        if not self._made:
+            self._made = [_Bucket(found) for found in self._members if found]
+        return self._made
 
     @contextmanager
     def averaging(self) -> Iterator[None]:
@@ -83,10 +106,10 @@ class GradientBuckets:
             return
         messages = _Messages(self._buckets, self._send)
         hooks = [
-            place.parameter.register_post_accumulate_grad_hook(messages.note_arrival)  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(messages.note_arrival)  # type: ignore[no-untyped-call]
             for bucket in self._buckets
-            for place in bucket
-            if place.parameter.requires_grad  # a phase may freeze a part of the net
+            for parameter in bucket.parameters
+            if parameter.requires_grad  # a phase may freeze a part of the net
         ]
         try:
             yield
@@ -95,6 +118,12 @@ class GradientBuckets:
                 hook.remove()
         messages.finish()
 
+    def gathered(self) -> list[Tensor]:
+        """Return a few tensors that hold all gradients there are, each parameter's as a view."""
+        if self._send is not None:
+            return [bucket.flat for bucket in self._buckets if any(p.grad is not None for p in bucket.parameters)]
+        return [bucket.flat for bucket in self._buckets if bucket.gather()]
+
 
 class _Messages:
     """The messages of one backward pass.
@@ -102,10 +131,10 @@ class _Messages:
     They are sent in the order of the buckets, which is the same in all processes, as messages that cross need.
     """
 
-    def __init__(self, buckets: Sequence[Sequence[_Place]], send: Send) -> None:
+    def __init__(self, buckets: Sequence[_Bucket], send: Send) -> None:
         self._buckets, self._send = buckets, send
         self._awaited: list[set[Tensor]] = [
-            {place.parameter for place in bucket if place.parameter.requires_grad} for bucket in buckets
+            {parameter for parameter in bucket.parameters if parameter.requires_grad} for bucket in buckets
         ]
         self._bucket_of: dict[Tensor, int] = {
             parameter: number for number, members in enumerate(self._awaited) for parameter in members
@@ -121,18 +150,11 @@ class _Messages:
         while self._sent < len(self._buckets) and not self._awaited[self._sent]:
             self._send_next()
 
-    @torch.no_grad()
     def _send_next(self) -> None:
-        found = [(place, place.parameter.grad) for place in self._buckets[self._sent]]
-        given = [(place, gradient) for place, gradient in found if gradient is not None]
+        bucket = self._buckets[self._sent]
         self._sent += 1
-        if not given:
-            return
-        flat = torch.cat([place.flatten(gradient) for place, gradient in given])
-        parts = torch.split(flat, [gradient.numel() for _, gradient in given])
-        for (place, _), part in zip(given, parts, strict=True):
-            place.parameter.grad = place.restore(part)
-        self._ends.append(self._send(flat))
+        if bucket.gather():
+            self._ends.append(self._send(bucket.flat))
 
     def finish(self) -> None:
         """Send buckets that are not full, as some parameters had no gradient, and await all means."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from training.config import FitConfig
 from training.loop.gradient_buckets import GradientBuckets
@@ -16,6 +17,10 @@ from training.loop.runtime import Runtime
 
 _FIRST_LOSS_SCALE = 2.0**12
 """A step is lost for every halving that is still needed; torch's own 2¹⁶ costs several with Gram matrices."""
+
+
+_PART, _COUNT = "module.", "n_averaged"
+"""Names in the state of an average: those of torch's AveragedModel."""
 
 
 @dataclass(frozen=True)
@@ -28,16 +33,10 @@ class UpdateSettings:
     """The norm that the whole net's gradient is clipped to; values that are not finite count as 0."""
     gentle: float = 1.0
     """The learning rate of biases and gains, as a fraction of that of filters."""
-    settled: frozenset[str] = frozenset()
-    """Names of the parameters that learn more slowly than the others, or not at all while they are held."""
-    settled_rate: float = 1.0
-    """Their learning rate, as a fraction of the others'."""
 
-    def group(self, name: str, parameter: nn.Parameter) -> tuple[float, bool]:
-        """Return a parameter's part of the learning rate, and whether it is settled."""
-        settled = name in self.settled
-        part = 1.0 if parameter.ndim == 4 else self.gentle
-        return part * (self.settled_rate if settled else 1.0), settled
+    def part(self, parameter: nn.Parameter) -> float:
+        """Return a parameter's part of the learning rate."""
+        return 1.0 if parameter.ndim == 4 else self.gentle
 
 
 class OptimiserUpdates:
@@ -49,12 +48,10 @@ class OptimiserUpdates:
         self._parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
         self._manner = manner
         fused = runtime.device.type == "cuda" or not config.deterministic
-        members: dict[tuple[float, bool], list[nn.Parameter]] = {}
-        for name, parameter in net.named_parameters():
-            if parameter.requires_grad:
-                key = manner.group(name, parameter) if manner else (1.0, False)
-                members.setdefault(key, []).append(parameter)
-        groups = [{"params": found, "part": part, "settled": settled} for (part, settled), found in members.items()]
+        members: dict[float, list[nn.Parameter]] = {}
+        for parameter in self._parameters:
+            members.setdefault(manner.part(parameter) if manner else 1.0, []).append(parameter)
+        groups = [{"params": found, "part": part} for part, found in members.items()]
         betas = manner.betas if manner else config.betas
         self._optimiser = torch.optim.Adam(groups, lr=0.0, betas=betas, fused=fused)
         enabled = config.precision == "fp16"
@@ -64,16 +61,15 @@ class OptimiserUpdates:
     def apply(self, loss: Tensor, learning_rate: float, gradient: Tensor | None = None, *, hold: bool = False) -> None:
         """Run one optimiser step on the loss, or with `gradient` (of its shape) backwards from it.
 
-        With `hold` settled parameters stay as they are, and only their moments follow the gradient.
+        With `hold` the parameters stay as they are, and only their moments follow the gradient.
         """
         self._optimiser.zero_grad(set_to_none=True)
         with self._buckets.averaging():
             torch.autograd.backward(self._scaler.scale(loss), gradient)
         if self._manner:
-            found = [p.grad for p in self._parameters if p.grad is not None]
-            _clip_gradients(found, self._manner.longest)
+            _clip_gradients(self._buckets.gathered(), self._manner.longest)
         for group in self._optimiser.param_groups:
-            group["lr"] = 0.0 if hold and group["settled"] else learning_rate * group["part"]
+            group["lr"] = 0.0 if hold else learning_rate * group["part"]
         self._scaler.step(self._optimiser)
         self._scaler.update()
 
@@ -87,7 +83,7 @@ class OptimiserUpdates:
 
 
 def _clip_gradients(gradients: list[Tensor], longest: float) -> None:
-    """Clip the gradients in place to this common norm; values that are not finite become 0."""
+    """Clip tensors of gradients in place to this common norm; values that are not finite become 0."""
     for gradient in gradients:
         torch.nan_to_num(gradient, 0.0, 0.0, 0.0, out=gradient)
     length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))  # noqa: SLF001 (its only name)
@@ -95,29 +91,45 @@ def _clip_gradients(gradients: list[Tensor], longest: float) -> None:
 
 
 class WeightAverage:
-    """The exponential moving average of a net and its running statistics; it adapts faster while it is young."""
+    """The exponential moving average of a net and its running statistics; it adapts faster while it is young.
+
+    The net's tensors are listed once, and steps are counted on the host: torch's AveragedModel waits for the device.
+    """
 
     def __init__(self, net: nn.Module, decay: float) -> None:
-        self._decay = decay
-        self._model = AveragedModel(net, multi_avg_fn=self._update_average, use_buffers=True)
-        self._model.requires_grad_(requires_grad=False).eval()
-
-    def _update_average(self, averaged: Any, current: Any, count: Any) -> None:
-        decay = min(self._decay, (1 + int(count)) / (10 + int(count)))
-        cast("Callable[[float], Callable[..., None]]", get_ema_multi_avg_fn)(decay)(averaged, current, count)
+        self._decay, self._count = decay, 0
+        self._net = copy.deepcopy(net).requires_grad_(requires_grad=False).eval()
+        self._pairs: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+        for ours, theirs in zip(_tensors(self._net), _tensors(net), strict=True):
+            averaged, current = self._pairs.setdefault(ours.dtype, ([], []))
+            averaged.append(ours)
+            current.append(theirs)
 
     @property
     def net(self) -> nn.Module:
         """The averaged net, in eval mode."""
-        return self._model.module
+        return self._net
 
-    def update(self, net: nn.Module) -> None:
-        """Update the average with the net's weights."""
-        self._model.update_parameters(net)
+    @torch.no_grad()
+    def update(self) -> None:
+        """Update the average with the net's weights; the first update takes them as they are."""
+        decay = min(self._decay, (1 + self._count) / (10 + self._count))
+        for averaged, current in self._pairs.values():
+            if self._count:
+                cast("Callable[[float], Callable[..., None]]", get_ema_multi_avg_fn)(decay)(averaged, current, None)
+            else:
+                torch._foreach_copy_(averaged, current)
+        self._count += 1
 
     def state(self) -> dict[str, Any]:
         """Return the average's state, for `load`."""
-        return self._model.state_dict()
+        averaged = {f"{_PART}{name}": tensor for name, tensor in self._net.state_dict().items()}
+        return averaged | {_COUNT: torch.tensor(self._count)}
 
     def load(self, state: dict[str, Any]) -> None:
-        self._model.load_state_dict(state)
+        self._net.load_state_dict({key.removeprefix(_PART): value for key, value in state.items() if key != _COUNT})
+        self._count = int(state[_COUNT])
+
+
+def _tensors(net: nn.Module) -> list[Tensor]:
+    return [*net.parameters(), *net.buffers()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -11,13 +10,12 @@ from torch import Tensor, nn
 
 from export.generators.family import State
 from export.generators.fillnet.attention import Attention
-from export.generators.fillnet.net import HALF, FillUNet, Residual
+from export.generators.fillnet.net import FillUNet, Residual
 from export.generators.fillnet.options import FillNetOptions
 
 _HE = 1.387
 """√(2 / (1 + 0.2²)): preserves the magnitude of activations through LeakyReLU 0.2 (He et al. 2015)."""
 _LEAST_SQUARES = 1e-8
-_PAINTER = "painter."
 _QUIET_BRANCH, _QUIET_COLOUR = 0.35, 0.08
 """Initial gains, small: residual branches start weak, and the first pictures are close to the push-pull fill."""
 
@@ -55,42 +53,9 @@ def make_net(options: FillNetOptions, generator: torch.Generator) -> FillUNet:
         if isinstance(module, Attention):
             nn.init.constant_(cast("NormedConv", module.out).gain, _QUIET_BRANCH)
     nn.init.constant_(cast("NormedConv", net.overall).gain, _QUIET_BRANCH)
-    finest = net.pixels if net.painter is None else net.painter.pixels
-    for layer in (finest, *net.colour):
+    for layer in (net.pixels, *net.colour):
         nn.init.constant_(cast("NormedConv", layer).gain, _QUIET_COLOUR)
-    if net.painter is not None:
-        _repeat_filters(cast("NormedConv", net.painter.pixels), HALF**2)
     return net
-
-
-@torch.no_grad()
-def _repeat_filters(conv: NormedConv, times: int) -> None:
-    """Give the pixels of one place the same filter (ICNR, Aitken et al. 2017): no grid is there to begin with."""
-    conv.weight.copy_(conv.weight[::times].repeat_interleave(times, 0))
-
-
-def new_layers(net: FillUNet, state: State) -> frozenset[str]:
-    """Return the names of the net's parameters that a published state has no weights for: those of a new painter."""
-    known = any(key.startswith(_PAINTER) for key in state)
-    return frozenset(name for name, _ in net.named_parameters() if name.startswith(_PAINTER) and not known)
-
-
-def adopted_state(net: FillUNet) -> Callable[[State], State]:
-    """Return `training_state` for a net that may have a painter where the checkpoint has none: it keeps its own.
-
-    What painted at a quarter of the size is left out then, and blocks there that the net does not have.
-    """
-    own = net.state_dict()
-    untrained = {key: tensor for key, tensor in own.items() if key.startswith(_PAINTER)}
-
-    def adopt(state: State) -> State:
-        found = training_state(state)
-        if not new_layers(net, state):
-            return found
-        replaced = {key for key in found if key.startswith(("pixels.", "decoder.0.")) and key not in own}
-        return untrained | {key: tensor for key, tensor in found.items() if key not in replaced}
-
-    return adopt
 
 
 def checkpoint_state(net: nn.Module) -> State:

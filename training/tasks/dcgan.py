@@ -199,7 +199,7 @@ class DCGANTrainee(AdversarialTrainee[PhaseConfig]):
         with self._runtime.autocast():
             terms |= self._discriminator_losses(real, output.detach(), numbers[1:])
         self._discriminator_updates.apply(terms["discriminator"], place.learning_rate)
-        self._average.update(self.net)
+        self._average.update()
         return {name: value.detach() for name, value in terms.items()}
 
     def batch(self, number: int, place: StepPosition[PhaseConfig]) -> tuple[Tensor, Tensor, Tensor]:

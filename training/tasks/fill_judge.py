@@ -15,22 +15,24 @@ from training.loop.updates import OptimiserUpdates, UpdateSettings
 from training.losses.multi_scale_discriminator import (
     Ratings,
     discriminator_loss,
+    feature_matching_loss,
     generator_loss,
     gradient_penalty,
     told_apart,
 )
-from training.losses.picture_views import roll_picture
 from training.weights.initial import load_initial
 
 _LONGEST = 50.0
 """Clipping norm of its gradients, which only spikes exceed."""
+_RGB = 3
 _PENALISED = 4
 """R1 is computed on one of this many pictures."""
 
 
 class JudgedBatch(NamedTuple):
-    """Photographs with their holes, and the same filled."""
+    """Photographs with their holes, N×4×H×W, and the same filled, both rolled; and the photographs as they lie."""
 
+    real: Tensor
     filled: Tensor
     image: Tensor
     hole: Tensor
@@ -39,6 +41,14 @@ class JudgedBatch(NamedTuple):
 def in_fp32(state: State) -> State:
     """Return the tensors in FP32, as a judge.pth in FP16 is trained on."""
     return {key: tensor.float() for key, tensor in state.items()}
+
+
+class _Parts(NamedTuple):
+    """The functions that can be compiled, each with the losses that it is for."""
+
+    rate: Callable[[Tensor], Any]
+    verdict: Callable[[Tensor, Sequence[Tensor]], Any]
+    lesson: Callable[[Tensor], Any]
 
 
 class FillJudge:
@@ -50,46 +60,52 @@ class FillJudge:
         runtime.move_to_device(net)
         self.net, self._knobs, self._runtime = net, knobs, runtime
         self._updates = OptimiserUpdates(net, config, runtime, UpdateSettings(knobs.betas, _LONGEST))
-        self._rate: Callable[[Tensor], Any] = net
+        self._parts = self._eager = _Parts(net, self._verdict, self._lesson)
 
     def compile(self, *, wanted: bool) -> None:
         """Rate pictures with compiled code from now on, or with the net itself."""
-        self._rate = torch.compile(self.net, dynamic=False) if wanted else self.net
+        self._parts = _Parts(*(torch.compile(part, dynamic=False) for part in self._eager)) if wanted else self._eager
 
     def freeze(self) -> None:
         """Take no gradients of its weights until it learns again."""
         self.net.requires_grad_(requires_grad=False)
 
-    def rate(self, picture: Tensor, hole: Tensor, shift: Sequence[int]) -> Ratings:
-        """Rate pictures, N×3×H×W in [0, 1], with their holes, rolled by `shift`."""
-        down, right = shift
-        shown = roll_picture(torch.cat([picture, hole], 1), down, right)
+    def rate(self, shown: Tensor) -> Ratings:
+        """Rate pictures with their holes, N×4×H×W: in [0, 1], rolled."""
         with self._runtime.autocast():
-            found: Ratings = self._rate(shown.contiguous(memory_format=self._runtime.layout))
+            found: Ratings = self._parts.rate(shown)
         return found
 
-    def verdict(self, shown: Tensor, hole: Tensor, shift: Sequence[int]) -> tuple[Tensor, Ratings]:
-        """Return the net's adversarial loss on filled pictures, and the ratings that it was computed from."""
-        found = self.rate(shown, hole, shift)
-        return generator_loss(found.logits, roll_picture(hole, *shift)), found
+    def verdict(self, shown: Tensor, wanted: Sequence[Tensor] = ()) -> list[Tensor]:
+        """Return the net's adversarial loss on filled pictures, and that of matching features if some are wanted."""
+        with self._runtime.autocast():
+            found: list[Tensor] = self._parts.verdict(shown, wanted)
+        return found
 
-    def learn(
-        self, number: int, learning_rate: float, batch: JudgedBatch, shift: Sequence[int]
-    ) -> tuple[Tensor, Tensor]:
+    def _verdict(self, shown: Tensor, wanted: Sequence[Tensor]) -> list[Tensor]:
+        found: Ratings = self.net(shown)
+        matching = [feature_matching_loss(found.features, wanted)] if wanted else []
+        return [generator_loss(found.logits, shown[:, _RGB:].detach()), *matching]
+
+    def _lesson(self, both: Tensor) -> tuple[Tensor, Tensor]:
+        """Return its loss on as many photographs as fills, in this order, and the share that it is right about."""
+        found: Ratings = self.net(both)
+        real, fake = zip(*(scale.chunk(2) for scale in found.logits), strict=True)
+        hole = both[: len(both) // 2, _RGB:]
+        return discriminator_loss(real, fake, hole), told_apart(real, fake, hole)
+
+    def learn(self, number: int, learning_rate: float, batch: JudgedBatch) -> tuple[Tensor, Tensor]:
         """Run one step; returns its loss and the share of patches that it was right about."""
-        filled, image, hole = batch
         self.net.requires_grad_(requires_grad=True)
-        both = self.rate(torch.cat([image, filled]), torch.cat([hole, hole]), shift)
-        real, fake = zip(*(scale.chunk(2) for scale in both.logits), strict=True)
-        rolled = roll_picture(hole, *shift)
-        loss = found = discriminator_loss(real, fake, rolled)
-        knobs = self._knobs
+        with self._runtime.autocast():
+            loss, told = self._parts.lesson(torch.cat([batch.real, batch.filled]))
+        found, knobs = loss.detach(), self._knobs
         if knobs.penalty and number % knobs.penalty_every == 0:  # eagerly and in FP32, as it is a second-order gradient
-            few = max(1, len(image) // _PENALISED)
-            steep = gradient_penalty(self.net, image[:few], hole[:few])
+            few = max(1, len(batch.image) // _PENALISED)
+            steep = gradient_penalty(self.net, batch.image[:few], batch.hole[:few])
             loss = loss + steep * (knobs.penalty / 2 * knobs.penalty_every)
         self._updates.apply(loss, learning_rate * knobs.rate)
-        return found.detach(), told_apart(real, fake, rolled).detach()
+        return found, told.detach()
 
     def state(self) -> dict[str, Any]:
         """Return everything that a step changes, for `load`."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch._functorch.config
 from torch import Tensor
 
 from export.generators.family import State
-from export.generators.fillnet.generator import FillNet
-from export.generators.fillnet.net import FillUNet
 from training.data.arrivals import ShardWatcher
 from training.data.cuts import draw_crops
 from training.data.device_cache import PictureCache
-from training.data.holes import draw_numbers, draw_thick_boxes, make_holes
+from training.data.holes import draw_box_numbers, draw_numbers, make_holes, make_thick_boxes
 from training.data.pictures import load_pictures, validation_pictures
 from training.fill_config import FillConfig, FillPhase
 from training.loop.balance import LossBalancer
@@ -27,15 +25,14 @@ from training.loop.updates import OptimiserUpdates, UpdateSettings, WeightAverag
 from training.losses.multi_scale_discriminator import (
     MultiScaleDiscriminator,
     SmallPatchDiscriminator,
-    feature_matching_loss,
 )
-from training.losses.picture_views import half_size_and_crop
+from training.losses.picture_views import half_size_and_crop, roll_picture
 from training.losses.vgg16 import FeatureDistance, NormalisedFeatures, load_features
-from training.nets.fillnet import adopted_state, checkpoint_state, make_net, new_layers
+from training.nets.fillnet import checkpoint_state, make_net, training_state
 from training.seeds import Purpose, generator_for
 from training.tasks.fill_judge import FillJudge, JudgedBatch
 from training.tasks.fill_preview import FillPreview
-from training.weights.initial import load_initial, read_fillnet
+from training.weights.initial import load_initial
 
 _LONGEST = 200.0
 """Clipping norm of the net's gradients, which only spikes exceed."""
@@ -53,6 +50,7 @@ class _CompiledParts(NamedTuple):
     features: Callable[[Tensor], list[Tensor]] | None
     distance: Callable[[Tensor, list[Tensor]], Tensor] | None
     make_holes: Callable[..., Tensor]
+    make_boxes: Callable[[Tensor, int], Tensor]
 
 
 def _perceptual_features(config: FillConfig) -> NormalisedFeatures | None:
@@ -79,35 +77,20 @@ class FillTrainee(Trainee[FillPhase]):
         self.patches: FillJudge | None = None
         if knobs := config.patches:
             self.patches = FillJudge(SmallPatchDiscriminator(knobs.widths, random), knobs, config, runtime)
-        self._origin: FillUNet | None = None
         if config.initial is not None:
-            load_initial(self.net, config.initial, adopted_state(self.net))
-            self._adopt_origin(read_fillnet(config.initial))
+            load_initial(self.net, config.initial, training_state)
         self._features = _perceptual_features(config)
         distance = FeatureDistance(self._features, config.layers) if self._features else None
         for net in (self.net, *([self._features] if self._features else [])):
             runtime.move_to_device(net)
         self._preview = FillPreview(config, runtime, self._validation, self._features)
-        self._updates = OptimiserUpdates(self.net, config, runtime, self._update_settings())
+        self._updates = OptimiserUpdates(self.net, config, runtime, UpdateSettings(config.betas, _LONGEST, _GENTLE))
         self._average = WeightAverage(self.net, config.ema_decay)
         self._balancer = LossBalancer(config.shares.model_dump(), runtime)
-        self._eager = _CompiledParts(self.net, self._features, distance, make_holes)
+        self._eager = _CompiledParts(self.net, self._features, distance, make_holes, make_thick_boxes)
         self._parts = self._eager
         self.compiled = False
         self._told = torch.full((), 0.5, device=device)
-
-    def _adopt_origin(self, state: State) -> None:
-        """Keep the net that the run goes on from, if the run's own has new layers."""
-        options = FillNet().recognise(state)
-        if options is not None and new_layers(self.net, state):
-            self._origin = FillUNet(options).requires_grad_(requires_grad=False)
-            self._origin.load_state_dict({key: tensor.float() for key, tensor in state.items()})
-            self._runtime.move_to_device(self._origin)
-
-    def _update_settings(self) -> UpdateSettings:
-        new = new_layers(self.net, self._origin.state_dict()) if self._origin else frozenset[str]()
-        settled = frozenset(name for name, _ in self.net.named_parameters()) - new
-        return UpdateSettings(self._config.betas, _LONGEST, _GENTLE, settled, self._config.settled)
 
     def begin_phase(self, phase: FillPhase) -> None:
         self._parts, self.compiled = self._eager, False
@@ -129,6 +112,8 @@ class FillTrainee(Trainee[FillPhase]):
         torch._dynamo.config.recompile_limit = 64  # noqa: SLF001 (sizes, with and without gradients)
         made: list[Any] = [torch.compile(part, dynamic=False) if part else None for part in self._eager]
         self._parts, self.compiled = _CompiledParts(*made), True
+        if self._config.cuda_graphs:  # the net alone: the losses' gradients are taken several times from one pass
+            self._parts = self._parts._replace(paint=torch.compile(self.net, dynamic=False, mode="reduce-overhead"))
         self._compile_judges(wanted=True)
 
     def step(self, number: int, place: StepPosition[FillPhase]) -> dict[str, Tensor]:
@@ -141,14 +126,14 @@ class FillTrainee(Trainee[FillPhase]):
         with self._runtime.autocast():
             output = self._parts.paint(image, hole)
         composite = torch.where(hole > 0, output, image)
-        views = self._draw_crop_and_roll(number, image.shape[-1])
+        top, left, *shift = self._draw_crop_and_roll(number, image.shape[-1])
         shown = composite.detach().requires_grad_()
-        losses = self._compute_losses(shown, image, hole, views)
+        batch = JudgedBatch(self._rolled(image, hole, shift), self._rolled(shown, hole, shift), image, hole)
+        losses = self._compute_losses(shown, batch, (top, left))
         gradient = self._balancer.gradient(losses, shown, number, self._ramps(number))
         self._updates.apply(composite, place.learning_rate, gradient, hold=alone)
-        self._average.update(self.net)
-        filled = self._fill_as_before(image, hole) if alone and self._origin is not None else composite.detach()
-        judged = self._judges_step(number, place, JudgedBatch(filled, image, hole), views)
+        self._average.update()
+        judged = self._judges_step(number, place, batch._replace(filled=batch.filled.detach()))
         if "patches_told" in judged and alone:
             self._runtime.average_over_processes([judged["patches_told"]])  # so that all stop, or none
             self._told = self._told.lerp(judged["patches_told"], 1 - _KEPT)
@@ -161,12 +146,6 @@ class FillTrainee(Trainee[FillPhase]):
         heard = 1.0 if number >= self._config.judge.alone else 0.0
         return {"adversarial": ramp * heard, "patches": ramp * heard, "matching": heard}
 
-    @torch.no_grad()
-    def _fill_as_before(self, image: Tensor, hole: Tensor) -> Tensor:
-        """Fill pictures by the net that the run goes on from, which the judges learn on while they learn alone."""
-        with self._runtime.autocast():
-            return torch.where(hole > 0, cast("FillUNet", self._origin)(image, hole), image)
-
     def _draw_crop_and_roll(self, number: int, side: int) -> tuple[int, int, int, int]:
         """Draw the position of VGG16's crop and the roll of the discriminator's input; the same in all processes."""
         random = generator_for(torch.device("cpu"), self._config.seed, number, Purpose.VIEWS)
@@ -174,40 +153,37 @@ class FillTrainee(Trainee[FillPhase]):
         down, right = torch.randint(self._config.judge.shift, (2,), generator=random).tolist()
         return top, left, down, right
 
-    def _compute_losses(
-        self, shown: Tensor, image: Tensor, hole: Tensor, views: tuple[int, int, int, int]
-    ) -> dict[str, Tensor]:
-        """Compute the losses with a share, unweighted; `shown` is the filled picture, a leaf."""
-        top, left, *shift = views
+    def _rolled(self, picture: Tensor, hole: Tensor, shift: Sequence[int]) -> Tensor:
+        """Return pictures with their holes as judges see them, N×4×H×W."""
+        return self._in_memory_layout(roll_picture(torch.cat([picture, hole], 1), *shift))
+
+    def _compute_losses(self, shown: Tensor, batch: JudgedBatch, cut: tuple[int, int]) -> dict[str, Tensor]:
+        """Compute the losses with a share, unweighted; `shown` is the filled picture, a leaf, as it lies."""
+        image, hole = batch.image, batch.hole
         losses = {"difference": (shown - image).abs().sum() / (hole.sum() * image.shape[1]).clamp(min=1)}
         if self._parts.features is not None and self._parts.distance is not None:
             with torch.no_grad(), self._runtime.autocast():
-                wanted = self._parts.features(self._in_memory_layout(half_size_and_crop(image, top, left)))
+                wanted = self._parts.features(self._in_memory_layout(half_size_and_crop(image, *cut)))
             with self._runtime.autocast():
-                seen = self._in_memory_layout(half_size_and_crop(shown, top, left))
+                seen = self._in_memory_layout(half_size_and_crop(shown, *cut))
                 losses["perceptual"] = self._parts.distance(seen, wanted)
         self.judge.freeze()
         with torch.no_grad():
-            real = self.judge.rate(image, hole, shift)
-        losses["adversarial"], fake = self.judge.verdict(shown, hole, shift)
-        losses["matching"] = feature_matching_loss(fake.features, real.features)
+            real = self.judge.rate(batch.real)
+        losses["adversarial"], losses["matching"] = self.judge.verdict(batch.filled, real.features)
         if self.patches is not None:
             self.patches.freeze()
-            losses["patches"], _ = self.patches.verdict(shown, hole, shift)
+            (losses["patches"],) = self.patches.verdict(batch.filled)
         return losses
 
     def _in_memory_layout(self, picture: Tensor) -> Tensor:
         return picture.contiguous(memory_format=self._runtime.layout)
 
-    def _judges_step(
-        self, number: int, place: StepPosition[FillPhase], batch: JudgedBatch, views: tuple[int, int, int, int]
-    ) -> dict[str, Tensor]:
-        found = {}
-        found["judge"], found["told"] = self.judge.learn(number, place.learning_rate, batch, views[2:])
+    def _judges_step(self, number: int, place: StepPosition[FillPhase], batch: JudgedBatch) -> dict[str, Tensor]:
+        rate, found = place.learning_rate, dict[str, Tensor]()
+        found["judge"], found["told"] = self.judge.learn(number, rate, batch)
         if self.patches is not None:
-            found["patches_judge"], found["patches_told"] = self.patches.learn(
-                number, place.learning_rate, batch, views[2:]
-            )
+            found["patches_judge"], found["patches_told"] = self.patches.learn(number, rate, batch)
         return found
 
     def batch(self, number: int, place: StepPosition[FillPhase]) -> tuple[Tensor, Tensor]:
@@ -224,7 +200,9 @@ class FillTrainee(Trainee[FillPhase]):
         hole = self._parts.make_holes(uniform[first:last], normal[first:last], side, self._config.coverage)
         if self._config.thick:
             thick = torch.rand(count, 1, 1, 1, generator=random, device=device) < self._config.thick
-            hole = torch.where(thick[first:last], draw_thick_boxes(count, side, random)[first:last], hole)
+            numbers = draw_box_numbers(count, random)[:, first:last].contiguous()  # code was compiled for such
+            boxes = self._parts.make_boxes(numbers, side)
+            hole = torch.where(thick[first:last], boxes, hole)
         return image, self._in_memory_layout(hole)
 
     def state(self) -> dict[str, Any]:
@@ -237,13 +215,9 @@ class FillTrainee(Trainee[FillPhase]):
             "told": self._told,
             "preview": self._preview.state(),
         }
-        known |= {"patches": self.patches.state()} if self.patches else {}
-        return known | ({"origin": self._origin.state_dict()} if self._origin else {})
+        return known | ({"patches": self.patches.state()} if self.patches else {})
 
     def load(self, state: dict[str, Any]) -> None:
-        if "origin" in state:
-            self._adopt_origin(state["origin"])
-            self._updates = OptimiserUpdates(self.net, self._config, self._runtime, self._update_settings())
         self.net.load_state_dict(state["net"])
         self._updates.load(state["updates"])
         self._average.load(state["average"])
@@ -264,7 +238,7 @@ class FillTrainee(Trainee[FillPhase]):
         return arrange_sheet([torch.where(hole > 0, 0.5, image), composite, image])
 
     def validate_start(self) -> dict[str, float]:
-        return self._preview.measure_start(self._origin or self._average.net)
+        return self._preview.measure_start(self._average.net)
 
     def validate(self) -> dict[str, float]:
         return self._preview.measure(self._average.net)

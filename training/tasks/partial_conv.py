@@ -198,7 +198,7 @@ class PartialTrainee(Trainee[PConvPhase]):
             composite, terms = self._losses(image, hole, shift)
         self._updates.apply(terms["loss"], place.learning_rate)
         terms = terms | self._discriminator_step(composite.detach(), image, hole, place.learning_rate)
-        self._average.update(self.net)
+        self._average.update()
         return {name: value.detach() for name, value in terms.items()}
 
     def _discriminator_step(

@@ -173,7 +173,7 @@ class PDGANTrainee(AdversarialTrainee[PDGANPhase]):
             self._updates.apply(terms["loss"], place.learning_rate)
         else:
             terms = self._diverse_step(image, valid, number, place)
-        self._average.update(self.net)
+        self._average.update()
         return {name: value.detach() for name, value in terms.items()}
 
     def _diverse_step(

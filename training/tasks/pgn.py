@@ -241,7 +241,7 @@ class PGNTrainee(AdversarialTrainee[PGNPhase]):
             self._discriminator_updates.apply(
                 terms["discriminator"], place.learning_rate * self._config.discriminator_rate
             )
-        self._average.update(self.net)
+        self._average.update()
         return {name: value.detach() for name, value in terms.items()}
 
     def batch(self, number: int, place: StepPosition[PGNPhase]) -> Tensor:

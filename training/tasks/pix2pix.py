@@ -112,7 +112,7 @@ class Pix2PixTrainee(AdversarialTrainee[Pix2PixPhase]):
             with self._runtime.autocast():
                 terms |= self._discriminator_losses(source, target, output.detach())
             self._discriminator_updates.apply(terms["discriminator"], place.learning_rate)
-        self._average.update(self.net)
+        self._average.update()
         return {name: value.detach() for name, value in terms.items()}
 
     def batch(self, number: int, place: StepPosition[Pix2PixPhase]) -> tuple[Tensor, Tensor]:

@@ -205,7 +205,7 @@ class Pix2PixHDTrainee(AdversarialTrainee[Pix2PixHDPhase]):
             shown, wanted = self.net.scaled(planes), self.net.scaled(target)
             terms |= self._discriminator_losses(shown, wanted, output.detach())
         self._discriminator_updates.apply(terms["discriminator"], place.learning_rate)
-        self._average.update(self.net)
+        self._average.update()
         return {name: value.detach() for name, value in terms.items()}
 
     def batch(self, number: int, place: StepPosition[Pix2PixHDPhase]) -> tuple[Tensor, Tensor, Tensor]:

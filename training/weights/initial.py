@@ -11,7 +11,6 @@ from torch import nn
 from export.checkpoint import read_checkpoint
 from export.errors import ExportError
 from export.generators.family import State
-from export.generators.fillnet.generator import FillNet
 from training.errors import CheckpointMismatch
 
 
@@ -32,22 +31,6 @@ def load_initial(net: nn.Module, path: Path, translate: Callable[[State], State]
             net.load_state_dict(state, strict=False)
             return
     raise CheckpointMismatch(f"{path}: holds no weights that fit the config's net; compare its levels and widths")
-
-
-def read_fillnet(path: Path) -> State:
-    """Read the weights of a FillNet of any shape.
-
-    Raises:
-        CheckpointMismatch: the file cannot be read, or holds none.
-    """
-    try:
-        parts = read_checkpoint(path).parts
-    except ExportError as error:
-        raise CheckpointMismatch(str(error)) from error
-    for part in parts:
-        if FillNet().recognise(part.state) is not None:
-            return part.state
-    raise CheckpointMismatch(f"{path}: holds no weights of a FillNet")
 
 
 def initialise(net: nn.Module, generator: torch.Generator) -> None:

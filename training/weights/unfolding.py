@@ -73,7 +73,7 @@ def unfold(model: Path, config: PConvConfig, crops: int = 192) -> PartialUNet:
 
 
 def unfold_fillnet(model: Path) -> State:
-    """Return the weights of models/NAME/VERSION, a net without norms, in FP32; the net that goes on may have others.
+    """Return the weights of models/NAME/VERSION, a net without norms, in FP32.
 
     Raises:
         CheckpointMismatch: the graph is not FillNet's.

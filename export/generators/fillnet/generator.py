@@ -6,8 +6,8 @@ Contract: image and mask the same; output N×3×H×W on the [0, 1] scale, inside
 The hole is first filled smoothly from what surrounds it (push-pull over a pyramid of masked means, Gortler et al., "The
 Lumigraph", 1996); the net adds to that. Four by four pixels are taken as one place with 64 channels: dense convolutions
 at a quarter of the size are what processors are quick at. Colour is added at four scales; the finest has 48 channels
-that are laid out as pixels, or with `painter` it is a level of its own at half the size. Convolutions, means, bilinear
-enlargement, LeakyReLU and sums, no norm; with `context` also attention, at levels where places are few.
+that are laid out as pixels. Convolutions, means, bilinear enlargement, LeakyReLU and sums, no norm; with `context`
+also attention, at levels where places are few.
 """
 
 from __future__ import annotations
@@ -46,11 +46,9 @@ class FillNet(Family[FillNetOptions]):
     options = FillNetOptions
 
     def recognise(self, state: State) -> FillNetOptions | None:
-        """Recognise `stem`, `overall` and what paints; `down` gives levels and widths, and blocks are counted."""
-        stem, overall, pixels, painter = (
-            state.get(f"{name}.weight") for name in ("stem", "overall", "pixels", "painter.pixels")
-        )
-        if stem is None or overall is None or (pixels is None) == (painter is None):
+        """Recognise `stem`, `overall` and `pixels`; `down` gives levels and widths, and blocks are counted."""
+        stem, overall, pixels = (state.get(f"{name}.weight") for name in ("stem", "overall", "pixels"))
+        if stem is None or overall is None or pixels is None:
             return None
         if stem.shape[1] != (_RGB + 1) * PATCH**2:
             return None
@@ -62,8 +60,7 @@ class FillNet(Family[FillNetOptions]):
             for side in _SIDES
         }
         context = [_count(state, rf"(en|de)coder\.{level}\.\d+\.query\.weight") for level in range(len(widths))]
-        channels = 0 if painter is None else painter.shape[1]
-        return FillNetOptions(widths=join_numbers(widths), **counts, context=join_numbers(context), painter=channels)
+        return FillNetOptions(widths=join_numbers(widths), **counts, context=join_numbers(context))
 
     def build(self, options: FillNetOptions) -> nn.Module:
         return FillUNet(options)

@@ -1,4 +1,4 @@
-"""The net's modules: the push-pull fill, the residual U-Net on it, and the level that paints."""
+"""The net's modules: the push-pull fill and the residual U-Net on it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from export.generators.fillnet.attention import Attention, MakeConv, activation
 from export.generators.fillnet.options import PATCH, FillNetOptions, parse_numbers
 from export.lowering import compute_type
 
-HALF = 2
-"""Pixels down and across that are one place of the painter."""
 _RGB = 3
 _LEAST_SHARE = 1e-3
 """Smallest share of known pixels in a cell; soft masks leave less, and such a cell counts for as little."""
@@ -86,27 +84,6 @@ class Residual(nn.Module):
         return cast("Tensor", x + self.second(activation(self.first(activation(x)))))
 
 
-class Painter(nn.Module):
-    """The level at half the size that paints the finest colour.
-
-    A quarter of the size has filters of its own for each of a place's 4 by 4 pixels, and what differs between them
-    shows as a grid. Here features are enlarged bilinearly, and all but the four pixels of a place share their filters.
-    """
-
-    def __init__(self, features: int, width: int, conv: MakeConv) -> None:
-        super().__init__()
-        self.stem = conv((_RGB + 1) * HALF**2, width, 3, padding=1)
-        self.up = conv(features, width, 1)
-        self.block = Residual(width, conv)
-        self.pixels = conv(width, _RGB * HALF**2, 3, padding=1)
-
-    def forward(self, features: Tensor, seen: Tensor) -> Tensor:
-        """Paint N×12×H/2×W/2 from activated features and the net's input, both at a quarter of the size."""
-        halves = F.pixel_unshuffle(F.pixel_shuffle(seen, PATCH), HALF)
-        x = self.block(upsample(self.up(features)) + self.stem(halves))
-        return cast("Tensor", self.pixels(activation(x)))
-
-
 class FillUNet(nn.Module):
     """The net; `conv` makes its convolutions, which training has in another form."""
 
@@ -135,8 +112,7 @@ class FillUNet(nn.Module):
             nn.Sequential(*attention(level, up=1), *blocks(level, count))
             for level, count in enumerate(parse_numbers(options.decoder))
         )
-        self.painter = Painter(widths[0], options.painter, conv) if options.painter else None
-        self.pixels = None if options.painter else conv(widths[0], _RGB * PATCH**2, 3, padding=1)
+        self.pixels = conv(widths[0], _RGB * PATCH**2, 3, padding=1)
         self.colour = nn.ModuleList(conv(width, _RGB, 1) for width in widths[1:_COLOUR_SCALES])
 
     def forward(self, image: Tensor, hole: Tensor) -> Tensor:
@@ -166,7 +142,4 @@ class FillUNet(nn.Module):
                 colour = more if colour is None else upsample(colour) + more
             x = self.decoder[level](upsample(self.up[level](activation(x))) + skips[level])
         coarse = upsample(cast("Tensor", colour))  # there is one: colour has an entry for the second level at least
-        features = activation(x)
-        if self.painter is not None:
-            return coarse, F.pixel_shuffle(self.painter(features, seen), HALF)
-        return coarse, F.pixel_shuffle(cast("nn.Module", self.pixels)(features), PATCH)
+        return coarse, F.pixel_shuffle(self.pixels(activation(x)), PATCH)

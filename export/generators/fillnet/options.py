@@ -39,9 +39,6 @@ class FillNetOptions(GeneratorOptions):
         pattern=_NUMBERS_OR_NONE,
         description="layers of attention of each level, the first on the way up, the next on the way down; empty: none",
     )
-    painter: int = Field(
-        0, ge=0, le=256, description="channels of a level at half the size that paints; 0: a quarter of the size paints"
-    )
 
     @field_validator("context")
     @classmethod

@@ -13,14 +13,14 @@ from export.generators.fillnet.options import FillNetOptions
 
 FAMILY = FillNet()
 TINY = FillNetOptions(widths="6,5,4", encoder="1,0,1", decoder="0,2,1")
-ATTENTIVE = FillNetOptions(widths="4,8,8,8", encoder="0,0,1,1", decoder="0,0,1,1", context="0,0,1,2", painter=5)
+ATTENTIVE = FillNetOptions(widths="4,8,8,8", encoder="0,0,1,1", decoder="0,0,1,1", context="0,0,1,2")
 
 
 @pytest.mark.parametrize(
     "options",
     [
         TINY,
-        FillNetOptions(widths="4,8,8,8,8", encoder="0,1,1,1,0", decoder="1,1,1,1,1", painter=5),
+        FillNetOptions(widths="4,8,8,8,8", encoder="0,1,1,1,0", decoder="1,1,1,1,1"),
         ATTENTIVE,
     ],
     ids=str,
@@ -46,7 +46,6 @@ def test_every_random_configuration_is_recognised(check_recognition):
             "encoder": ",".join(map(str, rng.integers(0, 4, levels))),
             "decoder": ",".join(map(str, rng.integers(0, 4, levels))),
             "context": rng.choice(["", ",".join(map(str, rng.integers(0, 4, levels)))]),
-            "painter": int(rng.integers(0, 3)),
         }
 
     check_recognition(FAMILY, options)
@@ -119,15 +118,6 @@ def test_the_net_sees_known_pixels_and_the_smooth_fill_elsewhere():
     seen = torch.nn.functional.pixel_shuffle((make_net_input(image, hole, filled) + 1) / 2, 4)
     wide = filled.repeat_interleave(4, 2).repeat_interleave(4, 3)
     assert torch.allclose(seen, torch.cat([torch.where(hole > 0, wide, image), hole], 1), atol=1e-6)
-
-
-def test_a_painter_sees_the_picture_as_it_lies():
-    net: Any = FAMILY.build(FillNetOptions(widths="6,5", encoder="0,0", decoder="0,0", painter=3))
-    seen = torch.rand(1, 64, 4, 4)
-    shown = []
-    net.painter.stem.register_forward_hook(lambda _, given, __: shown.append(given[0]))
-    net.painter(torch.rand(1, 6, 4, 4), seen)
-    assert torch.equal(torch.nn.functional.pixel_shuffle(shown[0], 2), torch.nn.functional.pixel_shuffle(seen, 4))
 
 
 def test_every_part_of_a_large_picture_reaches_the_middle_of_its_hole(make_net):

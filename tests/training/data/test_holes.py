@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from training.data.holes import draw_numbers, draw_thick_boxes, make_holes
+from training.data.holes import draw_box_numbers, draw_numbers, make_holes, make_thick_boxes
 
 SIDE = 64
 
@@ -42,7 +42,7 @@ def test_no_two_are_alike_and_some_are_boxes() -> None:
 
 
 def test_thick_boxes_cover_what_they_should_and_mostly_touch_the_border() -> None:
-    boxes = draw_thick_boxes(90, SIDE, torch.Generator().manual_seed(0))[:, 0]
+    boxes = make_thick_boxes(draw_box_numbers(90, torch.Generator().manual_seed(0)), SIDE)[:, 0]
     parts = boxes.mean((1, 2))
     assert parts.min() > 0.36
     assert parts.max() < 0.84

@@ -175,6 +175,26 @@ def test_alone_gradients_stay_as_they_are() -> None:
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(gradients(net), wanted, strict=True))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("send", [None, Halving()], ids=["alone", "two processes"])
+def test_gradients_can_be_changed_where_they_are_gathered(send: Halving | None) -> None:
+    net, inputs = net_of(4, 5, 6, 7), torch.randn(3, 4)
+    used, buckets = nn.Sequential(net[0], net[1]), GradientBuckets(list(net.parameters()), send, 10**6, 10**6)
+    for part in (net, used):  # the last layer's gradients of before count for nothing
+        wanted = [None if found is None else found * 0.5 for found in plain_gradients(part, inputs)]
+        wanted += [None] * (len(list(net.parameters())) - len(wanted))
+        with buckets.averaging():
+            part(inputs).square().sum().backward()
+        gathered = buckets.gathered()
+        length = sum(found.square().sum() for found in gradients(net) if found is not None)
+        assert torch.isclose(torch.cat(gathered).square().sum(), torch.as_tensor(length))
+        for flat in gathered:
+            flat.mul_(0.5 if send is None else 1.0)
+        for ours, theirs in zip(gradients(net), wanted, strict=True):
+            assert (ours is None) == (theirs is None)
+            assert ours is None or theirs is None or torch.equal(ours, theirs)
+        net.zero_grad()
+
+
 def count_backwards(output: Tensor) -> int:
     """Count the pieces of compiled code that a backward pass from here runs."""
     found, waiting = set[torch.autograd.graph.Node](), [output.grad_fn]

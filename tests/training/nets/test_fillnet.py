@@ -10,16 +10,13 @@ from export.generators.fillnet.net import push_pull
 from export.generators.fillnet.options import FillNetOptions
 from training.nets.fillnet import (
     NormedConv,
-    adopted_state,
     checkpoint_state,
     make_net,
-    new_layers,
     training_state,
 )
 
 OPTIONS = FillNetOptions(widths="6,5", encoder="1,1", decoder="1,1")
-ATTENTIVE = FillNetOptions(widths="4,8,8,8", encoder="0,0,1,0", decoder="0,0,1,1", context="0,0,1,2", painter=3)
-PAINTED = OPTIONS.model_copy(update={"painter": 4, "decoder": "0,1"})
+ATTENTIVE = FillNetOptions(widths="4,8,8,8", encoder="0,0,1,0", decoder="0,0,1,1", context="0,0,1,2")
 
 
 def random(seed: int = 0) -> torch.Generator:
@@ -66,26 +63,3 @@ def test_longer_filters_are_the_same_filters() -> None:
     conv.weight.data *= 10
     assert torch.allclose(conv.folded(), before, atol=1e-5)
     assert torch.allclose(before.square().sum((1, 2, 3)).sqrt(), torch.tensor(1.387), atol=1e-4)
-
-
-def test_a_net_with_a_new_painter_takes_all_other_weights() -> None:
-    first, second = make_net(OPTIONS, random()), make_net(PAINTED, random(9))
-    public = checkpoint_state(first)
-    second.load_state_dict(adopted_state(second)(public))
-    new = new_layers(second, public)
-    assert {name.split(".")[1] for name in new} == {"stem", "up", "block", "pixels"}
-    taken = checkpoint_state(second)
-    assert all(torch.allclose(taken[key], public[key], atol=1e-5) for key in taken if not key.startswith("painter."))
-
-
-def test_a_painter_of_a_checkpoint_is_not_new() -> None:
-    first, second = make_net(PAINTED, random()), make_net(PAINTED, random(9))
-    second.load_state_dict(adopted_state(second)(checkpoint_state(first)))
-    assert not new_layers(second, checkpoint_state(first))
-    with torch.no_grad():
-        assert torch.allclose(first(*batch()), second(*batch()), atol=1e-5)
-
-
-def test_a_new_painter_has_no_grid() -> None:
-    filters = make_net(PAINTED, random()).get_parameter("painter.pixels.weight").unflatten(0, (3, 4))
-    assert torch.equal(filters[:, :1].expand_as(filters), filters)

@@ -26,6 +26,7 @@ from training.tasks.fillnet import FillTrainee
 Config = Callable[..., FillConfig]
 CPU = torch.device("cpu")
 RUNTIME = Runtime(CPU, "fp32")
+PATCHES = {"shares": {"perceptual": 0.0, "patches": 0.5}, "patches": {"widths": [4, 4]}}
 
 
 @pytest.fixture
@@ -105,8 +106,7 @@ def test_a_step_moves_both_nets_and_reports_every_loss(fill_config: Config) -> N
 
 
 def test_adversarial_losses_have_no_say_before_their_ramp(fill_config: Config) -> None:
-    judge = fill_config().judge.model_dump()
-    weights = []
+    judge, weights = fill_config().judge.model_dump(), []
     for penalty in (0.0, 5.0):  # judges that differ
         config = fill_config(
             judge=judge | {"ramp": (100, 200), "penalty": penalty}, shares={"perceptual": 0.0, "matching": 0.0}
@@ -121,7 +121,7 @@ def test_adversarial_losses_have_no_say_before_their_ramp(fill_config: Config) -
 @pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")  # torch's compiler, on loading
 def test_nothing_is_compiled_before_another_process_has(tmp_path: Path, fill_config: Config) -> None:
     phase = {"steps": 4, "batch": 2, "learning_rate": 1e-3, "compile_after": str(tmp_path / "absent")}
-    config = fill_config(compile=True, phase=[phase])
+    config = fill_config(compile=True, cuda_graphs=True, phase=[phase])
     made = trainee(config)
     made.step(0, place(config, 0))
     assert not made.compiled
@@ -179,32 +179,12 @@ def test_a_run_begins_with_the_generator_and_the_judge_of_another(tmp_path: Path
             assert torch.allclose(one, other, atol=0.02)
 
 
-GROWN = {"widths": "8,8", "encoder": "1,0", "decoder": "0,1", "painter": 4}
-PATCHES = {"shares": {"perceptual": 0.0, "patches": 0.5}, "patches": {"widths": [4, 4]}}
+ATTENTIVE = {"widths": "8,8", "encoder": "1,0", "decoder": "0,1", "context": "0,2"}
 
 
 def saved_generator(path: Path, config: FillConfig) -> Path:
     torch.save(trainee(config).generator_state(), path)
     return path
-
-
-def test_a_new_painter_learns_alone_at_first_and_its_judges_on_fills_of_before(
-    tmp_path: Path, fill_config: Config
-) -> None:
-    initial = saved_generator(tmp_path / "generator.pth", fill_config())
-    torch.save(trainee(fill_config()).judge.net.state_dict(), tmp_path / "judge.pth")
-    judge = fill_config().judge.model_dump() | {"alone": 1, "initial": tmp_path / "judge.pth"}
-    config = fill_config(initial=initial, generator=GROWN, judge=judge, settled=0.1, **PATCHES)
-    made = trainee(config)
-    before = {name: parameter.detach().clone() for name, parameter in made.net.named_parameters()}
-    figures = made.step(0, place(config, 3))
-    moved = {name for name, value in made.net.named_parameters() if not torch.equal(value, before[name])}
-    assert moved == {name for name in before if name.startswith("painter.")}
-    other = trainee(fill_config(initial=initial, judge=judge, **PATCHES))
-    judged = other.step(0, place(config, 3))["judge"]
-    assert torch.isclose(judged, figures["judge"], rtol=1e-4), "the net of before filled for it"
-    made.step(1, place(config, 3))
-    assert not torch.equal(made.net.get_parameter("stem.weight"), before["stem.weight"])
 
 
 def test_a_run_ends_when_its_judge_of_small_patches_stays_blind(tmp_path: Path, fill_config: Config) -> None:
@@ -222,11 +202,11 @@ def test_a_run_ends_when_its_judge_of_small_patches_stays_blind(tmp_path: Path, 
 
 def test_what_a_run_goes_on_from_is_measured_as_it_was(tmp_path: Path, fill_config: Config, photographs: Path) -> None:
     data = fill_config().data.model_dump() | {"validation": photographs, "validation_limit": 2}
-    initial = saved_generator(tmp_path / "generator.pth", fill_config(data=data))
-    known = trainee(fill_config(data=data, initial=initial)).validate_start()
-    made = trainee(fill_config(data=data, initial=initial, generator=GROWN))
-    assert made.validate_start() == known
-    assert made.validate() != known
+    own = trainee(fill_config(data=data)).validate_start()
+    for seed, same in ((3, True), (9, False)):  # 3 is that of `own`
+        initial = saved_generator(tmp_path / f"{seed}.pth", fill_config(data=data, seed=seed))
+        found = trainee(fill_config(data=data, initial=initial)).validate_start()
+        assert (found == pytest.approx(own, rel=1e-3)) is same
 
 
 class Meeting:
@@ -280,10 +260,10 @@ def test_processes_agree_on_what_their_judge_of_small_patches_is_right_about(
     assert leader[0] != leader[1] == leader[2]
 
 
-def test_a_state_brings_back_all_judges_and_the_net_of_before(tmp_path: Path, fill_config: Config) -> None:
-    initial = saved_generator(tmp_path / "generator.pth", fill_config())
+def test_a_state_brings_back_the_net_and_all_judges(tmp_path: Path, fill_config: Config) -> None:
+    initial = saved_generator(tmp_path / "generator.pth", fill_config(generator=ATTENTIVE))
     judge = fill_config().judge.model_dump() | {"alone": 2}
-    knobs = {"generator": GROWN, "judge": judge, "settled": 0.1, **PATCHES}
+    knobs = {"generator": ATTENTIVE, "judge": judge, **PATCHES}
     ours = trainee(fill_config(initial=initial, **knobs))
     ours.step(0, place(fill_config(), 0))
     theirs = FillTrainee(fill_config(initial=initial, **knobs).model_copy(update={"initial": None}), RUNTIME)

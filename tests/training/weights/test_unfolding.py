@@ -117,13 +117,13 @@ def test_the_graph_of_fillnet_holds_the_weights_of_the_net(
     write_config: Callable[[dict[str, Any], Path], Path],
     tmp_path: Path,
 ) -> None:
-    options = FillNetOptions(widths="8,8", encoder="1,0", decoder="1,1", context="0,1")
+    options = FillNetOptions(widths="8,8", encoder="1,0", decoder="0,1", context="0,1")
     state = fillnet_checkpoint(make_net(options, torch.Generator().manual_seed(0)))
     path = save_generator(tmp_path, "net", state, half=True)
     request = ExportRequest((path,), "tiny", photographs, output=tmp_path / "models")
     graph = export_model(request, lambda _: None).directory
     goes_on = write_config(
-        fill_run(generator={"widths": "8,8", "encoder": "1,0", "decoder": "0,1", "context": "0,1", "painter": 4}),
+        fill_run(generator={"widths": "8,8", "encoder": "1,0", "decoder": "0,1", "context": "0,1"}),
         tmp_path / "run.toml",
     )
     result = CliRunner().invoke(app, ["unfold", str(goes_on), str(graph), "-o", str(tmp_path / "start.pth")])
