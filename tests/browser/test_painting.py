@@ -214,3 +214,15 @@ def test_painting_hits_the_same_place_zoomed_in(blank: Desk) -> None:
     blank.page.mouse.up()
     rows, columns = np.nonzero(blank.mask())
     assert (rows.mean(), columns.mean()) == pytest.approx((159.5, 159.5), abs=1)
+
+
+@wide
+def test_the_palm_of_the_hand_that_holds_the_pen_takes_no_stroke_back(blank: Desk) -> None:
+    x, y = blank.on_screen(LINE[0])
+    pen = {"x": x, "y": y, "button": "left", "buttons": 1, "force": 1, "pointerType": "pen", "clickCount": 1}
+    blank.cdp.send("Input.dispatchMouseEvent", {"type": "mousePressed", **pen})
+    blank.touch([(200, 200)], [(200, 200), (220, 220)])
+    x, y = blank.on_screen(LINE[-1])
+    blank.cdp.send("Input.dispatchMouseEvent", {"type": "mouseMoved", **pen, "x": x, "y": y})
+    blank.cdp.send("Input.dispatchMouseEvent", {"type": "mouseReleased", **pen, "x": x, "y": y, "buttons": 0})
+    assert blank.mask()[80, 80:240].all()

@@ -31,7 +31,7 @@ export class EditMenu {
 
   undo() {
     this.painting.lift();
-    this.busy.cancel();
+    if (this.busy.subject === this.workspace.active) this.busy.cancel(); // a fill of another picture goes on
     this.#travel((history) => history.undo(), true);
   }
 
