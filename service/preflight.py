@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import resource
 import socket
 import time
@@ -28,6 +29,7 @@ _REMEDIES: dict[int | None, str] = {
     errno.EACCES: "choose a {flag} from 1024, or let this user have that one",
 }
 """Remedies for errors that no other address of the same host helps against, by number."""
+_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#@A-Z\s]+")
 _PORT_SETTINGS = ("port", "metrics_port", "grpc_port")
 
 
@@ -36,12 +38,14 @@ def run_preflight(settings: Settings) -> None:
 
     Raises:
         SettingsInvalid: results cannot be saved or models not be fetched as configured, a public address has no API
-            keys, a package that the settings need is missing, the file of webhook secrets or of links' secrets is
-            wrong, the ledger is damaged or cannot be reached, or hosts that share one have no bucket.
+            keys, a site's name can match no request, a package that the settings need is missing, the file of webhook
+            secrets or of links' secrets is wrong, the ledger is damaged or cannot be reached, or hosts that share one
+            have no bucket.
         KeysInvalid: the key file cannot be read.
     """
     check_exposure(settings)
     check_tracing(settings)
+    _check_sites(settings)
     _check_grpc(settings)
     if settings.keys_file:
         read_keys(Path(settings.keys_file))
@@ -112,6 +116,27 @@ def cannot_listen(host: str, port: int, setting: str, error: OSError | UnicodeEr
 
 def _dashed(setting: str) -> str:
     return setting.replace("_", "-")
+
+
+def _check_sites(settings: Settings) -> None:
+    """Check that the names of sites are written as browsers send them, as others would never match.
+
+    Raises:
+        SettingsInvalid: an origin has no scheme, or more than that and a name; or a name is an address of a page.
+    """
+    for origin in _listed(settings.cors_origins):
+        if not _ORIGIN.fullmatch(origin):
+            raise SettingsInvalid(
+                f"cors_origins: {origin!r} is no origin as browsers send it; write it like https://app.example: "
+                "with the scheme, in lower case, without a slash at the end"
+            )
+    for name in _listed(settings.public_host):
+        if "/" in name:
+            raise SettingsInvalid(f"public_host: {name!r} is no name; leave out https:// and what follows the name")
+
+
+def _listed(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]
 
 
 def _check_grpc(settings: Settings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import typer
@@ -9,9 +10,15 @@ from typer.core import TyperGroup
 
 from engines.errors import RetouchError
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors without a file's name are those of standard output, where it goes to a file on a full disk."""
+
 
 class CommandGroup(TyperGroup):
-    """Turns an error of this project into one line on stderr and the exit status that it names."""
+    """Turns an error of this project into one line on stderr and the exit status that it names.
+
+    So it does with a full disk under standard output.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -19,3 +26,8 @@ class CommandGroup(TyperGroup):
         except RetouchError as error:
             typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
             raise typer.Exit(error.exit_status) from error
+        except OSError as error:
+            if error.filename is not None or error.errno not in _FULL:
+                raise
+            typer.secho(f"error: what is printed cannot be written: {error.strerror}", fg=typer.colors.RED, err=True)
+            raise typer.Exit(1) from error

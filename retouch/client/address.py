@@ -19,6 +19,7 @@ def validated_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        valid = valid and not (parts.query or parts.fragment)  # paths of calls are appended
     except ValueError:  # a port that is not a number, or a broken IPv6 address
         valid = False
     if not valid:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import urlencode
 
+from retouch.client.errors import KeyUnusable
 from retouch.client.options import Task
 from retouch.client.sources import Source, file_bytes
 
@@ -63,6 +64,7 @@ def read_call(
 
     Raises:
         PictureUnusable: a picture, or an option that is a file, cannot be sent.
+        KeyUnusable: as `picture_call`.
     """
     given = {**pictures, **{name: options[name] for name in _FILES if options.get(name) is not None}}
     files = {name: file_bytes(source) for name, source in given.items()}
@@ -80,6 +82,9 @@ def picture_call(
         options: keyword arguments of the call; None counts as left out.
         new_key: makes an idempotency key.
         job: whether the server shall answer with a job.
+
+    Raises:
+        KeyUnusable: the idempotency key or the request id has characters other than printable ASCII.
     """
     fields = {
         name: _text(value)
@@ -89,6 +94,9 @@ def picture_call(
     headers = {"Accept": "multipart/mixed, */*", **_option_headers(options)}
     if (key := _idempotency_key(options, new_key)) is not None:
         headers["Idempotency-Key"] = key
+    for name, value in headers.items():
+        if not (value.isascii() and value.isprintable()):
+            raise KeyUnusable(f"{name} {value!r} holds characters that a header cannot carry; use a UUID")
     if job:
         headers["Prefer"] = "respond-async"
     return Call("POST", f"/v1/{task}", headers, files, fields)

@@ -19,6 +19,8 @@ from retouch.client.retrying import RetryPolicy
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 _CONNECT_S = 5.0
+_LONGEST_S = 1e6
+"""Longest timeout, eleven days: sockets refuse some that are longer, and infinity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,9 @@ class Connection:
     @classmethod
     def to(cls, url: str, api_key: str | None, timeout_s: float) -> Connection:
         """Return the connection to a server; arguments and errors as of `Retouch`."""
-        return cls(validated_url(url), key_headers(api_key), timeout_s)
+        if not timeout_s > 0:
+            raise ValueError(f"timeout_s is {timeout_s}; pass seconds above 0")
+        return cls(validated_url(url), key_headers(api_key), min(timeout_s, _LONGEST_S))
 
     def request(self, call: Call) -> dict[str, Any]:
         """Return the arguments of httpx's `request`."""

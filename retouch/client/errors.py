@@ -3,7 +3,7 @@
 ClientError
 ├── AddressInvalid          an address is not http(s)://HOST:PORT, or an id is none
 ├── KeyFileUnreadable       the file with the API key cannot be read
-├── KeyUnusable             the API key has characters that an HTTP header cannot carry
+├── KeyUnusable             a key or request id has characters that an HTTP header cannot carry
 ├── PictureUnusable         what was passed as a picture cannot be sent
 ├── SeveralPictures         a result has several pictures, and the caller asked for the only one
 ├── NoReply                 the connection was refused, was cut off, or timed out
@@ -52,7 +52,7 @@ class KeyFileUnreadable(ClientError):
 
 
 class KeyUnusable(ClientError):
-    """The API key has characters that an HTTP header cannot carry."""
+    """The API key, an idempotency key or a request id has characters that an HTTP header cannot carry."""
 
 
 class PictureUnusable(ClientError):

@@ -65,6 +65,7 @@ class Retouch:
 
     Raises:
         AddressInvalid, KeyFileUnreadable, KeyUnusable: the address or the key cannot be used.
+        ValueError: `timeout_s` is not above 0.
     """
 
     def __init__(

@@ -6,15 +6,22 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import structlog
 import typer
 
+from engines.errors import RetouchError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Buildable = Literal["auto", "trt", "inductor", "onnxrt-cuda", "openvino", "onnxrt"]
+
+
+class CacheUnwritable(RetouchError):
+    """The engine cache cannot be written; nothing was built."""
 
 
 def build(
@@ -28,7 +35,7 @@ def build(
     engine_cache_dir: Annotated[Path | None, typer.Option(help="engine cache (RETOUCH_ENGINE_CACHE_DIR)")] = None,
     max_batch_size: Annotated[int | None, typer.Option(min=1, help="the server's (RETOUCH_MAX_BATCH_SIZE)")] = None,
 ) -> None:
-    """Build the engines of the newest versions into the cache; exit code 1 if one cannot be built."""
+    """Build the engines of the newest versions into the cache; exit code 1 if one cannot be built or kept."""
     from retouch.commands.engine_builds import build_model, newest_models  # noqa: PLC0415 -- loads the engines
     from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
 
@@ -42,6 +49,7 @@ def build(
     # the command's output says everything already
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     found = newest_models(settings.models_dir, models or [])
+    _check_cache(settings.engine_cache_dir)
 
     failed = 0
     with _progress_bar(len(found)) as working_on:
@@ -52,6 +60,23 @@ def build(
                 failed += built.failed
     if failed:
         raise typer.Exit(1)
+
+
+def _check_cache(folder: Path) -> None:
+    """Check that the cache can be written, as the engines of a server do without it and tell only the log.
+
+    Raises:
+        CacheUnwritable: nothing that is built would be kept.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise CacheUnwritable(
+            f"the engine cache {folder} cannot be written ({error.strerror}); "
+            "let this user write there, or choose another with --engine-cache-dir"
+        ) from error
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
         list[str] | None, typer.Option(help="inference, metrics, results:read or results:delete; repeat for several")
     ] = None,
     rate: Annotated[float | None, typer.Option(help="requests per second in the long run; else without limit")] = None,
-    burst: Annotated[int, typer.Option(help="requests at once above --rate")] = 10,
+    burst: Annotated[int | None, typer.Option(help="requests at once above --rate; else 10")] = None,
     per_day: Annotated[
         int | None, typer.Option(help="requests for pictures in a day (UTC), refused ones too; else no limit")
     ] = None,
@@ -35,6 +35,8 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
     ] = None,
 ) -> None:
     """Make a key and print it, once: the file keeps its digest alone."""
+    if burst is not None and rate is None:
+        raise typer.BadParameter("--burst alone limits nothing; say --rate too")
     from pydantic import ValidationError  # noqa: PLC0415 -- `retouch --help` does without
 
     from engines.validation import validation_message  # noqa: PLC0415 -- the same
@@ -57,7 +59,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
                     "created_at": now,
                     "expires_at": now + timedelta(days=expires_days) if expires_days is not None else None,
                     "rate_per_s": rate,
-                    "burst": burst,
+                    **({} if burst is None else {"burst": burst}),
                     "requests_per_day": per_day,
                 }
             )

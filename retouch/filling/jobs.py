@@ -50,7 +50,8 @@ def fill_jobs(image: Path, mask: Path | None, out: Path, wanted: Format | None, 
         overwrite: whether files that exist may be replaced.
 
     Raises:
-        FilesInvalid: files are missing, ambiguous, already there or of an unknown format; the message names them.
+        FilesInvalid: files are missing, ambiguous, already there, no files or of an unknown format; the message names
+            them.
     """
     pairs = pair_images(image, mask)
     into_folder = image.is_dir() or out.is_dir()
@@ -65,8 +66,7 @@ def fill_jobs(image: Path, mask: Path | None, out: Path, wanted: Format | None, 
         _refuse_files(
             "images of the same name would overwrite each other", _repeated_names(job.out.name for job in jobs)
         )
-    if not overwrite:
-        _refuse_existing(jobs)
+    _refuse_existing(jobs, overwrite=overwrite)
     return jobs
 
 
@@ -74,7 +74,7 @@ def generation_jobs(out: Path, wanted: Format | None, count: int, *, overwrite: 
     """List the one job that generates pictures.
 
     Raises:
-        FilesInvalid: the output has an unknown format, or exists already.
+        FilesInvalid: the output has an unknown format, or is there already.
     """
     return with_samples([FillJob(None, None, out, _format_of(out, wanted))], count, overwrite=overwrite)
 
@@ -86,8 +86,7 @@ def with_samples(jobs: list[FillJob], samples: int, *, overwrite: bool) -> list[
         FilesInvalid: an output file exists already.
     """
     jobs = [replace(job, samples=samples) for job in jobs]
-    if not overwrite:
-        _refuse_existing(jobs)
+    _refuse_existing(jobs, overwrite=overwrite)
     return jobs
 
 
@@ -143,7 +142,9 @@ def _masks_by_stem(mask: Path, images: list[Path], what: str) -> dict[str, Path]
 
 
 def _pictures_in(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in _FORMAT_OF_SUFFIX and path.is_file())
+    """Return the pictures of a folder by name; hidden ones are not meant, as a Mac's ._a.jpg beside a.jpg."""
+    shown = (path for path in folder.iterdir() if not path.name.startswith("."))
+    return sorted(path for path in shown if path.suffix.lower() in _FORMAT_OF_SUFFIX and path.is_file())
 
 
 def _format_of(out: Path, wanted: Format | None) -> Format:
@@ -159,16 +160,19 @@ def _out_path(out: Path, image: Path, output_format: Format, into_folder: bool) 
     return out / (image.stem + _SUFFIX_OF_FORMAT[output_format]) if into_folder else out
 
 
-def _refuse_existing(jobs: list[FillJob]) -> None:
-    existing = [str(out) for job in jobs for out in job.output_files if out.exists()]
-    _refuse_files("already there; add --overwrite or name another -o", existing)
+def _refuse_existing(jobs: list[FillJob], *, overwrite: bool) -> None:
+    existing = [out for job in jobs for out in job.output_files if out.exists()]
+    # a file takes the place of what is there, so root would replace /dev/null for all programs
+    _refuse_files("no file; name another -o", [str(out) for out in existing if not out.is_file()])
+    if not overwrite:
+        _refuse_files("already there; add --overwrite or name another -o", map(str, existing))
 
 
 def _repeated_names(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-def _refuse_files(what: str, names: list[str]) -> None:
-    if names:
+def _refuse_files(what: str, files: Iterable[str]) -> None:
+    if names := list(files):
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         raise FilesInvalid(f"{what}: {', '.join(names[:5])}{more}")

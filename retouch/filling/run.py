@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from engines.errors import RetouchError
 from retouch.client.options import Task
@@ -79,13 +79,16 @@ class FillRun:
 
 def _read_parts(job: FillJob) -> dict[str, bytes]:
     files = {"image": job.image, "mask": job.mask, "instance": job.instance, "reference": job.reference}
-    return {name: path.read_bytes() for name, path in files.items() if path is not None}
+    parts = {name: path.read_bytes() for name, path in files.items() if path is not None}
+    if empty := [str(files[name]) for name, data in parts.items() if not data]:
+        raise FillFailed(f"{empty[0]} is empty")
+    return parts
 
 
 def _write_file(out: Path, body: bytes) -> None:
     """Write the file atomically: an interrupted run leaves no partial picture."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    temporary = out.with_name(f".retouch-{uuid4().hex}.tmp")  # a name of OUT's and more could be too long
     try:
         temporary.write_bytes(body)
         temporary.replace(out)

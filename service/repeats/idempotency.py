@@ -225,7 +225,8 @@ def key_name(key: str, client: str, endpoint: str) -> str:
         InvalidOption: the key is neither a quoted string (RFC 9651) nor one word, of at most 255 characters.
     """
     if not _KEY.fullmatch(key):
-        raise InvalidOption("Idempotency-Key must be 1 to 255 characters; send a UUID", code="idempotency_key_invalid")
+        why = "Idempotency-Key must be 1 to 255 characters, one word or in quotes, without a backslash; send a UUID"
+        raise InvalidOption(why, code="idempotency_key_invalid")
     word = key.strip('"')
     return hashlib.sha256("\n".join((client, endpoint, word)).encode()).hexdigest()
 

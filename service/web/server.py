@@ -180,6 +180,7 @@ class DrainingServer(uvicorn.Server):
         service = self.app.service
         if service is not None and not self.failed:
             host, port = self._settings.host, self.servers[0].sockets[0].getsockname()[1]
+            host = f"[{host}]" if ":" in host else host  # an address of IPv6, as addresses of pages have it
             grpc = {"grpc": f"{host}:{self._settings.grpc_port}"} if self._open_beside is not None else {}
             log.info("serving", url=f"http://{host}:{port}", docs=f"http://{host}:{port}/docs", **grpc)
 

@@ -136,6 +136,19 @@ def test_the_divider_and_the_held_button_show_the_original(desk: Desk) -> None:
     assert stage.evaluate(shown) == before
 
 
+def test_the_original_is_not_shown_for_ever_though_its_key_is_let_go_in_another_window(desk: Desk) -> None:
+    desk.open(PICTURES / "dress.jpg").collect()
+    desk.drag(((100, 150), (140, 150)))
+    mask, shown = desk.page.locator("#layer-mask"), "canvas => canvas.toDataURL()"
+    painted = mask.evaluate(shown)
+    desk.page.keyboard.down("c")
+    desk.page.wait_for_timeout(200)
+    assert mask.evaluate(shown) != painted
+    desk.page.evaluate("dispatchEvent(new Event('blur'))")
+    desk.page.wait_for_timeout(200)
+    assert mask.evaluate(shown) == painted
+
+
 def test_the_switch_turns_dark_into_light_and_is_remembered(browser: Browser, tab: Tab, url: str) -> None:
     desk = tab(url, color_scheme="dark")
     back = "getComputedStyle(document.body).backgroundColor"

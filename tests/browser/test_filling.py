@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -145,6 +147,22 @@ def test_a_server_that_is_restarted_is_waited_for(tab: Tab, serve: Serve) -> Non
     expect(desk.page.locator("#busy-text")).to_contain_text("cannot be reached: again in", timeout=30_000)
     serve(fake_batch_ms=100, port=port)
     desk.filled()
+
+
+def test_a_model_that_is_gone_is_replaced_by_those_that_are_there(tab: Tab, serve: Serve, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    shutil.copytree(ROOT / "models/photos/5", models / "photos/5")
+    desk = tab(f"{serve(models_dir=models).url}/", expected=REFUSED).open(PICTURES / "dress.jpg").collect()
+    desk.drag(LINE)
+    manifest = json.loads((models / "photos/5/manifest.json").read_text())
+    shutil.copytree(models / "photos/5", models / "photos/6")
+    (models / "photos/6/manifest.json").write_text(json.dumps({**manifest, "version": 6}))
+    shutil.rmtree(models / "photos/5")
+    wait_until(lambda: [model["version"] for model in httpx.get(f"{desk.url}v1/models").json()["models"]] == [6])
+    desk.page.click("#fill")
+    desk.says("No model photos/5")
+    expect(desk.page.locator("#model")).to_have_value("photos/6")
+    desk.fill()
 
 
 def test_variants_are_shown_and_one_is_chosen(tab: Tab, serve: Serve, all_models: Path) -> None:

@@ -87,6 +87,29 @@ def test_more_come_while_one_scrolls(tab: Tab, serve: Serve) -> None:
     expect(desk.page.locator("#kept-count")).to_have_text("60 results.")
 
 
+def test_more_come_though_the_last_one_shown_was_deleted(tab: Tab, serve: Serve) -> None:
+    server = serve()
+    kept(server.url, 30)
+    desk = shown(tab(f"{server.url}/", viewport={"width": 1440, "height": 400}), 24)
+    desk.page.once("dialog", lambda dialog: dialog.accept())
+    desk.page.evaluate("document.querySelector('#kept figure:last-child button:last-of-type').click()")
+    desk.says("Deleted")
+    desk.page.locator("#kept figure").last.scroll_into_view_if_needed()
+    loaded(desk, 29)
+
+
+def test_a_result_that_was_deleted_elsewhere_is_taken_out(tab: Tab, serve: Serve) -> None:
+    server = serve()
+    _, newest = kept(server.url, 2)
+    desk = shown(tab(f"{server.url}/", expected=REFUSED), 2)
+    httpx.delete(f"{server.url}{newest}")
+    desk.page.click("#kept button:has-text('Paint on it') >> nth=0")
+    desk.says("was deleted")
+    expect(desk.page.locator("#kept figure")).to_have_count(1)
+    expect(desk.page.locator("#kept-count")).to_have_text("1 result.")
+    expect(desk.page.locator("#kept button").first).to_be_focused()
+
+
 def test_a_result_is_painted_on_and_saved_as_it_is(tab: Tab, serve: Serve) -> None:
     server = serve()
     (address,) = kept(server.url, 1)

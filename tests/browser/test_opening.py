@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -99,6 +100,24 @@ def test_photographs_are_dropped_and_what_is_none_is_named(desk: Desk) -> None:
         desk.says(said)
     expect(desk.page.locator("#strip li")).to_have_count(2)
     assert "dropping" not in (desk.page.get_attribute("#stage", "class") or "")
+
+
+def test_a_folder_that_is_dropped_is_refused_by_its_name(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "holiday").mkdir()
+    carried = {"items": [], "files": [str(tmp_path / "holiday")], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        desk.cdp.send("Input.dispatchDragEvent", {"type": kind, "x": 200, "y": 200, "data": carried})
+    desk.says("holiday cannot be read: is it a folder")
+
+
+def test_a_photograph_that_leaves_the_disk_stays_open(desk: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "gone.jpg"
+    shutil.copy(PICTURES / "dress.jpg", file)
+    desk.open(file).collect()
+    desk.drag(((100, 150), (140, 150)))
+    file.unlink()
+    desk.fill()
+    assert desk.saved().size == (256, 341)
 
 
 def test_a_picture_is_pasted(tab: Tab, url: str) -> None:

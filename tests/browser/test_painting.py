@@ -214,3 +214,31 @@ def test_painting_hits_the_same_place_zoomed_in(blank: Desk) -> None:
     blank.page.mouse.up()
     rows, columns = np.nonzero(blank.mask())
     assert (rows.mean(), columns.mean()) == pytest.approx((159.5, 159.5), abs=1)
+
+
+@wide
+def test_the_palm_of_the_hand_that_holds_the_pen_takes_no_stroke_back(blank: Desk) -> None:
+    x, y = blank.on_screen(LINE[0])
+    pen = {"x": x, "y": y, "button": "left", "buttons": 1, "force": 1, "pointerType": "pen", "clickCount": 1}
+    blank.cdp.send("Input.dispatchMouseEvent", {"type": "mousePressed", **pen})
+    blank.touch([(200, 200)], [(200, 200), (220, 220)])
+    x, y = blank.on_screen(LINE[-1])
+    blank.cdp.send("Input.dispatchMouseEvent", {"type": "mouseMoved", **pen, "x": x, "y": y})
+    blank.cdp.send("Input.dispatchMouseEvent", {"type": "mouseReleased", **pen, "x": x, "y": y, "buttons": 0})
+    assert blank.mask()[80, 80:240].all()
+
+
+@wide
+def test_a_mask_opened_during_a_stroke_waits_for_its_end(blank: Desk) -> None:
+    opened = np.zeros((SIDE, SIDE), np.uint8)
+    opened[200:210] = 255
+    blank.page.mouse.move(*blank.on_screen(LINE[0]))
+    blank.page.mouse.down()
+    blank.page.set_input_files("#pick-mask", encoded(opened, "mask.png"))
+    blank.page.wait_for_timeout(500)
+    blank.page.mouse.move(*blank.on_screen(LINE[-1]), steps=4)
+    blank.page.mouse.up()
+    blank.says("mask.png is the mask now")
+    assert (blank.mask() == (opened > 0)).all()
+    blank.page.click("#undo")
+    assert blank.mask()[80, 80:240].all()

@@ -86,3 +86,17 @@ def test_a_second_tab_neither_takes_nor_overwrites_the_first_ones_work(desk: Des
     asked.value.accept()
     desk.go()
     assert "dress.jpg" in (desk.page.get_attribute("#surface", "aria-label") or "")
+
+
+def test_what_one_tab_forgets_no_other_tab_writes_again(desk: Desk, url: str) -> None:
+    desk.open(PICTURES / "dress.jpg").collect()
+    desk.drag(((100, 150), (140, 150)))
+    desk.fill()
+    desk.page.wait_for_timeout(KEPT_AFTER_MS)
+    second = Desk(desk.page.context.new_page(), url).go()
+    second.open(PICTURES / "skirt.jpg")
+    second.choose("save-menu", "#forget")
+    desk.says("Forgotten")
+    desk.drag(((60, 60), (90, 60)))
+    desk.page.wait_for_timeout(KEPT_AFTER_MS)
+    assert desk.page.evaluate(STORED_WORK) == "[]"

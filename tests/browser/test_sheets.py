@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from playwright.sync_api import expect
@@ -74,3 +75,13 @@ def test_only_drawing_is_shown_where_models_only_draw(tab: Tab, serve: Serve, al
     assert desk.page.locator("#tab-inpaint").is_hidden()
     desk.page.click("#code")
     assert "v1/generate" in desk.page.inner_text("#code-curl")
+
+
+def test_a_label_map_that_left_the_disk_is_named(desk: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "labels.png"
+    shutil.copy(PICTURES / "facade_labels.png", file)
+    desk.page.click("#tab-translate")
+    desk.page.set_input_files("#translate-form input", file)
+    file.unlink()
+    desk.page.click("#translate-form .main")
+    desk.says("labels.png cannot be read")

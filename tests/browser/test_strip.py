@@ -9,9 +9,12 @@ import numpy as np
 from PIL import Image
 from playwright.sync_api import Dialog, expect
 
-from tests.browser.desk import Desk, encoded, noise
+from tests.browser.conftest import Serve, Tab
+from tests.browser.desk import PICTURES, Desk, encoded, noise
 
 COUNT = 20
+LINE = ((100, 150), (140, 150))
+OTHER_LINE = ((60, 60), (80, 60))
 
 
 def test_twenty_photographs_are_filled_under_one_mask_and_saved_as_one_file(desk: Desk) -> None:
@@ -85,3 +88,45 @@ def test_the_strip_is_used_with_the_keyboard_alone(desk: Desk) -> None:
     desk.page.keyboard.press("Enter")
     expect(desk.page.locator("#strip li")).to_have_count(2)
     expect(surface).to_be_focused()
+
+
+def test_a_stroke_on_another_photograph_is_filled_after_the_fill_in_progress(tab: Tab, serve: Serve) -> None:
+    desk = tab(f"{serve(fake_batch_ms=1500).url}/").open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg")
+    desk.drag(LINE)
+    expect(desk.page.locator("#busy")).to_be_visible()
+    _show_next(desk)
+    desk.drag(OTHER_LINE)
+    assert desk.page.locator("#busy").is_visible(), "the first fill came before the second stroke"
+    assert desk.page.locator("#fill").is_enabled()
+    expect(desk.page.locator("#fill")).to_be_disabled(timeout=30_000)
+
+
+def test_a_stroke_painted_while_all_are_filled_is_filled_after_them(tab: Tab, serve: Serve) -> None:
+    desk = tab(f"{serve(fake_batch_ms=1500).url}/").open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg").collect()
+    desk.drag(LINE)
+    desk.page.check("#instant")
+    desk.page.click("#mask-for-all")
+    expect(desk.page.locator("#busy-text")).to_contain_text("Filling 2 of 2", timeout=30_000)
+    desk.drag(OTHER_LINE)
+    expect(desk.page.locator("#busy-text")).to_contain_text("Filling…", timeout=30_000)
+    expect(desk.page.locator("#fill")).to_be_disabled(timeout=30_000)
+
+
+def test_undoing_on_one_photograph_leaves_the_fill_of_another_alone(tab: Tab, serve: Serve) -> None:
+    desk = tab(f"{serve(fake_batch_ms=2000).url}/").open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg").collect()
+    _show_next(desk)
+    desk.drag(OTHER_LINE)
+    desk.page.keyboard.press("PageUp")
+    expect(desk.page.locator("#undo")).to_be_disabled()
+    desk.drag(LINE)
+    desk.page.click("#fill")
+    _show_next(desk)
+    desk.page.click("#undo")
+    assert desk.page.locator("#busy").is_visible(), "the fill was cancelled, or over before"
+    desk.filled()
+
+
+def _show_next(desk: Desk) -> None:
+    before = desk.page.get_attribute("#surface", "aria-label")
+    desk.page.keyboard.press("PageDown")
+    expect(desk.page.locator("#surface")).not_to_have_attribute("aria-label", before or "")

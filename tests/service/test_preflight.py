@@ -14,7 +14,7 @@ import pytest
 
 from service.core.settings import Settings, SettingsInvalid, load_settings
 from service.ledger.sqlite_file import LEDGER_FILE
-from service.preflight import check_address, check_ports
+from service.preflight import check_address, check_ports, run_preflight
 from service.processes.launcher.launcher import launch
 from service.web.server import run
 
@@ -57,6 +57,26 @@ def test_a_damaged_ledger_stops_the_start(models_dir: Path, tmp_path: Path, work
     (said,) = refused(models_dir, tmp_path, "--workers", workers)
     assert f"the ledger {path} cannot be used" in said
     assert "move it away" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("cors_origins", "https://a.example,b.example", "'b.example' is no origin"),
+        ("cors_origins", "https://a.example/", "without a slash"),
+        ("cors_origins", "https://A.example", "in lower case"),
+        ("public_host", "https://a.example", "leave out https://"),
+        ("public_host", "a.example/retouch", "what follows the name"),
+    ],
+)
+def test_a_site_that_no_request_can_match_stops_the_start(tmp_path: Path, name: str, value: str, said: str) -> None:
+    with pytest.raises(SettingsInvalid, match=f"{name}: .*{said}"):
+        run_preflight(load_settings({"results_dir": tmp_path, name: value}))
+
+
+def test_sites_as_browsers_name_them_stop_no_start(tmp_path: Path) -> None:
+    origins = "*, null, https://a.example, http://b.example:8080, http://[::1]:3000, chrome-extension://abcdef"
+    run_preflight(load_settings({"results_dir": tmp_path, "cors_origins": origins, "public_host": "*.a.example, b:81"}))
 
 
 @pytest.mark.parametrize("start", [run, partial(launch, front_ends=1)])

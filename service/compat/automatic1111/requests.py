@@ -43,10 +43,11 @@ def img2img_of(fields: JsonFields, max_pixels: int) -> Img2ImgRequest:
         raise InvalidRequest(f"`init_images` has {len(images)} images; send one", code="missing_part")
     files = {"image": fields.file(images[0], "init_images"), "mask": fields.picture("mask")}
     seed = fields.value("seed", int, _RANDOM)
+    inverted = fields.value("inpainting_mask_invert", int | bool, 0)  # type: ignore[arg-type]  # both are sent
     chosen = {
         "model": fields.nested("override_settings").value("sd_model_checkpoint", str, ""),
         "format": "png",
-        "mask_mode": "black" if fields.value("inpainting_mask_invert", int, 0) else "white",
+        "mask_mode": "black" if inverted else "white",
         "samples": fields.value("batch_size", int, 1) * fields.value("n_iter", int, 1),
         "seed": None if seed == _RANDOM else seed,
     }

@@ -188,10 +188,10 @@ class SpoolFiles:
         self._own[result_id] = (segment, record)
 
     def _writable_segment(self) -> tuple[Segment, int]:
-        """The segment to append to, and its descriptor; a new one if the current is missing, full or removed."""
+        """The segment to append to, and its descriptor; a new one if the current is missing, full, removed or moved."""
         if self._current is not None:
             segment, descriptor = self._current
-            if not segment.full and os.fstat(descriptor).st_nlink:
+            if not segment.full and segment.is_at_its_path(descriptor):
                 return self._current
             self._end_current_segment()
         try:

@@ -55,6 +55,13 @@ class Segment:
     def full(self) -> bool:
         return self.sealed or self.end >= SEGMENT_BYTES
 
+    def is_at_its_path(self, descriptor: int) -> bool:
+        """Whether the open file is still found under its path: neither removed nor moved, nor a folder above it."""
+        try:
+            return os.path.samestat(self.path.stat(), os.fstat(descriptor))
+        except FileNotFoundError:
+            return False
+
 
 class _RecordLine(msgspec.Struct):
     id: str

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -37,3 +41,11 @@ def test_what_is_no_error_of_this_project_keeps_its_traceback() -> None:
         """Not reached."""
 
     assert isinstance(CliRunner().invoke(app, ["works"]).exception, KeyError)
+
+
+def test_a_full_disk_under_the_output_is_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "retouch", "models", "--models-dir", str(tmp_path), "--json"]
+    with Path("/dev/full").open("w") as full:
+        found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert found.returncode == 1
+    assert found.stderr == "error: what is printed cannot be written: No space left on device\n"

@@ -6,7 +6,18 @@ from retouch.client.address import id_at_end, validated_url
 from retouch.client.errors import AddressInvalid
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "ftp://host", "http://host:port", "http://", "http://[broken"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:8000",
+        "ftp://host",
+        "http://host:port",
+        "http://",
+        "http://[broken",
+        "http://host?a=b",
+        "http://host/#a",
+    ],
+)
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(AddressInvalid, match="http://HOST:PORT"):
         validated_url(url)

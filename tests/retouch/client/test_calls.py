@@ -2,7 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from retouch.client.calls import Call, picture_call, read_call
+from retouch.client.errors import KeyUnusable
 
 
 def made(options: dict[str, Any], *, job: bool = False) -> Call:
@@ -28,6 +31,13 @@ def test_a_key_is_made_unless_nothing_shall_be_stored_or_the_caller_chose() -> N
         for options in ({}, {"save": False}, {"save": False, "idempotency_key": "k"}, {"idempotency_key": None})
     ]
     assert keys == ["new", None, "k", None]
+
+
+@pytest.mark.parametrize("option", ["idempotency_key", "request_id"])
+@pytest.mark.parametrize("value", ["schlüssel", "a\nb", "ключ"])
+def test_what_a_header_cannot_carry_is_named_before_anything_is_sent(option: str, value: str) -> None:
+    with pytest.raises(KeyUnusable, match="holds characters that a header cannot carry"):
+        made({option: value})
 
 
 def test_only_a_job_without_a_key_must_not_be_repeated() -> None:

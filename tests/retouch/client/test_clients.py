@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
@@ -111,6 +112,19 @@ def test_the_same_idempotency_key_gives_the_same_answer_once(
     first, second = (ask(server.url, "inpaint", photo, mask, **options) for _ in range(2))
     assert first.pictures == second.pictures
     assert ask(server.url, "inpaint", photo, mask, model="diverse").pictures[0].bytes != first.bytes
+
+
+@pytest.mark.parametrize("timeout_s", [1e300, math.inf])
+def test_the_timeout_may_be_as_long_as_one_likes(server: Running, photo: bytes, mask: bytes, timeout_s: float) -> None:
+    with Retouch(server.url, timeout_s=timeout_s) as client:
+        assert client.inpaint(photo, mask).bytes
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, math.nan])
+@pytest.mark.parametrize("client", [Retouch, AsyncRetouch])
+def test_a_timeout_that_is_none_is_named(client: type[Retouch] | type[AsyncRetouch], timeout_s: float) -> None:
+    with pytest.raises(ValueError, match=r"timeout_s is .*; pass seconds above 0"):
+        client(timeout_s=timeout_s)
 
 
 def test_a_key_is_passed_or_found_in_the_environment(

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from engines.errors import DeviceLost, EngineUnavailable, ModelNotFound
 from engines.manifest import read_manifest
 from engines.trt.library import load_tensorrt
-from retouch.commands.build import build
+from retouch.commands.build import CacheUnwritable, build
 from retouch.commands.engine_builds import build_model
 from service.core.settings import Settings
 from tests.retouch.commands.test_doctor import write_model
@@ -90,6 +90,14 @@ def test_a_repository_without_models_is_an_error_and_no_success(tmp_path, reposi
     assert result.exit_code == 1
     assert isinstance(result.exception, ModelNotFound)
     assert f"no models in {tmp_path / repository}; " in str(result.exception)
+
+
+def test_a_cache_that_cannot_be_written_is_no_success(models, tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    result = run(models, "--engine", "onnxrt", "--engine-cache-dir", str(tmp_path / "file"))
+    assert isinstance(result.exception, CacheUnwritable)
+    assert "file cannot be written" in str(result.exception)
+    assert result.output == ""
 
 
 def test_engine_that_cannot_be_had_fails_with_its_reason(models):

@@ -63,6 +63,24 @@ def test_one_that_fails_is_named_and_the_others_are_done(contract, pictures: Pat
     assert sorted(path.name for path in (pictures / "out").iterdir()) == ["a.png", "c.png"]
 
 
+def test_a_file_may_have_the_longest_name_that_the_disk_takes(contract, pictures: Path) -> None:
+    out = pictures / f"{'o' * 251}.png"
+    result = run("translate", pictures / "images/a.png", "-o", out, "--url", contract.url)
+    assert result.exit_code == 0, result.output
+    assert out.read_bytes() == b"filled images/a.png"
+
+
+def test_an_empty_file_is_named(contract, pictures: Path) -> None:
+    (pictures / "masks/a.png").write_bytes(b"")
+    result = run(
+        *("inpaint", pictures / "images/a.png", pictures / "masks/a.png", "-o", pictures / "o.png"),
+        *("--url", contract.url),
+    )
+    assert result.exit_code == 1
+    assert f"{pictures}/images/a.png: {pictures}/masks/a.png is empty" in result.stderr
+    assert contract.asked == []
+
+
 def test_a_busy_server_is_waited_for(contract, pictures: Path) -> None:
     contract.busy = 3
     result = run("translate", pictures / "images", "-o", pictures / "out", "--url", contract.url, "--concurrency", 3)

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from retouch.commands import fill
-from retouch.filling.jobs import FilesInvalid, FillJob, Format, fill_jobs, pair_images
+from retouch.filling.jobs import FilesInvalid, FillJob, Format, fill_jobs, generation_jobs, pair_images
 from service.core.batch_rows import Strategy
 from service.core.pictures import ImageFormat, MaskMode
 
@@ -61,6 +62,24 @@ def test_a_file_that_exists_is_not_overwritten_unless_asked(pictures: Path) -> N
     with pytest.raises(FilesInvalid, match=r"b\.png.*|--overwrite"):
         fill_jobs(pictures / "images", None, pictures / "out", None, overwrite=False)
     assert len(fill_jobs(pictures / "images", None, pictures / "out", None, overwrite=True)) == 3
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_device_or_pipe_is_never_replaced_by_a_file(pictures: Path, overwrite: bool) -> None:
+    os.mkfifo(pictures / "pipe")
+    (pictures / "link").symlink_to("/dev/null")
+    for out in (pictures / "pipe", pictures / "link"):
+        with pytest.raises(FilesInvalid, match=f"no file; name another -o: {out}"):
+            fill_jobs(pictures / "images/a.png", None, out, "png", overwrite=overwrite)
+        with pytest.raises(FilesInvalid, match=f"no file; name another -o: {out}"):
+            generation_jobs(out, "png", 1, overwrite=overwrite)
+
+
+def test_hidden_files_of_a_folder_are_left_alone(pictures: Path) -> None:
+    for folder in ("images", "masks"):
+        (pictures / folder / "._a.jpg").write_bytes(b"a Mac's notes about a.jpg")
+    found = pair_images(pictures / "images", pictures / "masks")
+    assert [image.name for image, _ in found] == ["a.png", "b.jpg", "c.webp"]
 
 
 @pytest.mark.parametrize(

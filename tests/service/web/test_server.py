@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -73,6 +74,17 @@ async def test_a_manifest_that_nobody_writes_holds_up_neither_the_other_models_n
         assert "no regular file" in await asyncio.to_thread(refusal)
         server.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(server.wait, 60) == 0
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_server_on_an_address_of_ipv6_logs_where_it_is_found(tmp_path: Path, workers: int) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with ServedProcess(tmp_path, host="::1", workers=workers) as served:
+        assert served.url.startswith("http://[::1]:")
+        assert httpx.get(f"{served.url}/livez").status_code == 200
 
 
 def test_an_idle_server_exits_0_on_sigint(models_dir: Path, tmp_path: Path) -> None:

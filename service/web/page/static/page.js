@@ -76,14 +76,17 @@ export async function startPage() {
 /** Reads the models until all that the server loads are there; those that come first are offered first. */
 async function readModels(api, tabs, gallery, fills, told = false) {
   const again = () => readModels(api, tabs, gallery, fills, true);
-  fills.onWaiting = () => {};
+  fills.onWaiting = api.onModelGone = () => {};
   try {
     const loading = await api.loading(); // asked before the models, so that none is missing afterwards
     const models = byTask(await api.get("v1/models"));
     tabs.offer(models, loading);
     if ($("tab-results").hidden && (await gallery.offered())) tabs.offerResults();
     const found = Object.values(models).some((list) => list.length);
-    if (found && !loading) return;
+    if (found && !loading) {
+      api.onModelGone = again;
+      return;
+    }
     if (!found && !told) say("No model is ready yet.");
   } catch (error) {
     say(explained(error), true);

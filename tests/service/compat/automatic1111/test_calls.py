@@ -34,13 +34,14 @@ def test_a_fill_is_that_of_v1_inpaint_bit_by_bit(client: httpx.Client, native: N
     assert (json.loads(found["info"])["width"], found["parameters"]) == (64, {})
 
 
+@pytest.mark.parametrize("invert", [1, True, "1"])
 def test_an_inverted_mask_fills_what_is_black(
-    client: httpx.Client, native: Native, pair: dict[str, str], mask: bytes
+    client: httpx.Client, native: Native, pair: dict[str, str], mask: bytes, invert: object
 ) -> None:
     file = io.BytesIO()
     ImageOps.invert(Image.open(io.BytesIO(mask))).save(file, "PNG")
     inverted = {**pair, "mask": base64.b64encode(file.getvalue()).decode()}
-    assert base64.b64decode(img2img(client, inverted, inpainting_mask_invert=1).json()["images"][0]) == native()
+    assert base64.b64decode(img2img(client, inverted, inpainting_mask_invert=invert).json()["images"][0]) == native()
 
 
 @pytest.mark.parametrize("size", [(32, 48), (100, 80)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,20 @@ def test_what_one_process_spooled_every_process_reads(tmp_path: Path) -> None:
     here.remove(ID)
     here.sync(ID)
     assert here.read(ID) is there.read(ID) is None
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_what_is_written_after_somebody_moved_the_folder_is_found(tmp_path: Path, replaced: bool) -> None:
+    results = tmp_path / "results"
+    files = spool(results, "here")
+    files.write(ID, BODY, SIDECAR)
+    results.rename(tmp_path / "archive")
+    if replaced:
+        shutil.copytree(tmp_path / "archive", results)
+    files.write(OTHER, BODY, SIDECAR)
+    assert files.read(OTHER) == spool(results, "there").read(OTHER) == SpooledResult(BODY, SIDECAR)
+    files.close()
+    assert OTHER in [result_id for result_id, _ in spool(results, "heir").inherit()]
 
 
 def test_a_result_whose_bytes_changed_is_torn(tmp_path: Path) -> None:

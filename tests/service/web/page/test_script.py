@@ -54,6 +54,17 @@ def test_private_names_become_letters_and_nothing_else_does(tmp_path: Path) -> N
     assert joined(written(tmp_path, main=code), "main.js") == sent
 
 
+def test_constants_become_letters_but_for_those_that_a_text_names(tmp_path: Path) -> None:
+    folder = written(
+        tmp_path,
+        main='import { LONG } from "./a.js";\nconst IN_TEXT = LONG;\nsay(`${IN_TEXT}`, Node.LONG, ...LONG, JSON);\n',
+        a="export const LONG = 1;\n",
+    )
+    assert joined(folder, "main.js").rstrip("\n") == (
+        "const $a=1;const IN_TEXT=$a;say(`${IN_TEXT}`,Node.LONG,...$a,JSON);"
+    )
+
+
 @pytest.mark.parametrize(
     ("modules", "message"),
     [
@@ -71,6 +82,18 @@ def test_private_names_become_letters_and_nothing_else_does(tmp_path: Path) -> N
 def test_what_cannot_be_joined_is_named(tmp_path: Path, modules: dict[str, str], message: str) -> None:
     with pytest.raises(ScriptInvalid, match=message):
         joined(written(tmp_path, **modules), "main.js")
+
+
+def test_every_constant_of_the_page_has_one_name_in_the_script() -> None:
+    constants = {
+        name
+        for path in MODULES
+        for name in re.findall(r"^(?:export )?const ([A-Z][A-Z0-9_]+) =", path.read_text(), re.M)
+    }
+    script = joined(STATIC, "main.js")
+    left = {name for name in constants if re.search(rf"\b{name}\b", script)}
+    assert {name for name in left if not re.search(rf"\b(?:const|let) {name}=", script)} == set()
+    assert len(left) < len(constants) / 4
 
 
 def test_every_module_of_the_page_is_used() -> None:

@@ -2,6 +2,7 @@
 //
 // The decoded pixels are never changed: undoing a fill removes its patch, and an export copies the original outside them.
 
+import { copied } from "../files/bytes.js";
 import { inspect } from "../files/inspect.js";
 import { History } from "./history.js";
 import { Mask } from "./mask.js";
@@ -57,7 +58,8 @@ export class Picture {
   }
 
   /** Opens a file. Throws an Error whose message is for people if it is no picture. */
-  static async open(file, name, id = newId()) {
+  static async open(chosen, name, id = newId()) {
+    const file = await copied(chosen, name);
     const facts = inspect(new Uint8Array(await file.arrayBuffer()));
     if (!facts) throw new Error(`${name} is neither a JPEG, PNG nor WebP picture.`);
     const bitmap = await createImageBitmap(file, RAW).catch(() => {

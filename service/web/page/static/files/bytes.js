@@ -54,3 +54,11 @@ export function safeName(name, fallback = "picture") {
 export function stem(name) {
   return name.replace(/\.[^.]{1,5}$/, "");
 }
+
+/** A copy of a file, which may change or go on the disk while it is used. @param {Blob} file @returns {Promise<Blob>} */
+export async function copied(file, name) {
+  const bytes = await file.arrayBuffer().catch(() => {
+    throw new Error(`${name} cannot be read: is it a folder, or gone?`);
+  });
+  return new Blob([bytes], { type: file.type });
+}

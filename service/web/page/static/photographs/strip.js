@@ -35,9 +35,9 @@ export class Strip {
         const failure = await this.#fillOne(picture, source, call);
         if (failure) failures.push(`${picture.name}: ${explained(failure)}`);
       }
-      return true;
+      return !failures.length;
     });
-    if (!done) return null;
+    if (done === null) return null;
     return say(failures.length ? `${failures.length} failed. ${failures[0]}` : `${pictures.length} photographs are filled.`, failures.length > 0);
   }
 

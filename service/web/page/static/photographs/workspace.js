@@ -15,16 +15,17 @@ export class Workspace extends EventTarget {
 
   /** Opens files and edits the first of them. @param {Iterable<File>} files */
   async open(files) {
-    const before = this.pictures.length;
+    const opened = []; // others may come meanwhile
     for (const file of files) {
       try {
-        await this.add(await Picture.open(file, file.name || "pasted.png"), this.pictures.length === before);
+        const picture = await Picture.open(file, file.name || "pasted.png");
+        opened.push(picture);
+        await this.add(picture, opened.length === 1);
       } catch (error) {
         say(error.message, true);
       }
     }
-    const count = this.pictures.length - before;
-    if (count) say(count === 1 ? `${this.pictures.at(-1).name} is open.` : `${count} photographs are open.`);
+    if (opened.length) say(opened.length === 1 ? `${opened[0].name} is open.` : `${opened.length} photographs are open.`);
   }
 
   /** Adds a picture; one that is not edited gives its pixels back until it is. */

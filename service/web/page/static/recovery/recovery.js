@@ -20,11 +20,17 @@ export class Recovery {
   #on = false;
   #told = false;
   #writing = Promise.resolve();
+  /** Tells the other tabs to forget too: the one that keeps its work would write it again, in part. */
+  #tabs = new BroadcastChannel("retouch-work");
 
   /** @param {import("../photographs/workspace.js").Workspace} workspace */
   constructor(workspace) {
     this.workspace = workspace;
-    $("forget").onclick = () => this.#forget();
+    $("forget").onclick = () => {
+      this.#tabs.postMessage("forget");
+      this.#forget();
+    };
+    this.#tabs.onmessage = () => this.#forget();
   }
 
   /** Brings stored work back and keeps further work; not in a second tab, which would overwrite the first one's. */

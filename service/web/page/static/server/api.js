@@ -1,6 +1,6 @@
 // Calls of the public API, and its errors.
 
-import { asciiBytes } from "../files/bytes.js";
+import { asciiBytes, copied } from "../files/bytes.js";
 import { currentKey, rememberKey } from "./key.js";
 
 /** A reply that says why there is no result (RFC 9457). */
@@ -27,6 +27,8 @@ export class Unreachable extends Error {
 export class Api {
   #askForKey;
   #asking = null;
+  /** Called when the server no longer has the model that was asked for. */
+  onModelGone = () => {};
 
   /** @param {(reason: string) => Promise<boolean>} askForKey asks the person; false if they gave none */
   constructor(askForKey) {
@@ -54,11 +56,11 @@ export class Api {
    * @param {{signal?: AbortSignal, requestId?: string | null, accept?: string}} options
    *     requestId: that of the refusal, with which the server keeps the place it promised
    */
-  post(path, fields, { signal, requestId, accept = "image/png" } = {}) {
+  async post(path, fields, { signal, requestId, accept = "image/png" } = {}) {
     const body = new FormData();
     for (const [name, value] of Object.entries(fields)) {
       if (typeof value === "string") body.append(name, value);
-      else body.append(name, value.blob, value.name);
+      else body.append(name, await copied(value.blob, value.name), value.name); // a file that is gone looks like a lost server
     }
     const headers = { Accept: accept, ...(requestId ? { "X-Request-ID": requestId } : {}) };
     return this.#send(path, { method: "POST", body, headers, signal });
@@ -82,6 +84,7 @@ export class Api {
     }
     // a key that may not compute: the next call asks for another
     if (refusal.status === 403 && refusal.code === "forbidden" && !path.startsWith("v1/results")) rememberKey("");
+    if (refusal.code === "model_not_found") this.onModelGone();
     throw refusal;
   }
 

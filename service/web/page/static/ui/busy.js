@@ -10,6 +10,10 @@ export class Busy {
   #running = null;
   #text = () => "";
   #timer = 0;
+  /** What the work is done for, as far as it is told: a picture. */
+  subject = null;
+  /** Called after each work, when its caller has said what became of it. @type {(done: boolean) => void} */
+  onEnd = () => {};
 
   constructor() {
     $("cancel").onclick = () => this.cancel();
@@ -52,15 +56,17 @@ export class Busy {
         this.#wait(seconds, error);
       });
     };
+    let made = null;
     try {
-      return await work(call, name);
+      return (made = await work(call, name));
     } catch (error) {
       if (signal.aborted) say("Cancelled.");
       else say(explained(error), true);
       return null;
     } finally {
-      this.#running = null;
+      this.#running = this.subject = null;
       this.#hide();
+      setTimeout(() => this.onEnd(Boolean(made)));
     }
   }
 

@@ -31,7 +31,7 @@ export class EditMenu {
 
   undo() {
     this.painting.lift();
-    this.busy.cancel();
+    if (this.busy.subject === this.workspace.active) this.busy.cancel(); // a fill of another picture goes on
     this.#travel((history) => history.undo(), true);
   }
 
@@ -77,8 +77,9 @@ export class EditMenu {
     const { data } = context.getImageData(0, 0, bitmap.width, bitmap.height);
     const bytes = new Uint8Array(bitmap.width * bitmap.height);
     for (let i = 0; i < bytes.length; i++) bytes[i] = brightness(data, i * 4) >= THRESHOLD ? 1 : 0;
+    await picture.rest();
     picture.edit("import", (mask) => replace(mask, bytes, bitmap.width, bitmap.height));
-    this.workspace.edited();
+    this.workspace.edited(picture);
     return say(picture.mask.area ? `${file.name} is the mask now.` : `${file.name} has no white: nothing would be filled.`, !picture.mask.area);
   }
 

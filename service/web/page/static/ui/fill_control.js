@@ -6,7 +6,8 @@ import { prefer, preferences } from "./preferences.js";
 import { say } from "./status.js";
 
 export class FillControl {
-  #strokes = 0;
+  /** Pictures with strokes that were let go while something else was computed. @type {Set<import("../editing/picture.js").Picture>} */
+  #late = new Set();
   #waiting = false; // for a model
   /** Called when something is to be filled and no model is known. */
   onWaiting = () => {};
@@ -23,6 +24,7 @@ export class FillControl {
       this.update();
     };
     $("fill").onclick = () => this.fill();
+    busy.onEnd = (done) => this.#afterWork(done);
     for (const type of ["edit", "active"]) {
       workspace.addEventListener(type, () => {
         $("variants").hidden = true; // they belong to the fill just made
@@ -49,33 +51,39 @@ export class FillControl {
 
   /** After each stroke: fills at once in that mode. */
   afterStroke() {
-    this.#strokes++;
-    if ($("instant").checked && !this.busy.running) this.fill(this.workspace.active.history.last);
+    const { active } = this.workspace;
+    if (!$("instant").checked) return;
+    if (this.busy.running) this.#late.add(active);
+    else this.fill(active.history.last);
   }
 
-  /** Fills the active picture's mask. @param {import("../editing/history.js").Entry} joinTo the stroke that is one step with its fill */
-  async fill(joinTo) {
-    const picture = this.workspace.active;
+  /** Fills the strokes that were let go meanwhile, one picture after the other; after a failure a person decides. */
+  #afterWork(done) {
+    if (this.busy.running) return; // something was begun at once
+    const late = [...this.#late].filter((picture) => done && picture.mask.area && this.workspace.pictures.includes(picture));
+    this.#late = new Set(late.slice(1));
+    if ($("instant").checked && late.length) this.fill(null, late[0]);
+  }
+
+  /** Fills a picture's mask. @param {import("../editing/history.js").Entry | null} joinTo the stroke that is one step with its fill */
+  async fill(joinTo = null, picture = this.workspace.active) {
     if (!picture?.mask.area || this.busy.running) return;
     this.#waiting = !this.model();
     if (this.#waiting) {
       say("No model is ready yet.");
       return this.onWaiting();
     }
-    const strokes = this.#strokes;
     const done = await this.busy.run("Filling", (call) => this.filled(picture, this.choice, call, joinTo));
     this.update();
     if (!done) return;
     const seed = done.seed ? ` Seed ${done.seed}.` : "";
     say(done.patches.length > 1 ? `${done.patches.length} variants: choose one.${seed}` : `Filled.${seed}`);
     if (done.patches.length > 1 && picture === this.workspace.active) this.#offer(picture, done.patches);
-    // strokes that were painted meanwhile
-    const more = this.#strokes !== strokes && picture === this.workspace.active;
-    if ($("instant").checked && more) await this.fill();
   }
 
   /** Fills a picture within `Busy.run`. */
   async filled(picture, choice, call, joinTo) {
+    this.busy.subject = picture;
     try {
       await picture.load(); // another picture may be shown by now
       await picture.rest();

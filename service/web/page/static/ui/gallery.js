@@ -13,6 +13,7 @@ export class Gallery {
   /** @type {string | null} where the next page begins; null after the last one */
   #cursor = "";
   #loading = new AbortController();
+  #asking = false;
   /** Asks for more shortly before the last one is seen. */
   #end = new IntersectionObserver((seen) => seen.some((entry) => entry.isIntersecting) && this.#more(), { rootMargin: "400px" });
 
@@ -38,16 +39,23 @@ export class Gallery {
   async #more() {
     const { signal } = this.#loading;
     this.#end.disconnect();
+    this.#asking = true;
     try {
       const path = this.#cursor ? `${PAGE}&cursor=${encodeURIComponent(this.#cursor)}` : PAGE;
       const { results, next_cursor } = await this.#patient(() => this.api.get(path, signal), signal);
       this.#cursor = next_cursor;
       $("kept").append(...results.map((result) => this.#figure(result, signal)));
       this.#count();
-      if (next_cursor) this.#end.observe($("kept").lastElementChild);
+      this.#asking = false;
+      this.#watch();
     } catch (error) {
       if (!signal.aborted) say(explained(error), true);
     }
+  }
+
+  #watch() {
+    const last = $("kept").lastElementChild;
+    if (this.#cursor) last ? this.#end.observe(last) : this.#more();
   }
 
   #patient(call, signal) {
@@ -67,7 +75,11 @@ export class Gallery {
       (blob) => (image.src = URL.createObjectURL(blob)),
       () => {}, // its caption is shown instead
     );
-    const button = (textContent, act) => element("button", { textContent, onclick: () => act().catch((error) => say(explained(error), true)) });
+    const wrong = (error) => {
+      if (error.status === 404 || error.status === 410) this.#drop(made); // deleted elsewhere
+      say(explained(error), true);
+    };
+    const button = (textContent, act) => element("button", { textContent, onclick: () => act().catch(wrong) });
     const file = async () => {
       const blob = await this.api.blob(path);
       return new File([blob], `${safeName(caption)}.${blob.type.slice(6).replace("jpeg", "jpg")}`, { type: blob.type });
@@ -83,13 +95,19 @@ export class Gallery {
       button("Delete", async () => {
         if (!confirm(`Delete this result (${caption}) on the server, for good?`)) return;
         await this.api.blob(path, { method: "DELETE" });
-        ((made.nextSibling ?? made.previousSibling)?.querySelector("button") ?? $("tab-results")).focus();
-        this.#remove(made);
-        this.#count();
+        this.#drop(made);
         say("Deleted.");
       }),
     );
     return made;
+  }
+
+  /** Takes out a result that the server no longer has. */
+  #drop(made) {
+    ((made.nextSibling ?? made.previousSibling)?.querySelector("button") ?? $("tab-results")).focus();
+    this.#remove(made);
+    this.#count();
+    if (!this.#asking) this.#watch(); // it may have been the one that was watched
   }
 
   #remove(made) {

@@ -53,4 +53,5 @@ export function connectShortcuts({ view, workspace, painting, fills, menu, compa
     act();
   });
   addEventListener("keyup", ({ key }) => key.toLowerCase() === "c" && compare.hold(false));
+  addEventListener("blur", () => compare.hold(false)); // the key may be let go in another window
 }

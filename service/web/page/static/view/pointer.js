@@ -29,7 +29,10 @@ export function connectPointers(stage, view, hands) {
     if (!view.picture || event.target.closest("[data-no-paint]")) return;
     stage.querySelector("[tabindex]")?.focus({ preventScroll: true });
     event.preventDefault();
-    if (event.pointerType === "touch") fingers.set(event.pointerId, event);
+    if (event.pointerType === "touch") {
+      if (mode && last.pointerType !== "touch") return; // the palm of the hand that holds the pen
+      fingers.set(event.pointerId, event);
+    }
     if (fingers.size > 1) {
       if (mode === "paint") hands.abort();
       mode = PINCH;
