@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +19,7 @@ from service.ledger.contract import Connections, Transaction, unavailable
 LEDGER_FILE = ".ledger.sqlite3"
 _BUSY_TIMEOUT_S = 10.0
 _PATIENCE_S = 5.0
+_SWITCHED_AGAIN_S = 0.01
 _MIB = 2**20
 _OF_THE_DISK = ("disk is full", "disk I/O error", "readonly database")
 """Messages of SQLITE_FULL, SQLITE_IOERR and SQLITE_READONLY; CPython has their codes only from 3.11 on."""
@@ -107,10 +109,24 @@ class SqliteFile(Connections):
         )
         self._opened.append((lock, connection))
         connection.row_factory = sqlite3.Row
-        connection.execute("PRAGMA journal_mode=WAL")
+        _use_write_ahead_log(connection)
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute(f"PRAGMA journal_size_limit={16 * _MIB}")
         return connection
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """Switch a new file to the write-ahead log; SQLite waits for no other process that does it at the same moment."""
+    patient_until = time.monotonic() + _BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > patient_until:
+                raise
+            time.sleep(_SWITCHED_AGAIN_S)
+        else:
+            return
 
 
 def _create(connection: sqlite3.Connection, schema: str) -> None:

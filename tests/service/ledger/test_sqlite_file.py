@@ -1,0 +1,37 @@
+"""What is SQLite's own: how its file is opened."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from service.core.settings import SettingsInvalid
+from service.ledger.sqlite_file import SqliteFile
+
+SCHEMA = "CREATE TABLE IF NOT EXISTS facts (name TEXT)"
+
+
+def test_processes_that_open_a_new_ledger_at_the_same_moment_all_open_it(tmp_path: Path) -> None:
+    """Without patience about one of six tries fails: SQLite waits for nobody who switches the file's journal."""
+    together = threading.Barrier(4)
+
+    def open_and_close(path: Path) -> None:
+        ledger = SqliteFile(path, [SCHEMA])
+        together.wait(30)
+        ledger.open()
+        assert ledger.read(lambda reading: reading.execute("SELECT count(*) FROM facts").fetchone()[0]) == 0
+        ledger.close()
+
+    with ThreadPoolExecutor(4) as processes:
+        for number in range(40):
+            assert list(processes.map(open_and_close, [tmp_path / str(number)] * 4)) == [None] * 4
+
+
+def test_a_file_that_is_no_database_is_refused_at_once_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    path.write_bytes(b"not a database at all" * 100)
+    with pytest.raises(SettingsInvalid, match="file is not a database.*move it away"):
+        SqliteFile(path, [SCHEMA]).open()
