@@ -72,6 +72,9 @@ serve() { # one server, kinds of requests in turn; then a minute of saved reques
 profile() { # where a front end and the engine process spend their time at 512²; py-spy on PATH
   SIDES=512 MINUTE=0 ROUNDS=${ROUNDS:-1} BRIEF=1 PROFILE=1 SUFFIX=_profile serve
 }
+saving() { # what processes that save into one folder cost each other; before any step that deletes results on that disk
+  run saving 120 python3 -m benchmarks.disk.durable --processes 1 4 16 --groups 64 --results 4096 --folder /tmp/gw/spool --json $OUT/saving.json
+}
 pipeline() { # 50 facades with saving, from bytes to bytes, three times; `unet_256` of the reference figures
   [ -z "$fake" ] || return 0
   run pipeline 100 env TMPDIR=/tmp/gw/spool python3 -m benchmarks.gpu.pipeline --engine inductor --cache $CACHE --max-batch 32 --model $MODELS/unet_256/unet_256/1 \

@@ -121,7 +121,7 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
-        except sqlite3.OperationalError as error:
+        except sqlite3.OperationalError as error:  # noqa: PERF203 -- tried again until it works
             if "locked" not in str(error) or time.monotonic() > patient_until:
                 raise
             time.sleep(_SWITCHED_AGAIN_S)
@@ -140,11 +140,10 @@ def _create(connection: sqlite3.Connection, schema: str) -> None:
 
 
 def _not_usable(path: Path, error: sqlite3.Error) -> SettingsInvalid:
-    """The error for a ledger that cannot be opened; it says what to do, which depends on the disk or its content."""
-    of_the_disk = any(words in str(error) for words in _OF_THE_DISK)
-    way_out = (
-        "make room on that disk, or mend it, and start again"
-        if of_the_disk
-        else "move it away to start with an empty one"
-    )
+    """The error for a ledger that cannot be opened; what to do depends on what is at fault."""
+    way_out = "move it away to start with an empty one"
+    if any(words in str(error) for words in _OF_THE_DISK):
+        way_out = "make room on that disk, or mend it, and start again"
+    elif "locked" in str(error):
+        way_out = "another program writes to it and does not end: end that one, and start again"
     return SettingsInvalid(f"the ledger {path} cannot be used ({error}); {way_out}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,5 +34,16 @@ def test_processes_that_open_a_new_ledger_at_the_same_moment_all_open_it(tmp_pat
 def test_a_file_that_is_no_database_is_refused_at_once_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     path.write_bytes(b"not a database at all" * 100)
-    with pytest.raises(SettingsInvalid, match="file is not a database.*move it away"):
+    with pytest.raises(SettingsInvalid, match=r"file is not a database.*move it away"):
         SqliteFile(path, [SCHEMA]).open()
+
+
+def test_a_file_that_another_program_keeps_locked_is_not_to_be_moved_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.ledger.sqlite_file._BUSY_TIMEOUT_S", 0.05)
+    holder = sqlite3.connect(tmp_path / "ledger", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(SettingsInvalid, match=r"locked.*end that one"):
+        SqliteFile(tmp_path / "ledger", [SCHEMA]).open()
+    holder.close()

@@ -1,0 +1,138 @@
+"""Measures how many results a second stores make durable in one folder, and the CPU time of each.
+
+    .venv/bin/python -m benchmarks.disk.durable [--folder DIR] [--processes 1 4 16] [--threads 2] [--groups 64]
+
+By the number of processes, the threads of each that write, and how many results that wait each takes at once. As many
+front ends as cores save into one folder, so what each costs with many processes, above what it costs with one, is what
+they wait for each other: `system` is the kernel's part of the CPU time, in which a lock is waited for by turning. All
+files are deleted at the end and none before: for minutes after a deletion ext4 looks for inodes that were not deleted
+lately, which takes up to four times what a result costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import NamedTuple
+
+from service.saving.results import StoredResult
+from service.saving.spool.capacity import SpoolLimits
+from service.saving.spool.files import SpoolFiles
+from service.saving.spool.process_folder import SpoolOwner
+from service.saving.storage.disk import ResultFiles
+from service.saving.store import ResultStore
+
+_BARRIER_S = 60.0
+
+
+class Way(NamedTuple):
+    """How results are saved: by how many processes, by threads of each, in groups of so many at most."""
+
+    processes: int
+    threads: int
+    group: int
+
+
+class Outcome(NamedTuple):
+    """Seconds that one process took, and the program's and the kernel's seconds of CPU in it."""
+
+    wall_s: float
+    user_s: float
+    system_s: float
+
+
+class Figures(NamedTuple):
+    """Results a second of all processes; milliseconds of CPU a result, of the program and of the kernel."""
+
+    per_s: float
+    user_ms: float
+    system_ms: float
+
+
+def save(folder: Path, way: Way, count: int, size: int, start: Barrier) -> Outcome:
+    """Save results in one process, once all processes have come."""
+    body = os.urandom(size)
+    files = ResultFiles(folder, max_group_size=way.group)
+    spool = SpoolFiles(SpoolOwner(folder, lambda: uuid.uuid4().hex))
+    with ResultStore(files, spool, SpoolLimits(count, 2**40), threads=way.threads) as store:
+        start.wait(_BARRIER_S)
+        started, before = time.perf_counter(), os.times()
+        for _ in range(count):
+            store.put(store.reserve(len(body)), StoredResult(uuid.uuid4().hex, body, "image/jpeg", {}))
+        assert store.flush(600) == 0
+        after = os.times()
+        return Outcome(time.perf_counter() - started, after.user - before.user, after.system - before.system)
+
+
+def _save_and_tell(folder: Path, way: Way, count: int, size: int, start: Barrier, told: Queue[Outcome]) -> None:
+    told.put(save(folder, way, count, size, start))
+
+
+def measure(folder: Path, way: Way, count: int, size: int) -> Figures:
+    """Measure one way in a folder: so many results of that size, shared out among its processes."""
+    ResultFiles(folder).prepare()
+    context = multiprocessing.get_context("spawn")
+    start = context.Barrier(way.processes)
+    told: Queue[Outcome] = context.Queue()
+    each = max(1, count // way.processes)
+    arguments = (folder, way, each, size, start, told)
+    processes = [context.Process(target=_save_and_tell, args=arguments) for _ in range(way.processes)]
+    for process in processes:
+        process.start()
+    outcomes = [told.get(timeout=600) for _ in processes]
+    for process in processes:
+        process.join()
+    total = each * way.processes
+    user_s, system_s = sum(one.user_s for one in outcomes), sum(one.system_s for one in outcomes)
+    return Figures(total / max(one.wall_s for one in outcomes), user_s / total * 1e3, system_s / total * 1e3)
+
+
+def measure_all(parent: Path | None, ways: Sequence[Way], options: argparse.Namespace) -> dict[Way, list[Figures]]:
+    """Measure the ways in turn, each round of each in a folder of its own."""
+    found: dict[Way, list[Figures]] = {way: [] for way in ways}
+    with tempfile.TemporaryDirectory(dir=parent) as name:
+        for number, way in itertools.product(range(options.rounds), ways):
+            found[way].append(
+                measure(Path(name, f"{number}-{'-'.join(map(str, way))}"), way, options.results, options.size)
+            )
+    return found
+
+
+def main() -> None:
+    """Measure and print a line for each way: medians of the rounds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, help="on the disk to measure; the temporary one otherwise")
+    parser.add_argument("--processes", type=int, nargs="+", default=[1])
+    parser.add_argument("--threads", type=int, nargs="+", default=[2])
+    parser.add_argument("--groups", type=int, nargs="+", default=[1, 64])
+    parser.add_argument("--results", type=int, default=512, help="of all processes, a round")
+    parser.add_argument("--size", type=int, default=60_000, help="of a result, in bytes")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="write the figures of every round there")
+    options = parser.parse_args()
+    ways = [Way(*each) for each in itertools.product(options.processes, options.threads, options.groups)]
+    found = measure_all(options.folder, ways, options)
+    for way, rounds in found.items():
+        per_s, user_ms, system_ms = (statistics.median(values) for values in zip(*rounds, strict=True))
+        print(
+            f"{way.processes:3} processes, {way.threads:2} threads each, groups of {way.group:3}: "
+            f"{per_s:6.0f} results/s, CPU {user_ms:.2f} ms each, system {system_ms:.2f}"
+        )
+    if options.json:
+        rows = [{**way._asdict(), "rounds": [one._asdict() for one in rounds]} for way, rounds in found.items()]
+        options.json.write_text(json.dumps(rows, indent=2))
+
+
+if __name__ == "__main__":
+    main()
