@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What one GPU is wanted for, in steps: `gpu_window.sh STEP...`. In the background: publish compile (or compile_served, compile_raced) plans
-# make_serve; with the GPU and all cores to itself: serve profile pipeline race int8; if seconds are left: sanitizer. First: site and wheels unpacked,
+# make_serve; with the GPU and all cores to itself: saving serve profile pipeline race int8; if seconds are left: sanitizer. First: site and wheels unpacked,
 # $ASSETS with photos/5, photos8/1 (the same weights, INT8), facades/*.jpg, cases.npz; for plans and int8 TensorRT 8.6 in /tmp/trt86.
 # Results, with times in steps.txt: $RESULTS. A step that fails does not keep the next from running. FAKE=1 rehearses on a CPU.
 set -u

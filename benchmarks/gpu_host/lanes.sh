@@ -70,6 +70,7 @@ work() { # LANE, for ever
 one() { # JOB: run it; it begins while nobody has the turn, and one that is alone keeps the turn
   local folder=$jobs/$1 code=0 process
   while ! flock -w 1 9; do [ ! -e "$folder/code" ] || return; done # it may be cancelled meanwhile
+  if [ -e "$folder/code" ]; then flock -u 9; return; fi
   speak "$gpu" # whoever had the turn last may have been killed
   date +%s > "$folder/began"
   if [ -e "$folder/alone" ]; then hush "$gpu" "LANE_JOB=$1"; fi
