@@ -50,7 +50,7 @@ class KeyRecord(BaseModel):
     expires_at: AwareDatetime | None = None
     revoked_at: AwareDatetime | None = None
     rate_per_s: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="requests per second, in the long run"
+        None, ge=1e-6, allow_inf_nan=False, description="requests per second, in the long run"
     )
     burst: int = Field(10, ge=1, description="requests at once, above the rate")
     requests_per_day: int | None = Field(None, ge=1, description="pictures asked for between two midnights UTC")

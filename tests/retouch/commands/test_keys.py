@@ -31,8 +31,8 @@ def test_a_key_is_shown_once_and_kept_as_a_digest(tmp_path: Path) -> None:
     assert key not in listed.stdout
 
 
-@pytest.mark.parametrize("flags", [("--burst", 5), ("--rate", "inf"), ("--rate", "1e400")])
-def test_a_limit_that_limits_nothing_makes_no_key(tmp_path: Path, flags: tuple[object, ...]) -> None:
+@pytest.mark.parametrize("flags", [("--burst", 5), ("--rate", "inf"), ("--rate", "1e400"), ("--rate", "1e-300")])
+def test_a_limit_that_limits_nothing_or_allows_nothing_makes_no_key(tmp_path: Path, flags: tuple[object, ...]) -> None:
     made = keys("create", "studio", "--file", tmp_path / "keys.json", *flags)
     assert made.exit_code != 0
     assert made.stdout == ""
