@@ -4,8 +4,8 @@ Graph: features and gate of a gated convolution by a convolution of their own ea
 and divides its channels. OpenVINO fuses ELU and sigmoid into convolutions that nothing divides, and copies channels
 that are divided: 1.1 times as fast on a CPU. A program (`program.pt2`) keeps the one convolution.
 
-Program: the attention's patches are views of its features, and are pasted as sums of slices. torch.compile fuses these,
-and lays tensors out for tensor cores only in nets without grouped convolutions.
+Program: the attention's patches are views of its features, and are pasted as sums of slices, which torch.compile fuses
+(ADR 56).
 """
 
 from __future__ import annotations

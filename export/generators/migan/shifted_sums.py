@@ -1,8 +1,7 @@
 """Depthwise convolutions as sums of shifted inputs, for programs: torch.compile makes one kernel of each.
 
 A depthwise convolution multiplies little and moves much. As a library's kernel it reads and writes its tensors by
-itself; as a sum it is fused with the padding before it and the activation after it. torch.compile also lays tensors out
-for tensor cores only in nets without grouped convolutions.
+itself; as a sum it is fused with the padding before it and the activation after it (ADR 56).
 """
 
 from __future__ import annotations
