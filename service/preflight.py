@@ -29,7 +29,8 @@ _REMEDIES: dict[int | None, str] = {
     errno.EACCES: "choose a {flag} from 1024, or let this user have that one",
 }
 """Remedies for errors that no other address of the same host helps against, by number."""
-_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#@A-Z\s]+")
+_ORIGIN = re.compile(r"\*|null|file://|[a-z][a-z0-9+.-]*://[^/?#@A-Z\s]+")
+"""file:// is what apps send whose pages are files."""
 _PORT_SETTINGS = ("port", "metrics_port", "grpc_port")
 
 

@@ -65,6 +65,7 @@ def test_a_damaged_ledger_stops_the_start(models_dir: Path, tmp_path: Path, work
         ("cors_origins", "https://a.example,b.example", "'b.example' is no origin"),
         ("cors_origins", "https://a.example/", "without a slash"),
         ("cors_origins", "https://A.example", "in lower case"),
+        ("cors_origins", "https://", "'https://' is no origin"),
         ("public_host", "https://a.example", "leave out https://"),
         ("public_host", "a.example/retouch", "what follows the name"),
     ],
@@ -75,7 +76,7 @@ def test_a_site_that_no_request_can_match_stops_the_start(tmp_path: Path, name: 
 
 
 def test_sites_as_browsers_name_them_stop_no_start(tmp_path: Path) -> None:
-    origins = "*, null, https://a.example, http://b.example:8080, http://[::1]:3000, chrome-extension://abcdef"
+    origins = "*, null, https://a.example, http://b.example:8080, http://[::1]:3000, chrome-extension://abcdef, file://"
     run_preflight(load_settings({"results_dir": tmp_path, "cors_origins": origins, "public_host": "*.a.example, b:81"}))
 
 
