@@ -49,7 +49,9 @@ export class Gallery {
       this.#asking = false;
       this.#watch();
     } catch (error) {
-      if (!signal.aborted) say(explained(error), true);
+      if (signal.aborted) return; // another has begun
+      this.#asking = false;
+      say(explained(error), true);
     }
   }
 
