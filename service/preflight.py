@@ -14,6 +14,7 @@ from typing import Any
 from service.auth.exposure import check_exposure
 from service.auth.keys import read_keys
 from service.auth.links import open_links
+from service.core.comma_lists import listed
 from service.core.settings import Settings, SettingsInvalid
 from service.fleet.assembly import make_ledger_file, make_server
 from service.jobs.webhook_signing import read_secrets
@@ -125,19 +126,15 @@ def _check_sites(settings: Settings) -> None:
     Raises:
         SettingsInvalid: an origin has no scheme, or more than that and a name; or a name is an address of a page.
     """
-    for origin in _listed(settings.cors_origins):
+    for origin in listed(settings.cors_origins):
         if not _ORIGIN.fullmatch(origin):
             raise SettingsInvalid(
                 f"cors_origins: {origin!r} is no origin as browsers send it; write it like https://app.example: "
                 "with the scheme, in lower case, without a slash at the end"
             )
-    for name in _listed(settings.public_host):
+    for name in listed(settings.public_host):
         if "/" in name:
             raise SettingsInvalid(f"public_host: {name!r} is no name; leave out https:// and what follows the name")
-
-
-def _listed(text: str) -> list[str]:
-    return [one.strip() for one in text.split(",") if one.strip()]
 
 
 def _check_grpc(settings: Settings) -> None:

@@ -22,6 +22,7 @@ from engines.engine_names import DeviceChoice, EngineChoice
 from engines.errors import RetouchError
 from engines.manifest import Task
 from engines.validation import unknown_name, validation_message
+from service.core.comma_lists import listed
 from service.core.retired_settings import RETIRED, without_retired_settings
 
 if sys.version_info >= (3, 11):
@@ -189,7 +190,7 @@ class Settings(BaseModel):
     @field_validator("apis")
     @classmethod
     def _check_apis(cls, apis: str) -> str:
-        unknown = [name for name in (one.strip() for one in apis.split(",")) if name and name not in FOREIGN_APIS]
+        unknown = [name for name in listed(apis) if name not in FOREIGN_APIS]
         if unknown:
             raise ValueError(f"{unknown[0]!r} is none of {', '.join(FOREIGN_APIS)}")
         return apis
@@ -211,7 +212,7 @@ class Settings(BaseModel):
     @property
     def api_names(self) -> frozenset[str]:
         """The foreign APIs that are on."""
-        return frozenset(name.strip() for name in self.apis.split(",")) - {""}
+        return frozenset(listed(self.apis))
 
     @property
     def max_bodies_mb(self) -> float:

@@ -13,6 +13,7 @@ import structlog
 
 from service.admission.admission import Admission
 from service.core.call import Call
+from service.core.comma_lists import listed
 from service.core.errors import ServiceError
 from service.core.order import Order
 from service.core.reply import Reply
@@ -100,7 +101,7 @@ def webhook_destinations(settings: Settings) -> Destinations | None:
     """Return the allowed targets of webhooks; None if webhooks are off."""
     if not settings.webhook_secret_file:
         return None
-    hosts = tuple(host.strip() for host in settings.webhook_hosts.split(",") if host.strip())
+    hosts = tuple(listed(settings.webhook_hosts))
     return Destinations(hosts, settings.webhook_private)
 
 

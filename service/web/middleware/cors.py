@@ -7,6 +7,8 @@ from typing import Any
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
+from service.core.comma_lists import listed
+
 _OPENAI_PACKAGE = (
     *("X-Stainless-Arch", "X-Stainless-Lang", "X-Stainless-OS", "X-Stainless-Package-Version"),
     *("X-Stainless-Runtime", "X-Stainless-Runtime-Version", "X-Stainless-Retry-Count", "X-Stainless-Timeout"),
@@ -32,4 +34,4 @@ _CORS: dict[str, Any] = {
 
 def allow_origins(app: ASGIApp, origins: str) -> CORSMiddleware:
     """Return the application as pages of these origins, separated by commas, may use it."""
-    return CORSMiddleware(app, allow_origins=[origin.strip() for origin in origins.split(",")], **_CORS)
+    return CORSMiddleware(app, allow_origins=listed(origins), **_CORS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -17,6 +16,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service.core.comma_lists import listed
 from service.core.errors import Forbidden, Misdirected, ServiceError
 from service.core.settings import Settings
 from service.web.foreign_api import ForeignApi
@@ -51,10 +51,10 @@ class KnownSites:
     @classmethod
     def of(cls, settings: Settings) -> KnownSites:
         """The sites that the settings name; the address to listen on and the public URL are among them."""
-        names = {name.rstrip(".") for name in _listed(settings.public_host.lower())}
+        names = {name.rstrip(".") for name in listed(settings.public_host.lower())}
         public = urlsplit(settings.public_url)
         names |= {public.netloc.lower(), public.hostname or ""} - {""}
-        return cls(frozenset(names), frozenset(_listed(settings.cors_origins)), settings.host.lower())
+        return cls(frozenset(names), frozenset(listed(settings.cors_origins)), settings.host.lower())
 
     def check_host(self, host: str | None) -> None:
         """Check the Host header of a request, with or without a port.
@@ -119,10 +119,6 @@ def _is_address(name: str) -> bool:
 def _is_probe(scope: Scope) -> bool:
     api: ForeignApi | None = scope["state"].get("foreign_api")
     return scope["path"] in _PROBES or (api is not None and scope["path"] in api.public)
-
-
-def _listed(text: str) -> Iterable[str]:
-    return (one.strip() for one in text.split(",") if one.strip())
 
 
 class ForeignPages:
