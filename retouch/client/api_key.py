@@ -32,11 +32,16 @@ def key_headers(key: str | None = None, environ: Mapping[str, str] = os.environ)
     if not key:
         return {}
     key = key.strip()
-    if not (key.isascii() and key.isprintable()):  # the message must not contain the key itself
+    if not fits_header(key):  # the message must not contain the key itself
         raise KeyUnusable(
             f"{source} holds characters that no key has; write the key there as `retouch keys create` printed it"
         )
     return {"X-API-Key": key}
+
+
+def fits_header(value: str) -> bool:
+    """Return whether an HTTP header can carry it: printable ASCII."""
+    return value.isascii() and value.isprintable()
 
 
 def _read_key(path: Path, variable: str) -> str:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import urlencode
 
+from retouch.client.api_key import fits_header
 from retouch.client.errors import KeyUnusable
 from retouch.client.options import Task
 from retouch.client.sources import Source, file_bytes
@@ -95,7 +96,7 @@ def picture_call(
     if (key := _idempotency_key(options, new_key)) is not None:
         headers["Idempotency-Key"] = key
     for name, value in headers.items():
-        if not (value.isascii() and value.isprintable()):
+        if not fits_header(value):
             raise KeyUnusable(f"{name} {value!r} holds characters that a header cannot carry; use a UUID")
     if job:
         headers["Prefer"] = "respond-async"
