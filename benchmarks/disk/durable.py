@@ -21,9 +21,9 @@ import tempfile
 import time
 import uuid
 from collections.abc import Sequence
-from multiprocessing.queues import Queue
-from multiprocessing.synchronize import Barrier
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import NamedTuple
 
 from service.saving.results import StoredResult
@@ -75,24 +75,14 @@ def save(folder: Path, way: Way, count: int, size: int, start: Barrier) -> Outco
         return Outcome(time.perf_counter() - started, after.user - before.user, after.system - before.system)
 
 
-def _save_and_tell(folder: Path, way: Way, count: int, size: int, start: Barrier, told: Queue[Outcome]) -> None:
-    told.put(save(folder, way, count, size, start))
-
-
 def measure(folder: Path, way: Way, count: int, size: int) -> Figures:
     """Measure one way in a folder: so many results of that size, shared out among its processes."""
     ResultFiles(folder).prepare()
-    context = multiprocessing.get_context("spawn")
-    start = context.Barrier(way.processes)
-    told: Queue[Outcome] = context.Queue()
-    each = max(1, count // way.processes)
-    arguments = (folder, way, each, size, start, told)
-    processes = [context.Process(target=_save_and_tell, args=arguments) for _ in range(way.processes)]
-    for process in processes:
-        process.start()
-    outcomes = [told.get(timeout=600) for _ in processes]
-    for process in processes:
-        process.join()
+    context, each = multiprocessing.get_context("spawn"), max(1, count // way.processes)
+    with context.Manager() as manager, ProcessPoolExecutor(way.processes, context) as pool:
+        start = manager.Barrier(way.processes)
+        saving = [pool.submit(save, folder, way, each, size, start) for _ in range(way.processes)]
+        outcomes = [one.result() for one in saving]
     total = each * way.processes
     user_s, system_s = sum(one.user_s for one in outcomes), sum(one.system_s for one in outcomes)
     return Figures(total / max(one.wall_s for one in outcomes), user_s / total * 1e3, system_s / total * 1e3)
