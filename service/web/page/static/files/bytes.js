@@ -55,8 +55,9 @@ export function stem(name) {
   return name.replace(/\.[^.]{1,5}$/, "");
 }
 
-/** A copy of a file, which may change or go on the disk while it is used. @param {Blob} file @returns {Promise<Blob>} */
+/** A copy of a file, which may change or go on the disk while it is used; what is in memory already is taken as it is. @param {Blob} file @returns {Promise<Blob>} */
 export async function copied(file, name) {
+  if (!(file instanceof File)) return file;
   const bytes = await file.arrayBuffer().catch(() => {
     throw new Error(`${name} cannot be read: is it a folder, or gone?`);
   });
