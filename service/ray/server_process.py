@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from service.core.addresses import with_port
 from service.core.settings import load_settings
 
 _LOOK_EVERY_S = 0.1
@@ -50,8 +51,8 @@ class ServerProcess:
         chosen = {**settings, "host": host, "port": port, "grpc_port": 0}
         chosen["metrics_port"] = self._reserve_port(host) if merged.keys_file or merged.metrics_port else 0
         self._environ = _environ(chosen)
-        self.address = _address(host, port)
-        self._metrics = _address(host, chosen["metrics_port"] or port)
+        self.address = with_port(host, port)
+        self._metrics = with_port(host, chosen["metrics_port"] or port)
         # one for all probes, as making a client takes 20 ms; it keeps no connection, so there is nothing to close
         no_connections = httpx.Limits(max_keepalive_connections=0)
         self._http = httpx.Client(timeout=_ANSWER_S, trust_env=False, limits=no_connections)
@@ -140,7 +141,3 @@ def read_depth(metrics: str) -> float:
 
 def _environ(settings: Mapping[str, Any]) -> dict[str, str]:
     return {f"RETOUCH_{name.upper()}": str(value) for name, value in settings.items()}
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -20,6 +20,7 @@ from prometheus_client import disable_created_metrics, start_http_server
 from service.app import Service
 from service.batching.backend import OpenBackend
 from service.batching.local_backend import open_local_backend
+from service.core.addresses import with_port
 from service.core.settings import Settings, SettingsInvalid
 from service.lifecycle.drain import EXIT_DEVICE_LOST
 from service.lifecycle.end_requests import EndRequests
@@ -180,9 +181,9 @@ class DrainingServer(uvicorn.Server):
         service = self.app.service
         if service is not None and not self.failed:
             host, port = self._settings.host, self.servers[0].sockets[0].getsockname()[1]
-            host = f"[{host}]" if ":" in host else host  # an address of IPv6, as addresses of pages have it
-            grpc = {"grpc": f"{host}:{self._settings.grpc_port}"} if self._open_beside is not None else {}
-            log.info("serving", url=f"http://{host}:{port}", docs=f"http://{host}:{port}/docs", **grpc)
+            url = f"http://{with_port(host, port)}"
+            grpc = {"grpc": with_port(host, self._settings.grpc_port)} if self._open_beside is not None else {}
+            log.info("serving", url=url, docs=f"{url}/docs", **grpc)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close what serves beside, then this server."""
