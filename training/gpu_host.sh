@@ -35,7 +35,7 @@ paths() { # NAME: the overrides that put a config's data where `stage` put it
     if [[ $1 = facades* || $1 = housefronts ]]; then
         set+=(--set "data.path=$WORK/facades/train" --set "data.validation=$WORK/facades/test")
     elif [ "$1" = fronts-diverse ]; then
-        set+=(--set "data.path=$WORK/fronts/train" --set "data.validation=$WORK/fronts/test")
+        set+=(--set "data.path=$WORK/photos" --set "data.validation=$WORK/fronts/test")
     elif [[ $1 = photos-centre || $1 = photos-diverse ]]; then
         set+=(--set "data.path=$WORK/photos" --set "data.validation=$WORK/eval/bsds500_val")
     else
