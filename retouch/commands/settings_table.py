@@ -31,7 +31,7 @@ They are accepted in 0.2 and 0.3, with a warning, and will be unknown names afte
 
 
 def settings_page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     groups = "".join(_group_section(title, names) for title, names in SETTING_GROUPS.items())
     removed = "".join(f"| `{name}` | {_escape_cell(advice)} |\n" for name, advice in RETIRED.items())
     return f"{_HEAD}{groups}{_REMOVED}{removed}"
