@@ -14,7 +14,6 @@ from tests.serving.fake_models import fake_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 PHOTO = ROOT / "tests/data/dress.jpg"
-PHOTOS = ROOT / "models/photos"
 
 
 def photo_and_mask(side: int) -> tuple[bytes, bytes]:
@@ -45,6 +44,11 @@ def translate_body(side: int, **fields: str) -> tuple[str, bytes]:
 
 BODIES: dict[str, Callable[..., tuple[str, bytes]]] = {"inpaint": inpaint_body, "translate": translate_body}
 """By task: `BODIES[task](side, **fields)`."""
+
+
+def newest_version(model: Path) -> Path:
+    """Return the folder of a model's newest version."""
+    return max(model.iterdir(), key=lambda path: int(path.name))
 
 
 def write_fake_models(models: Path, sides: tuple[int, ...] = (64,), max_batch: int = 8) -> None:
