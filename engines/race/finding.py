@@ -69,7 +69,7 @@ def find_fastest(
 
     Args:
         racers: the engines in their fixed order.
-        setup: the model.
+        setup: the model and its settings.
         device: returns the facts of the device that a result depends on.
         memory: the folder of results.
         seconds: for a race; 0 for none.
