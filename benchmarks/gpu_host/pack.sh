@@ -10,13 +10,14 @@
 # compares a digest of its kernels, those of other GPUs too. The last one unpacked lays out /tmp/trt86.
 # The last one unpacked lays CV-CUDA and nvtx out in /tmp/retouch-gpu, ONNX Runtime for CUDA in /tmp/retouch-ort.
 set -euo pipefail
-name=$1 out=$2 part_mib=${PART_MIB:-46} python=${PY:-3.12}
+name=$1 out=$2 part_mib=${PART_MIB:-48} python=${PY:-3.12}
 here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 platforms=(); for p in 2_39 2_35 2_34 2_31 2_28 2_27 2_24 2_17 2_5; do platforms+=(--platform "manylinux_${p}_x86_64"); done
 platforms+=(--platform manylinux2014_x86_64 --platform manylinux1_x86_64)
 other=(--only-binary=:all: --python-version "$python" --implementation cp "${platforms[@]}" --no-deps --requirement "$here/$name.txt")
 if [ "$name" = trt86 ]; then
+  part_mib=${PART_MIB:-46}
   for wheel in "$RAW"/wheels/*.whl; do python3 -m zipfile -e "$wheel" "$work/site/site"; done
   find "$work/site/site" -type d -name tests -prune -exec rm -rf {} +
   cp -r "$RAW/stubs" "$RAW/python.tar.xz" "$work/site/"
