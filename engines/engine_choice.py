@@ -23,7 +23,7 @@ from engines.fake import FakeEngine, FaultFile, no_fault
 from engines.manifest import Manifest
 from engines.model_files import refuse_irregular_files, verify_onnx
 from engines.onnxrt import OnnxRuntimeEngine
-from engines.race.finding import Course, find_fastest, processor_facts
+from engines.race.finding import Setup, find_fastest, processor_facts
 from engines.race.timing import NO_RACE, Raced, Racer
 from engines.trt.build import BuildOptions
 from engines.trt.engine import TrtEngine
@@ -175,11 +175,11 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
     to_try = candidates_for(options.choice) if among is None else among
     _check_model(directory, manifest, options, reads_onnx=any(candidate.reads_onnx for candidate in to_try))
     why_no_gpu = _why_no_gpu(options, gpu_is_here)
-    course = Course(directory, manifest, options.max_batch, {"threads": options.threads, "level": options.trt_level})
+    setup = Setup(directory, manifest, options.max_batch, {"threads": options.threads, "level": options.trt_level})
     device = processor_facts if why_no_gpu else partial(gpu_facts, open_gpu, options.gpu)
-    losses = GpuLossMemory(options.cache_dir / "losses", course, device, options.gpu_use)
+    losses = GpuLossMemory(options.cache_dir / "losses", setup, device, options.gpu_use)
     with losses.kept() as load:
-        race = _race(to_try, course, options, device, None if why_no_gpu else losses)
+        race = _race(to_try, setup, options, device, None if why_no_gpu else losses)
         passed_over = dict(race.left_out)
         failure: type[EngineError] = EngineUnavailable
         for candidate in _in_order(to_try, race):
@@ -187,7 +187,7 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
                 passed_over[candidate.name] = why
                 continue
             try:
-                engine = _open_and_warm_up(candidate, course, options, race, warm_up_shapes, load)
+                engine = _open_and_warm_up(candidate, setup, options, race, warm_up_shapes, load)
             except DeviceLost:
                 raise
             except (EngineError, ParityTooLow) as error:
@@ -212,14 +212,14 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
 
 
 def _open_and_warm_up(
-    candidate: Candidate, course: Course, options: EngineOptions, race: Raced, warm_up_shapes: WarmUpShapes, load: Load
+    candidate: Candidate, setup: Setup, options: EngineOptions, race: Raced, warm_up_shapes: WarmUpShapes, load: Load
 ) -> Engine:
     """Open an engine, unless it is open since the race, and run its shapes once."""
     options.notify(f"opening {candidate.name}")
     shapes = partial(_told_shapes, warm_up_shapes, options.notify)
     raced = race.engine if candidate.name in race.result.order else None
     try:
-        engine = warm_up_engine(raced or candidate.open(course.directory, course.manifest, options), shapes)
+        engine = warm_up_engine(raced or candidate.open(setup.directory, setup.manifest, options), shapes)
     except DeviceLost as lost:
         lost.engine = candidate.name
         raise
@@ -240,7 +240,7 @@ def _check_model(directory: Path, manifest: Manifest, options: EngineOptions, *,
 
 def _race(
     candidates: tuple[Candidate, ...],
-    course: Course,
+    setup: Setup,
     options: EngineOptions,
     device: Callable[[], Mapping[str, object]],
     losses: GpuLossMemory | None,
@@ -249,13 +249,13 @@ def _race(
     if options.choice != "auto":
         return NO_RACE
     racers = [
-        Racer(candidate.name, partial(candidate.open, course.directory, course.manifest, options))
+        Racer(candidate.name, partial(candidate.open, setup.directory, setup.manifest, options))
         for candidate in candidates
         if candidate.needs_gpu == (losses is not None)
         and candidate.reads_onnx
         and not (losses and losses.why_not(candidate.name))
     ]
-    return find_fastest(racers, course, device, options.cache_dir / "races", options.race_s, options.notify) or NO_RACE
+    return find_fastest(racers, setup, device, options.cache_dir / "races", options.race_s, options.notify) or NO_RACE
 
 
 def _in_order(candidates: tuple[Candidate, ...], race: Raced) -> list[Candidate]:

@@ -1,4 +1,4 @@
-"""Measures the largest activation of a net: FP16 ends at 65504, and a net that goes beyond paints black."""
+"""Measures the largest activation of a net: FP16 ends at 65504, and a net that exceeds it gives black."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def missing_packages(requirements: Iterable[str], is_installed: Callable[[str], 
 
 
 def is_installed(name: str) -> bool:
-    """Whether a distribution of that name is installed."""
+    """Return whether a distribution of that name is installed."""
     try:
         importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:

@@ -27,6 +27,7 @@ from pathlib import Path
 from subprocess import CalledProcessError
 
 from benchmarks.faults.disk_fault_kinds import KINDS, FailingFolder
+from benchmarks.faults.ledger import unsaved
 from benchmarks.harness.inputs import inpaint_body
 from benchmarks.harness.processes import Server, retouch, retouch_is_ready
 from benchmarks.harness.raw_http import Client, encode
@@ -116,11 +117,7 @@ async def waited_s(server: Server, ready: bool) -> float | None:
 
 async def durable(client: Client) -> None:
     """Wait until no result is waiting to be saved."""
-    while True:
-        text = (await client.get("/metrics")).body.decode()
-        values = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("retouch_spool_items")]
-        if not sum(values):
-            return
+    while await unsaved(client):  # noqa: ASYNC110 -- the state belongs to another process
         await asyncio.sleep(0.05)
 
 
@@ -183,13 +180,13 @@ async def life(disk: FailingFolder, folder: Path, outcome: Outcome) -> None:
     """Run one server through the fault, and its successor on a healthy disk."""
     with serving(disk, folder, outcome.workers) as server:
         await server.until_ready(retouch_is_ready)
-        unsaved = asyncio.create_task(keep_asking(server, outcome))
+        asking = asyncio.create_task(keep_asking(server, outcome))
         await fault(server, disk, outcome)
         if outcome.end == "room":
             await recovery(server, disk, outcome)
-        unsaved.cancel()
+        asking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await unsaved
+            await asking
         ended(server, signal.SIGKILL if outcome.end == "SIGKILL" else signal.SIGTERM, outcome)
     disk.end()
     disk.renew()

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from benchmarks.harness.metric_totals import metrics_page, total_in
 from benchmarks.harness.raw_http import Client, Reply, encode
 
 AGAIN = (0, 409, 429, 500, 503, 504)
@@ -137,10 +138,7 @@ async def _look(client: Client, left: list[tuple[str, str]], missing: dict[str, 
 
 async def unsaved(client: Client) -> int:
     """Return the number of results waiting to be saved, from the metrics."""
-    for line in (await client.get("/metrics")).body.decode().splitlines():
-        if line.startswith("retouch_spool_items"):
-            return int(float(line.rsplit(" ", 1)[1]))
-    return 0
+    return int(total_in(await metrics_page(client), "retouch_spool_items"))
 
 
 def dumps(verdict: dict[str, object]) -> str:

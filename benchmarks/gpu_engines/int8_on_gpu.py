@@ -49,10 +49,10 @@ def main() -> None:
 
 def write_cases(options: argparse.Namespace) -> None:
     """Write photographs and holes as bytes."""
-    from retouch.int8.pictures import cases, divide  # noqa: PLC0415 -- the service is not on every GPU host
+    from retouch.int8.pictures import cases, split_pictures  # noqa: PLC0415 -- the service is not on every GPU host
 
     size = MultipleSize(multiple_of=64, sides=(_SIDE, 2 * _SIDE))
-    every = cases(divide(options.model, 0).judging, size, "0 judging")
+    every = cases(split_pictures(options.model, 0).judging, size, "0 judging")
     taken = [one for one in every if one.truth.shape[:2] == (_SIDE, _SIDE)][: options.count]
     images, holes = np.stack([one.truth for one in taken]), np.stack([one.hole for one in taken])
     np.savez_compressed(options.file, image=images, hole=holes)

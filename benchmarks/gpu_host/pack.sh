@@ -4,6 +4,10 @@
 # On the host: bash .carry/site/K/unpack.sh for every K; the last one lays out /tmp/retouch-site (or -ray).
 # `pack.sh gpu` and `pack.sh ort` (gpu.txt, ort.txt) lay out what a GPU's host needs, without code for other GPUs than ARCH (90: H100, H200).
 # `pack.sh wheels .carry/wheels` packs the wheels of wheels.txt as wheels, for pip; ARCH (90: H100, H200) is the only GPU that they are for.
+# `RAW=DIR pack.sh trt86 .carry/trt86` packs TensorRT 8.6.0 with its CPython 3.10 for engine_jobs.py, about 660 MiB. DIR has python.tar.xz (CPython
+# 3.10 without what it does not need), stubs (of the cuBLAS and cuDNN that its plugins link, but no net here calls) and wheels (cp310: tensorrt 8.6.0
+# and, of trt86.txt, cuda-bindings msgspec numpy onnx onnxruntime psutil pydantic structlog with what they need). Nothing is blanked: the builder
+# compares a digest of its kernels, those of other GPUs too. The last one unpacked lays out /tmp/trt86.
 # The last one unpacked lays CV-CUDA and nvtx out in /tmp/retouch-gpu, ONNX Runtime for CUDA in /tmp/retouch-ort.
 set -euo pipefail
 name=$1 out=$2 part_mib=${PART_MIB:-48} python=${PY:-3.12}
@@ -12,7 +16,12 @@ work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 platforms=(); for p in 2_39 2_35 2_34 2_31 2_28 2_27 2_24 2_17 2_5; do platforms+=(--platform "manylinux_${p}_x86_64"); done
 platforms+=(--platform manylinux2014_x86_64 --platform manylinux1_x86_64)
 other=(--only-binary=:all: --python-version "$python" --implementation cp "${platforms[@]}" --no-deps --requirement "$here/$name.txt")
-if [ "$name" = wheels ] || [ "$name" = gpu ] || [ "$name" = ort ]; then
+if [ "$name" = trt86 ]; then
+  part_mib=${PART_MIB:-46}
+  for wheel in "$RAW"/wheels/*.whl; do python3 -m zipfile -e "$wheel" "$work/site/site"; done
+  find "$work/site/site" -type d -name tests -prune -exec rm -rf {} +
+  cp -r "$RAW/stubs" "$RAW/python.tar.xz" "$work/site/"
+elif [ "$name" = wheels ] || [ "$name" = gpu ] || [ "$name" = ort ]; then
   python3 -m pip download -q "${other[@]}" --dest "$work/wheels"
   python3 "$here/one_gpu_wheels.py" "$work/wheels" --arch "${ARCH:-90}" --python "$python"
   if [ "$name" = wheels ]; then mv "$work/wheels" "$work/site"
@@ -23,7 +32,7 @@ fi
 cd "$work/site"
 rm -rf ray/jars ray/rllib ray/dashboard/client/build  # Ray's Java and its pages
 find bin -type f ! -name py-spy -delete 2> /dev/null || true
-find . -name '*.cpython-3*.so' ! -name "*-${python/./}-*" -delete
+[ "$name" = trt86 ] || find . -name '*.cpython-3*.so' ! -name "*-${python/./}-*" -delete
 find ray -type d -name tests -prune -exec rm -rf {} + 2> /dev/null || true
 if [ "$name" = site ]; then  # the service runs from its source, and asks for its version
   version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/pyproject.toml")

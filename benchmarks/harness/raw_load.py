@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
+from benchmarks.harness.percentile import percentile
 from benchmarks.harness.raw_http import Client
 
 
@@ -63,8 +64,7 @@ class Answers:
         return sum(size * count for size, count in self.batch_sizes.items()) / counted if counted else 0.0
 
     def percentile_ms(self, share: float) -> float:
-        ordered = sorted(self.latencies_s)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] * 1e3 if ordered else float("nan")
+        return percentile(self.latencies_s, share) * 1e3
 
 
 @dataclass

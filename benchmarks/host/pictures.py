@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
+from benchmarks.harness.inputs import ROOT, newest_version
 from engines.engine_choice import EngineOptions
 from training.data.label_maps import facade_labels
 from training.evaluate.cases import Case
 from training.evaluate.painters import EnginePainter
 
-ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests/data"
 OUTPUT = ROOT / "docs/pictures"
 GAP = 8
@@ -57,15 +57,10 @@ def beside(images: list[Image.Image]) -> Image.Image:
     return sheet
 
 
-def newest_version(name: str) -> Path:
-    """Return the folder of a shipped model's newest version."""
-    return max((ROOT / "models" / name).iterdir(), key=lambda path: int(path.name))
-
-
 def facade_of_ids(labels: Image.Image, folder: Path) -> Image.Image:
     """Make a facade of a label map in colours by the model of class ids."""
     colours = np.asarray(labels.convert("RGB"))
-    painter = EnginePainter(newest_version("facades-labels"), EngineOptions(cache_dir=folder))
+    painter = EnginePainter(newest_version(ROOT / "models/facades-labels"), EngineOptions(cache_dir=folder))
     try:
         return Image.fromarray(painter.paint(Case("ids", colours, colours, None, "all", labels=facade_labels(colours))))
     finally:
@@ -74,7 +69,7 @@ def facade_of_ids(labels: Image.Image, folder: Path) -> Image.Image:
 
 def contact_sheet() -> None:
     """Make the contact sheet of the newest photos model with `evaluate`: input, model, Telea, truth."""
-    newest = newest_version("photos")
+    newest = newest_version(ROOT / "models/photos")
     with tempfile.TemporaryDirectory() as folder:
         for path in DATA.glob("*.jpg"):  # masks and labels are PNG
             shutil.copy(path, folder)

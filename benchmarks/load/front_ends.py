@@ -31,7 +31,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.harness.inputs import BODIES, ROOT, write_fake_models
+from benchmarks.harness.inputs import BODIES, ROOT, newest_version, write_fake_models
 from benchmarks.harness.processes import Server, retouch
 from benchmarks.harness.raw_http import Client, encode
 from benchmarks.harness.raw_load import Answers, Target, drive
@@ -131,7 +131,7 @@ async def all_are_ready(server: Server, front_ends: int) -> bool:
 
 def engine_alone(options: argparse.Namespace) -> dict[str, Any]:
     """Measure images per second of the engine in a process of its own."""
-    version = max((options.models_dir / options.model).iterdir(), key=lambda path: int(path.name))
+    version = newest_version(options.models_dir / options.model)
     most = json.loads((version / "manifest.json").read_text())["max_batch"]
     batch = min(options.batch, most)
     command = [

@@ -26,6 +26,7 @@ import httpx
 import psycopg
 
 from benchmarks.harness.inputs import inpaint_body
+from benchmarks.harness.metric_totals import total_in
 from benchmarks.harness.raw_http import Client, encode
 from tests.serving.backing.postgres_server import PostgresCluster, running_postgres
 from tests.serving.backing.s3_server import KEY, SECRET, serving_bucket
@@ -93,7 +94,7 @@ async def load(url: str, kind: str, body: tuple[str, bytes], seconds: float) -> 
 
 def committed(database: str, url: str) -> int:
     """How many transactions the database has committed once the server has saved all results."""
-    wait_until(lambda: "\nretouch_spool_items 0.0" in httpx.get(f"{url}/metrics").text)
+    wait_until(lambda: not total_in(httpx.get(f"{url}/metrics").text, "retouch_spool_items"))
     time.sleep(_STATISTICS_S)
     with psycopg.connect(database, autocommit=True) as connection:
         row = connection.execute(

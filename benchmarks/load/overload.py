@@ -28,6 +28,7 @@ from typing import Any
 
 from benchmarks.harness.inputs import inpaint_body, translate_body
 from benchmarks.harness.outputs import add_output_flags, write_outputs
+from benchmarks.harness.percentile import percentile
 from benchmarks.harness.processes import retouch, retouch_is_ready
 from benchmarks.harness.raw_http import Client, Reply, encode
 from retouch.bench.load import raise_open_file_limit, run_on_uvloop
@@ -182,11 +183,8 @@ def summary(tally: Tally, able: float, seconds: float, deadline_ms: int) -> dict
 def _quantiles(values: list[float], scale: float = 1e3) -> dict[str, float]:
     if not values:
         return {"p50": 0.0, "p99": 0.0, "max": 0.0}
-    ascending = sorted(values)
     at = {"p50": 0.5, "p99": 0.99, "max": 1.0}
-    return {
-        name: round(ascending[min(len(ascending) - 1, int(len(ascending) * q))] * scale, 2) for name, q in at.items()
-    }
+    return {name: round(percentile(values, share) * scale, 2) for name, share in at.items()}
 
 
 def table(figures: dict[str, Any]) -> str:

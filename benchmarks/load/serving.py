@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import numpy as np
 
-from benchmarks.harness.inputs import PHOTOS, ROOT, photo_and_mask
+from benchmarks.harness.engine_rate import engine_rate
+from benchmarks.harness.inputs import ROOT, newest_version, photo_and_mask
 from benchmarks.harness.processes import retouch, retouch_is_ready
-from engines.base import BatchShape, Engine, blank_feed
+from engines.base import BatchShape, Engine
 from engines.engine_choice import EngineOptions, open_engine
 from engines.manifest import read_manifest
 from service.devices.cpu import CpuDevice
@@ -89,26 +89,19 @@ async def measure_throughput(session: aiohttp.ClientSession, engine: Engine, sec
         done = sum(await asyncio.gather(*(client(started + seconds) for _ in range(16))))
         over_http.append(done / (time.perf_counter() - started))
         size = int(batches.most_common(1)[0][0])
-        feed = blank_feed(engine.manifest, BatchShape(size, 256, 256))
-        feed = {**feed, "image": np.random.default_rng(0).random(feed["image"].shape, np.float32)}
-        engine.infer(feed)
-        started, runs = time.perf_counter(), 0
-        while time.perf_counter() < started + seconds:
-            engine.infer(feed)
-            runs += 1
-        alone.append(size * runs / (time.perf_counter() - started))
-    http_rate, engine_rate = statistics.median(over_http), statistics.median(alone)
+        alone.append(engine_rate(engine, BatchShape(size, 256, 256), seconds))
+    http_rate, alone_rate = statistics.median(over_http), statistics.median(alone)
     return {
         "http_images_per_s": http_rate,
-        "engine_images_per_s": engine_rate,
-        "ratio": http_rate / engine_rate,
+        "engine_images_per_s": alone_rate,
+        "ratio": http_rate / alone_rate,
         "batch_sizes": dict(batches),
     }
 
 
 async def run(seconds: float) -> dict[str, Any]:
     """Run both measurements against one server."""
-    version = max(PHOTOS.iterdir(), key=lambda path: int(path.name))
+    version = newest_version(ROOT / "models/photos")
     with tempfile.TemporaryDirectory() as folder, retouch(Path(folder)) as server:
         await server.until_ready(retouch_is_ready)
         engine = open_engine(version, read_manifest(version), EngineOptions(cache_dir=ROOT / "cache"))

@@ -27,6 +27,7 @@ from typing import Any
 import psutil
 
 from benchmarks.harness.inputs import ROOT, inpaint_body
+from benchmarks.harness.metric_totals import metrics_page, total_in
 from benchmarks.harness.outputs import add_output_flags, write_outputs
 from benchmarks.harness.processes import Server, retouch, retouch_is_ready
 from benchmarks.harness.raw_http import Client, encode
@@ -108,11 +109,8 @@ class Soak:
                 seen["rss_mb"] += process.memory_info().rss / 2**20
                 seen["descriptors"] += process.num_fds()
                 seen["threads"] += process.num_threads()
-        text = (await self.client.get("/metrics")).body.decode()
-        for gauge in GAUGES:
-            values = [line.rsplit(" ", 1)[1] for line in text.splitlines() if line.startswith(gauge)]
-            seen[gauge.removeprefix("retouch_")] = sum(map(float, values))
-        return seen
+        page = await metrics_page(self.client)
+        return seen | {gauge.removeprefix("retouch_"): total_in(page, gauge) for gauge in GAUGES}
 
     async def settled(self) -> dict[str, float]:
         """Return the figures of the idle service, with all of our connections closed."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness.inputs import ROOT, photo_and_mask
+from benchmarks.harness.metric_totals import metrics_page, total_in
 from benchmarks.harness.processes import Server, free_port, retouch, started
 from benchmarks.harness.raw_http import Client, encode
 from retouch.bench.sender import encode as multipart
@@ -81,9 +82,7 @@ def _retouch(*, save: bool, workers: int | str = 0) -> Callable[[str, Path], con
 
 async def _computed(client: Client, _: Path) -> int:
     """Return the number of computed pictures, from the histogram of batch sizes; the warm-up is not in it."""
-    text = (await client.get("/metrics")).body.decode()
-    counts = [line.rsplit(" ", 1)[1] for line in text.splitlines() if line.startswith("retouch_batch_size_sum")]
-    return int(sum(map(float, counts)))
+    return int(total_in(await metrics_page(client), "retouch_batch_size_sum"))
 
 
 def _python(name: str) -> Path:

@@ -26,21 +26,19 @@ import argparse
 import json
 import statistics
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from benchmarks.harness.inputs import PHOTOS, ROOT
+from benchmarks.harness.engine_rate import engine_rate
+from benchmarks.harness.inputs import ROOT, newest_version
 from benchmarks.harness.machine import load_average, machine_facts
 from benchmarks.harness.outputs import add_output_flags, write_outputs
 from benchmarks.harness.raw_http import Client
 from benchmarks.peers.parts import PARTS, Subject, closed_loop, measure_part, parts_of_round
 from benchmarks.peers.report import draw, medians, table
 from benchmarks.peers.servers import SIDES, TINY_BATCH_MS, Contender, contenders, parts_of
-from engines.base import BatchShape, blank_feed
+from engines.base import BatchShape
 from engines.engine_choice import EngineOptions, open_engine
 from engines.manifest import read_manifest
 from retouch.bench.load import raise_open_file_limit, run_on_uvloop
@@ -52,16 +50,9 @@ def engine_capacity(model: str, seconds: float) -> float:
     """Measure pictures per second of the engine alone, in full batches."""
     if model == "tiny":
         return MAX_BATCH / TINY_BATCH_MS * 1e3
-    directory = max(PHOTOS.iterdir(), key=lambda path: int(path.name))
+    directory = newest_version(ROOT / "models/photos")
     engine = open_engine(directory, read_manifest(directory), EngineOptions(cache_dir=ROOT / "cache"))
-    feed = blank_feed(engine.manifest, BatchShape(MAX_BATCH, SIDES[model], SIDES[model]))
-    feed = {**feed, "image": np.random.default_rng(0).random(feed["image"].shape, np.float32)}
-    engine.infer(feed)
-    started, runs = time.perf_counter(), 0
-    while time.perf_counter() < started + seconds:
-        engine.infer(feed)
-        runs += 1
-    return MAX_BATCH * runs / (time.perf_counter() - started)
+    return engine_rate(engine, BatchShape(MAX_BATCH, SIDES[model], SIDES[model]), seconds)
 
 
 async def measure(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from benchmarks.harness.percentile import percentile
 from benchmarks.scale.arrivals import FLOODER
 from benchmarks.scale.node import Request
 
@@ -19,12 +20,6 @@ class Answer(NamedTuple):
     """From the client's first try."""
     client: str
     batch_size: int
-
-
-def percentile(values: list[float], share: float) -> float:
-    """Return the value that `share` of all do not exceed; NaN of none."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
 
 
 @dataclass(slots=True)

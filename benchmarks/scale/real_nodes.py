@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.harness.inputs import translate_body, write_fake_models
+from benchmarks.harness.percentile import percentile
 from benchmarks.harness.raw_http import Client, Reply, encode
 from benchmarks.scale.arrivals import Arrival
 from benchmarks.scale.balancing import BALANCINGS
-from benchmarks.scale.outcome import percentile
 from benchmarks.scale.service_times import ServiceTimes
 from retouch.bench.report import parse_server_timing
 from tests.serving.served_process import ServedProcess

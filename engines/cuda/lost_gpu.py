@@ -21,7 +21,7 @@ from engines.cuda.api import Cuda
 from engines.cuda.status_errors import is_kernel_fault
 from engines.errors import DeviceLost
 from engines.files.record_cache import RecordCache, fingerprint
-from engines.race.finding import Course
+from engines.race.finding import Setup
 
 _log = structlog.get_logger(__name__)
 
@@ -80,13 +80,13 @@ class GpuLossMemory:
 
     Args:
         folder: of the records; made when it is needed.
-        course: the model and its settings. Other files, settings and versions of the runtimes are tried anew.
+        setup: the model and its settings. Other files, settings and versions of the runtimes are tried anew.
         device: returns the facts of the GPU, with which a loss counts; without any if they cannot be read.
         use: the models of this process on the GPU.
     """
 
-    def __init__(self, folder: Path, course: Course, device: Callable[[], Mapping[str, object]], use: GpuUse) -> None:
-        self._folder, self._course, self._device, self._use = folder, course, device, use
+    def __init__(self, folder: Path, setup: Setup, device: Callable[[], Mapping[str, object]], use: GpuUse) -> None:
+        self._folder, self._setup, self._device, self._use = folder, setup, device, use
         self._records = RecordCache(folder, GpuLoss, "loss")
         self._keys: dict[str, str] = {}  # made before an engine is opened: a lost GPU tells no facts
 
@@ -94,9 +94,9 @@ class GpuLossMemory:
         """Return why an engine is passed over; empty if it is to be tried. Only those that were asked for are kept."""
         if engine not in self._keys:
             try:
-                facts = self._course.facts([engine])
+                facts = self._setup.facts([engine])
             except OSError as error:  # the engine says what it misses; here only the memory does without
-                _log.warning("losses of the GPU not read", model=self._course.manifest.key, reason=error.strerror)
+                _log.warning("losses of the GPU not read", model=self._setup.manifest.key, reason=error.strerror)
                 return ""
             self._keys[engine] = fingerprint({**facts, **self._facts(), "what": "loss"})
         loss = self._records.get(self._keys[engine])
@@ -115,7 +115,7 @@ class GpuLossMemory:
                 raise
 
     def _note(self, lost: DeviceLost, load: Load) -> None:
-        about = {"model": self._course.manifest.key, "engine": lost.engine, "reason": str(lost)}
+        about = {"model": self._setup.manifest.key, "engine": lost.engine, "reason": str(lost)}
         if not is_kernel_fault(lost):
             _log.warning("GPU lost, not by a kernel: no engine is passed over for it", **about)
         elif not load.alone:

@@ -65,7 +65,7 @@ def _replace_in(folder: int, name: str, content: bytes) -> bool:
 
 
 def _state_in(folder: int, name: str) -> os.stat_result | None:
-    """The state of a file in an open folder; None if there is none.
+    """Return the state of a file in an open folder; None if there is none.
 
     Raises:
         OSError: it is a link, or something else than a file.
@@ -80,7 +80,7 @@ def _state_in(folder: int, name: str) -> os.stat_result | None:
 
 
 def _access_list(folder: int, name: str) -> bytes | None:
-    """The POSIX access control list of a file in an open folder; None if it has none, or the system knows none."""
+    """Return the POSIX access control list of a file in a folder; None if there is none, or the system has none."""
     with suppress(OSError, AttributeError):  # AttributeError: no such call outside Linux
         return os.getxattr(f"/proc/self/fd/{folder}/{name}", _ACCESS_LIST, follow_symlinks=False)
     return None

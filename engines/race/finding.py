@@ -26,7 +26,7 @@ _RUNTIMES = (
 _log = structlog.get_logger(__name__)
 
 
-class Course(NamedTuple):
+class Setup(NamedTuple):
     """A model and the settings that its engines are opened with."""
 
     directory: Path
@@ -59,7 +59,7 @@ class Course(NamedTuple):
 
 def find_fastest(
     racers: Sequence[Racer],
-    course: Course,
+    setup: Setup,
     device: Callable[[], Mapping[str, object]],
     memory: Path,
     seconds: float,
@@ -69,7 +69,7 @@ def find_fastest(
 
     Args:
         racers: the engines in their fixed order.
-        course: the model.
+        setup: the model and its settings.
         device: returns the facts of the device that a result depends on.
         memory: the folder of results.
         seconds: for a race; 0 for none.
@@ -83,19 +83,19 @@ def find_fastest(
     """
     try:
         names = [racer.name for racer in racers]
-        key = fingerprint({**course.facts(names), **device()})
+        key = fingerprint({**setup.facts(names), **device()})
         results = RecordCache(memory, RaceResult, "race")
         known = results.get(key)
         if known is not None and set(known.order) <= set(names):
             return Raced(known)
         if not seconds:
             return None
-        raced = run_race(racers, course.shapes(), seconds, notify)
+        raced = run_race(racers, setup.shapes(), seconds, notify)
     except DeviceLost:
         raise
     except Exception as error:  # whatever goes wrong, there is the fixed order
         reason = f"{type(error).__name__}: {error}"
-        _log.warning("race failed, the fixed order holds", model=course.manifest.key, reason=reason)
+        _log.warning("race failed, the fixed order holds", model=setup.manifest.key, reason=reason)
         return None
     if raced is not None:
         results.put(key, raced.result)

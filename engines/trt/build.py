@@ -96,10 +96,10 @@ def make_profiles(manifest: Manifest, max_batch: int, *, spanning: bool = False)
     most = min(max_batch, manifest.max_batch)
     samples = [(1, 1), (2, 4), (5, MOST_SAMPLES)] if manifest.samples_together else [(1, 1)]
     rows = [(1, 1, *few) for few in samples] + [(2, most // few[0], *few) for few in samples if most // few[0] > 1]
-    buckets = list(manifest.size.tile_sizes())
-    sizes = [(size, size) for size in buckets]
+    tiles = list(manifest.size.tile_sizes())
+    sizes = [(size, size) for size in tiles]
     if spanning:
-        heights, widths = zip(*buckets, strict=True)
+        heights, widths = zip(*tiles, strict=True)
         sizes = [((min(heights), min(widths)), (max(heights), max(widths)))]
     return [
         Profile(BatchShape(least, *smallest, fewest), BatchShape(most, *largest, several))

@@ -47,7 +47,7 @@ class TrtRuntime:
     max_shapes = 64
     """Shapes that keep a context and a graph; beyond that the least recently used one is dropped."""
     use_graphs = True
-    """Whether to runner CUDA graphs; False launches kernel by kernel, to measure what graphs save."""
+    """Whether to run CUDA graphs; False launches kernel by kernel, to measure what graphs save."""
 
     def __init__(
         self,

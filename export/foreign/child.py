@@ -1,4 +1,4 @@
-"""The child process: takes a job from its input, gives up its rights, reads the foreign file, writes a report."""
+"""The child process: takes a job from its input, drops its privileges, reads the foreign file, writes a report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LARGEST_JOB = 2**20
 
 
 def main() -> None:
-    """Answer one job. The libraries that read the file are imported after the rights are gone."""
+    """Answer one job. The libraries that read the file are imported after the privileges are dropped."""
     job = Job.model_validate_json(sys.stdin.buffer.read(_LARGEST_JOB))
     enforced = isolate(job.limits, job.scratch, [job.graph.parent, job.pictures])
     report = read_here(job, lambda step: print(STEP + step, flush=True), enforced)  # noqa: T201 -- to the parent

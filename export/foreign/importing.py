@@ -1,4 +1,4 @@
-"""Imports a foreign graph: a child reads and wraps it without rights, this process publishes what it hands back.
+"""Imports a foreign graph: a sandboxed child reads and wraps it, this process publishes what it hands back.
 
 Nothing of the file is parsed here. Words that come from it are shown without control characters (messages.py).
 """
@@ -63,7 +63,7 @@ def import_model(
     Args:
         request: the file, and what to make of it.
         notify: called with the name of each step as it begins.
-        read: reads the foreign file; by default a process that gave up its rights, as nobody vouches for the file.
+        read: reads the foreign file; by default a sandboxed process, as nobody vouches for the file.
 
     Raises:
         ExportError: the graph is refused, or cannot be published; the repository is unchanged.

@@ -1,4 +1,4 @@
-"""Takes rights away from the process that reads a foreign file; nothing here needs a privilege.
+"""Sandboxes the process that reads a foreign file; nothing here needs a privilege.
 
 Enforced wherever Python runs on Linux: address space, processor time, size of written files, no core dump, death with
 the parent. Enforced where the kernel allows it, and said either way: no network (a namespace of its own, or Landlock
@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _READ = 1 << 2 | 1 << 3
 _RIGHTS_OF_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""The rights on files that each version of Landlock knows; later ones know those of 5."""
+"""The access rights to files that each version of Landlock knows; later ones know those of 5."""
 
 
 class _Ruleset(ctypes.Structure):

@@ -86,12 +86,12 @@ class Observed:
 
 
 def shows_known(observed: Observed) -> bool:
-    """Whether pixels lie away from the hole: of a small tile, a hole may leave none."""
+    """Return whether pixels lie away from the hole; in a small tile there may be none."""
     return bool(_away(observed).any())
 
 
 def keeps_known(wiring: Wiring, observed: Observed) -> bool:
-    """Whether pixels away from the hole come back unchanged, so that the graph composites; no where none are away."""
+    """Return whether pixels away from the hole come back unchanged: the graph composites. False if there are none."""
     value = contract_output(wiring, observed.plain)
     away = _away(observed)
     if value.shape != observed.probe.image.shape or not away.any():

@@ -30,23 +30,23 @@ _EVENNESS = 0.5
 _LIMITS = np.linspace(0.05, 1.0, 96)
 
 
-def calibrate(graph: Path, feeds: Feeds, watch: Path, progress: Callable[[str], None]) -> dict[str, InputScale]:
+def calibrate(graph: Path, feeds: Feeds, watch: Path, notify: Callable[[str], None]) -> dict[str, InputScale]:
     """Choose the scale of every convolution's input, by the name of its node.
 
     Args:
         graph: the FP32 graph.
         feeds: the pictures to calibrate on.
         watch: where a copy of the graph may be written that also gives those inputs; its folder exists.
-        progress: called with a line for each picture.
+        notify: called with a line for each picture.
     """
     layers = convolutions(onnx.load(graph))
     session = _watched(graph, [layer.input for layer in layers], watch)
-    peaks = _peaks(session, layers, feeds, progress)
+    peaks = _peaks(session, layers, feeds, notify)
     factors = {name: _factors(peak) for name, peak in peaks.items()}
     tops = {name: float((peaks[name] / factors[name]).max()) for name in peaks}
     counts = {name: np.zeros(_BINS, np.int64) for name in peaks}
     for index, feed in enumerate(feeds()):
-        progress(f"ranges, picture {index + 1}")
+        notify(f"ranges, picture {index + 1}")
         for name, values in _values(session, layers, feed):
             even = np.abs(values) / factors[name][:, None]
             counts[name] += np.histogram(even, bins=_BINS, range=(0, tops[name]))[0]
@@ -82,12 +82,12 @@ def _factors(peak: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _peaks(
-    session: Any, layers: Sequence[Convolution], feeds: Feeds, progress: Callable[[str], None]
+    session: Any, layers: Sequence[Convolution], feeds: Feeds, notify: Callable[[str], None]
 ) -> dict[str, NDArray[np.float32]]:
     """Return the largest magnitude of each input channel, at least `_SMALLEST_PEAK`, by layer."""
     peaks: dict[str, NDArray[np.float32]] = {}
     for index, feed in enumerate(feeds()):
-        progress(f"channels, picture {index + 1}")
+        notify(f"channels, picture {index + 1}")
         for name, values in _values(session, layers, feed):
             peak = np.maximum(np.abs(values).max(1), _SMALLEST_PEAK)
             peaks[name] = np.maximum(peaks.get(name, peak), peak)

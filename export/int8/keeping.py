@@ -75,7 +75,7 @@ def choose_layers(
     feeds: Feeds,
     scratch: Path,
     bars: tuple[float, float],
-    progress: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> Chosen:
     """Quantise the graph; keep as few multiplications as the bars allow in higher precision.
 
@@ -88,7 +88,7 @@ def choose_layers(
         feeds: the pictures to choose on.
         scratch: a file that may be overwritten.
         bars: the gate's, mean and worst PSNR in dB.
-        progress: called with a line for each layer and each try.
+        notify: called with a line for each layer and each try.
 
     Raises:
         QuantisationRefused: no layer can be quantised within the bars.
@@ -97,14 +97,14 @@ def choose_layers(
     layers = [layer for layer in convolutions(model) if layer.name in scales]
     noise: dict[str, float] = {}
     for index, layer in enumerate(layers):
-        progress(f"layer {index + 1} of {len(layers)}: {layer.name}")
+        notify(f"layer {index + 1} of {len(layers)}: {layer.name}")
         found = measured.psnr_db(to_int8(model, {layer.name: scales[layer.name]}))
         noise[layer.name] = fmean(10 ** (-psnr / 10) for psnr in found)
     order = sorted(layers, key=lambda layer: noise[layer.name] / multiplications(layer, scales), reverse=True)
 
     def quality(kept: int) -> Quality:
         found = measured.psnr_db(to_int8(model, {layer.name: scales[layer.name] for layer in order[kept:]}))
-        progress(f"{kept} layers kept: {fmean(found):.1f} dB on average, {min(found):.1f} at worst")
+        notify(f"{kept} layers kept: {fmean(found):.1f} dB on average, {min(found):.1f} at worst")
         return Quality(fmean(found), min(found))
 
     kept = fewest(len(order), lambda kept: quality(kept).reaches(bars[0] + MARGIN_MEAN_DB, bars[1] + MARGIN_WORST_DB))

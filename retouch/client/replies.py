@@ -116,7 +116,7 @@ def job_error(job: JobState) -> JobError:
 
 
 def is_retryable(response: httpx.Response) -> bool:
-    """Whether another try may succeed: as the problem says, otherwise by the status."""
+    """Return whether another try may succeed: as the problem says, otherwise by the status."""
     said = _problem(response.content).get("retryable")
     return said if isinstance(said, bool) else response.status_code in _RETRYABLE_WITHOUT_PROBLEM
 

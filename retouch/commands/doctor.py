@@ -78,7 +78,7 @@ def _host_table(diagnosis: Diagnosis) -> Table:
 def _model_table(diagnosis: Diagnosis) -> Table:
     from rich.markup import escape  # noqa: PLC0415 -- as above
 
-    table = _make_table("Models", "model", "", "engine", "smallest bucket", "load")
+    table = _make_table("Models", "model", "", "engine", "smallest tile", "load")
     for check in diagnosis.models:
         engine = f"{check.engine} {check.precision} on {check.device}" if check.engine else "none"
         speed = (f"{check.infer_ms:.1f} ms", f"{check.load_s:.1f} s") if check.infer_ms is not None else ("", "")

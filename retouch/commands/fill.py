@@ -34,7 +34,7 @@ Strategy = Literal["auto", "crop", "whole"]
 
 _Image = Annotated[Path, typer.Argument(help="an image, or a folder of them")]
 _Mask = Annotated[Path, typer.Argument(help="its mask, one mask for all, or a folder of masks of the same file names")]
-_Out = Annotated[Path, typer.Option("--out", "-o", help="file to write; a folder when IMAGE is one")]
+_Out = Annotated[Path, typer.Option("--out", "-o", help="file to write; a folder for a folder of images")]
 _Seed = Annotated[int | None, typer.Option(min=0, help="for models that draw: the same gives the same picture")]
 _Concurrency = Annotated[int, typer.Option(min=1, help="pictures in the works at once")]
 

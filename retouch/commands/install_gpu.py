@@ -37,7 +37,7 @@ def install_gpu(
         typer.echo(f"{why}: nothing is installed for one")
     if undo or why:
         return
-    host = this_host(say=typer.echo)
+    host = this_host(notify=typer.echo)
     choice = choose_packages(host)
     if choice.why_cpu:
         _say_cpu(choice)

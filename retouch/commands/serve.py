@@ -23,7 +23,7 @@ from service.core.setting_groups import SETTING_GROUPS
 from service.core.settings import CONFIG_VARIABLE, Settings, load_settings
 
 _Config = Annotated[
-    Path | None, typer.Option(help=f"TOML file with settings, as --print-config prints it (twin: {CONFIG_VARIABLE})")
+    Path | None, typer.Option(help=f"TOML file with settings, as --print-config prints it; also {CONFIG_VARIABLE}")
 ]
 _PASSWORD = re.compile(r"(?<=://)[^@]*:.*@|(?<=[?&])(ssl)?password=[^&]*&?")
 """User and password of an address, or its password as an option; also where characters in it are not quoted."""
@@ -36,7 +36,7 @@ def make_serve_command() -> Callable[..., None]:
     def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
         """Serve the models over HTTP.
 
-        Every setting has an environment twin: --max-batch-size is RETOUCH_MAX_BATCH_SIZE.
+        Every setting has an environment variable: that of --max-batch-size is RETOUCH_MAX_BATCH_SIZE.
 
         Flags win over the environment, which wins over the config file; a misspelt name stops the start.
         """

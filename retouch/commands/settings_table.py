@@ -20,8 +20,8 @@ Each setting has a flag of `retouch serve` (below), an environment variable (`--
 Flags win over the environment, which wins over the file. `retouch serve --print-config` prints the result as such a
 file. An unknown name stops the start. When to change which: [tuning.md](tuning.md).
 """
-_GONE = """
-## Settings that have gone
+_REMOVED = """
+## Removed settings
 
 They are accepted in 0.2 and 0.3, with a warning, and will be unknown names after that.
 
@@ -31,10 +31,10 @@ They are accepted in 0.2 and 0.3, with a warning, and will be unknown names afte
 
 
 def settings_page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     groups = "".join(_group_section(title, names) for title, names in SETTING_GROUPS.items())
-    gone = "".join(f"| `{name}` | {_escape_cell(advice)} |\n" for name, advice in RETIRED.items())
-    return f"{_HEAD}{groups}{_GONE}{gone}"
+    removed = "".join(f"| `{name}` | {_escape_cell(advice)} |\n" for name, advice in RETIRED.items())
+    return f"{_HEAD}{groups}{_REMOVED}{removed}"
 
 
 def _group_section(title: str, names: tuple[str, ...]) -> str:

@@ -88,14 +88,14 @@ class GpuHost:
     nvidia_index: str = ""
 
 
-def this_host(environ: Mapping[str, str] = os.environ, say: Callable[[str], None] = lambda _: None) -> GpuHost:
+def this_host(environ: Mapping[str, str] = os.environ, notify: Callable[[str], None] = lambda _: None) -> GpuHost:
     """Return the facts of this host that need no network: `nvidia_index` is empty.
 
     Args:
         environ: as for `ask_driver`.
-        say: tells people what is waited for.
+        notify: tells people what is waited for.
     """
-    driver = ask_driver(environ, patience=Patience(say=say))
+    driver = ask_driver(environ, patience=Patience(notify=notify))
     found = driver.gpus != ()
     return GpuHost(
         driver,
@@ -122,14 +122,14 @@ class Patience(NamedTuple):
     """How long the driver may take to answer.
 
     seconds: after which it counts as stuck: 30, as one that is loaded for the question takes seconds for each GPU.
-    quiet_seconds: after which `say` tells people what is waited for.
+    quiet_seconds: after which `notify` tells people what is waited for.
     kill_seconds: how long a killed nvidia-smi may take to end; one that the driver holds does not.
     """
 
     seconds: float = 30.0
     quiet_seconds: float = 3.0
     kill_seconds: float = 1.0
-    say: Callable[[str], None] = lambda _: None
+    notify: Callable[[str], None] = lambda _: None
 
 
 _HERE, _PATIENT = Places(), Patience()
@@ -185,7 +185,7 @@ def _wait(process: subprocess.Popen[bytes], patience: Patience) -> None:
     try:
         process.wait(min(patience.quiet_seconds, patience.seconds))
     except subprocess.TimeoutExpired:
-        patience.say("asking the NVIDIA driver")
+        patience.notify("asking the NVIDIA driver")
         process.wait(max(0.0, patience.seconds - patience.quiet_seconds))
 
 

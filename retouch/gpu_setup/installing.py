@@ -54,12 +54,12 @@ class Installer:
 
     Args:
         environment: the environment.
-        say: tells people what is done next.
+        notify: tells people what is done next.
         checks: how to find out whether a part works.
     """
 
     environment: Environment
-    say: Callable[[str], None]
+    notify: Callable[[str], None]
     checks: Checks = Checks()
 
     def installed(self, choice: GpuChoice, facts: tuple[str, ...]) -> str:
@@ -95,7 +95,7 @@ class Installer:
         before = GpuRecord(state="unfinished", facts=facts)
         try:
             self._write(before)
-            self.say(f"installing for CUDA {choice.cuda}: {', '.join(choice.packages)}")
+            self.notify(f"installing for CUDA {choice.cuda}: {', '.join(choice.packages)}")
             self.environment.install(choice.packages)
             self._open_device()
             way, runtime = self._first_that_works(choice)
@@ -118,7 +118,7 @@ class Installer:
             return False
         broken = bool(self.environment.ask(self.checks.onnxruntime)[1])
         if broken:
-            self.say("the installation for the GPU was cut off: putting back the CPU's ONNX Runtime")
+            self.notify("the installation for the GPU was cut off: putting back the CPU's ONNX Runtime")
             self._put_onnxruntime_back()
         remove_record(self.environment.folder)
         return broken
@@ -139,17 +139,17 @@ class Installer:
         name, error = self.environment.ask(self.checks.device)
         if error:
             raise InstallFailed(f"the packages are installed, but the GPU does not open: {error}")
-        self.say(f"the GPU opens: {name}")
+        self.notify(f"the GPU opens: {name}")
 
     def _first_that_works(self, choice: GpuChoice) -> tuple[Way, str]:
         for name, why in choice.passed_over:
-            self.say(f"not {name}: {why}")
+            self.notify(f"not {name}: {why}")
         while choice.ways:
             way = choice.ways[0]
             try:
                 return way, self._go(way)
             except InstallFailed as error:
-                self.say(f"not {way.name}: {error}")
+                self.notify(f"not {way.name}: {error}")
                 choice = without_first_way(choice, str(error))
                 if way.replaces_onnxruntime:
                     self._put_onnxruntime_back()
@@ -160,7 +160,7 @@ class Installer:
         """Go one way, and load its runtime."""
         if way.requirements:
             size = f", about {way.gigabytes:g} GB" if way.gigabytes else ""
-            self.say(f"installing {way.name}{size}: {', '.join(way.requirements)}")
+            self.notify(f"installing {way.name}{size}: {', '.join(way.requirements)}")
             self.environment.install(way.requirements, source=way.source, only_wheels=True)
         if way.folder is not None:
             link_packages(way.folder, self._site_packages())

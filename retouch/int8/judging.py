@@ -57,12 +57,12 @@ def judge(
     engine: Engine,
     lpips: Lpips,
     sheet: Sheet,
-    progress: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> QuantisationFigures:
     """Fill every case with both engines and summarise how far the second is from the first."""
     rows: list[Judged] = []
     for case in cases:
-        progress(f"gate, picture {len(rows) + 1}")
+        notify(f"gate, picture {len(rows) + 1}")
         tiles = plan_crops(case.hole, engine.manifest.size, "auto")
         wanted, found = (
             np.asarray(fill(Picture(case.truth), case.hole, tiles, one).pixels, np.uint8) for one in (reference, engine)

@@ -34,7 +34,7 @@ class Photograph(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Division:
+class PictureSplit:
     """A folder's pictures, in an order drawn from the seed: those that are calibrated on, and others for the gate."""
 
     folder: Path
@@ -48,8 +48,8 @@ class Division:
         return hashlib.sha256("".join(sorted(one.sha256 for one in self.calibrated)).encode()).hexdigest()
 
 
-def divide(folder: Path, seed: int, judging: int = LEAST_PICTURES) -> Division:
-    """Divide the pictures of a folder and its subfolders; no two with the same pixels are taken.
+def split_pictures(folder: Path, seed: int, judging: int = LEAST_PICTURES) -> PictureSplit:
+    """Split the pictures of a folder and its subfolders; no two with the same pixels are taken.
 
     Only as many files are opened as are needed, one at a time.
 
@@ -74,7 +74,7 @@ def divide(folder: Path, seed: int, judging: int = LEAST_PICTURES) -> Division:
             f"{judging} to judge the result and at least {LEAST_CALIBRATED} to calibrate on"
         )
     found = tuple(taken.values())
-    return Division(folder, seed, found[judging:], found[:judging])
+    return PictureSplit(folder, seed, found[judging:], found[:judging])
 
 
 def cases(photographs: Sequence[Photograph], size: SizeRule, seed: str) -> Iterator[Case]:

@@ -19,7 +19,7 @@ from export.int8.calibrating import Calibrate, Feed, calibrate
 from export.int8.gate import MEAN_DB, WORST_DB, require_quality
 from export.int8.keeping import choose_layers
 from retouch.int8.judging import Sheet, judge
-from retouch.int8.pictures import Division, cases, divide
+from retouch.int8.pictures import PictureSplit, cases, split_pictures
 from service.core.pictures import Picture
 from service.devices.cpu import samples_to_inputs
 from service.imaging.crops import plan_crops
@@ -34,11 +34,11 @@ _CHOOSING = 24
 class Quantiser:
     """Makes INT8 graphs; what it needs has been checked.
 
-    division: the pictures. lpips: the distance of the gate. sheet: file for a contact sheet of the gate's first
+    split: the pictures. lpips: the distance of the gate. sheet: file for a contact sheet of the gate's first
     fills; None for none. engine: what the gate fills with. calibrate: chooses the scales of all layers.
     """
 
-    division: Division
+    split: PictureSplit
     lpips: Lpips
     sheet: Path | None = None
     engine: EngineOptions = field(default_factory=EngineOptions)
@@ -56,32 +56,32 @@ class Quantiser:
         Raises:
             QuantisationRefused: its fills differ too much from those of FP32; there is no file then.
         """
-        division = self.division
+        split = self.split
         with tempfile.TemporaryDirectory(dir=graph.parent) as folder:
             scratch = Path(folder) / "tried.onnx"
-            notify(f"calibrating on {len(division.calibrated)} pictures of {division.folder}")
-            scales = self.calibrate(graph, lambda: _feeds(division, manifest, "calibrating"), scratch, notify)
+            notify(f"calibrating on {len(split.calibrated)} pictures of {split.folder}")
+            scales = self.calibrate(graph, lambda: _feeds(split, manifest, "calibrating"), scratch, notify)
             notify(f"choosing layers on {_CHOOSING} pictures")
             chosen = choose_layers(
                 graph,
                 scales,
-                lambda: _feeds(division, manifest, "choosing", _CHOOSING),
+                lambda: _feeds(split, manifest, "choosing", _CHOOSING),
                 scratch,
                 (MEAN_DB, WORST_DB),
                 notify,
             )
             scratch.unlink(missing_ok=True)
             onnx.save(chosen.model, Path(folder) / ONNX_FILE)
-            notify(f"judging on {len(division.judging)} other pictures")
+            notify(f"judging on {len(split.judging)} other pictures")
             figures = self._figures(graph, Path(folder), manifest, notify)
             require_quality(figures, chosen.layers)
             (Path(folder) / ONNX_FILE).rename(target)
         kept = tuple(layer for layer in chosen.layers if layer.name in chosen.kept)
         return Quantisation(
-            calibration=division.folder.resolve().name,
-            calibration_sha256=division.sha256,
-            pictures=len(division.calibrated),
-            seed=division.seed,
+            calibration=split.folder.resolve().name,
+            calibration_sha256=split.sha256,
+            pictures=len(split.calibrated),
+            seed=split.seed,
             int8_layers=len(chosen.layers) - len(kept),
             kept=kept,
             gate=figures,
@@ -95,7 +95,7 @@ class Quantiser:
         whole.mkdir()
         (whole / ONNX_FILE).hardlink_to(graph)
         int8 = manifest.model_copy(update={"precision": "int8", "onnx_sha256": sha256_of(folder / ONNX_FILE)})
-        sheet, judging = Sheet(), cases(self.division.judging, manifest.size, f"{self.division.seed} judging")
+        sheet, judging = Sheet(), cases(self.split.judging, manifest.size, f"{self.split.seed} judging")
         options = replace(self.engine, cache_dir=folder / "cache")
         with (
             closing(OnnxRuntimeEngine(whole, manifest, threads=options.threads)) as reference,
@@ -119,11 +119,11 @@ def prepare(calibration: Path, lpips_features: Path | None, sheet: Path | None =
         raise OptionInvalid("INT8 is judged by LPIPS: name AlexNet's features with --lpips-features")
     if sheet is not None and (sheet.suffix.lower() != ".png" or not sheet.parent.is_dir()):
         raise OptionInvalid(f"--sheet {sheet}: name a .png file in a folder that exists")
-    return Quantiser(divide(calibration, seed), load_lpips(lpips_features), sheet)
+    return Quantiser(split_pictures(calibration, seed), load_lpips(lpips_features), sheet)
 
 
-def _feeds(division: Division, manifest: Manifest, purpose: str, most: int | None = None) -> Iterator[Feed]:
+def _feeds(split: PictureSplit, manifest: Manifest, purpose: str, most: int | None = None) -> Iterator[Feed]:
     """Yield the inputs of the pictures that are calibrated on, as the service would make them, one tile at a time."""
-    for case in cases(division.calibrated[:most], manifest.size, f"{division.seed} {purpose}"):
+    for case in cases(split.calibrated[:most], manifest.size, f"{split.seed} {purpose}"):
         for crop in plan_crops(case.hole, manifest.size, "auto"):
             yield samples_to_inputs(manifest, [inpaint_sample(Picture(case.truth), case.hole, crop, manifest)])

@@ -139,7 +139,7 @@ def _try_write(path: Path) -> None:
 
 
 def _manifest_of(directory: Path) -> Path:
-    """The manifest's file itself, as a link to it stays one."""
+    """Return the manifest's path with links resolved: a link to it is not replaced."""
     return Path(os.path.realpath(directory / MANIFEST_FILE))
 
 

@@ -206,13 +206,13 @@ def warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:
     An engine on CUDA streams: every shape that is sent to it. Other engines, which prepare little for each shape:
     one batch of every tile size for each lane; without lanes, a single row of every tile size and the largest batch.
     """
-    buckets, manifest = list(engine.manifest.size.tile_sizes()), engine.manifest
+    tiles, manifest = list(engine.manifest.size.tile_sizes()), engine.manifest
     largest = min(settings.max_batch_size, manifest.max_batch)
     if isinstance(engine, StreamEngine):
-        return [BatchShape(rows, *bucket) for bucket in buckets for rows in padded_batch_sizes(largest)]
+        return [BatchShape(rows, *tile) for tile in tiles for rows in padded_batch_sizes(largest)]
     if isinstance(engine, LaneEngine) and engine.lanes > 1:
-        return [BatchShape(rows, *bucket) for bucket in buckets for rows in (1, engine.lanes)]
-    return [*(BatchShape(1, *bucket) for bucket in buckets), BatchShape(largest, *min(buckets))]
+        return [BatchShape(rows, *tile) for tile in tiles for rows in (1, engine.lanes)]
+    return [*(BatchShape(1, *tile) for tile in tiles), BatchShape(largest, *min(tiles))]
 
 
 def _gpu_warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:

@@ -10,6 +10,7 @@ from time import perf_counter
 from grpc import aio
 
 from service.app import Service
+from service.core.addresses import with_port
 from service.core.settings import Settings, SettingsInvalid
 from service.grpc.calls import Calls
 from service.grpc.message_memory import MessageMemory
@@ -30,7 +31,7 @@ _LONGEST_SETTLE_S = 2.0
 _OPTIONS = {
     "grpc.http2.bdp_probe": 0,  # it lets a client send megabytes ahead of our reading, for each of its calls
     "grpc.http2.lookahead_bytes": 65_536,
-    "grpc.max_concurrent_streams": 1024,  # of one connection; further calls wait in the client
+    "grpc.max_concurrent_streams": 1024,  # of one connection; further calls are refused: UNAVAILABLE
     "grpc.max_metadata_size": 16_384,
     "grpc.absolute_max_metadata_size": 16_384,
     "grpc.server_handshake_timeout_ms": 20_000,
@@ -56,7 +57,7 @@ async def open_grpc_server(service: Service) -> AsyncIterator[None]:
     server = aio.server(options=tuple(_options(settings, message_bytes).items()))
     calls = Calls(service, memory)
     server.add_generic_rpc_handlers((calls,))
-    address = f"{f'[{settings.host}]' if ':' in settings.host else settings.host}:{settings.grpc_port}"
+    address = with_port(settings.host, settings.grpc_port)
     try:
         server.add_insecure_port(address)
     except RuntimeError as error:

@@ -20,7 +20,7 @@ from engines.engine_choice import Candidate, ChosenEngine, EngineOptions, choose
 from engines.errors import DeviceLost, EngineUnavailable
 from engines.fake import FakeEngine
 from engines.manifest import Manifest, read_manifest
-from engines.race.finding import Course
+from engines.race.finding import Setup
 from tests.engines.conftest import conv_graph
 from tests.fakes.cuda import FakeRuntime
 
@@ -208,9 +208,9 @@ def test_a_fault_of_a_kernel_is_held_against_its_engine(directory, options, stat
 
 
 def test_a_folder_that_cannot_be_read_leaves_out_the_memory_only(directory, tmp_path):
-    course = Course(tmp_path / ("x" * 300), read_manifest(directory), 1, {})
+    setup = Setup(tmp_path / ("x" * 300), read_manifest(directory), 1, {})
     with capture_logs() as logs:
-        assert GpuLossMemory(tmp_path / "losses", course, dict, GpuUse()).why_not("inductor") == ""
+        assert GpuLossMemory(tmp_path / "losses", setup, dict, GpuUse()).why_not("inductor") == ""
     assert [line["event"] for line in logs] == ["losses of the GPU not read"]
 
 

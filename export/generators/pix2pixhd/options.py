@@ -49,7 +49,7 @@ class Pix2PixHDOptions(GeneratorOptions):
 
     @property
     def has_encoder(self) -> bool:
-        """Whether features are encoded: those of clusters were when they were made."""
+        """Whether the graph encodes features; those of clusters were encoded before the export."""
         return self.features > 0 and not self.clusters
 
     @property

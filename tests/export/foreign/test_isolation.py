@@ -1,4 +1,4 @@
-"""What the child may still do after it gave up its rights, tried in real processes."""
+"""What the sandboxed child may still do, tried in real processes."""
 
 from __future__ import annotations
 

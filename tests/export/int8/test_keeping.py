@@ -26,10 +26,10 @@ def calibrated(tmp_path_factory, make_net):
     return folder / "fp32.onnx", calibrate(folder / "fp32.onnx", feeds_of(3), folder / "watched.onnx", ignore)
 
 
-def choose(calibrated, tmp_path, bars, progress=ignore, **changed):
+def choose(calibrated, tmp_path, bars, notify=ignore, **changed):
     graph, scales = calibrated
     scales = {name: replace(scale, **changed.get(name, {})) for name, scale in scales.items()}
-    return choose_layers(graph, scales, feeds_of(3), tmp_path / "tried.onnx", bars, progress)
+    return choose_layers(graph, scales, feeds_of(3), tmp_path / "tried.onnx", bars, notify)
 
 
 def kinds(model):
