@@ -36,10 +36,15 @@ class SpoolOwner:
             OSError: the folder cannot be created.
         """
         unlocked_folder = self._all / f".{self.id}"
-        unlocked_folder.mkdir(parents=True)
-        self._lock = os.open(unlocked_folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        unlocked_folder.rename(self.folder)
+        unlocked_folder.mkdir(parents=True, exist_ok=True)  # it may be left of a try that the disk ended
+        lock = os.open(unlocked_folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            unlocked_folder.rename(self.folder)
+        except OSError:
+            os.close(lock)
+            raise
+        self._lock = lock
 
     def recreate(self) -> None:
         """Create the folder again if somebody has removed it.
@@ -65,7 +70,8 @@ class SpoolOwner:
     def folders(self) -> list[Path]:
         """The folders of all processes, dead ones included; this one's is the first."""
         try:
-            names = sorted(entry.name for entry in os.scandir(self._all) if not entry.name.startswith("."))
+            entries = [entry for entry in os.scandir(self._all) if entry.is_dir() and not entry.name.startswith(".")]
+            names = sorted(entry.name for entry in entries)
         except FileNotFoundError:
             names = []
         return [self.folder, *(self._all / name for name in names if name != self.id)]
