@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from service.core.settings import SettingsInvalid
 from service.ledger.sqlite_file import SqliteFile
+from tests.fakes.users import ONLY_ROOT, acting_as
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS facts (name TEXT)"
 
@@ -47,3 +49,20 @@ def test_a_file_that_another_program_keeps_locked_is_not_to_be_moved_away(
     with pytest.raises(SettingsInvalid, match=r"locked.*end that one"):
         SqliteFile(tmp_path / "ledger", [SCHEMA]).open()
     holder.close()
+
+
+@ONLY_ROOT
+def test_a_file_that_this_user_may_only_read_is_refused_when_it_is_opened() -> None:
+    """SQLite opens it, and refuses the first change only, long after the server said that it was ready."""
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folder is closed to other users
+        path = Path(folder) / "ledger"
+        Path(folder).chmod(0o777)
+        ledger = SqliteFile(path, [SCHEMA])
+        ledger.open()
+        ledger.close()
+        path.chmod(0o644)
+        with (
+            acting_as(12345, 12345),
+            pytest.raises(SettingsInvalid, match=r"readonly.*let the user of this server write"),
+        ):
+            SqliteFile(path, [SCHEMA]).open()
