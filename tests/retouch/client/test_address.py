@@ -16,6 +16,11 @@ from retouch.client.errors import AddressInvalid
         "http://[broken",
         "http://host?a=b",
         "http://host/#a",
+        "http://ho\tst",
+        "http://a..b",
+        "http://ü..de",
+        "http://xn--a",
+        f"http://{64 * 'a'}.example",
     ],
 )
 def test_an_address_that_is_none_is_refused(url: str) -> None:
@@ -34,3 +39,11 @@ def test_an_id_is_taken_from_a_path_an_address_or_itself() -> None:
     for text in ("", "jobs", f"{wanted}?x", f"{wanted}0", "../../metrics"):
         with pytest.raises(AddressInvalid, match="32 hexadecimal"):
             id_at_end(text)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:8000", "http://[::1]:8000", "http://[fe80::1%25eth0]", "https://müller.example", "http://a_b"],
+)
+def test_an_address_that_requests_can_be_sent_to_is_taken_as_it_is(url: str) -> None:
+    assert validated_url(url) == url

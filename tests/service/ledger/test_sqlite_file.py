@@ -33,6 +33,23 @@ def test_processes_that_open_a_new_ledger_at_the_same_moment_all_open_it(tmp_pat
             assert list(processes.map(open_and_close, [tmp_path / str(number)] * 4)) == [None] * 4
 
 
+@ONLY_ROOT
+def test_a_file_that_this_user_may_only_read_is_refused_when_it_is_opened() -> None:
+    """SQLite opens it, and refuses the first change only, long after the server said that it was ready."""
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folder is closed to other users
+        path = Path(folder) / "ledger"
+        Path(folder).chmod(0o777)
+        ledger = SqliteFile(path, [SCHEMA])
+        ledger.open()
+        ledger.close()
+        path.chmod(0o644)
+        with (
+            acting_as(12345, 12345),
+            pytest.raises(SettingsInvalid, match=r"readonly.*let the user of this server write"),
+        ):
+            SqliteFile(path, [SCHEMA]).open()
+
+
 def test_a_file_that_is_no_database_is_refused_at_once_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     path.write_bytes(b"not a database at all" * 100)
@@ -49,20 +66,3 @@ def test_a_file_that_another_program_keeps_locked_is_not_to_be_moved_away(
     with pytest.raises(SettingsInvalid, match=r"locked.*end that one"):
         SqliteFile(tmp_path / "ledger", [SCHEMA]).open()
     holder.close()
-
-
-@ONLY_ROOT
-def test_a_file_that_this_user_may_only_read_is_refused_when_it_is_opened() -> None:
-    """SQLite opens it, and refuses the first change only, long after the server said that it was ready."""
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own folder is closed to other users
-        path = Path(folder) / "ledger"
-        Path(folder).chmod(0o777)
-        ledger = SqliteFile(path, [SCHEMA])
-        ledger.open()
-        ledger.close()
-        path.chmod(0o644)
-        with (
-            acting_as(12345, 12345),
-            pytest.raises(SettingsInvalid, match=r"readonly.*let the user of this server write"),
-        ):
-            SqliteFile(path, [SCHEMA]).open()
