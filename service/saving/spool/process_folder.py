@@ -86,17 +86,17 @@ class SpoolOwner:
     @contextmanager
     def inherit(self, folder: Path) -> Iterator[bool]:
         """Lock the folder of a dead process while it is emptied; False if it is alive or another process empties it."""
-        with _try_to_lock(folder, fcntl.LOCK_EX) as free:
+        with _try_to_lock(folder, fcntl.LOCK_EX, os.O_CREAT) as free:  # a file that is missing is nobody's lock
             yield bool(free)
             if free:
                 _remove_if_empty(folder)
 
 
 @contextmanager
-def _try_to_lock(folder: Path, mode: int) -> Iterator[bool | None]:
+def _try_to_lock(folder: Path, mode: int, missing: int = 0) -> Iterator[bool | None]:
     """Try to lock a folder: True if it is locked now, False if another process holds it, None if there is none."""
     try:
-        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | missing)
     except FileNotFoundError:
         yield None
         return

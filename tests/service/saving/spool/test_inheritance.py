@@ -150,6 +150,22 @@ def test_a_folder_that_may_not_be_opened_holds_up_no_other(tmp_path: Path, monke
     assert told == [f"{0:032x}", f"{2:032x}"]
 
 
+@pytest.mark.parametrize("lives", [False, True])
+def test_a_folder_whose_lock_is_gone_is_inherited_as_nobody_can_hold_it(tmp_path: Path, lives: bool) -> None:
+    """As a cleaner removes empty files, or a backup leaves them out. Whoever lived in it makes it again."""
+    other, heir = spool(tmp_path, "other"), spool(tmp_path, "heir")
+    other.write(ID, BODY, SIDECAR)
+    if not lives:
+        other.close()
+    (tmp_path / SPOOL / "other" / "lock").unlink()
+    assert list(heir.inherit()) == [(ID, SpooledResult(BODY, SIDECAR))]
+    assert not (tmp_path / SPOOL / "other").exists()
+    if lives:
+        other.write(OTHER, BODY, SIDECAR)
+        assert other.read(ID) == heir.read(OTHER) == SpooledResult(BODY, SIDECAR)
+        assert list(heir.inherit()) == [], "it is locked again"
+
+
 @pytest.mark.parametrize("torn", [None, 0, 1])
 def test_a_result_that_a_dead_process_spooled_twice_is_inherited_once(tmp_path: Path, torn: int | None) -> None:
     """A process may die after it has spooled a result again, and before it has crossed out the first copy."""
