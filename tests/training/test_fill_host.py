@@ -21,7 +21,7 @@ Host = Callable[..., "subprocess.CompletedProcess[str]"]
 def host(tmp_path: Path) -> Host:
     """Run commands of fill_host.sh as on one GPU; python3 notes what it is given.
 
-    It fails while `broken` is there, or that of the GPU that it is given: `broken-1`. It takes as long as `slow` is there.
+    It fails while `broken` is there, or that of the GPU that it is given: `broken-1`; `slow` holds it up.
     """
     programs, work = tmp_path / "bin", tmp_path / "work"
     for folder in (programs, work):
