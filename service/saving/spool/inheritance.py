@@ -1,4 +1,4 @@
-"""What dead processes left in their spools: their segments are moved to this process's folder, and told of once."""
+"""Inheritance of spools: segments of dead processes are moved to this process's folder, each result told of once."""
 
 from __future__ import annotations
 
