@@ -64,6 +64,10 @@ paths() { # overrides that put the config's data where `stage` and `receive` put
 
 start() {
     local seconds=$1 stop=${2:-}
+    if ! flock -n "$WORK/trains" true; then # two would write the same checkpoint
+        echo "a run is under way: fill_host.sh wait SECONDS, or end it first" >&2
+        return 1
+    fi
     rm -f "$WORK/ended"
     date +%s >"$WORK/began"
     setsid nohup bash "$SELF" train "$seconds" "$stop" >"$WORK/train.log" 2>&1 </dev/null &
@@ -110,6 +114,8 @@ prepare() { # GPU CROP BATCH: a few steps as one process takes them, of both net
 train() { # SECONDS STOP; a run that fails is taken up again where its checkpoint stands: without CUDA graphs, then not compiled
     local seconds=$1 stop=${2:+--stop-after-seconds $2} attempt set own graphs=""
     read -r -a own <<<"$SHAPES"
+    exec 9>"$WORK/trains"
+    flock 9
     set=$(paths "$RUN")
     set+=" --set data.threads=12 --set capacity_gb=${CAPACITY_GB:-48}"
     if ((PROCESSES == 1 && PHASES == 2)); then set+=" --set phase.0.batch=32 --set phase.1.batch=16"; fi
@@ -126,7 +132,7 @@ train() { # SECONDS STOP; a run that fails is taken up again where its checkpoin
         done
         # shellcheck disable=SC2086 # flags are words
         if python3 -m torch.distributed.run --standalone --nproc-per-node "$PROCESSES" --no-python \
-            bash "$SELF" rank $set --set "seconds=$((seconds - attempt * 40))" $after $EXTRA $graphs $stop; then
+            bash "$SELF" rank $set --set "seconds=$((seconds - attempt * 40))" $after $EXTRA $graphs $stop 9>&-; then
             break
         fi
         echo "attempt $attempt failed"

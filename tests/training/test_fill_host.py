@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,23 @@ def test_a_gpu_that_compiles_is_not_asked_again(host: Host, tmp_path: Path) -> N
         slow.unlink()
     wait_until(lambda: bool(compiled(tmp_path / "work")))
     assert called.read_text().count("training plan") == 1
+
+
+def test_a_run_is_not_begun_beside_one_that_is_under_way(host: Host, tmp_path: Path) -> None:
+    slow, called = tmp_path / "work/slow", tmp_path / "work/called"
+    slow.touch()
+    with ThreadPoolExecutor(1) as beside:
+        first = beside.submit(host, "start", "5", SHAPES="256:32")
+        try:
+            wait_until(lambda: called.exists() and "distributed.run" in called.read_text())
+            second = host("start", "5", SHAPES="256:32")
+        finally:
+            slow.unlink()
+        assert "ENDED" in first.result().stdout
+    assert second.returncode == 1
+    assert "fill_host.sh wait" in second.stderr
+    assert called.read_text().count("distributed.run") == 1
+    assert host("start", "5", SHAPES="256:32").returncode == 0
 
 
 def test_a_run_waits_for_its_own_shapes(host: Host, tmp_path: Path) -> None:
