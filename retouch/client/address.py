@@ -10,6 +10,7 @@ import httpx
 from retouch.client.errors import AddressInvalid
 
 _ID = re.compile(r"[0-9a-f]{32}")
+_WHO = re.compile(r"//[^/]*@")
 
 
 def validated_url(url: str) -> str:
@@ -30,6 +31,11 @@ def validated_url(url: str) -> str:
     if not valid:
         raise AddressInvalid(f"{url!r} is no address of a server; write http://HOST:PORT")
     return url.rstrip("/")
+
+
+def for_messages(url: str) -> str:
+    """Return an address without the name and password that it may hold."""
+    return _WHO.sub("//", url, count=1)
 
 
 def id_at_end(path: str) -> str:
