@@ -218,7 +218,9 @@ def _explain_faults(error: ValidationError, knobs: Collection[str]) -> str:
             if part not in ("pconv", "pix2pix", "fillnet", "dcgan", "pix2pixhd", "pgn", "pdgan")
         ]
         where = ".".join(place)
-        if fault["type"] == "extra_forbidden":
+        if fault["type"] == "extra_forbidden" and place[-1] in knobs:
+            parts.append(f"{where}: another model or section has this knob, and this one has none; remove it")
+        elif fault["type"] == "extra_forbidden":
             parts.append(f"{where}: {unknown_name('knob', place[-1], knobs)}")
         else:
             parts.append(f"{where}: {fault['msg']}" if where else str(fault["msg"]))

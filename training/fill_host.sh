@@ -3,7 +3,7 @@
 # between them. docs/training.md says in which order.
 #   fill_host.sh stage          take over what was carried: wheels, features, validation pictures
 #   fill_host.sh receive        take over photo shards, also while the run is under way
-#   fill_host.sh warm           compile in the background, a process a shape: the run is then compiled from its start
+#   fill_host.sh warm           compile what is not yet compiled in the background: the run is then compiled from its start
 #   fill_host.sh start SECONDS [STOP]  begin to train for so long, or go on, in the background, and stop after STOP seconds
 #   fill_host.sh wait SECONDS   wait so long, or until the run has ended; then the end of its log
 #   fill_host.sh peek           the newest sheet and the log: $OUT
@@ -31,7 +31,7 @@ if ((GPUS)); then GPUS=${#DEVICES[@]}; fi
 PROCESSES=${PROCESSES:-$((GPUS > 0 ? GPUS : 1))}
 PHASES=$(grep -c '^\[\[phase' "$CONFIG")
 RUN=$WORK/$NAME
-READY=$RUN/compiled WARMED=$RUN/warmed # all shapes are compiled; processes that do it were started, and none has failed
+READY=$RUN/compiled # all shapes are compiled
 
 stage() {
     if compgen -G "$CARRIED/whl/*.whl" >/dev/null; then
@@ -64,25 +64,35 @@ paths() { # overrides that put the config's data where `stage` and `receive` put
 
 start() {
     local seconds=$1 stop=${2:-}
+    if ! flock -n "$WORK/trains" true; then # two would write the same checkpoint
+        echo "a run is under way: fill_host.sh wait SECONDS, or end it first" >&2
+        return 1
+    fi
     rm -f "$WORK/ended"
     date +%s >"$WORK/began"
     setsid nohup bash "$SELF" train "$seconds" "$stop" >"$WORK/train.log" 2>&1 </dev/null &
-    if [ ! -e "$WARMED" ]; then warm; fi
+    warm
     wait_for 40
 }
 
-warm() {
+warm() { # on each GPU where nobody does it already
     local gpu
-    touch "$WARMED"
     for ((gpu = 0; gpu < GPUS; gpu++)); do
-        setsid nohup bash "$SELF" prepare_all "$gpu" >"$RUN/prepare-$gpu.log" 2>&1 </dev/null &
+        if [ ! -e "$RUN/prepares-$gpu" ]; then
+            touch "$RUN/prepares-$gpu"
+            setsid nohup bash "$SELF" prepare_all "$gpu" >>"$RUN/prepare-$gpu.log" 2>&1 </dev/null &
+        fi
     done
 }
 
 prepare_all() { # GPU: its part of the shapes, the first before the next: two at once would only both come late
     local shape number=0
+    # shellcheck disable=SC2064 # of this GPU
+    trap "rm -f '$RUN/prepares-$1'" EXIT
     for shape in $SHAPES; do
-        if ((number % GPUS == $1)); then (prepare "$1" "${shape%:*}" "${shape#*:}") || return 1; fi
+        if ((number % GPUS == $1)) && [ ! -e "$RUN/shape-$shape" ]; then
+            (prepare "$1" "${shape%:*}" "${shape#*:}") || return 1
+        fi
         number=$((number + 1))
     done
 }
@@ -91,12 +101,9 @@ prepare() { # GPU CROP BATCH: a few steps as one process takes them, of both net
     local shape
     export CUDA_VISIBLE_DEVICES=${DEVICES[$1]:-}
     # shellcheck disable=SC2046,SC2086 # flags are words
-    if ! python3 -m training plan "$CONFIG" --seconds 60 $(paths "$RUN/prepared-$2-$3") --set capacity_gb=8 \
+    python3 -m training plan "$CONFIG" --seconds 60 $(paths "$RUN/prepared-$2-$3") --set capacity_gb=8 \
         --set data.limit=600 --set data.threads=4 \
-        --set "phase=[{steps=50, batch=$3, crop=$2, learning_rate=1e-3}]" $EXTRA; then
-        rm -f "$WARMED" # the next `start` tries again
-        return 1
-    fi
+        --set "phase=[{steps=50, batch=$3, crop=$2, learning_rate=1e-3}]" $EXTRA || return 1 # the next `start` tries again
     touch "$RUN/shape-$2:$3"
     for shape in $SHAPES; do
         if [ ! -e "$RUN/shape-$shape" ]; then return; fi
@@ -107,6 +114,8 @@ prepare() { # GPU CROP BATCH: a few steps as one process takes them, of both net
 train() { # SECONDS STOP; a run that fails is taken up again where its checkpoint stands: without CUDA graphs, then not compiled
     local seconds=$1 stop=${2:+--stop-after-seconds $2} attempt set own graphs=""
     read -r -a own <<<"$SHAPES"
+    exec 9>"$WORK/trains"
+    flock 9
     set=$(paths "$RUN")
     set+=" --set data.threads=12 --set capacity_gb=${CAPACITY_GB:-48}"
     if ((PROCESSES == 1 && PHASES == 2)); then set+=" --set phase.0.batch=32 --set phase.1.batch=16"; fi
@@ -123,7 +132,7 @@ train() { # SECONDS STOP; a run that fails is taken up again where its checkpoin
         done
         # shellcheck disable=SC2086 # flags are words
         if python3 -m torch.distributed.run --standalone --nproc-per-node "$PROCESSES" --no-python \
-            bash "$SELF" rank $set --set "seconds=$((seconds - attempt * 40))" $after $EXTRA $graphs $stop; then
+            bash "$SELF" rank $set --set "seconds=$((seconds - attempt * 40))" $after $EXTRA $graphs $stop 9>&-; then
             break
         fi
         echo "attempt $attempt failed"

@@ -31,29 +31,22 @@ stage() {
 }
 
 paths() { # NAME: the overrides that put a config's data where `stage` put it
-    local set=(--set "output=$WORK/runs/$1")
-    if [[ $1 = facades* || $1 = housefronts ]]; then
-        set+=(--set "data.path=$WORK/facades/train" --set "data.validation=$WORK/facades/test")
-    elif [ "$1" = fronts-diverse ]; then
-        set+=(--set "data.path=$WORK/photos" --set "data.validation=$WORK/fronts/test")
-    elif [[ $1 = photos-centre || $1 = photos-diverse ]]; then
-        set+=(--set "data.path=$WORK/photos" --set "data.validation=$WORK/eval/bsds500_val")
-    else
-        set+=(--set "data.path=$WORK/photos" --set "features=$WORK/features/vgg16_pool3.safetensors")
-        set+=(--set "masks.folder=$WORK/masks" --set "data.validation=$WORK/eval/bsds500_val")
-    fi
-    if [[ $1 = facades-labels || $1 = photos-diverse || $1 = fronts-diverse ]]; then
-        set+=(--set "features=$WORK/features/vgg16_pool3.safetensors")
-    fi
+    local config=training/configs/$1.toml data=photos truth=eval/bsds500_val knob file set=(--set "output=$WORK/runs/$1")
+    case $1 in
+        facades* | housefronts) data=facades/train truth=facades/test ;;
+        fronts-diverse) truth=fronts/test ;;
+    esac
     if [[ $1 = photos* ]] && ! compgen -G "$WORK/photos/*.tar" >/dev/null; then # no shards, but the pictures themselves
-        set+=(--set data.layout=folder --set "data.path=$WORK/pictures")
+        data=pictures set+=(--set data.layout=folder)
     fi
-    if [ "$1" = photos-features ]; then # a later --set wins
-        set+=(--set "features=$WORK/features/vgg16.safetensors" --set "initial=$WORK/runs/photos/generator.pth")
-    fi
-    if [ "$1" = photos-finish ]; then
-        set+=(--set "features=$WORK/features/vgg16.safetensors" --set "initial=$WORK/features/photos-3.pth")
-    fi
+    set+=(--set "data.path=$WORK/$data")
+    if ! grep -q '^model = "dcgan"' "$config"; then set+=(--set "data.validation=$WORK/$truth"); fi
+    if grep -q '^\[masks\]' "$config"; then set+=(--set "masks.folder=$WORK/masks"); fi
+    for knob in features lpips_features initial; do
+        file=$(sed -n "s|^$knob = \"\(.*/\)\?\([^\"/]*\)\".*|\2|p" "$config")
+        if [ -n "$file" ]; then set+=(--set "$knob=$WORK/features/$file"); fi
+    done
+    if [ "$1" = photos-features ]; then set+=(--set "initial=$WORK/runs/photos/generator.pth"); fi # a later --set wins
     echo "${set[@]}"
 }
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
+import httpx
+
 from retouch.client.errors import AddressInvalid
 
 _ID = re.compile(r"[0-9a-f]{32}")
+_WHO = re.compile(r"//[^/]*@")
 
 
 def validated_url(url: str) -> str:
@@ -20,11 +23,19 @@ def validated_url(url: str) -> str:
         parts = urlsplit(url)
         valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
         valid = valid and not (parts.query or parts.fragment)  # paths of calls are appended
-    except ValueError:  # a port that is not a number, or a broken IPv6 address
+        valid = valid and bool(
+            httpx.URL(url.strip()).host.encode("idna")
+        )  # what httpx and name resolution would refuse later
+    except (ValueError, httpx.InvalidURL):  # a port that is not a number, a broken address of IPv6, no name of a host
         valid = False
     if not valid:
         raise AddressInvalid(f"{url!r} is no address of a server; write http://HOST:PORT")
     return url.rstrip("/")
+
+
+def for_messages(url: str) -> str:
+    """Return an address without the name and password that it may hold."""
+    return _WHO.sub("//", url, count=1)
 
 
 def id_at_end(path: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from retouch.client.address import validated_url
+from retouch.client.address import for_messages, validated_url
 from retouch.client.api_key import key_headers
 from retouch.client.calls import Call
 from retouch.client.exchanges import Exchanges, Lost
@@ -54,7 +54,7 @@ class Connection:
 def exchanges_with(connection: Connection, retry: RetryPolicy | int) -> Exchanges:
     """Return the exchanges of a client; a number is that of retries."""
     policy = RetryPolicy(retry) if isinstance(retry, int) else retry
-    return Exchanges(connection.url, policy, random.random, time.monotonic)
+    return Exchanges(for_messages(connection.url), policy, random.random, time.monotonic)
 
 
 def new_key() -> str:

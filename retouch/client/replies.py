@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from retouch.client.address import id_at_end
+from retouch.client.address import for_messages, id_at_end
 from retouch.client.errors import REFUSED_BY_STATUS, JobCancelled, JobError, JobFailed, Refused, ReplyInvalid
 from retouch.client.results import JobState, Model, Picture, Result, ResultPage, StoredResult
 
@@ -150,7 +150,7 @@ def _checked(response: httpx.Response, read: Callable[[httpx.Response], T]) -> T
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         kind = response.headers.get("Content-Type", "no content type")
         raise ReplyInvalid(
-            f"the reply from {response.url} ({kind}) is not one of this API: is it a Retouch server?"
+            f"the reply from {for_messages(str(response.url))} ({kind}) is not one of this API: is it a Retouch server?"
         ) from error
 
 

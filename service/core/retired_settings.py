@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,7 +52,10 @@ def _translated_limits(retired: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _positive_number(name: str, value: Any) -> float:
-    number = float(value)
-    if not number > 0:
-        raise ValueError(f"{name}: {value!r} is not greater than 0")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise ValueError(f"{name}: {value!r} is no number greater than 0")
     return number

@@ -54,7 +54,7 @@ class SettingsInvalid(RetouchError):
 class Settings(BaseModel):
     """The server's configuration; immutable once loaded."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")

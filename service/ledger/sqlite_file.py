@@ -21,8 +21,10 @@ _BUSY_TIMEOUT_S = 10.0
 _PATIENCE_S = 5.0
 _SWITCHED_AGAIN_S = 0.01
 _MIB = 2**20
-_OF_THE_DISK = ("disk is full", "disk I/O error", "readonly database")
-"""Messages of SQLITE_FULL, SQLITE_IOERR and SQLITE_READONLY; CPython has their codes only from 3.11 on."""
+_OF_THE_DISK = ("disk is full", "disk I/O error")
+"""Messages of SQLITE_FULL and SQLITE_IOERR; CPython has their codes only from 3.11 on."""
+_OF_THE_USER = ("readonly database", "unable to open")
+"""Messages of SQLITE_READONLY and SQLITE_CANTOPEN."""
 T = TypeVar("T")
 
 
@@ -116,11 +118,15 @@ class SqliteFile(Connections):
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    """Switch a new file to the write-ahead log; SQLite waits for no other process that does it at the same moment."""
+    """Switch a new file to the write-ahead log, and fail if it may only be read, as SQLite opens such a file, too.
+
+    SQLite waits for no other process that does it at the same moment.
+    """
     patient_until = time.monotonic() + _BUSY_TIMEOUT_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA incremental_vacuum(1)")  # asks for the right to write, and writes nothing
         except sqlite3.OperationalError as error:  # noqa: PERF203 -- tried again until it works
             if "locked" not in str(error) or time.monotonic() > patient_until:
                 raise
@@ -142,7 +148,9 @@ def _create(connection: sqlite3.Connection, schema: str) -> None:
 def _not_usable(path: Path, error: sqlite3.Error) -> SettingsInvalid:
     """The error for a ledger that cannot be opened; what to do depends on what is at fault."""
     way_out = "move it away to start with an empty one"
-    if any(words in str(error) for words in _OF_THE_DISK):
+    if any(words in str(error) for words in _OF_THE_USER):
+        way_out = "let the user of this server write that file and its folder, or " + way_out
+    elif any(words in str(error) for words in _OF_THE_DISK):
         way_out = "make room on that disk, or mend it, and start again"
     elif "locked" in str(error):
         way_out = "another program writes to it and does not end: end that one, and start again"

@@ -80,8 +80,7 @@ class KeptResponses:
 
     def keep(self, held: Claim, response: KeptResponse) -> None:
         """See `ResponseFiles`."""
-        path = self._path(held)
-        temporary = path.with_suffix(".new")
+        path, temporary = self._path(held), self._unfinished(held)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._disk.write_soon(temporary, encode_response(response))
@@ -102,7 +101,8 @@ class KeptResponses:
             raise NotReady(why, code="storage_unavailable") from error
 
     def replace_deleted(self, held: Claim) -> None:
-        """See `ResponseFiles`; if the disk is full, the response is removed."""
+        """See `ResponseFiles`; if the disk is full, the response is removed. So is one that a killed process left."""
+        self._unfinished(held).unlink(missing_ok=True)
         if self._path(held).exists():
             with suppress(OSError):  # a full disk: then the key counts as new
                 self.keep(held, DELETED)
@@ -111,7 +111,11 @@ class KeptResponses:
 
     def drop(self, held: Claim) -> None:
         """See `ResponseFiles`."""
-        self._path(held).unlink(missing_ok=True)
+        for path in (self._path(held), self._unfinished(held)):
+            path.unlink(missing_ok=True)
+
+    def _unfinished(self, held: Claim) -> Path:
+        return self._path(held).with_suffix(".new")
 
     def _path(self, held: Claim) -> Path:
         return self._directory / held.name[:2] / held.name

@@ -21,7 +21,7 @@ from service.saving.spool.capacity import SpoolLimits
 from service.saving.spool.files import SpoolFiles
 from service.saving.spool.process_folder import SpoolOwner
 from service.saving.storage.contract import Storage
-from service.saving.storage.disk import ResultFiles
+from service.saving.storage.disk import ResultFiles, unusable_folder
 from service.saving.storage.s3 import ObjectLocation, ObjectStorage, open_object_storage
 from service.saving.store import ResultStore
 
@@ -63,7 +63,10 @@ async def open_store(
     threads = _UPLOAD_THREADS if settings.results_url else _DISK_THREADS
     storage = open_storage(settings)
     store = ResultStore(storage, spool_files, limits, ledger, threads=threads, observer=observer)
-    await asyncio.to_thread(store.start)
+    try:
+        await asyncio.to_thread(store.start)
+    except OSError as error:  # such as a spool that another user made
+        raise unusable_folder(settings.results_dir, error) from error
     try:
         async with run_in_background(
             _probe_disk_periodically(store),

@@ -67,7 +67,11 @@ class Writers:
 
     def _save_until_closed(self) -> None:
         while group := self.backlog.next_group():
-            self._save_group(group)
+            try:
+                self._save_group(group)
+            except Exception:  # noqa: PERF203 -- a bug; without its thread nothing is saved any more, and none is told
+                results = [waiting.id for waiting in group]
+                _log.exception("what follows a save failed; the thread goes on", results=results)
 
     def _save_group(self, group: list[UnsavedResult]) -> None:
         try:

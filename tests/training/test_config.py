@@ -76,6 +76,7 @@ def test_an_override_that_names_no_knob_is_refused(override: str, written: Calla
     [
         (("seed = 1", "sead = 1"), r"unknown knob sead; did you mean seed\?"),
         (("steps = 10", "step = 10"), r"phase\.0\.step: unknown knob step; did you mean steps\?"),
+        (("seed = 1", "seed = 1\nthick = 0.1"), "thick: another model or section has this knob, and this one has none"),
         (('"pconv"', '"vae"'), "vae"),
         (("steps = 10", "steps = 0"), r"phase\.0\.steps"),
         (("steps = 10", "steps = 10\nstyle = 10.0"), "features"),

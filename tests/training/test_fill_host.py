@@ -6,10 +6,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+
+from tests.serving.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 Host = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -17,7 +20,10 @@ Host = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
-    """Run commands of fill_host.sh as on one GPU; python3 notes what it is given, and fails while `broken` is there."""
+    """Run commands of fill_host.sh as on one GPU; python3 notes what it is given.
+
+    It fails while `broken` is there, or that of the GPU that it is given: `broken-1`; `slow` holds it up.
+    """
     programs, work = tmp_path / "bin", tmp_path / "work"
     for folder in (programs, work):
         folder.mkdir()
@@ -25,7 +31,9 @@ def host(tmp_path: Path) -> Host:
         f'if [ -e "$2/made" ]; then for last; do :; done; exec cp "$2/made/"* "$last"; fi; exec "{sys.executable}" "$@"'
     )
     noted = f'echo "$CUDA_VISIBLE_DEVICES: $*" >>"{work}/called"'
-    python = f'{noted}; if [ "$1" = - ]; then {judges}; fi; [ ! -e "{work}/broken" ]'
+    slow = f'while [ -e "{work}/slow" ]; do sleep 0.1; done'
+    sound = f'[ ! -e "{work}/broken" ] && [ ! -e "{work}/broken-$CUDA_VISIBLE_DEVICES" ]'
+    python = f'{noted}; if [ "$1" = - ]; then {judges}; fi; {slow}; {sound}'
     for name, line in (("python3", python), ("nvidia-smi", '[ "$1" != -L ] || echo "GPU 0"')):
         (programs / name).write_text(f"#!/bin/sh\n{line}\n")
         (programs / name).chmod(0o755)
@@ -62,6 +70,51 @@ def test_compiling_that_fails_is_tried_again_by_the_next_start(host: Host, tmp_p
         if compiled(work):
             break
     assert compiled(work)
+
+
+def test_only_the_gpu_whose_compiling_failed_compiles_again(host: Host, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / "broken-1").touch()
+
+    def start() -> list[str]:
+        host("start", "5", CUDA_VISIBLE_DEVICES="0,1", SHAPES="256:32 384:16")
+        return [line[0] for line in (work / "called").read_text().splitlines() if "training plan" in line]
+
+    wait_until(lambda: {"0", "1"} <= set(start()))  # a busy machine may be late to begin
+    assert not compiled(work)
+    (work / "broken-1").unlink()
+    wait_until(lambda: start() and bool(compiled(work)))
+    assert start().count("0") == 1
+
+
+def test_a_gpu_that_compiles_is_not_asked_again(host: Host, tmp_path: Path) -> None:
+    slow, called = tmp_path / "work/slow", tmp_path / "work/called"
+    slow.touch()
+    try:
+        assert host("warm", SHAPES="256:32").returncode == 0
+        wait_until(called.exists)
+        assert host("warm", SHAPES="256:32").returncode == 0
+    finally:
+        slow.unlink()
+    wait_until(lambda: bool(compiled(tmp_path / "work")))
+    assert called.read_text().count("training plan") == 1
+
+
+def test_a_run_is_not_begun_beside_one_that_is_under_way(host: Host, tmp_path: Path) -> None:
+    slow, called = tmp_path / "work/slow", tmp_path / "work/called"
+    slow.touch()
+    with ThreadPoolExecutor(1) as beside:
+        first = beside.submit(host, "start", "5", SHAPES="256:32")
+        try:
+            wait_until(lambda: called.exists() and "distributed.run" in called.read_text())
+            second = host("start", "5", SHAPES="256:32")
+        finally:
+            slow.unlink()
+        assert "ENDED" in first.result().stdout
+    assert second.returncode == 1
+    assert "fill_host.sh wait" in second.stderr
+    assert called.read_text().count("distributed.run") == 1
+    assert host("start", "5", SHAPES="256:32").returncode == 0
 
 
 def test_a_run_waits_for_its_own_shapes(host: Host, tmp_path: Path) -> None:

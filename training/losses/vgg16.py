@@ -75,6 +75,11 @@ class NormalisedFeatures(nn.Module):
         return [f * length.to(f.dtype) for f, length in zip(found, lengths, strict=True)]
 
 
+def squared_gaps(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> list[Tensor]:
+    """Return the squared distance of features at every place, by block: N×H×W, FP32."""
+    return [(f - w).float().square().sum(1) for f, w in zip(found, wanted, strict=True)]
+
+
 class FeatureDistance(nn.Module):
     """How far pictures are from known features: squares summed over channels, means over places, weighed by block.
 
@@ -88,9 +93,8 @@ class FeatureDistance(nn.Module):
 
     def forward(self, picture: Tensor, wanted: Sequence[Tensor]) -> Tensor:
         """Compute the distance of pictures, N×3×H×W in [0, 1], to the features of N others: a scalar, FP32."""
-        found = self.features(picture)
-        gaps = [(f - w).float().square().sum(1).mean() for f, w in zip(found, wanted, strict=True)]
-        return torch.stack([weight * gap for weight, gap in zip(self.weights, gaps, strict=True)]).sum()
+        gaps = squared_gaps(self.features(picture), wanted)
+        return torch.stack([weight * gap.mean() for weight, gap in zip(self.weights, gaps, strict=True)]).sum()
 
 
 def load_features(path: Path, blocks: int | None = None) -> VGG16Features:

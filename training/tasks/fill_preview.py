@@ -14,7 +14,7 @@ from training.fill_config import FillConfig
 from training.loop.runtime import Runtime
 from training.loop.sheets import mean_psnr_db
 from training.losses.grid import grid_unevenness, sum_contrasts
-from training.losses.vgg16 import NormalisedFeatures
+from training.losses.vgg16 import NormalisedFeatures, squared_gaps
 from training.seeds import Purpose, generator_for
 
 _AT_ONCE = 16
@@ -95,8 +95,8 @@ class FillPreview:
         if self._features is None:
             return torch.zeros(len(image), _SHALLOW)
         with self._runtime.autocast():
-            pairs = zip(self._features(composite), self._features(image), strict=True)
-            return torch.stack([(a - b).float().square().sum(1).mean((1, 2)) for a, b in pairs], 1)
+            gaps = squared_gaps(self._features(composite), self._features(image))
+            return torch.stack([gap.mean((1, 2)) for gap in gaps], 1)
 
     @torch.no_grad()
     def fill(self, net: nn.Module, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:

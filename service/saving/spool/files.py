@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from service.saving.local_disk.disk import Disk
-from service.saving.spool.other_processes import SUFFIX, OtherProcesses, erase_in, list_segments, open_descriptor
+from service.saving.spool.inheritance import Inheritance
+from service.saving.spool.other_processes import OtherProcesses
+from service.saving.spool.own_records import OwnRecords, Place
 from service.saving.spool.process_folder import SpoolOwner
-from service.saving.spool.segment import Record, Segment, SpooledResult, encode_record, mark_deleted, read_body, scan
-
-_log = structlog.get_logger(__name__)
+from service.saving.spool.segment import Segment, SpooledResult, encode_record, scan
+from service.saving.spool.segment_files import SUFFIX, erase_in, list_segments, open_descriptor
 
 
 class SpoolFiles:
@@ -39,13 +36,12 @@ class SpoolFiles:
         self._close_timeout_s = close_timeout_s
         self.owner = owner
         self._disk = disk or Disk()
-        self._lock = threading.Lock()  # guards all below; a single read of `_own` needs none
-        self._own: dict[str, tuple[Segment, Record]] = {}
+        self._own = OwnRecords()
+        self._lock = self._own.lock  # guards all below
         self._current: tuple[Segment, int] | None = None  # the segment to append to, and its descriptor
         self._numbers = count(1)
         self._other_processes = OtherProcesses()
-        self._taken_over: deque[str] = deque()
-        """Ids of inherited results that `inherit` has not yielded yet."""
+        self._inheritance = Inheritance(owner, self._own, self._new_segment_path)
 
     def open(self) -> None:
         """Create this process's folder; OSError if it cannot be created."""
@@ -65,7 +61,7 @@ class SpoolFiles:
             OSError: the disk is full or failing; nothing was spooled.
         """
         with self._lock:
-            before = self._own.get(result_id)
+            before = self._own.place(result_id)
             try:
                 self._append_record(result_id, body, sidecar)
             except OSError:
@@ -73,7 +69,7 @@ class SpoolFiles:
                     raise
                 self._append_record(result_id, body, sidecar)  # removing a segment of deleted records has freed space
         if before is not None:
-            self._delete_record(result_id, *before)
+            self._own.cross_out(result_id, before)
 
     def read(self, result_id: str) -> SpooledResult | None:
         """Read a result that any process has spooled; None if it is not in the spool.
@@ -81,11 +77,11 @@ class SpoolFiles:
         Raises:
             OSError: it exists and cannot be read.
         """
-        if (own := self._read_own(result_id)) is not None:  # the usual case, without listing folders
+        if (own := self._own.read(result_id)) is not None:  # the usual case, without listing folders
             return own
         for folder in self._all_folders():
             if folder == self.owner.folder:
-                own = self._read_own(result_id)
+                own = self._own.read(result_id)
             elif found := self._other_processes.find(folder, result_id):
                 own = SpooledResult(found[1], found[0].line.sidecar)
             if own is not None:
@@ -97,8 +93,7 @@ class SpoolFiles:
         ids: set[str] = set()
         for folder in self._all_folders():
             if folder == self.owner.folder:
-                with self._lock:
-                    ids.update(self._own)
+                ids |= self._own.ids()
                 continue
             for path in list_segments(folder):
                 with suppress(FileNotFoundError), open_descriptor(path) as descriptor:
@@ -111,10 +106,10 @@ class SpoolFiles:
         Raises:
             OSError: the disk is failing; records of this segment may be lost, and it is not written to any more.
         """
-        own = self._own.get(result_id)
+        own = self._own.place(result_id)
         if own is None:
             return
-        segment = own[0]
+        segment = own.segment
         if segment.suspect:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         try:
@@ -127,15 +122,12 @@ class SpoolFiles:
 
     def is_suspect(self, result_id: str) -> bool:
         """Whether the result is in a segment whose sync failed."""
-        own = self._own.get(result_id)
-        return own is not None and own[0].suspect
+        own = self._own.place(result_id)
+        return own is not None and own.segment.suspect
 
     def remove(self, result_id: str) -> None:
         """Remove a result that is durable; if that fails, another process may save it again, which is harmless."""
-        with self._lock:
-            own = self._own.pop(result_id, None)
-        if own is not None:
-            self._delete_record(result_id, *own)
+        self._own.remove(result_id)
 
     def erase(self, result_id: str) -> None:
         """Overwrite every copy of a deleted result in the spools of all processes. Raises OSError if one is left."""
@@ -143,36 +135,8 @@ class SpoolFiles:
             erase_in(folder, result_id)
 
     def inherit(self) -> Iterator[tuple[str, SpooledResult]]:
-        """Take over the results of dead processes, and yield each with its id.
-
-        An incomplete result was never acknowledged: its process died before the reply. It is logged and removed.
-
-        Raises:
-            OSError: raised after all others were yielded: one could not be read or moved, and is retried next time.
-        """
-        failed: list[OSError] = []
-        for folder in self.owner.folders()[1:]:
-            with self.owner.inherit(folder) as dead:
-                for path in list_segments(folder) if dead else ():
-                    try:
-                        self._adopt_segment(path)
-                    except OSError as error:  # noqa: PERF203 -- each by itself
-                        failed.append(error)
-        for _ in range(len(self._taken_over)):
-            result_id = self._taken_over.popleft()
-            try:
-                found = self._read_own(result_id)
-            except OSError as error:
-                failed.append(error)
-                self._taken_over.append(result_id)
-                continue
-            if found is not None:
-                yield result_id, found
-            else:
-                _log.warning("a torn result was removed from the spool; it had not been promised", result=result_id)
-                self.remove(result_id)
-        if failed:
-            raise failed[0]
+        """See `Inheritance.inherit`."""
+        return self._inheritance.inherit()
 
     def _append_record(self, result_id: str, body: bytes, sidecar: dict[str, Any]) -> None:
         segment, descriptor = self._writable_segment()
@@ -185,7 +149,7 @@ class SpoolFiles:
             raise
         segment.end = record.end
         segment.valid_records += 1
-        self._own[result_id] = (segment, record)
+        self._own.enter({result_id: Place(segment, record)})
 
     def _writable_segment(self) -> tuple[Segment, int]:
         """The segment to append to, and its descriptor; a new one if the current is missing, full, removed or moved."""
@@ -221,56 +185,6 @@ class SpoolFiles:
     def _new_segment_path(self) -> Path:
         """The path of a new segment."""
         return self.owner.folder / f"{next(self._numbers)}{SUFFIX}"
-
-    def _read_own(self, result_id: str) -> SpooledResult | None:
-        own = self._own.get(result_id)
-        if own is None:
-            return None
-        segment, record = own
-        try:
-            with open_descriptor(segment.path) as descriptor:
-                body = read_body(descriptor, record)
-        except FileNotFoundError:  # durable since then, or removed by somebody
-            return None
-        return None if body is None else SpooledResult(body, record.line.sidecar)
-
-    def _adopt_segment(self, path: Path) -> None:
-        """Move a dead process's segment to this process's folder."""
-        with open_descriptor(
-            path
-        ) as descriptor:  # before it is moved: an unreadable segment stays for the next attempt
-            found, whole = scan(descriptor)
-            torn = os.fstat(descriptor).st_size - whole
-        segment = Segment(self._new_segment_path(), whole, len(found), sealed=True)
-        adopted = {record.line.id: (segment, record) for record in found}
-        with self._lock:  # before it is moved, so that readers find it in one of both folders
-            self._own.update(adopted)
-        try:
-            path.rename(segment.path)
-        except OSError:
-            with self._lock:
-                for result_id in adopted:
-                    del self._own[result_id]
-            raise
-        self._taken_over.extend(adopted)
-        if torn:
-            _log.warning("the end of a segment is torn, and was not promised, or damaged: it is left out", bytes=torn)
-        if not found:
-            segment.path.unlink(missing_ok=True)
-
-    def _delete_record(self, result_id: str, segment: Segment, record: Record) -> None:
-        """Mark a record as deleted, and remove its segment if that was the last."""
-        try:
-            with suppress(FileNotFoundError), open_descriptor(segment.path, os.O_WRONLY) as descriptor:
-                mark_deleted(descriptor, record)
-        except OSError as error:
-            _log.warning("a saved result could not be crossed out", result=result_id, error=str(error))
-        with self._lock:
-            segment.valid_records -= 1
-            done = segment.full and not segment.valid_records
-        if done:  # without the lock, because it waits for the file system's journal
-            with suppress(OSError):  # its records are marked as deleted
-                segment.path.unlink(missing_ok=True)
 
     @contextmanager
     def _open_for_sync(self, segment: Segment) -> Iterator[int]:

@@ -5,16 +5,13 @@ Every request for a result that is not in this process's spool searches here fir
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from service.saving.spool.segment import Record, erase, read_body, record_at, scan
-
-SUFFIX = ".log"
+from service.saving.spool.segment import Record, read_body, record_at, scan
+from service.saving.spool.segment_files import list_segments, open_descriptor
 
 
 @dataclass(slots=True)
@@ -57,32 +54,3 @@ class OtherProcesses:
         """Drop the cached segments of all other folders, which no longer exist."""
         with self._lock:
             self._folders = {folder: self._folders[folder] for folder in folders if folder in self._folders}
-
-
-def list_segments(folder: Path) -> list[Path]:
-    """The segments in a process's folder, sorted; none if the folder is gone."""
-    try:
-        return sorted(folder / entry.name for entry in os.scandir(folder) if entry.name.endswith(SUFFIX))
-    except FileNotFoundError:
-        return []
-
-
-def erase_in(folder: Path, result_id: str) -> None:
-    """Overwrite every copy of a result in the segments of a process's folder, also those that were deleted before.
-
-    Raises:
-        OSError: a copy cannot be overwritten now.
-    """
-    for path in list_segments(folder):
-        with suppress(FileNotFoundError), open_descriptor(path, os.O_RDWR) as descriptor:
-            erase(descriptor, result_id)
-
-
-@contextmanager
-def open_descriptor(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
-    """Open a file for the length of the block; its descriptor."""
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)

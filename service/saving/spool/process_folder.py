@@ -36,10 +36,15 @@ class SpoolOwner:
             OSError: the folder cannot be created.
         """
         unlocked_folder = self._all / f".{self.id}"
-        unlocked_folder.mkdir(parents=True)
-        self._lock = os.open(unlocked_folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        unlocked_folder.rename(self.folder)
+        unlocked_folder.mkdir(parents=True, exist_ok=True)  # it may be left of a try that the disk ended
+        lock = os.open(unlocked_folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            unlocked_folder.rename(self.folder)
+        except OSError:
+            os.close(lock)
+            raise
+        self._lock = lock
 
     def recreate(self) -> None:
         """Create the folder again if somebody has removed it.
@@ -65,7 +70,8 @@ class SpoolOwner:
     def folders(self) -> list[Path]:
         """The folders of all processes, dead ones included; this one's is the first."""
         try:
-            names = sorted(entry.name for entry in os.scandir(self._all) if not entry.name.startswith("."))
+            entries = [entry for entry in os.scandir(self._all) if entry.is_dir() and not entry.name.startswith(".")]
+            names = sorted(entry.name for entry in entries)
         except FileNotFoundError:
             names = []
         return [self.folder, *(self._all / name for name in names if name != self.id)]
@@ -80,17 +86,17 @@ class SpoolOwner:
     @contextmanager
     def inherit(self, folder: Path) -> Iterator[bool]:
         """Lock the folder of a dead process while it is emptied; False if it is alive or another process empties it."""
-        with _try_to_lock(folder, fcntl.LOCK_EX) as free:
+        with _try_to_lock(folder, fcntl.LOCK_EX, os.O_CREAT) as free:  # a file that is missing is nobody's lock
             yield bool(free)
             if free:
                 _remove_if_empty(folder)
 
 
 @contextmanager
-def _try_to_lock(folder: Path, mode: int) -> Iterator[bool | None]:
+def _try_to_lock(folder: Path, mode: int, missing: int = 0) -> Iterator[bool | None]:
     """Try to lock a folder: True if it is locked now, False if another process holds it, None if there is none."""
     try:
-        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | missing)
     except FileNotFoundError:
         yield None
         return

@@ -48,10 +48,7 @@ class ResultFiles(Storage):
             self._disk.write(probe, b"")
             probe.unlink(missing_ok=True)
         except OSError as error:
-            raise SettingsInvalid(
-                f"results_dir {self._directory} cannot be written to ({error.strerror or error}); "
-                "choose another with --results-dir or RETOUCH_RESULTS_DIR"
-            ) from error
+            raise unusable_folder(self._directory, error) from error
 
     def write(self, body: bytes, sidecar: dict[str, Any]) -> None:
         """See `Storage`."""
@@ -155,3 +152,12 @@ class ResultFiles(Storage):
                 temporary.unlink(missing_ok=True)
             raise
         self._disk.sync_directory(target.parent)
+
+
+def unusable_folder(directory: Path, error: OSError) -> SettingsInvalid:
+    """Return the error for a results folder that cannot be used."""
+    at = f": {error.filename}" if error.filename else ""
+    return SettingsInvalid(
+        f"results_dir {directory} cannot be written to ({error.strerror or error}{at}); let the user of this server "
+        "write it and the folders in it, or choose another with --results-dir or RETOUCH_RESULTS_DIR"
+    )

@@ -6,14 +6,13 @@ import os
 import stat
 import struct
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from engines.files.atomic import replace_file, write_atomically
+from tests.fakes.users import ONLY_ROOT, acting_as
 
 
 def test_content_takes_the_place_of_what_was_there_in_a_folder_that_is_made(tmp_path):
@@ -91,7 +90,7 @@ def test_a_server_of_another_user_can_read_what_root_has_changed(tmp_path: Path)
     assert (path.stat().st_uid, path.stat().st_gid, stat.S_IMODE(path.stat().st_mode)) == (12345, 23456, 0o600)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+@ONLY_ROOT
 @pytest.mark.parametrize(("groups", "group", "mode"), [([23456], 23456, 0o640), ([], 34567, 0o600)])
 def test_who_may_not_give_a_file_away_keeps_its_group_or_shuts_the_other_group_out(
     groups: list[int], group: int, mode: int
@@ -106,18 +105,3 @@ def test_who_may_not_give_a_file_away_keeps_its_group_or_shuts_the_other_group_o
             kept = replace_file(path, b"second")
         found = path.stat()
         assert (kept, found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (False, 12345, group, mode)
-
-
-@contextmanager
-def acting_as(user: int, group: int, groups: list[int]) -> Iterator[None]:
-    """Act as another user, with these further groups."""
-    before = os.getgroups()
-    os.setgroups(groups)
-    os.setegid(group)
-    os.seteuid(user)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(os.getgid())
-        os.setgroups(before)

@@ -162,10 +162,18 @@ def test_a_flag_wins_over_a_setting_that_went_in_the_environment() -> None:
         assert load_settings({"spool_max_items": 7}, {"RETOUCH_SPOOL_MAX_MB": "200"}).spool_max_items == 7
 
 
-@pytest.mark.parametrize("value", ["much", "0", "-1", "nan"])
-def test_a_limit_that_went_and_makes_no_sense_stops_the_start(value: str) -> None:
-    with pytest.raises(SettingsInvalid, match="settings: "):
-        load_settings({"max_decoded_mb": value}, {})
+@pytest.mark.parametrize("name", ["max_decoded_mb", "spool_max_mb"])
+@pytest.mark.parametrize("value", ["much", "0", "-1", "nan", "inf", "1e400", [1]])
+def test_a_limit_that_went_and_makes_no_sense_stops_the_start(name: str, value: object) -> None:
+    with pytest.raises(SettingsInvalid, match=f"settings: {name}"):
+        load_settings({name: value}, {})
+
+
+@pytest.mark.parametrize("name", ["max_memory_mb", "results_max_gb", "drain_timeout_s"])
+@pytest.mark.parametrize("value", ["inf", "nan", "1e400"])
+def test_a_number_without_end_stops_the_start(name: str, value: str) -> None:
+    with pytest.raises(SettingsInvalid, match=f"settings: {name}"):
+        load_settings({name: value}, {})
 
 
 def test_settings_that_stay_give_no_warning() -> None:

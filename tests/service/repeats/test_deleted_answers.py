@@ -11,6 +11,7 @@ import pytest
 
 from service.core.errors import Gone
 from service.repeats.response_files import KeptResponse
+from tests.fakes.clock import Clock
 from tests.fakes.disk import WRITES, FailingDisk
 from tests.service.repeats.processes import kept, process
 
@@ -64,4 +65,19 @@ async def test_a_full_disk_does_not_keep_a_deleted_result_from_being_removed(tmp
         await desk.run_once("name", "print", with_result)
         disk.fail(errno.ENOSPC, WRITES)
         await desk.forget_result("one")
+        assert kept(tmp_path) == []
+
+
+@pytest.mark.parametrize("how", ["deleted", "expired"])
+async def test_what_a_killed_process_has_half_kept_goes_with_the_answer(tmp_path: Path, how: str) -> None:
+    clock = Clock()
+    async with process(tmp_path, clock) as desk:
+        await desk.run_once("name", "print", with_result)
+        (answer,) = kept(tmp_path)
+        answer.rename(answer.with_suffix(".new"))  # it was killed before it could rename the file
+        if how == "deleted":
+            await desk.forget_result("one")
+        else:
+            clock.now += 61
+            await desk.delete_expired()
         assert kept(tmp_path) == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from service.saving.spool import files as spool_files
+from service.saving.spool import inheritance
 from service.saving.spool.process_folder import SPOOL
 from service.saving.spool.segment import SpooledResult
 from tests.service.saving.spool.segments import BODY, ID, OTHER, SIDECAR, segments, spool
@@ -112,7 +112,7 @@ def test_a_segment_that_cannot_be_read_stays_with_the_dead_and_holds_up_no_other
         dead = spool(tmp_path, name)
         dead.write(f"{number:032x}", BODY, SIDECAR)
         dead.close()
-    scan = spool_files.scan  # type: ignore[attr-defined]
+    scan = inheritance.scan  # type: ignore[attr-defined]
 
     def failing(descriptor: int) -> Any:
         found = scan(descriptor)
@@ -122,11 +122,78 @@ def test_a_segment_that_cannot_be_read_stays_with_the_dead_and_holds_up_no_other
 
     told: list[str] = []
     with monkeypatch.context() as patch:
-        patch.setattr(spool_files, "scan", failing)
+        patch.setattr(inheritance, "scan", failing)
         with pytest.raises(OSError, match="Input/output"):
             told.extend(result_id for result_id, _ in heir.inherit())
     assert told == [f"{0:032x}", f"{2:032x}"]
     assert list(heir.inherit()) == [(f"{1:032x}", SpooledResult(BODY, SIDECAR))]
+
+
+def test_a_folder_that_may_not_be_opened_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of a process that another user ran."""
+    heir = spool(tmp_path, "heir")
+    for number, name in enumerate(("d0", "d1", "d2")):
+        dead = spool(tmp_path, name)
+        dead.write(f"{number:032x}", BODY, SIDECAR)
+        dead.close()
+    opened = os.open
+
+    def forbidding(path: Any, *how: int) -> int:
+        if Path(path) == tmp_path / SPOOL / "d1" / "lock":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(path, *how)
+
+    monkeypatch.setattr(os, "open", forbidding)
+    told: list[str] = []
+    with pytest.raises(PermissionError):
+        told.extend(result_id for result_id, _ in heir.inherit())
+    assert told == [f"{0:032x}", f"{2:032x}"]
+
+
+@pytest.mark.parametrize("lives", [False, True])
+def test_a_folder_whose_lock_is_gone_is_inherited_as_nobody_can_hold_it(tmp_path: Path, lives: bool) -> None:
+    """As a cleaner removes empty files, or a backup leaves them out. Whoever lived in it makes it again."""
+    other, heir = spool(tmp_path, "other"), spool(tmp_path, "heir")
+    other.write(ID, BODY, SIDECAR)
+    if not lives:
+        other.close()
+    (tmp_path / SPOOL / "other" / "lock").unlink()
+    assert list(heir.inherit()) == [(ID, SpooledResult(BODY, SIDECAR))]
+    assert not (tmp_path / SPOOL / "other").exists()
+    if lives:
+        other.write(OTHER, BODY, SIDECAR)
+        assert other.read(ID) == heir.read(OTHER) == SpooledResult(BODY, SIDECAR)
+        assert list(heir.inherit()) == [], "it is locked again"
+
+
+@pytest.mark.parametrize("torn", [None, 0, 1])
+def test_a_result_that_a_dead_process_spooled_twice_is_inherited_once(tmp_path: Path, torn: int | None) -> None:
+    """A process may die after it has spooled a result again, and before it has crossed out the first copy."""
+    dead, heir = spool(tmp_path, "dead"), spool(tmp_path, "heir")
+    dead.write(ID, BODY, SIDECAR)
+    (first,) = segments(tmp_path, "dead")
+    data = first.read_bytes()
+    first.rename(tmp_path / "first")
+    dead.write(ID, BODY, SIDECAR)
+    (tmp_path / "first").unlink()
+    first.write_bytes(data + data)
+    dead.close()
+    if torn is not None:
+        segments(tmp_path, "dead")[torn].write_bytes(data[:-1] + b"?")
+    assert list(heir.inherit()) == [(ID, SpooledResult(BODY, SIDECAR))]
+    heir.remove(ID)
+    assert segments(tmp_path, "heir") == []
+    assert list(heir.inherit()) == []
+
+
+def test_what_was_spooled_here_too_is_not_inherited_again(tmp_path: Path) -> None:
+    dead, heir = spool(tmp_path, "dead"), spool(tmp_path, "heir")
+    dead.write(ID, BODY, SIDECAR)
+    dead.close()
+    heir.write(ID, BODY, SIDECAR)
+    assert list(heir.inherit()) == []
+    assert heir.read(ID) == SpooledResult(BODY, SIDECAR)
+    assert len(segments(tmp_path, "heir")) == 1, "the copy is gone"
 
 
 def test_a_result_is_found_while_its_segment_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,3 +86,26 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match="Not a directory"):
         SpoolOwner(tmp_path / "file", lambda: "one").create()
+
+
+def test_a_folder_that_was_made_by_half_is_made_whole_at_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the last free inode went to the folder, and none was left for the file that is locked."""
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    one, other = SpoolOwner(tmp_path, lambda: "one"), owner(tmp_path, "other")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", full)
+        with pytest.raises(OSError, match="No space left"):
+            one.create()
+    one.create()
+    assert other.is_alive("one")
+
+
+def test_what_is_no_folder_is_no_process(tmp_path: Path) -> None:
+    one = owner(tmp_path, "one")
+    (tmp_path / SPOOL / "notes.txt").write_bytes(b"")
+    assert one.folders() == [one.folder]

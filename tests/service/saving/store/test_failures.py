@@ -129,3 +129,21 @@ def test_what_the_end_leaves_and_loses_is_counted(files: SlowFiles) -> None:
     assert store.flush(0.01) == 3
     assert store.count_unsaved() == (2, 0, 1)
     store.close(timeout_s=0.01)
+
+
+class Broken(Counts):
+    """An observer with a bug."""
+
+    def saved(self, lag_s: float) -> None:
+        super().saved(lag_s)
+        raise KeyError("a bug")
+
+
+def test_a_bug_in_what_is_told_of_a_save_ends_no_writer(files: SlowFiles) -> None:
+    files.gate.set()
+    with capture_logs() as lines, open_store(files, threads=1, observer=Broken()) as store:
+        for number in (1, 2):
+            put(store, result(number))
+            assert store.flush(20) == 0
+    told = [line for line in lines if line["event"] == "what follows a save failed; the thread goes on"]
+    assert [line["results"] for line in told] == [[f"{1:032x}"], [f"{2:032x}"]]

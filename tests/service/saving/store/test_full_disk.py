@@ -42,7 +42,7 @@ class Elsewhere(SlowFiles):
     """Not on the disk that the spool is on."""
 
     @property
-    def on_this_disk(self) -> bool:
+    def shares_spool_disk(self) -> bool:
         return False
 
 
@@ -135,11 +135,12 @@ def test_a_storage_elsewhere_that_fails_stops_no_promises(tmp_path: Path) -> Non
     elsewhere.gate.set()
     elsewhere.error = OSError(errno.EIO, "unreachable")
     spool_files = SpoolFiles(SpoolOwner(tmp_path, lambda: uuid4().hex), disk)
-    counts = Counts()
-    with ResultStore(elsewhere, spool_files, ROOMY, observer=counts, backoff=QUICK) as store:
+    counts, state = Counts(), DiskState(tmp_path, disk=disk)
+    with ResultStore(elsewhere, spool_files, ROOMY, disk=state, observer=counts, backoff=QUICK) as store:
         put(store, result(1))
         wait_until(lambda: counts.failures > 2)
         put(store, result(2))
+        assert "write" not in disk.asked, "nor does it make the spool's disk suspect, which would be probed"
         elsewhere.error = None
         assert store.flush(20) == 0
 

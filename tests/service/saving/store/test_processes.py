@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 from service.saving.storage.disk import ResultFiles
+from tests.service.saving.spool.segments import BODY, ID, SIDECAR, segments, spool
 from tests.service.saving.store.slow_storage import ROOMY, SlowFiles, files_directory, open_store, put, result
 
 
@@ -59,3 +60,20 @@ def test_a_living_store_takes_up_what_a_dead_one_left(files: SlowFiles) -> None:
         assert heir.inherit() == 1
         assert heir.flush(20) == 0
         assert heir.get(f"{1:032x}") == (b"image", "image/png")
+
+
+def test_a_result_that_a_dead_process_spooled_twice_is_saved_once_and_others_after_it(tmp_path: Path) -> None:
+    dead = spool(tmp_path, "dead")
+    dead.write(ID, BODY, SIDECAR)
+    (first,) = segments(tmp_path, "dead")
+    copy = first.read_bytes()
+    first.unlink()
+    dead.write(ID, BODY, SIDECAR)
+    first.write_bytes(copy)  # it was killed before it could cross this one out
+    dead.close()
+    with open_store(ResultFiles(tmp_path), threads=1) as heir:
+        assert heir.flush(20) == 0
+        put(heir, result(2))
+        assert heir.flush(20) == 0
+        assert (heir.pending, heir.pending_bytes) == (0, 0)
+        assert heir.get(ID) == (BODY, "image/png")

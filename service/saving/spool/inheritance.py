@@ -1,0 +1,110 @@
+"""Inheritance of spools: segments of dead processes are moved to this process's folder, each result told of once."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import structlog
+
+from service.saving.spool.own_records import OwnRecords, Place
+from service.saving.spool.process_folder import SpoolOwner
+from service.saving.spool.segment import Record, Segment, SpooledResult, scan
+from service.saving.spool.segment_files import list_segments, open_descriptor
+
+_log = structlog.get_logger(__name__)
+
+
+class Inheritance:
+    """Takes over the results of dead processes. Not thread-safe; `inherit` blocks.
+
+    Args:
+        owner: this process's folder.
+        own: the results of this process, which inherited ones join.
+        new_path: makes the path of a new segment of this process.
+    """
+
+    def __init__(self, owner: SpoolOwner, own: OwnRecords, new_path: Callable[[], Path]) -> None:
+        self._owner, self._own, self._new_path = owner, own, new_path
+        self._taken_over: deque[str] = deque()
+        """Ids of inherited results that `inherit` has not yielded yet."""
+
+    def inherit(self) -> Iterator[tuple[str, SpooledResult]]:
+        """Take over the results of dead processes, and yield each with its id.
+
+        An incomplete result was never acknowledged: its process died before the reply. It is logged and removed.
+
+        Raises:
+            OSError: raised after all others were yielded: one could not be read or moved, and is retried next time.
+        """
+        failed = [error for folder in self._owner.folders()[1:] for error in self._adopt_folder(folder)]
+        for _ in range(len(self._taken_over)):
+            result_id = self._taken_over.popleft()
+            try:
+                found = self._own.read(result_id)
+            except OSError as error:
+                failed.append(error)
+                self._taken_over.append(result_id)
+                continue
+            if found is not None:
+                yield result_id, found
+            else:
+                _log.warning("a torn result was removed from the spool; it had not been promised", result=result_id)
+                self._own.remove(result_id)
+        if failed:
+            raise failed[0]
+
+    def _adopt_folder(self, folder: Path) -> list[OSError]:
+        """Move the segments of a process, if it is dead; returns what failed."""
+        failed: list[OSError] = []
+        try:
+            with self._owner.inherit(folder) as dead:
+                segments = list_segments(folder) if dead else []
+                if segments:
+                    self._owner.recreate()  # somebody may have removed this process's folder
+                for path in segments:
+                    try:
+                        self._adopt_segment(path)
+                    except OSError as error:  # noqa: PERF203 -- each by itself
+                        failed.append(error)
+        except OSError as error:  # such as a folder of another user's process
+            failed.append(error)
+        return failed
+
+    def _adopt_segment(self, path: Path) -> None:
+        """Move a dead process's segment to this process's folder."""
+        with open_descriptor(path) as descriptor:  # before the move: an unreadable segment stays for the next attempt
+            found, whole = scan(descriptor)
+            torn = os.fstat(descriptor).st_size - whole
+        segment = Segment(self._new_path(), whole, len(found), sealed=True)
+        last = {record.line.id: record for record in found}
+        adopted = {one: Place(segment, last[one]) for one in last if self._own.read(one) is None}
+        with self._own.lock:  # before it is moved, so that readers find it in one of both folders
+            damaged = {one: place for one in adopted if (place := self._own.place(one)) is not None}
+            self._own.enter(adopted)
+        try:
+            path.rename(segment.path)
+        except OSError:
+            with self._own.lock:
+                self._own.leave_out(adopted)
+                self._own.enter(damaged)
+            raise
+        self._taken_over.extend(one for one in adopted if one not in damaged)
+        if torn:
+            _log.warning("the end of a segment is torn, and was not promised, or damaged: it is left out", bytes=torn)
+        self._cross_out_copies(segment, found, adopted, damaged)
+        if not found:
+            segment.path.unlink(missing_ok=True)
+
+    def _cross_out_copies(
+        self, segment: Segment, found: list[Record], adopted: dict[str, Place], damaged: dict[str, Place]
+    ) -> None:
+        """Keep one copy of each result: a process may die after it has spooled one again, before the first is gone."""
+        for record in found:
+            kept = adopted.get(record.line.id)
+            if kept is None or kept.record is not record:
+                self._own.cross_out(record.line.id, Place(segment, record))
+        for result_id, place in damaged.items():
+            self._own.cross_out(result_id, place)

@@ -1,0 +1,83 @@
+"""The results that this process has spooled or inherited, and where each lies in its segments."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+import structlog
+
+from service.saving.spool.segment import Record, Segment, SpooledResult, mark_deleted, read_body
+from service.saving.spool.segment_files import open_descriptor
+
+_log = structlog.get_logger(__name__)
+
+
+class Place(NamedTuple):
+    """Where a result lies."""
+
+    segment: Segment
+    record: Record
+
+
+class OwnRecords:
+    """The places of this process's results by id. Thread-safe; `read`, `remove` and `cross_out` block on the disk."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()  # guards the places and the segments' numbers; a single look needs none
+        self._places: dict[str, Place] = {}
+
+    def place(self, result_id: str) -> Place | None:
+        """Return where a result lies; None if it is not here."""
+        return self._places.get(result_id)
+
+    def ids(self) -> set[str]:
+        """Return the ids of all results here."""
+        with self.lock:
+            return set(self._places)
+
+    def enter(self, places: Mapping[str, Place]) -> None:
+        """Enter results, in place of earlier copies; the caller holds `lock`."""
+        self._places.update(places)
+
+    def leave_out(self, result_ids: Collection[str]) -> None:
+        """Forget where results lie, which stay there; the caller holds `lock`."""
+        for result_id in result_ids:
+            del self._places[result_id]
+
+    def read(self, result_id: str) -> SpooledResult | None:
+        """Read a result; None if it is not here, or damaged. Raises OSError if it cannot be read now."""
+        place = self._places.get(result_id)
+        if place is None:
+            return None
+        try:
+            with open_descriptor(place.segment.path) as descriptor:
+                body = read_body(descriptor, place.record)
+        except FileNotFoundError:  # durable since then, or removed by somebody
+            return None
+        return None if body is None else SpooledResult(body, place.record.line.sidecar)
+
+    def remove(self, result_id: str) -> None:
+        """Remove a result; if that fails on the disk, another process may inherit it."""
+        with self.lock:
+            place = self._places.pop(result_id, None)
+        if place is not None:
+            self.cross_out(result_id, place)
+
+    def cross_out(self, result_id: str, place: Place) -> None:
+        """Mark a record as deleted, and remove its segment if that was the last."""
+        segment, record = place
+        try:
+            with suppress(FileNotFoundError), open_descriptor(segment.path, os.O_WRONLY) as descriptor:
+                mark_deleted(descriptor, record)
+        except OSError as error:
+            _log.warning("a saved result could not be crossed out", result=result_id, error=str(error))
+        with self.lock:
+            segment.valid_records -= 1
+            done = segment.full and not segment.valid_records
+        if done:  # without the lock, because it waits for the file system's journal
+            with suppress(OSError):  # its records are marked as deleted
+                segment.path.unlink(missing_ok=True)

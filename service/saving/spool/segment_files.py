@@ -1,0 +1,41 @@
+"""The segments of a process as files: listed, opened, and searched for a deleted result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from service.saving.spool.segment import erase
+
+SUFFIX = ".log"
+
+
+def list_segments(folder: Path) -> list[Path]:
+    """The segments in a process's folder, sorted; none if the folder is gone."""
+    try:
+        return sorted(folder / entry.name for entry in os.scandir(folder) if entry.name.endswith(SUFFIX))
+    except FileNotFoundError:
+        return []
+
+
+def erase_in(folder: Path, result_id: str) -> None:
+    """Overwrite every copy of a result in the segments of a process's folder, also those that were deleted before.
+
+    Raises:
+        OSError: a copy cannot be overwritten now.
+    """
+    for path in list_segments(folder):
+        with suppress(FileNotFoundError), open_descriptor(path, os.O_RDWR) as descriptor:
+            erase(descriptor, result_id)
+
+
+@contextmanager
+def open_descriptor(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """Open a file for the length of the block; its descriptor."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
