@@ -116,16 +116,16 @@ export class Picture {
   }
 
   /** Runs an edit of the mask and records it; false if it changed nothing. @param {(mask: Mask) => void} edit */
-  edit(label, edit) {
+  edit(edit) {
     this.mask.begin();
     edit(this.mask);
-    return this.record(label);
+    return this.record();
   }
 
   /** Records the edit of the mask in progress; false if it changed nothing. */
-  record(label) {
+  record() {
     const diff = this.mask.commit();
-    if (diff) this.history.push({ label, changes: [{ diff }] });
+    if (diff) this.history.push({ changes: [{ diff }] });
     return diff !== null;
   }
 }
