@@ -31,7 +31,8 @@ export class EditMenu {
 
   undo() {
     this.painting.lift();
-    if (this.busy.subject === this.workspace.active) this.busy.cancel(); // a fill of another picture goes on
+    const { active } = this.workspace;
+    if (active && this.busy.subject === active) this.busy.cancel(); // what is computed for others goes on
     this.#travel((history) => history.undo(), true);
   }
 
