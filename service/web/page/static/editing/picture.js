@@ -62,6 +62,7 @@ export class Picture {
     const file = await copied(chosen, name);
     const facts = inspect(new Uint8Array(await file.arrayBuffer()));
     if (!facts) throw new Error(`${name} is neither a JPEG, PNG nor WebP picture.`);
+    if (facts.animated) throw new Error(`${name} is animated: open one frame of it, as a still picture.`);
     const bitmap = await createImageBitmap(file, RAW).catch(() => {
       throw new Error(`${name} cannot be decoded.`);
     });

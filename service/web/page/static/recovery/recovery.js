@@ -135,7 +135,7 @@ function bringBack(picture, fills, patches, diff) {
   for (const id of fills) {
     const found = patches.find((patch) => patch.id === id);
     if (!found) continue;
-    const patch = new Patch({ x: found.x, y: found.y, width: found.width, height: found.height }, found.pixels, found.inside, id);
+    const patch = new Patch(found, found.pixels, found.inside, id);
     const entry = { changes: [{ patch }] };
     picture.apply(entry, false);
     picture.history.push(entry);
