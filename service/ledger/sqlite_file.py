@@ -252,7 +252,9 @@ def _create(connection: sqlite3.Connection, schema: str) -> None:
 def _not_usable(path: Path, error: sqlite3.Error) -> SettingsInvalid:
     """The error for a ledger that cannot be opened; what to do depends on what is at fault."""
     way_out = "move it away to start with an empty one"
-    if any(words in str(error) for words in _OF_THE_DISK):
+    if path.exists() and not os.access(path, os.R_OK | os.W_OK, effective_ids=True):
+        way_out = "let this user read and write it, and start again"
+    elif any(words in str(error) for words in _OF_THE_DISK):
         way_out = "make room on that disk, or mend it, and start again"
     elif "locked" in str(error):
         way_out = "another program writes to it and does not end: end that one, and start again"
