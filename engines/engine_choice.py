@@ -69,13 +69,20 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A runtime that may be able to run a model; `open` raises EngineError or ParityTooLow where it cannot."""
+    """A runtime that may be able to run a model; `open` raises EngineError or ParityTooLow where it cannot.
+
+    reads_onnx: whether it reads model.onnx.
+    automatic: whether `auto` may choose it.
+    needs_gpu: whether it runs on an NVIDIA GPU.
+    keeps: whether it keeps something in the engine cache for the next start.
+    """
 
     name: EngineChoice
     open: Callable[[Path, Manifest, EngineOptions], Engine]
     reads_onnx: bool = True
     automatic: bool = True
     needs_gpu: bool = False
+    keeps: bool = True
 
 
 class ChosenEngine(NamedTuple):
@@ -127,8 +134,8 @@ CANDIDATES = (  # best first
     Candidate("inductor", _open_inductor, needs_gpu=True),
     Candidate("onnxrt-cuda", _open_onnxrt_cuda, needs_gpu=True),
     Candidate("openvino", _open_openvino),
-    Candidate("onnxrt", _open_onnxrt),
-    Candidate("fake", _open_fake, reads_onnx=False, automatic=False),
+    Candidate("onnxrt", _open_onnxrt, keeps=False),
+    Candidate("fake", _open_fake, reads_onnx=False, automatic=False, keeps=False),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import resource
 import socket
@@ -21,6 +22,7 @@ from service.jobs.webhook_signing import read_secrets
 from service.ledger.database import Database
 from service.remote_models.assembly import open_model_bucket, parse_models_url
 from service.saving.assembly import open_storage
+from service.saving.spool.process_folder import SPOOL
 from service.telemetry.logs import configure_logs
 from service.telemetry.tracing import check_tracing
 
@@ -32,6 +34,7 @@ _REMEDIES: dict[int | None, str] = {
 """Remedies for errors that no other address of the same host helps against, by number."""
 _ORIGIN = re.compile(r"\*|null|file://|[a-z][a-z0-9+.-]*://[^/?#@A-Z\s]+")
 """file:// is what apps send whose pages are files."""
+_OWN_FOLDER = re.compile(r"\.(spool|jobs|replies|thumbnails|incoming)|[0-9a-f]{2}")
 _PORT_SETTINGS = ("port", "metrics_port", "grpc_port")
 
 
@@ -56,12 +59,29 @@ def run_preflight(settings: Settings) -> None:
     configure_logs(settings)
     _raise_open_files_limit()
     open_storage(settings)
+    check_folders(settings.results_dir)
     if settings.models_url:
         open_model_bucket(parse_models_url(settings.models_url)[0], settings)
     open_links(settings, time.time)
     ledger = Database(make_server(settings)) if settings.ledger_url else make_ledger_file(settings)
     with ledger:  # only opened as a check: each process opens its own
         pass
+
+
+def check_folders(results_dir: Path) -> None:
+    """Check the server's own folders in the results folder: another user may have made them, as a start with sudo does.
+
+    Raises:
+        SettingsInvalid: this user may not write to one of them.
+    """
+    spools = (results_dir / SPOOL).glob("*")
+    for folder in (*results_dir.iterdir(), *spools):
+        own = folder.parent.name == SPOOL or _OWN_FOLDER.fullmatch(folder.name)
+        if own and folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+            raise SettingsInvalid(
+                f"results_dir: {folder} cannot be written to by this user: run chown -R on {results_dir}, or choose "
+                "another with --results-dir"
+            )
 
 
 def check_ports(settings: Settings) -> None:

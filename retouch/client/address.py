@@ -14,13 +14,13 @@ _WHO = re.compile(r"//[^/]*@")
 
 
 def validated_url(url: str) -> str:
-    """Validate a server's address and strip slashes at its end.
+    """Validate a server's address and strip spaces around it, and slashes and an empty `?` or `#` at its end.
 
     Raises:
         AddressInvalid: it is not an http(s) address.
     """
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(url.strip())
         valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
         valid = valid and not (parts.query or parts.fragment)  # paths of calls are appended
         valid = valid and bool(
@@ -30,7 +30,7 @@ def validated_url(url: str) -> str:
         valid = False
     if not valid:
         raise AddressInvalid(f"{url!r} is no address of a server; write http://HOST:PORT")
-    return url.rstrip("/")
+    return parts.geturl().rstrip("/")
 
 
 def for_messages(url: str) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from urllib.parse import urlencode
 
 from retouch.client.api_key import fits_header
-from retouch.client.errors import KeyUnusable
-from retouch.client.options import Task
+from retouch.client.errors import KeyUnusable, OptionUnusable
+from retouch.client.options import Priority, Task
 from retouch.client.sources import Source, file_bytes
 
 _FILES = ("instance", "reference")
@@ -65,7 +65,7 @@ def read_call(
 
     Raises:
         PictureUnusable: a picture, or an option that is a file, cannot be sent.
-        KeyUnusable: as `picture_call`.
+        KeyUnusable, OptionUnusable: as `picture_call`.
     """
     given = {**pictures, **{name: options[name] for name in _FILES if options.get(name) is not None}}
     files = {name: file_bytes(source) for name, source in given.items()}
@@ -86,6 +86,7 @@ def picture_call(
 
     Raises:
         KeyUnusable: the idempotency key or the request id has characters other than printable ASCII.
+        OptionUnusable: the priority is none.
     """
     fields = {
         name: _text(value)
@@ -121,8 +122,8 @@ def _query_text(value: object) -> str:
 def _idempotency_key(options: Mapping[str, Any], new_key: Callable[[], str]) -> str | None:
     """Return the key; without one from the caller a new one, unless nothing shall be stored: an answer to a key is."""
     if "idempotency_key" in options:
-        chosen: str | None = options["idempotency_key"]
-        return chosen
+        chosen = options["idempotency_key"]
+        return None if chosen is None else _header_text(chosen)
     return None if options.get("save") is False else new_key()
 
 
@@ -130,10 +131,18 @@ def _option_headers(options: Mapping[str, Any]) -> dict[str, str]:
     headers = {}
     if (deadline_s := options.get("deadline_s")) is not None:
         headers["X-Request-Timeout-Ms"] = f"{deadline_s * 1e3:.3f}"
-    for name, header in (("priority", "X-Priority"), ("request_id", "X-Request-ID")):
-        if options.get(name) is not None:
-            headers[header] = str(options[name])
+    if (priority := options.get("priority")) is not None:
+        headers["X-Priority"] = _header_text(priority)
+        if headers["X-Priority"].lower() not in map(str, get_args(Priority)):
+            raise OptionUnusable(f"priority is {priority!r}; pass low, normal, high, or 0 (last) to 9 (first)")
+    if (request_id := options.get("request_id")) is not None:
+        headers["X-Request-ID"] = _header_text(request_id)
     return headers
+
+
+def _header_text(value: object) -> str:
+    """Return the text of a header without spaces at its ends, which are no part of a header's value."""
+    return str(value).strip()
 
 
 def _text(value: object) -> str:

@@ -4,6 +4,7 @@ ClientError
 ├── AddressInvalid          an address is not http(s)://HOST:PORT, or an id is none
 ├── KeyFileUnreadable       the file with the API key cannot be read
 ├── KeyUnusable             a key or request id has characters that an HTTP header cannot carry
+├── OptionUnusable          an option has a value that no server takes
 ├── PictureUnusable         what was passed as a picture cannot be sent
 ├── SeveralPictures         a result has several pictures, and the caller asked for the only one
 ├── NoReply                 the connection was refused, was cut off, or timed out
@@ -53,6 +54,10 @@ class KeyFileUnreadable(ClientError):
 
 class KeyUnusable(ClientError):
     """The API key, an idempotency key or a request id has characters that an HTTP header cannot carry."""
+
+
+class OptionUnusable(ClientError):
+    """An option has a value that no server takes."""
 
 
 class PictureUnusable(ClientError):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Literal, TypedDict
+from uuid import UUID
 
 from retouch.client.sources import Source
 
 Task = Literal["inpaint", "translate", "generate"]
+Priority = Literal["low", "normal", "high", 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
 class PictureOptions(TypedDict, total=False):
@@ -23,11 +25,11 @@ class PictureOptions(TypedDict, total=False):
     """Whether the server stores the result."""
     deadline_s: float
     """Seconds that the server may take; work that cannot meet it is not begun (DeadlineExceeded, not retried)."""
-    priority: Literal["low", "normal", "high", 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    priority: Priority
     """Share of the queue: 9 is the largest."""
     request_id: str
     """Id in the server's logs: 1 to 128 characters of A-Za-z0-9._:-; made by the server otherwise."""
-    idempotency_key: str | None
+    idempotency_key: str | UUID | None
     """1 to 255 characters; made for each call otherwise, unless `save` is False; None sends none."""
     webhook: str
     """An https:// URL that is called when the job ends; for `submit` alone."""

@@ -36,7 +36,8 @@ def build(
     max_batch_size: Annotated[int | None, typer.Option(min=1, help="the server's (RETOUCH_MAX_BATCH_SIZE)")] = None,
 ) -> None:
     """Build the engines of the newest versions into the cache; exit code 1 if one cannot be built or kept."""
-    from retouch.commands.engine_builds import build_model, newest_models  # noqa: PLC0415 -- loads the engines
+    from engines.engine_choice import candidates_for  # noqa: PLC0415 -- loads the engines
+    from retouch.commands.engine_builds import build_model, newest_models  # noqa: PLC0415 -- as above
     from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
 
     given = {
@@ -49,7 +50,8 @@ def build(
     # the command's output says everything already
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     found = newest_models(settings.models_dir, models or [])
-    _check_cache(settings.engine_cache_dir)
+    if compute_capability or any(candidate.keeps for candidate in candidates_for(settings.engine)):
+        _check_cache(settings.engine_cache_dir)
 
     failed = 0
     with _progress_bar(len(found)) as working_on:

@@ -86,11 +86,18 @@ def _read_parts(job: FillJob) -> dict[str, bytes]:
 
 
 def _write_file(out: Path, body: bytes) -> None:
-    """Write the file atomically: an interrupted run leaves no partial picture."""
-    out.parent.mkdir(parents=True, exist_ok=True)
+    """Write the file atomically: an interrupted run leaves no partial picture.
+
+    Raises:
+        FillFailed: it cannot be written.
+    """
     temporary = out.with_name(f".retouch-{uuid4().hex}.tmp")  # a name of OUT's and more could be too long
     try:
-        temporary.write_bytes(body)
-        temporary.replace(out)
-    finally:
-        temporary.unlink(missing_ok=True)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(body)
+            temporary.replace(out)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:  # which names the temporary file
+        raise FillFailed(f"{out} cannot be written ({error.strerror or error})") from error

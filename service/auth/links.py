@@ -106,8 +106,10 @@ def read_secrets(path: Path) -> tuple[bytes, ...]:
             _make(path)
         lines = read_regular(path, _MAX_FILE_BYTES).split()
         keys = tuple(base64.b64decode(line, validate=True) for line in lines)
-    except (OSError, binascii.Error) as error:
-        raise SettingsInvalid(f"{path} is not lines of base64 ({type(error).__name__})") from None
+    except OSError as error:
+        raise SettingsInvalid(f"{path} cannot be read or made ({error.strerror or error})") from None
+    except binascii.Error:
+        raise SettingsInvalid(f"{path} is not lines of base64") from None
     if not keys or any(len(key) < _SECRET_BYTES for key in keys):
         raise SettingsInvalid(f"{path} needs secrets of at least {_SECRET_BYTES} bytes: openssl rand -base64 32")
     return keys

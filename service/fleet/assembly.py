@@ -79,7 +79,7 @@ async def open_state(
         index_ledger = node.server.separate() if node else None
         store = await stack.enter_async_context(open_store(settings, observer, drain, owner, index_ledger))
         if node is None:
-            ledger = stack.enter_context(make_ledger_file(settings, store.disk.suspect_failure))
+            ledger = stack.enter_context(make_ledger_file(settings, store.disk.suspect_failure, owner.recreate))
             yield _state_of_host(settings, ledger, store, owner)
         else:
             ledger = stack.enter_context(Database(node.server.separate()))
@@ -89,15 +89,18 @@ async def open_state(
             yield replace(_state_of_hosts(settings, ledger, store, node), key_usage=key_usage, agreement=agreement)
 
 
-def make_ledger_file(settings: Settings, on_failed: Callable[[], None] = lambda: None) -> Database:
+def make_ledger_file(
+    settings: Settings, on_failed: Callable[[], None] = lambda: None, on_replaced: Callable[[], None] = lambda: None
+) -> Database:
     """Return the ledger in `results_dir`, with all tables. `with` opens it; see `Database.__enter__`.
 
     Args:
         settings: the server's configuration.
         on_failed: called when the file cannot be used, on any thread.
+        on_replaced: called before another file at its path is used, on any thread: there this process owns jobs, too.
     """
     schemas = [one.SCHEMA for one in (jobs_table, webhook_table, idempotency_table, cache_table)]
-    return Database(SqliteFile(settings.results_dir / LEDGER_FILE, schemas, on_failed))
+    return Database(SqliteFile(settings.results_dir / LEDGER_FILE, schemas, on_failed, on_replaced))
 
 
 def make_server(settings: Settings) -> PostgresServer:

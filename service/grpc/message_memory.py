@@ -101,7 +101,7 @@ class MessageMemory:
             client, turn = entry
             if self._arriving.total() >= self.places:
                 return
-            if self._has_place_for(client):
+            if not turn.done() and self._has_place_for(client):  # one that was cancelled leaves the queue when it runs
                 self._waiting.remove(entry)
                 self._arriving[client] += 1
                 turn.set_result(None)

@@ -21,7 +21,7 @@ from service.core.errors import InvalidOption
 from service.core.schemas import WebhookReply
 from service.jobs import webhook_signing, webhook_table
 from service.jobs.jobs_table import Job
-from service.jobs.webhook_resolver import AddressRefused, CheckedResolver
+from service.jobs.webhook_client import AddressRefused, AnswerEndless, CheckedResolver, FinalAnswer
 from service.jobs.webhook_signing import Secrets
 from service.jobs.webhook_table import Delivery
 from service.jobs.webhook_targets import Destinations, Resolve
@@ -96,7 +96,10 @@ class Deliverer:
         due = await self.ledger.write(take)
         connector = aiohttp.TCPConnector(resolver=CheckedResolver(self.destinations, self.resolve), force_close=True)
         async with aiohttp.ClientSession(
-            connector=connector, timeout=aiohttp.ClientTimeout(total=None), cookie_jar=aiohttp.DummyCookieJar()
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=None),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            response_class=FinalAnswer,
         ) as session:
             await asyncio.gather(*(self._attempt_delivery(session, one) for one in due))
         return len(due)
@@ -171,6 +174,7 @@ def _attempt_without_response(error: Exception) -> AttemptResult:
         aiohttp.ClientConnectorDNSError: "its name cannot be resolved",
         aiohttp.ClientSSLError: "its certificate or its TLS is not accepted",
         asyncio.TimeoutError: "no answer in time",
+        AnswerEndless: "its answer does not end",
         aiohttp.ClientConnectorError: "it cannot be connected to",
     }
     return AttemptResult(

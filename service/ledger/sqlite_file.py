@@ -2,29 +2,39 @@
 
 It uses a write-ahead log: readers never wait for a writer, and writers wait for each other. A commit survives the
 process, even `kill -9`. A power failure may lose the last commits, but does not damage the file (synchronous=NORMAL).
+If somebody moves or removes the file meanwhile, the one at its path is used from then on; if there is none, a new one.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
+
+import structlog
 
 from service.core.settings import SettingsInvalid
 from service.ledger.contract import Connections, Transaction, unavailable
 
+_log = structlog.get_logger(__name__)
 LEDGER_FILE = ".ledger.sqlite3"
 _BUSY_TIMEOUT_S = 10.0
 _PATIENCE_S = 5.0
 _SWITCHED_AGAIN_S = 0.01
 _MIB = 2**20
+_BESIDE = ("-wal", "-shm")
+"""Ends of the names of SQLite's files beside the ledger: its write-ahead log, and memory that its users share."""
 _OF_THE_DISK = ("disk is full", "disk I/O error")
 """Messages of SQLITE_FULL and SQLITE_IOERR; CPython has their codes only from 3.11 on."""
 _OF_THE_USER = ("readonly database", "unable to open")
 """Messages of SQLITE_READONLY and SQLITE_CANTOPEN."""
+_FileId = tuple[int, int]
 T = TypeVar("T")
 
 
@@ -44,44 +54,47 @@ class SqliteFile(Connections):
         path: of the file.
         schemas: of the tables, as SQL statements; a column that an older file lacks is added with ALTER TABLE.
         on_failed: called when the file cannot be used, on any thread.
+        on_replaced: called before another file than the first one is used, on any thread; may raise OSError.
     """
 
-    def __init__(self, path: Path, schemas: Sequence[str] = (), on_failed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        schemas: Sequence[str] = (),
+        on_failed: Callable[[], None] = lambda: None,
+        on_replaced: Callable[[], None] = lambda: None,
+    ) -> None:
         self.path = path
         self._schemas = schemas
         self._on_failed = on_failed
-        self._read_lock, self._write_lock = threading.Lock(), threading.Lock()
-        self._reading: _SqliteConnection
-        self._writing: _SqliteConnection
-        self._synced = False
-        self._opened: list[tuple[threading.Lock, sqlite3.Connection]] = []
+        self._on_replaced = on_replaced
+        self._reading, self._writing = _OpenFile(path, schemas), _OpenFile(path, schemas)
 
     def open(self) -> None:
         """See `Connections`; the file is created if it is missing."""
         try:
-            self._writing = self._connect(self._write_lock)
-            for schema in self._schemas:
-                _create(self._writing, schema)
-            self._reading = self._connect(self._read_lock)
+            self._writing.open()
+            self._reading.open()
         except sqlite3.Error as error:
             raise _not_usable(self.path, error) from error
 
     def close(self) -> None:
         """See `Connections`; a thread that hangs in the disk is not waited for."""
-        for lock, connection in self._opened:
-            if lock.acquire(timeout=_PATIENCE_S):
-                connection.close()
-                lock.release()
+        for file in (self._writing, self._reading):
+            if file.lock.acquire(timeout=_PATIENCE_S):
+                file.close()
+                file.lock.release()
 
     def separate(self) -> SqliteFile:
         """See `Connections`."""
-        return SqliteFile(self.path, (), self._on_failed)
+        return SqliteFile(self.path, self._schemas, self._on_failed, self._on_replaced)
 
     def read(self, work: Callable[[Transaction], T]) -> T:
         """See `Connections`."""
         try:
-            with self._read_lock:
-                return work(self._reading)
+            with self._reading.lock:
+                self._follow(self._reading)
+                return work(self._reading.connection)
         except sqlite3.Error as error:
             self._on_failed()
             raise unavailable(error) from error
@@ -89,32 +102,129 @@ class SqliteFile(Connections):
     def write(self, work: Callable[[Transaction], T], *, synced: bool = False) -> T:
         """See `Connections`."""
         try:
-            with self._write_lock:
-                if synced is not self._synced:
-                    self._writing.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
-                    self._synced = synced
-                with self._writing as transaction:
+            with self._writing.lock:
+                self._follow(self._writing)
+                self._writing.sync_commits(synced)
+                with self._writing.connection as transaction:
                     transaction.execute("BEGIN IMMEDIATE")
                     return work(transaction)
         except sqlite3.Error as error:
             self._on_failed()
             raise unavailable(error) from error
 
-    def _connect(self, lock: threading.Lock) -> _SqliteConnection:
-        connection = sqlite3.connect(
-            self.path,
-            timeout=_BUSY_TIMEOUT_S,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=256,
-            factory=_SqliteConnection,
-        )
-        self._opened.append((lock, connection))
-        connection.row_factory = sqlite3.Row
-        _use_write_ahead_log(connection)
-        connection.execute("PRAGMA synchronous=NORMAL")
-        connection.execute(f"PRAGMA journal_size_limit={16 * _MIB}")
-        return connection
+    def _follow(self, file: _OpenFile) -> None:
+        """Connect to the file that is at the path now, if that is another. Raises sqlite3.Error, NotReady."""
+        try:
+            if file.is_at_its_path:
+                return
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._on_replaced()
+            file.leave()
+        except OSError as error:
+            self._on_failed()
+            raise unavailable(error.strerror or error) from error
+        file.open()
+        if file is self._writing:
+            _log.warning("the ledger was moved or removed; what is at its path now is used", path=str(self.path))
+
+
+class _OpenFile:
+    """A connection to the file, and which file it is. Whoever uses it holds `lock`, after `open`."""
+
+    def __init__(self, path: Path, schemas: Sequence[str]) -> None:
+        self.lock = threading.Lock()
+        self.connection: _SqliteConnection
+        self._path = path
+        self._schemas = schemas
+        self._file: _FileId | None = None
+        self._beside: dict[Path, _FileId | None] = {}
+        self._synced = False
+
+    @property
+    def is_at_its_path(self) -> bool:
+        """Whether the path still leads to this file. Raises OSError if that cannot be told."""
+        return self._file is not None and self._file == _file_at(self._path)
+
+    def open(self) -> None:
+        """Connect; the file and its tables are created if they are missing. Raises sqlite3.Error."""
+        self.connection = _connect(self._path)
+        opened = _file_at(self._path)
+        _use_write_ahead_log(self.connection)
+        self.connection.execute("PRAGMA synchronous=NORMAL")
+        self.connection.execute(f"PRAGMA journal_size_limit={16 * _MIB}")
+        for schema in self._schemas:
+            _create(self.connection, schema)
+        beside = {path: _file_at(path) for path in (Path(f"{self._path}{end}") for end in _BESIDE)}
+        if opened is None or opened != _file_at(self._path):  # then what is beside it may be another file's
+            self.connection.close()
+            raise sqlite3.OperationalError("it was moved while it was opened")
+        self._file, self._beside, self._synced = opened, beside, False
+
+    def leave(self) -> None:
+        """Close the connection to a file that was moved, and remove what it left at its path.
+
+        Its log would be taken for that of the next file there, and SQLite shortens the shared memory that it finds,
+        which kills a process that reads it.
+
+        Raises:
+            OSError: that cannot be removed.
+        """
+        if self._left():
+            with suppress(sqlite3.Error):  # what the log holds goes to the file, wherever that is now
+                self.connection.execute("PRAGMA wal_checkpoint")
+        with _alone_in(self._path.parent):  # so that nobody removes what another has made there meanwhile
+            for path in self._left():
+                path.unlink(missing_ok=True)
+        self.close()
+
+    def _left(self) -> list[Path]:
+        """The files beside the path that are this file's."""
+        return [path for path, mine in self._beside.items() if mine is not None and _file_at(path) == mine]
+
+    def close(self) -> None:
+        """Close the connection. SQLite leaves a file that was moved, and its log, as they are."""
+        self._file, self._beside = None, {}
+        if hasattr(self, "connection"):
+            self.connection.close()
+
+    def sync_commits(self, synced: bool) -> None:
+        """Choose whether commits wait until they survive a power failure."""
+        if synced is not self._synced:
+            self.connection.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
+            self._synced = synced
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Lock a folder against others that call this, in any thread or process."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _connect(path: Path) -> _SqliteConnection:
+    connection = sqlite3.connect(
+        path,
+        timeout=_BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+        factory=_SqliteConnection,
+    )
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+def _file_at(path: Path) -> _FileId | None:
+    """Device and inode of the file; None if there is none. Raises OSError if that cannot be told."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
@@ -148,8 +258,9 @@ def _create(connection: sqlite3.Connection, schema: str) -> None:
 def _not_usable(path: Path, error: sqlite3.Error) -> SettingsInvalid:
     """The error for a ledger that cannot be opened; what to do depends on what is at fault."""
     way_out = "move it away to start with an empty one"
-    if any(words in str(error) for words in _OF_THE_USER):
-        way_out = "let the user of this server write that file and its folder, or " + way_out
+    unwritable = path.exists() and not os.access(path, os.R_OK | os.W_OK, effective_ids=True)
+    if unwritable or any(words in str(error) for words in _OF_THE_USER):
+        way_out = "let the user of this server read and write that file and its folder, or " + way_out
     elif any(words in str(error) for words in _OF_THE_DISK):
         way_out = "make room on that disk, or mend it, and start again"
     elif "locked" in str(error):

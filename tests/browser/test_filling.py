@@ -74,6 +74,25 @@ def test_strokes_painted_during_a_fill_are_filled_after_it(tab: Tab, serve: Serv
     expect(desk.page.locator("#fill")).to_be_disabled(timeout=30_000)
 
 
+def test_strokes_on_another_photograph_are_filled_though_the_fill_before_them_was_cancelled(
+    tab: Tab, serve: Serve
+) -> None:
+    desk = tab(f"{serve(fake_batch_ms=1500).url}/").open(PICTURES / "dress.jpg", PICTURES / "dress_mask.png")
+    desk.drag(LINE)
+    expect(desk.page.locator("#busy")).to_be_visible()
+    desk.drag(((60, 60), (80, 60)))
+    desk.page.keyboard.press("PageDown")
+    expect(desk.page.locator("#surface")).to_have_attribute("aria-label", re.compile("dress_mask"))
+    desk.drag(LINE)
+    desk.page.click("#cancel")
+    desk.filled()
+    assert desk.page.locator("#fill").is_disabled(), "the mask is still there"
+    desk.page.keyboard.press("PageUp")
+    expect(desk.page.locator("#fill")).to_be_enabled()  # what was cancelled is for a person to fill
+    assert desk.page.locator("#busy").is_hidden()
+    assert desk.mask()[150, 100:140].all()
+
+
 def test_a_stroke_in_progress_when_a_fill_comes_is_kept_whole(tab: Tab, serve: Serve) -> None:
     desk = tab(f"{serve(fake_batch_ms=500).url}/").open(PICTURES / "dress.jpg").collect()
     desk.drag(LINE)

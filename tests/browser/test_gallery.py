@@ -8,11 +8,12 @@ from pathlib import Path
 import httpx
 import numpy as np
 from PIL import Image
-from playwright.sync_api import expect
+from playwright.sync_api import APIResponse, Route, expect
 
 from tests.browser.conftest import ROOT, Serve, Tab
 from tests.browser.desk import PICTURES, Desk
 from tests.browser.test_access import SCREENS, violations
+from tests.serving.waiting import wait_until
 
 REFUSED = "the server responded with a status of"
 WAIT_MS = 60_000
@@ -46,6 +47,13 @@ def loaded(desk: Desk, count: int) -> None:
         expect(image).not_to_have_js_property("naturalWidth", 0, timeout=WAIT_MS)
 
 
+COUNT_BLOBS = """() => {
+    window.blobs = new Set();
+    const {createObjectURL, revokeObjectURL} = URL;
+    URL.createObjectURL = (blob) => { const url = createObjectURL(blob); blobs.add(url); return url; };
+    URL.revokeObjectURL = (url) => { blobs.delete(url); revokeObjectURL(url); };
+}"""
+"""Keeps the addresses of blobs that hold memory."""
 MAKE_KEY = """
 import sys
 from tests.serving.key_files import *
@@ -96,6 +104,30 @@ def test_more_come_though_the_last_one_shown_was_deleted(tab: Tab, serve: Serve)
     desk.says("Deleted")
     desk.page.locator("#kept figure").last.scroll_into_view_if_needed()
     loaded(desk, 29)
+
+
+def test_no_thumbnail_stays_in_memory_that_is_shown_no_more(tab: Tab, serve: Serve) -> None:
+    """One comes when its result was deleted; the others are shown, and the gallery is then opened anew."""
+    server = serve()
+    _, newest = kept(server.url, 2)
+    desk = tab(f"{server.url}/")
+    desk.page.evaluate(COUNT_BLOBS)
+    late: list[tuple[Route, APIResponse]] = []
+    desk.page.route(f"**{newest}/thumbnail", lambda route: late.append((route, route.fetch())))
+    desk.page.click("#tab-results")
+    expect(desk.page.locator("#kept figure")).to_have_count(2)
+    wait_until(lambda: desk.page.evaluate("blobs.size") == 1 and late)
+    desk.page.once("dialog", lambda dialog: dialog.accept())
+    desk.page.locator("#kept button:has-text('Delete')").first.click()
+    desk.says("Deleted")
+    ((route, thumbnail),) = late
+    with desk.page.expect_event("requestfinished"):
+        route.fulfill(response=thumbnail)
+    desk.page.wait_for_timeout(200)
+    assert desk.page.evaluate("blobs.size") == 1, "of a result that is not there any more"
+    desk.page.click("#tab-results")
+    loaded(desk, 1)
+    assert desk.page.evaluate("blobs.size") == 1
 
 
 def test_a_result_that_was_deleted_elsewhere_is_taken_out(tab: Tab, serve: Serve) -> None:

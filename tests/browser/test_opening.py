@@ -10,10 +10,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from PIL import Image
 from playwright.sync_api import expect
 
 from tests.browser.conftest import ROOT, Serve, Tab
-from tests.browser.desk import PICTURES, Desk
+from tests.browser.desk import PICTURES, Desk, encoded, noise
 from tests.browser.test_gallery import REFUSED
 from tests.serving.served_process import ServedProcess
 from tests.serving.waiting import wait_until
@@ -100,6 +101,16 @@ def test_photographs_are_dropped_and_what_is_none_is_named(desk: Desk) -> None:
         desk.says(said)
     expect(desk.page.locator("#strip li")).to_have_count(2)
     assert "dropping" not in (desk.page.get_attribute("#stage", "class") or "")
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WebP"])
+def test_an_animation_is_refused_by_its_name_and_one_frame_of_it_is_not(desk: Desk, kind: str) -> None:
+    frames = [Image.fromarray(noise(40, 30, seed=seed)) for seed in range(2)]
+    moving = encoded(frames[0], f"dancing.{kind.lower()}", kind, save_all=True, append_images=frames[1:])
+    desk.page.set_input_files("#pick-pictures", moving)
+    desk.says(f"dancing.{kind.lower()} is animated")
+    assert desk.page.locator("#empty").is_visible()
+    desk.open(encoded(frames[0], f"still.{kind.lower()}", kind, save_all=True))
 
 
 def test_a_folder_that_is_dropped_is_refused_by_its_name(desk: Desk, tmp_path: Path) -> None:

@@ -36,6 +36,18 @@ def test_a_label_map_becomes_a_picture_that_can_be_saved_and_painted_on(desk: De
     )
 
 
+def test_undo_without_a_photograph_cancels_no_translation(tab: Tab, serve: Serve) -> None:
+    desk = tab(f"{serve(fake_batch_ms=1500).url}/")
+    desk.page.click("#tab-translate")
+    desk.page.set_input_files("#translate-form input", PICTURES / "facade_labels.png")
+    desk.page.click("#translate-form .main")
+    expect(desk.page.locator("#busy")).to_be_visible()
+    desk.page.click("#tab-inpaint")
+    desk.page.keyboard.press("Control+z")
+    desk.says("Done.")
+    expect(desk.page.locator("#translated img")).to_have_count(1)
+
+
 def test_drawing_is_not_shown_where_no_model_draws(tab: Tab, serve: Serve, all_models: Path, tmp_path: Path) -> None:
     some = tmp_path / "some"
     some.mkdir()

@@ -6,16 +6,20 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from service.auth.links import SECRETS_FILE, read_secrets
 from service.core.settings import Settings, SettingsInvalid, load_settings
+from service.fleet.assembly import make_ledger_file
 from service.ledger.sqlite_file import LEDGER_FILE
-from service.preflight import check_address, check_ports, run_preflight
+from service.preflight import check_address, check_folders, check_ports, run_preflight
 from service.processes.launcher.launcher import launch
+from service.saving.spool.process_folder import SPOOL
 from service.web.server import run
 
 pytestmark = pytest.mark.slow
@@ -132,11 +136,49 @@ def test_what_is_no_address_of_this_machine_stops_the_start(host: str, why: str)
     assert "end what listens" not in str(refused.value)
 
 
+@pytest.fixture
+def of_root() -> Iterator[Path]:
+    """A results folder whose files root made, and which is for all users; its user is not root until the test ends."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may become another user")
+    with TemporaryDirectory(dir="/tmp") as name:  # pytest's own are for root alone
+        results = Path(name)
+        results.chmod(0o777)
+        (results / "lost+found").mkdir(0o700)
+        (results / LEDGER_FILE).touch(0o644)
+        (results / SECRETS_FILE).touch(0o600)
+        (results / SPOOL).mkdir(0o777)
+        (results / SPOOL).chmod(0o777)
+        os.seteuid(12345)
+        try:
+            yield results
+        finally:
+            os.seteuid(0)
+
+
+@pytest.mark.parametrize("name", [".jobs", "7f", f"{SPOOL}/of-a-dead-process"])
+def test_a_folder_that_another_user_made_is_named_before_the_start(of_root: Path, name: str) -> None:
+    check_folders(of_root)
+    os.seteuid(0)
+    (of_root / name).mkdir(0o755)
+    os.seteuid(12345)
+    with pytest.raises(SettingsInvalid, match=rf"{of_root / name} cannot be written to by this user: run chown -R"):
+        check_folders(of_root)
+
+
+def test_files_that_another_user_made_are_not_called_damaged(of_root: Path) -> None:
+    with pytest.raises(SettingsInvalid, match="let the user of this server read and write that file"):
+        make_ledger_file(Settings(results_dir=of_root)).connections.open()
+    with pytest.raises(SettingsInvalid, match=r"cannot be read or made \(Permission denied\)"):
+        read_secrets(of_root / SECRETS_FILE)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
 def test_a_port_that_this_user_may_not_take_is_not_said_to_be_in_use() -> None:
     limit = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
     if not limit.exists() or int(limit.read_text()) < 2:
         pytest.skip("every user may take every port here")
+    "host".encode("idna")  # loaded now: the other user may not read where Python is
     os.seteuid(12345)
     try:
         with pytest.raises(SettingsInvalid, match=r"127\.0\.0\.1:1 \(Permission denied\); choose a --port from 1024"):

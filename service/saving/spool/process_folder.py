@@ -47,18 +47,29 @@ class SpoolOwner:
         self._lock = lock
 
     def recreate(self) -> None:
-        """Create the folder again if somebody has removed it.
+        """Create and lock the folder again if somebody has removed or moved it; a copy in its place is locked.
 
         Raises:
             OSError: the folder cannot be created.
         """
         with self._making:
-            if self.folder.exists():
+            if self._is_locked():
                 return
             gone, self._lock = self._lock, None
             if gone is not None:
                 os.close(gone)
-            self.create()
+            if self.folder.exists():
+                self._lock = os.open(self.folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+            else:
+                self.create()
+
+    def _is_locked(self) -> bool:
+        """Whether this process holds the lock that others find at the folder's path."""
+        try:
+            return self._lock is not None and os.path.samestat((self.folder / _LOCK).stat(), os.fstat(self._lock))
+        except FileNotFoundError:
+            return False
 
     def unlock_folder(self) -> None:
         """Unlock the folder, and remove it if it is empty. May be called twice."""

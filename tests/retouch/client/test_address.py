@@ -29,8 +29,9 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
         validated_url(url)
 
 
-def test_a_prefix_is_kept_and_slashes_at_the_end_are_not() -> None:
-    assert validated_url("https://host/retouch//") == "https://host/retouch"
+@pytest.mark.parametrize("end", ["", "//", "?", "/?", "#", "/#", "?#", " "])
+def test_a_prefix_is_kept_and_what_means_nothing_at_the_end_is_not(end: str) -> None:
+    assert validated_url(f"https://host:8/retouch{end}") == "https://host:8/retouch"
 
 
 def test_an_id_is_taken_from_a_path_an_address_or_itself() -> None:

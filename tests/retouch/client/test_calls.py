@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from retouch.client.calls import Call, picture_call, read_call
-from retouch.client.errors import KeyUnusable
+from retouch.client.errors import KeyUnusable, OptionUnusable
 
 
 def made(options: dict[str, Any], *, job: bool = False) -> Call:
@@ -38,6 +39,25 @@ def test_a_key_is_made_unless_nothing_shall_be_stored_or_the_caller_chose() -> N
 def test_what_a_header_cannot_carry_is_named_before_anything_is_sent(option: str, value: str) -> None:
     with pytest.raises(KeyUnusable, match="holds characters that a header cannot carry"):
         made({option: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "sent"), [(" two words\t", "two words"), ("line\n", "line"), (UUID(int=5), str(UUID(int=5))), (7, "7")]
+)
+def test_a_key_is_sent_as_text_without_spaces_at_its_ends(key: object, sent: str) -> None:
+    headers = made({"idempotency_key": key, "request_id": key}).headers
+    assert (headers["Idempotency-Key"], headers["X-Request-ID"]) == (sent, sent)
+
+
+@pytest.mark.parametrize("priority", ["low", "High", " normal ", "0", 9])
+def test_a_priority_is_sent_as_it_is(priority: object) -> None:
+    assert made({"priority": priority}).headers["X-Priority"] == str(priority).strip()
+
+
+@pytest.mark.parametrize("priority", ["urgent", "höchste", "", 10, -1, True, 1.5])
+def test_a_priority_that_is_none_is_refused_with_those_there_are(priority: object) -> None:
+    with pytest.raises(OptionUnusable, match=r"priority is .*; pass low, normal, high, or 0 \(last\) to 9 \(first\)"):
+        made({"priority": priority})
 
 
 def test_only_a_job_without_a_key_must_not_be_repeated() -> None:

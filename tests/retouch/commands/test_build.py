@@ -92,12 +92,19 @@ def test_a_repository_without_models_is_an_error_and_no_success(tmp_path, reposi
     assert f"no models in {tmp_path / repository}; " in str(result.exception)
 
 
-def test_a_cache_that_cannot_be_written_is_no_success(models, tmp_path):
+@pytest.mark.parametrize("builds", [["--engine=openvino"], ["--engine=auto"], ["--compute-capability=8.9"]])
+def test_a_cache_that_cannot_be_written_is_no_success(models, tmp_path, builds):
     (tmp_path / "file").write_bytes(b"")
-    result = run(models, "--engine", "onnxrt", "--engine-cache-dir", str(tmp_path / "file"))
+    result = run(models, *builds, "--engine-cache-dir", str(tmp_path / "file"))
     assert isinstance(result.exception, CacheUnwritable)
     assert "file cannot be written" in str(result.exception)
     assert result.output == ""
+
+
+def test_an_engine_that_keeps_nothing_needs_no_cache(models, tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    result = run(models, "maps", "--engine=onnxrt", "--engine-cache-dir", str(tmp_path / "file"))
+    assert (result.exit_code, result.stdout) == (0, "maps/1 onnxrt: fp32 on cpu\n")
 
 
 def test_engine_that_cannot_be_had_fails_with_its_reason(models):

@@ -93,7 +93,7 @@ def test_an_output_that_cannot_be_written_is_a_failure_of_that_file(contract, pi
     out = pictures / "file" / "o.png"
     result = run("translate", pictures / "images/a.png", "-o", out, "--url", contract.url)
     assert result.exit_code == 1
-    assert f"{pictures}/images/a.png: [Errno 17] File exists" in result.stderr
+    assert f"{pictures}/images/a.png: {out} cannot be written (File exists)\n" in result.stderr
 
 
 def test_no_half_written_file_stays(contract, pictures: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_generation_that_cannot_be_written_is_named_by_its_output(contract, pi
     out = pictures / "file" / "o.png"
     result = run("generate", "-o", out, "--url", contract.url)
     assert result.exit_code == 1
-    assert f"{out}: [Errno 17] File exists" in result.stderr
+    assert f"{out}: {out} cannot be written (File exists)\n" in result.stderr
 
 
 def test_references_go_with_their_images_beside_instance_maps(contract, pictures: Path) -> None:

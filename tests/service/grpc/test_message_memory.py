@@ -70,6 +70,23 @@ async def test_one_that_is_cancelled_as_it_gets_its_place_gives_it_back() -> Non
     assert memory.held == (0, 0, 0)
 
 
+async def test_those_that_were_cancelled_at_the_same_moment_keep_no_place() -> None:
+    """As calls are that a client cancels together, or that its broken connection ends: all are told before one runs."""
+    memory = MessageMemory(max_bytes=400.0, message_bytes=100)
+    senders = [Sender(memory, "a") for _ in range(8)]
+    await asyncio.sleep(0)
+    assert memory.held == (2, 6, 0)
+    for one in senders:
+        one.task.cancel()
+    ended = await asyncio.gather(*(one.task for one in senders), return_exceptions=True)
+    assert {type(error) for error in ended} == {asyncio.CancelledError}
+    assert memory.held == (0, 0, 0)
+    late = Sender(memory, "a")
+    await asyncio.sleep(0)
+    assert late.has_place
+    await late.release()
+
+
 async def test_there_are_always_places_for_two() -> None:
     assert MessageMemory(max_bytes=10.0, message_bytes=100).places == 2
 

@@ -7,7 +7,7 @@ import base64
 import socket
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -82,6 +82,39 @@ async def test_a_message_that_arrived_is_not_sent_again_although_the_ledger_was_
             assert await one.deliver_due() == 0
             assert await told(one) == {"state": "delivered", "tries": 1, "reason": None}
     assert len(receiver.got) == 1
+
+
+class _Interim(BaseHTTPRequestHandler):
+    """Sends so many interim answers at once, and then the final one."""
+
+    interim = 0
+
+    def do_POST(self) -> None:
+        with suppress(OSError):
+            for _ in range(self.interim // 1000):
+                self.wfile.write(1000 * b"HTTP/1.1 102 Processing\r\n\r\n")
+            self.wfile.write(self.interim % 1000 * b"HTTP/1.1 102 Processing\r\n\r\n")
+            self.send_response(204)
+            self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+@pytest.mark.parametrize(
+    ("interim", "state", "reason"), [(20, "delivered", None), (100_000, "pending", "its answer does not end")]
+)
+async def test_interim_answers_come_before_the_final_one_but_not_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interim: int, state: str, reason: str | None
+) -> None:
+    """The client would read any number of them and let nothing else run meanwhile."""
+    monkeypatch.setattr(_Interim, "interim", interim)
+    with HTTPServer(("127.0.0.1", 0), _Interim) as elsewhere:
+        Thread(target=elsewhere.handle_request).start()
+        async with deliverer(tmp_path, Clock(1e9)) as one:
+            await announce(one, ended(f"http://127.0.0.1:{elsewhere.server_port}/"))
+            assert await one.deliver_due() == 1
+            assert await told(one) == {"state": state, "tries": 1, "reason": reason}
 
 
 class _SlowAnswer(BaseHTTPRequestHandler):

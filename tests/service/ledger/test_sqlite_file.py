@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from service.core.errors import NotReady
 from service.core.settings import SettingsInvalid
+from service.ledger.contract import Connections
 from service.ledger.sqlite_file import SqliteFile
 from tests.fakes.users import ONLY_ROOT, acting_as
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS facts (name TEXT)"
+
+
+def add(ledger: Connections, name: str) -> None:
+    ledger.write(lambda one: one.execute("INSERT INTO facts VALUES (?)", (name,)))
+
+
+def names(ledger: Connections) -> list[str]:
+    return ledger.read(lambda one: [row["name"] for row in one.execute("SELECT name FROM facts")])
+
+
+def names_in(path: Path) -> list[str]:
+    """What a program that opens the file finds there."""
+    with closing(sqlite3.connect(path)) as other:
+        return [name for (name,) in other.execute("SELECT name FROM facts")]
 
 
 def test_processes_that_open_a_new_ledger_at_the_same_moment_all_open_it(tmp_path: Path) -> None:
@@ -45,7 +64,7 @@ def test_a_file_that_this_user_may_only_read_is_refused_when_it_is_opened() -> N
         path.chmod(0o644)
         with (
             acting_as(12345, 12345),
-            pytest.raises(SettingsInvalid, match=r"readonly.*let the user of this server write"),
+            pytest.raises(SettingsInvalid, match=r"readonly.*let the user of this server read and write"),
         ):
             SqliteFile(path, [SCHEMA]).open()
 
@@ -66,3 +85,98 @@ def test_a_file_that_another_program_keeps_locked_is_not_to_be_moved_away(
     with pytest.raises(SettingsInvalid, match=r"locked.*end that one"):
         SqliteFile(tmp_path / "ledger", [SCHEMA]).open()
     holder.close()
+
+
+@pytest.mark.parametrize("first", ["reads", "writes"])
+@pytest.mark.parametrize("now_there", ["nothing", "a copy", "another ledger"])
+def test_a_ledger_whose_folder_is_moved_goes_on_with_what_is_at_its_path(
+    tmp_path: Path, now_there: str, first: str
+) -> None:
+    folder, archive = tmp_path / "results", tmp_path / "archive"
+    folder.mkdir()
+    replaced: list[str] = []
+    ledger = SqliteFile(folder / "ledger", [SCHEMA], on_replaced=lambda: replaced.append("replaced"))
+    ledger.open()
+    add(ledger, "before")
+    assert not replaced
+    folder.rename(archive)
+    there = []
+    if now_there == "a copy":
+        shutil.copytree(archive, folder)
+        there = ["before"]
+    elif now_there == "another ledger":
+        folder.mkdir()
+        other = SqliteFile(folder / "ledger", [SCHEMA])
+        other.open()
+        add(other, "of another process")
+        there = ["of another process"]
+    if first == "reads":
+        assert names(ledger) == there
+    add(ledger, "after")
+    assert names(ledger) == names_in(folder / "ledger") == [*there, "after"]
+    assert replaced
+    if now_there == "another ledger":
+        add(other, "as before")
+        assert names(ledger)[-1] == "as before"
+    ledger.close()
+    assert names_in(folder / "ledger")[: len(there) + 1] == [*there, "after"]
+    assert names_in(archive / "ledger") == ["before"], "what was moved is left as it was"
+
+
+def test_a_ledger_that_is_moved_without_its_log_has_what_the_log_held(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    ledger = SqliteFile(path, [SCHEMA])
+    ledger.open()
+    add(ledger, "in the log")
+    assert path.with_name("ledger-wal").stat().st_size > path.stat().st_size
+    path.rename(tmp_path / "old")
+    add(ledger, "after")
+    assert (names(ledger), names_in(tmp_path / "old")) == (["after"], ["in the log"])
+    ledger.close()
+
+
+def test_long_reads_follow_a_moved_ledger_too(tmp_path: Path) -> None:
+    ledger = SqliteFile(tmp_path / "ledger", [SCHEMA])
+    ledger.open()
+    listing = ledger.separate()
+    listing.open()
+    add(ledger, "before")
+    assert names(listing) == ["before"]
+    (tmp_path / "ledger").rename(tmp_path / "old")
+    assert names(listing) == []
+    add(ledger, "after")
+    assert names(listing) == ["after"]
+    ledger.close()
+    listing.close()
+
+
+def test_a_ledger_that_cannot_be_made_anew_is_unavailable_until_it_can(tmp_path: Path) -> None:
+    """What takes its folder's place is a file, as a mistyped `mv` leaves it."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    failures: list[str] = []
+    ledger = SqliteFile(folder / "ledger", [SCHEMA], lambda: failures.append("failed"))
+    ledger.open()
+    folder.rename(tmp_path / "archive")
+    folder.write_bytes(b"")
+    for use in (add, lambda one, _: names(one)):
+        with pytest.raises(NotReady, match="ledger cannot be used now"):
+            use(ledger, "lost")
+    assert failures == ["failed"] * 2
+    folder.unlink()
+    add(ledger, "after")
+    assert names(ledger) == ["after"]
+    ledger.close()
+
+
+def test_a_ledger_is_not_used_before_this_process_is_known_beside_it(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise OSError(28, os.strerror(28))
+
+    ledger = SqliteFile(tmp_path / "ledger", [SCHEMA], on_replaced=fail)
+    ledger.open()
+    (tmp_path / "ledger").rename(tmp_path / "old")
+    with pytest.raises(NotReady, match="No space left"):
+        add(ledger, "lost")
+    assert not (tmp_path / "ledger").exists()
+    ledger.close()

@@ -107,7 +107,7 @@ def test_copies_are_removed_once_at_once_and_once_more_later(index: ResultIndex)
 
 def test_a_ledger_that_rejects_writes_delays_lists_and_refuses_deletions(tmp_path: Path, index: ResultIndex) -> None:
     assert isinstance(index.connections, SqliteFile)
-    index.connections._writing.execute("PRAGMA query_only = 1")
+    index.connections._writing.connection.execute("PRAGMA query_only = 1")
     with capture_logs() as lines:
         index.saved([sidecar()])
     assert [line["results"] for line in lines] == [1]
@@ -115,7 +115,7 @@ def test_a_ledger_that_rejects_writes_delays_lists_and_refuses_deletions(tmp_pat
         index.bury(ONE, "")
     assert refused.value.code == "ledger_unavailable"
     assert index.deleted([ONE]) == set()
-    index.connections._writing.execute("PRAGMA query_only = 0")
+    index.connections._writing.connection.execute("PRAGMA query_only = 0")
     index.flush()
     assert index.find(ONE) == row_of(sidecar(), saved=True)
 

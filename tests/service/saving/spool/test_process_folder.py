@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,22 @@ def test_an_owner_that_leaves_nothing_leaves_no_folder(tmp_path: Path) -> None:
     one = owner(tmp_path, "one")
     one.unlock_folder()
     assert list((tmp_path / SPOOL).iterdir()) == []
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_an_owner_whose_folder_was_moved_is_alive_again_where_the_others_look(tmp_path: Path, copied: bool) -> None:
+    results = tmp_path / "results"
+    here, other = owner(results, "here"), owner(results, "other")
+    results.rename(tmp_path / "archive")
+    if copied:
+        shutil.copytree(tmp_path / "archive", results)
+    assert not other.is_alive("here")
+    here.recreate()
+    assert other.is_alive("here")
+    here.recreate()
+    assert other.is_alive("here")
+    here.unlock_folder()
+    assert not other.is_alive("here")
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:

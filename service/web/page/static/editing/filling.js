@@ -57,7 +57,7 @@ export function applied(picture, { hole, sent }, patch, joinTo) {
   const changes = diff ? [{ patch }, { diff }] : [{ patch }];
   // a stroke that was filled when it was let go is one step for the person who painted it
   if (joinTo && picture.history.last === joinTo) joinTo.changes.push(...changes);
-  else picture.history.push({ label: "fill", changes });
+  else picture.history.push({ changes });
 }
 
 async function patchOf(blob, hole, area, sent) {

@@ -3,7 +3,7 @@
 import { diffBytes } from "./mask.js";
 
 /** @typedef {{diff?: import("./mask.js").Diff, patch?: import("./picture.js").Patch}} Change */
-/** @typedef {{label: string, changes: Change[]}} Entry */
+/** @typedef {{changes: Change[]}} Entry */
 
 const MOST_ENTRIES = 100;
 const MOST_BYTES = 384 * 2 ** 20;

@@ -62,6 +62,7 @@ export class Picture {
     const file = await copied(chosen, name);
     const facts = inspect(new Uint8Array(await file.arrayBuffer()));
     if (!facts) throw new Error(`${name} is neither a JPEG, PNG nor WebP picture.`);
+    if (facts.animated) throw new Error(`${name} is animated: open one frame of it, as a still picture.`);
     const bitmap = await createImageBitmap(file, RAW).catch(() => {
       throw new Error(`${name} cannot be decoded.`);
     });
@@ -116,16 +117,16 @@ export class Picture {
   }
 
   /** Runs an edit of the mask and records it; false if it changed nothing. @param {(mask: Mask) => void} edit */
-  edit(label, edit) {
+  edit(edit) {
     this.mask.begin();
     edit(this.mask);
-    return this.record(label);
+    return this.record();
   }
 
   /** Records the edit of the mask in progress; false if it changed nothing. */
-  record(label) {
+  record() {
     const diff = this.mask.commit();
-    if (diff) this.history.push({ label, changes: [{ diff }] });
+    if (diff) this.history.push({ changes: [{ diff }] });
     return diff !== null;
   }
 }

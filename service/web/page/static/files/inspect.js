@@ -10,6 +10,7 @@ import { ascii, readU32 } from "./bytes.js";
  * @property {Uint8Array | null} iccChunk of a PNG: its iCCP chunk as it is
  * @property {Uint8Array | null} exif TIFF structure of the EXIF data
  * @property {number} orientation of EXIF, 1 … 8
+ * @property {boolean} [animated] it has more than one frame, which the server does not fill
  * @property {boolean} lossless of a WebP: its pixels are stored without loss
  * @property {{depth: number, colour: number, interlaced: boolean} | null} png the kind of pixels of a PNG
  */
@@ -47,6 +48,7 @@ function pngFacts(bytes) {
       facts.png = { depth: data[8], colour: data[9], interlaced: data[12] === 1 };
       if (data[9] === 4 || data[9] === 6) facts.opaque = false;
     } else if (type === "tRNS") facts.opaque = false;
+    else if (type === "acTL") facts.animated = readU32(data, 0) !== 1;
     else if (type === "iCCP") facts.iccChunk = data;
     else if (type === "eXIf") facts.exif = data;
   }
@@ -87,7 +89,10 @@ function webpFacts(bytes) {
     const type = ascii(bytes, at, at + 4);
     const length = (bytes[at + 4] | (bytes[at + 5] << 8) | (bytes[at + 6] << 16) | (bytes[at + 7] << 24)) >>> 0;
     const data = bytes.subarray(at + 8, at + 8 + length);
-    if (type === "VP8X" && data[0] & 0x10) facts.opaque = false;
+    if (type === "VP8X") {
+      if (data[0] & 0x10) facts.opaque = false;
+      facts.animated = (data[0] & 2) > 0;
+    }
     if (type === "VP8L") {
       facts.lossless = true;
       if (data[4] & 0x10) facts.opaque = false;

@@ -45,7 +45,7 @@ export class Strip {
     try {
       await picture.load();
       await picture.rest();
-      picture.edit("mask for all", (mask) => replace(mask, data, width, height));
+      picture.edit((mask) => replace(mask, data, width, height));
       const joinTo = picture.history.last;
       await this.fills.filled(picture, this.fills.choice, call, joinTo);
       return null;

@@ -135,13 +135,13 @@ function bringBack(picture, fills, patches, diff) {
   for (const id of fills) {
     const found = patches.find((patch) => patch.id === id);
     if (!found) continue;
-    const patch = new Patch({ x: found.x, y: found.y, width: found.width, height: found.height }, found.pixels, found.inside, id);
-    const entry = { label: "fill", changes: [{ patch }] };
+    const patch = new Patch(found, found.pixels, found.inside, id);
+    const entry = { changes: [{ patch }] };
     picture.apply(entry, false);
     picture.history.push(entry);
   }
   if (!diff?.size) return;
-  const entry = { label: "paint", changes: [{ diff }] };
+  const entry = { changes: [{ diff }] };
   picture.apply(entry, false);
   picture.history.push(entry);
 }

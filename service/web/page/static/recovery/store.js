@@ -6,9 +6,7 @@ const STORES = ["pictures", "masks", "patches"];
 function opened() {
   const request = indexedDB.open("retouch", 1);
   request.addEventListener("upgradeneeded", () => {
-    request.result.createObjectStore("pictures", { keyPath: "id" });
-    request.result.createObjectStore("masks", { keyPath: "id" });
-    request.result.createObjectStore("patches", { keyPath: "id" });
+    for (const name of STORES) request.result.createObjectStore(name, { keyPath: "id" });
   });
   return settled(request);
 }

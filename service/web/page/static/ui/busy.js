@@ -12,7 +12,7 @@ export class Busy {
   #timer = 0;
   /** What the work is done for, as far as it is told: a picture. */
   subject = null;
-  /** Called after each work, when its caller has said what became of it. @type {(done: boolean) => void} */
+  /** Called after each work, when its caller has said what became of it, with the picture that it failed for. @type {(failed: any) => void} */
   onEnd = () => {};
 
   constructor() {
@@ -64,9 +64,10 @@ export class Busy {
       else say(explained(error), true);
       return null;
     } finally {
+      const failed = made ? null : this.subject;
       this.#running = this.subject = null;
       this.#hide();
-      setTimeout(() => this.onEnd(Boolean(made)));
+      setTimeout(() => this.onEnd(failed));
     }
   }
 

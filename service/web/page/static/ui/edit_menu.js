@@ -31,7 +31,8 @@ export class EditMenu {
 
   undo() {
     this.painting.lift();
-    if (this.busy.subject === this.workspace.active) this.busy.cancel(); // a fill of another picture goes on
+    const { active } = this.workspace;
+    if (active && this.busy.subject === active) this.busy.cancel(); // what is computed for others goes on
     this.#travel((history) => history.undo(), true);
   }
 
@@ -50,7 +51,7 @@ export class EditMenu {
     else {
       // a step that is seen: a 400th of the picture, two pixels at least
       const radius = Math.max(2, Math.round(Math.max(picture.width, picture.height) / 400));
-      if (picture.edit(what, (mask) => CHANGES[what](mask, radius))) this.workspace.edited();
+      if (picture.edit((mask) => CHANGES[what](mask, radius))) this.workspace.edited();
     }
   }
 
@@ -78,7 +79,7 @@ export class EditMenu {
     const bytes = new Uint8Array(bitmap.width * bitmap.height);
     for (let i = 0; i < bytes.length; i++) bytes[i] = brightness(data, i * 4) >= THRESHOLD ? 1 : 0;
     await picture.rest();
-    picture.edit("import", (mask) => replace(mask, bytes, bitmap.width, bitmap.height));
+    picture.edit((mask) => replace(mask, bytes, bitmap.width, bitmap.height));
     this.workspace.edited(picture);
     return say(picture.mask.area ? `${file.name} is the mask now.` : `${file.name} has no white: nothing would be filled.`, !picture.mask.area);
   }

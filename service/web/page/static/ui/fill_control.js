@@ -24,7 +24,7 @@ export class FillControl {
       this.update();
     };
     $("fill").onclick = () => this.fill();
-    busy.onEnd = (done) => this.#afterWork(done);
+    busy.onEnd = (failed) => this.#afterWork(failed);
     for (const type of ["edit", "active"]) {
       workspace.addEventListener(type, () => {
         $("variants").hidden = true; // they belong to the fill just made
@@ -57,10 +57,10 @@ export class FillControl {
     else this.fill(active.history.last);
   }
 
-  /** Fills the strokes that were let go meanwhile, one picture after the other; after a failure a person decides. */
-  #afterWork(done) {
+  /** Fills the strokes that were let go meanwhile, one picture after the other; of one whose fill failed a person decides. */
+  #afterWork(failed) {
     if (this.busy.running) return; // something was begun at once
-    const late = [...this.#late].filter((picture) => done && picture.mask.area && this.workspace.pictures.includes(picture));
+    const late = [...this.#late].filter((picture) => picture !== failed && picture.mask.area && this.workspace.pictures.includes(picture));
     this.#late = new Set(late.slice(1));
     if ($("instant").checked && late.length) this.fill(null, late[0]);
   }

@@ -74,7 +74,7 @@ export class Gallery {
     const caption = `${model}, ${new Date(created).toLocaleString()}`;
     const image = element("img", { alt: caption, width: width ?? 4, height: height ?? 3 });
     this.#patient(() => this.api.blob(`${path}/thumbnail`, { signal }), signal).then(
-      (blob) => (image.src = URL.createObjectURL(blob)),
+      (blob) => made.isConnected && (image.src = URL.createObjectURL(blob)), // it may be deleted by now
       () => {}, // its caption is shown instead
     );
     const wrong = (error) => {

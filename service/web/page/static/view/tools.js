@@ -55,7 +55,7 @@ export class Stroke {
     if (this.tool === "rectangle" && this.#points.length > 1) {
       drawRectangle(mask, this.#points[0], this.#points[1], this.value);
     }
-    return this.picture.record(this.value ? "paint" : "erase");
+    return this.picture.record();
   }
 
   /** Takes the stroke back, as when a second finger shows that a pinch is meant. */

@@ -1,12 +1,22 @@
-"""The resolver of the client that sends webhooks: it connects to the very addresses that were checked."""
+"""The HTTP client that sends webhooks: it connects to the addresses that were checked, and reads no endless answer.
+
+An answer comes after a few interim ones (100 to 199) at most. aiohttp takes any number of them without a pause: a
+receiver that sent them on and on kept the event loop for as long as it liked.
+"""
 
 from __future__ import annotations
 
 import socket
+from typing import Any
 
+import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.connector import Connection
 
 from service.jobs.webhook_targets import Destinations, Resolve
+
+_MOST_HEADS = 100
+"""Interim answers and the final one: a receiver that works for a while sends one a second."""
 
 
 class AddressRefused(OSError):
@@ -42,3 +52,30 @@ class CheckedResolver(AbstractResolver):
 
     async def close(self) -> None:
         """Do nothing: there are no resources to release."""
+
+
+class AnswerEndless(aiohttp.ClientError):
+    """A receiver sends interim answers on and on."""
+
+
+class FinalAnswer(aiohttp.ClientResponse):
+    """An answer whose heads are counted; the client makes it in place of its own."""
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        """Read the heads up to the final one.
+
+        Raises:
+            AnswerEndless: it does not come.
+        """
+        protocol: Any = connection.protocol
+        read, left = protocol.read, _MOST_HEADS
+
+        async def read_counted() -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise AnswerEndless
+            return await read()
+
+        protocol.read = read_counted
+        return await super().start(connection)

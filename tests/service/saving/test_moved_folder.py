@@ -1,0 +1,57 @@
+"""What a server does whose results folder is moved beside it."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from pathlib import Path
+
+import httpx
+
+from engines.fake import FakeEngine
+from tests.serving.local_server import serving
+from tests.serving.waiting import wait_until
+
+Files = dict[str, tuple[str, bytes, str]]
+AS_JOB = {"Prefer": "respond-async"}
+
+
+def finished(client: httpx.Client, job: str) -> bool:
+    return client.get(job).json()["status"] == "succeeded"
+
+
+def test_keys_and_jobs_after_the_move_are_at_the_path_at_the_next_start(
+    tmp_path: Path, models_dir: Path, files: Files
+) -> None:
+    key = {"Idempotency-Key": "after-the-move"}
+    with serving(tmp_path, models_dir=models_dir) as running, running.client() as client:
+        before = client.post("/v1/inpaint", files=files, headers=AS_JOB).headers["location"]
+        wait_until(lambda: finished(client, before))
+        (tmp_path / "results").rename(tmp_path / "archive")
+        first = client.post("/v1/inpaint", files=files, headers=key)
+        job = client.post("/v1/inpaint", files=files, headers=AS_JOB).headers["location"]
+        wait_until(lambda: finished(client, job))
+        assert client.get(before).status_code == 404, "it was moved away"
+    with serving(tmp_path, models_dir=models_dir) as running, running.client() as client:
+        again = client.post("/v1/inpaint", files=files, headers=key)
+        assert (again.headers["idempotency-replayed"], again.content) == ("true", first.content)
+        assert finished(client, job)
+
+
+def test_a_job_that_was_moved_unfinished_stops_and_is_run_where_it_is_now(
+    tmp_path: Path, models_dir: Path, files: Files
+) -> None:
+    results, moved = tmp_path / "results", tmp_path / "elsewhere/results"
+    release = threading.Event()
+    busy = partial(FakeEngine, batch_s=1, sleep=lambda _: release.wait(60))
+    with serving(tmp_path, busy, models_dir=models_dir) as running, running.client() as client:
+        job = client.post("/v1/inpaint", files=files, headers=AS_JOB).headers["location"]
+        wait_until(lambda: client.get(job).json()["status"] == "running")
+        moved.parent.mkdir()
+        results.rename(moved)
+        wait_until(lambda: client.get(job).status_code == 404)
+        wait_until(lambda: "retouch_requests_in_flight 0.0" in client.get("/metrics").text)
+        release.set()
+    with serving(moved.parent, models_dir=models_dir) as running, running.client() as client:
+        wait_until(lambda: finished(client, job))
+        assert client.get(client.get(job).json()["result_url"]).status_code == 200
