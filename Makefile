@@ -3,6 +3,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PINS := requirements/constraints.txt
+# what is compiled is kept, also where the environment says otherwise, as in containers: else each process compiles all
+# that it imports, a server for 1.4 s of a core
+unexport PYTHONDONTWRITEBYTECODE
 # modules are compiled when they are first imported: most of what is installed never is; pip is not quiet, as it takes long
 INSTALL := -m pip --disable-pip-version-check install --no-compile --constraint $(PINS) --editable
 PIP := $(BIN)/python $(INSTALL)

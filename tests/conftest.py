@@ -18,12 +18,14 @@ LONGEST = (
     "docker/test_images.py",
     "training/test_end_to_end.py",
     "service/fleet/test_failures.py",
+    "export/generators/test_deepfillv2.py",
     "docker/test_stack.py",
-    "export/generators/test_lama.py",
-    "service/saving/test_crash.py",
     "training/test_diverse_end_to_end.py",
-    "training/study/test_session.py",
+    "service/saving/test_crash.py",
+    "export/generators/test_lama_split.py",
     "service/processes/launcher/test_launcher.py",
+    "export/generators/test_lama.py",
+    "training/study/test_session.py",
 )
 """Files that take longest, those that compute and those that wait in turn; the last ones that run shall be short."""
 

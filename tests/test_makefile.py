@@ -16,7 +16,7 @@ PYTHON = """#!/bin/sh
 case "$*" in
     "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python && cp "$(dirname "$0")/retouch" .venv/bin/ ;;
     *" --quiet "*) ;;
-    *) echo "pip speaks" ;;
+    *) echo "pip speaks${PYTHONDONTWRITEBYTECODE:+ and keeps nothing that it compiles}" ;;
 esac
 """
 """Stands for Python, and then for that of the virtual environment; pip speaks unless it is told not to."""
@@ -64,6 +64,13 @@ def test_an_installation_says_what_it_installs_and_lets_pip_show_its_progress(
         f"installing {said} into .venv",
         "pip speaks",
     ]
+
+
+def test_what_is_compiled_is_kept_also_where_the_environment_says_otherwise(
+    python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert make(python, ".venv/.serve").stdout.splitlines()[-1] == "pip speaks"
 
 
 def commands_of(done: subprocess.CompletedProcess[str]) -> list[str]:

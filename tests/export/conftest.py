@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,27 @@ def _one_torch_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _untraced_programs() -> Iterator[None]:
+    """Write and load programs outside of coverage: it doubles their time, nearly all of it in torch's own Python."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("export", "save", "load"):
+            patch.setattr(torch.export, name, _untraced(getattr(torch.export, name)))
+        yield
+
+
+def _untraced(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any, **options: Any) -> Any:
+        tracer = sys.gettrace()
+        sys.settrace(None)
+        try:
+            return function(*arguments, **options)
+        finally:
+            sys.settrace(tracer)
+
+    return call
 
 
 def small_tiles(interface: Interface) -> Interface:

@@ -84,7 +84,7 @@ def await_lines(log: Path, wanted: int, process: subprocess.Popen[bytes]) -> Non
         assert process.poll() is None, "ended before it could be killed"
         return log.exists() and log.read_text().count("\n") >= wanted
 
-    wait_until(written, 120)
+    wait_until(written, 600)  # to import torch took more than 100 s on a machine with ten such processes
 
 
 LARGE = [
@@ -92,6 +92,8 @@ LARGE = [
     {"part": "diverse", "steps": 3, "batch": 1, "learning_rate": 1e-3},
 ]
 """Fewer steps, for nets that take 256² and nothing else."""
+WIDE = [phase | {"steps": 12} for phase in PHASES]
+"""Fewer steps, for a net whose step takes long."""
 NET = {"widths": "8,8", "encoder": "1,0", "decoder": "0,1", "context": "0,2"}
 JUDGES = {"shares": {"perceptual": 0.0, "patches": 0.2}, "patches": {"widths": [4, 4]}}
 
@@ -100,7 +102,7 @@ JUDGES = {"shares": {"perceptual": 0.0, "patches": 0.2}, "patches": {"widths": [
     ("model", "killed_after", "given"),
     [
         *(("partial_run", 17, {}), ("pix2pix_run", 45, {}), ("fill_run", 33, {"generator": NET, **JUDGES})),
-        *(("dcgan_run", 51, {}), ("pix2pixhd_run", 29, {}), ("pgn_run", 23, {})),
+        *(("dcgan_run", 51, {}), ("pix2pixhd_run", 29, {}), ("pgn_run", 9, {"phase": WIDE})),
         ("pdgan_run", 3, {"phase": LARGE}),
     ],
 )
@@ -110,7 +112,7 @@ def test_a_killed_run_goes_on_to_the_same_weights_as_an_unbroken_one(
     make: Make = request.getfixturevalue(model)
     knobs = {"phase": PHASES, **given}
     total = sum(phase["steps"] for phase in knobs["phase"])
-    knobs["checkpoint_every"] = 7 if total == STEPS else 2
+    knobs["checkpoint_every"] = max(2, total // 11)
     unbroken = load_config(write_config(make(**knobs, output=str(tmp_path / "unbroken")), tmp_path / "unbroken.toml"))
     assert run(unbroken).finished
     path = write_config(make(**knobs, output=str(tmp_path / "killed")), tmp_path / "killed.toml")

@@ -143,13 +143,19 @@ def server(deployed: Deployed) -> Deployed:
 def serve(cluster: Cluster, models_dir: Path, tmp_path: Path) -> Iterator[Callable[..., Deployed]]:
     """Instead of a server of a test's own: an app of its own, with one replica."""
     folders = {"models_dir": models_dir, "results_dir": tmp_path / "results", "engine_cache_dir": tmp_path / "cache"}
+    unready: list[tuple[Deployed, Path]] = []
 
     def start(*, wait: bool = True, replicas: tuple[int, int] = (1, 1), **settings: Any) -> Deployed:
-        # Ray waits as long as a drain may take for a replica that was never ready
         chosen = {**folders, "drain_delay_s": 0, "drain_timeout_s": 1, **settings}
-        return cluster.deploy(_OWN, *replicas, wait=wait, **chosen)
+        deployed = cluster.deploy(_OWN, *replicas, wait=wait, **chosen)
+        if not wait:
+            unready.append((deployed, chosen["models_dir"]))
+        return deployed
 
     yield start
+    for deployed, models in unready:  # Ray waits 21 s for a replica that was never ready
+        write_photos_and_facades(models)
+        wait_until(lambda url=deployed.url: httpx.get(f"{url}/readyz").status_code == 200)
     from ray import serve as ray_serve  # noqa: PLC0415 -- not without Ray
 
     ray_serve.delete(_OWN)
