@@ -149,7 +149,7 @@ def _find_seam(mask: Bool2D, width: int) -> tuple[NDArray[np.int64], NDArray[np.
     )
     # np.flatnonzero is four times faster on booleans than on numbers
     seam = np.flatnonzero((distance <= width) & rim)
-    nearest = outside.take(labels.reshape(-1).take(seam) - 1)
+    nearest = outside.take(labels.reshape(-1).take(seam).astype(np.int64) - 1)
     if rim is not inside:  # what is near the core alone is no seam
         kept = ~inside.reshape(-1).take(nearest)
         seam, nearest = seam[kept], nearest[kept]
@@ -166,4 +166,5 @@ def _without_core(inside: Bool2D, width: int) -> Bool2D:
         return inside
     reach = 4 * width + 1
     core: Any = cv2.erode(pixels, np.ones((reach, reach), np.uint8))
-    return inside ^ core.view(np.bool_)
+    rim: Bool2D = inside ^ core.view(np.bool_)
+    return rim
