@@ -20,13 +20,13 @@ FEATHER = 4
 """Width of the seam in pixels of the tile, inside the mask."""
 MAX_FEATHER = 16
 """Largest width of the seam in pixels of the picture, where a tile is scaled up."""
-_LEAST_DISTANCE = 0.5
-"""Threshold between the distance of pixels outside the mask, 0, and of the first ones inside, 1."""
 _BLOCK = 8
 """Side of the blocks that holes are told apart by."""
 _ONES = np.ones((_BLOCK, _BLOCK), np.uint8)
 _WORTH_A_BOX = 128 * 128
 """Pixels that another box must save: as many as the seam is found in while numpy and OpenCV are called for a box."""
+_WORTH_A_CORE = 128 * 128
+"""Pixels of a box from which on it is quicker to take out the core of its holes, if they fill half of it."""
 _MOST_BOXES = 16
 """More holes than that are looked at together, because comparing their boxes would take longer than it saves."""
 
@@ -138,13 +138,33 @@ def _area(box: Box) -> int:
 
 def _find_seam(mask: Bool2D, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.floating[Any]]]:
     """The seam, `width` pixels wide, of a mask: its pixels, for each the nearest pixel outside, and the weights."""
-    inside = np.ascontiguousarray(mask).view(np.uint8)
-    outside = np.flatnonzero(inside == 0)
+    inside = np.ascontiguousarray(mask)
+    rim = _without_core(inside, width)
+    outside = np.flatnonzero(~rim)
     if not outside.size:
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 1), np.float32)
     # labels of the pixels in `outside` are 1, 2, … in this order
-    distance, labels = cv2.distanceTransformWithLabels(inside, cv2.DIST_L2, 3, labelType=cv2.DIST_LABEL_PIXEL)
+    distance, labels = cv2.distanceTransformWithLabels(
+        rim.view(np.uint8), cv2.DIST_L2, 3, labelType=cv2.DIST_LABEL_PIXEL
+    )
     # np.flatnonzero is four times faster on booleans than on numbers
-    seam = np.flatnonzero((distance >= _LEAST_DISTANCE) & (distance <= width))
+    seam = np.flatnonzero((distance <= width) & rim)
     nearest = outside.take(labels.reshape(-1).take(seam).astype(np.int64) - 1)
+    if rim is not inside:  # what is near the core alone is no seam
+        kept = ~inside.reshape(-1).take(nearest)
+        seam, nearest = seam[kept], nearest[kept]
     return seam, nearest, (distance.take(seam) / (width + 1))[:, None]
+
+
+def _without_core(inside: Bool2D, width: int) -> Bool2D:
+    """The mask without the pixels deep inside, where distances would be measured for nothing; itself if not worth it.
+
+    The core is more than twice the seam's width from the pixels outside, so no pixel of the seam is nearer to it.
+    """
+    pixels = inside.view(np.uint8)
+    if inside.size < _WORTH_A_CORE or 2 * cv2.countNonZero(pixels) < inside.size:
+        return inside
+    reach = 4 * width + 1
+    core: Any = cv2.erode(pixels, np.ones((reach, reach), np.uint8))
+    rim: Bool2D = inside ^ core.view(np.bool_)
+    return rim
