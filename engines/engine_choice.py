@@ -206,16 +206,11 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
                 passed_over[candidate.name] = f"{type(error).__name__}: {error}"
                 continue
             _note_race(race, to_try, candidate.name, engine, passed_over)
-            _log.info(
-                "engine chosen",
-                model=manifest.key,
-                engine=engine.name,
-                precision=engine.precision,
-                device=engine.device,
-                passed_over=passed_over,
-            )
+            how = {"engine": engine.name, "precision": engine.precision, "device": engine.device}
+            _log.info("engine chosen", model=manifest.key, **how, passed_over=passed_over)
             return ChosenEngine(engine, passed_over)
-    raise failure(f"no engine can run {manifest.key} here ({_in_words(passed_over) or 'none was tried'})")
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in passed_over.items())
+    raise failure(f"no engine can run {manifest.key} here ({reasons or 'none was tried'})")
 
 
 def _open_and_warm_up(
@@ -294,10 +289,6 @@ def _told_shapes(shapes: WarmUpShapes, notify: Callable[[str], None], engine: En
     for number, shape in enumerate(every, 1):
         notify(f"warming up {engine.name}, shape {number} of {len(every)}")
         yield shape
-
-
-def _in_words(passed_over: Mapping[str, str]) -> str:
-    return "; ".join(f"{name}: {reason}" for name, reason in passed_over.items())
 
 
 def _why_no_gpu(options: EngineOptions, gpu_is_here: Callable[[], bool]) -> str:
