@@ -37,7 +37,8 @@ class LoopLag:
 
     def _set_timer(self) -> None:
         self._asked, self._due = False, self.clock() + MEASURE_EVERY_S
-        asyncio.get_running_loop().call_later(MEASURE_EVERY_S, self._measure)
+        loop = asyncio.get_running_loop()
+        loop.call_later(MEASURE_EVERY_S, loop.call_soon, self._measure)  # after all that is ready, as a request is
 
     def _measure(self) -> None:
         self._late_s = max(0.0, self.clock() - self._due)
