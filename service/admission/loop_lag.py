@@ -37,8 +37,7 @@ class LoopLag:
 
     def _set_timer(self) -> None:
         self._asked, self._due = False, self.clock() + MEASURE_EVERY_S
-        loop = asyncio.get_running_loop()
-        loop.call_later(MEASURE_EVERY_S, loop.call_soon, self._measure)  # after all that is ready, as a request is
+        asyncio.get_running_loop().call_later(MEASURE_EVERY_S, self._measure)
 
     def _measure(self) -> None:
         self._late_s = max(0.0, self.clock() - self._due)
