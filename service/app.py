@@ -216,7 +216,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
         admission=Admission(
             settings.max_queue_size,
             settings.max_uploads,
-            lambda: codec_work.predicted_wait_s + lag.wait_s(),
+            lambda: codec_work.predicted_wait_s + lag.wait_s,
             clock,
             ServiceRate(settings.max_batch_size),
             reservations=Reservations(store=backend.server_load.reservation_store),
@@ -258,6 +258,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
     watches = (
         service.drain_when_device_lost(),
         service.watch_outage(),
+        lag.watch(),
         clients.follow_key_file(settings.model_poll_s),
     )
     for watch in watches:
