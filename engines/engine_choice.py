@@ -21,7 +21,7 @@ from engines.engine_names import DeviceChoice, EngineChoice
 from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ParityTooLow
 from engines.fake import FakeEngine, FaultFile, no_fault
 from engines.manifest import Manifest
-from engines.model_files import refuse_irregular_files, verify_onnx
+from engines.model_files import check_model
 from engines.onnxrt import OnnxRuntimeEngine
 from engines.race.finding import Setup, find_fastest, processor_facts
 from engines.race.timing import NO_RACE, Raced, Racer
@@ -180,7 +180,7 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
         DeviceLost: the process must end; the next one passes the engine over. Here another would fail, too.
     """
     to_try = candidates_for(options.choice) if among is None else among
-    _check_model(directory, manifest, options, reads_onnx=any(candidate.reads_onnx for candidate in to_try))
+    check_model(directory, manifest, int8=options.int8, reads_onnx=any(candidate.reads_onnx for candidate in to_try))
     why_no_gpu = _why_no_gpu(options, gpu_is_here)
     setup = Setup(directory, manifest, options.max_batch, {"threads": options.threads, "level": options.trt_level})
     device = processor_facts if why_no_gpu else partial(gpu_facts, open_gpu, options.gpu)
@@ -206,9 +206,7 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
                 passed_over[candidate.name] = f"{type(error).__name__}: {error}"
                 continue
             _note_race(race, to_try, candidate.name, engine, passed_over)
-            how = {"engine": engine.name, "precision": engine.precision, "device": engine.device}
-            _log.info("engine chosen", model=manifest.key, **how, passed_over=passed_over)
-            return ChosenEngine(engine, passed_over)
+            return _log_choice(manifest, engine, passed_over)
     reasons = "; ".join(f"{name}: {reason}" for name, reason in passed_over.items())
     raise failure(f"no engine can run {manifest.key} here ({reasons or 'none was tried'})")
 
@@ -229,15 +227,10 @@ def _open_and_warm_up(
     return engine
 
 
-def _check_model(directory: Path, manifest: Manifest, options: EngineOptions, *, reads_onnx: bool) -> None:
-    """Raise EngineUnavailable for a forbidden precision, and ModelCorrupt for files that must not be opened."""
-    if manifest.precision == "int8" and not options.int8:
-        raise EngineUnavailable(
-            f"{manifest.key} is INT8, which --no-allow-int8 forbids; leave that out, or export it with --precision fp16"
-        )
-    refuse_irregular_files(directory, manifest)
-    if reads_onnx:
-        verify_onnx(directory, manifest)
+def _log_choice(manifest: Manifest, engine: Engine, passed_over: dict[str, str]) -> ChosenEngine:
+    facts = {"engine": engine.name, "precision": engine.precision, "device": engine.device, "passed_over": passed_over}
+    _log.info("engine chosen", model=manifest.key, **facts)
+    return ChosenEngine(engine, passed_over)
 
 
 def _race(

@@ -5,12 +5,28 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from engines.errors import ModelCorrupt
+from engines.errors import EngineUnavailable, ModelCorrupt
 from engines.files.regular import irregular_entries, open_regular, remedy_for
 from engines.manifest import ONNX_FILE, Manifest
 
 _MAX_ONNX_BYTES = 2**31
 """The largest model.onnx in bytes; protobuf reads no larger one."""
+
+
+def check_model(directory: Path, manifest: Manifest, *, int8: bool, reads_onnx: bool) -> None:
+    """Check that a model may be opened: its precision, its files and, if it will be read, model.onnx.
+
+    Raises:
+        EngineUnavailable: it is INT8, and `int8` is false.
+        ModelCorrupt: its directory holds files that must not be opened, or model.onnx is not the manifest's.
+    """
+    if manifest.precision == "int8" and not int8:
+        raise EngineUnavailable(
+            f"{manifest.key} is INT8, which --no-allow-int8 forbids; leave that out, or export it with --precision fp16"
+        )
+    refuse_irregular_files(directory, manifest)
+    if reads_onnx:
+        verify_onnx(directory, manifest)
 
 
 def verify_onnx(directory: Path, manifest: Manifest) -> None:
