@@ -119,7 +119,7 @@ async def _deliver_webhooks(deliverer: Deliverer) -> None:
     while True:
         try:
             tried = await deliverer.deliver_due()
-        except Exception as error:  # an error at one target must not stop the others
+        except Exception as error:  # one error must not end all deliveries
             tried = 0
             _log.warning("webhooks cannot be delivered; it is tried again", error=repr(error))
         if not tried:

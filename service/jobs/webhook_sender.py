@@ -3,21 +3,26 @@
 One process at a time sends a message: who claims it has a lease, and sends nothing that would outlast it. A message
 arrives twice only if its sender dies, or loses the ledger for longer than the lease, after the receiver has it and
 before that is recorded; both have the same id.
+
+A process makes few attempts at a time, fewer to one host, and the next one to the host with the fewest under way: a
+receiver that hangs delays its own messages, and those to others only if several hang together.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
 import structlog
 
-from service.core.errors import InvalidOption
+from service.core.errors import InvalidOption, NotReady
 from service.core.schemas import WebhookReply
 from service.jobs import webhook_signing, webhook_table
 from service.jobs.jobs_table import Job
@@ -33,6 +38,11 @@ RETRY_AFTER_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0)
 """Pauses between attempts, as Standard Webhooks proposes, about 31 hours in all; no attempts after the last."""
 _GONE = 410
 _AT_ONCE = 16
+_AT_ONCE_TO_HOST = 4
+"""A quarter of the places: a host that hangs leaves the others."""
+_MOST_CONSIDERED = 256
+"""Limit of due messages that are read to fill the places."""
+_LOOK_EVERY_S = 0.5
 _TIMEOUT_S = 15.0
 _READ_S = 1.0
 """Time to read an answer that arrived while this process stood still, such as a host that was paused."""
@@ -59,6 +69,46 @@ class AttemptResult:
     status: int
     reason: str | None = None
     refused: bool = False
+
+
+class _Attempts:
+    """Attempts under way. A context manager that cancels them at its end, and waits for theirs."""
+
+    def __init__(self) -> None:
+        self.under_way: dict[asyncio.Task[None], str | None] = {}
+        """Their tasks, with the host that each goes to."""
+
+    async def __aenter__(self) -> _Attempts:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for attempt in self.under_way:
+            attempt.cancel()
+        await asyncio.gather(*self.under_way, return_exceptions=True)
+
+    def choose(self, due: Iterable[tuple[str, str]]) -> list[str]:
+        """Return ids of the messages, given with their URLs, to begin now: those to hosts with the fewest attempts."""
+        hosts, ranked = Counter(self.under_way.values()), []
+        for message_id, url in due:
+            host = _host(url)
+            if hosts[host] < _AT_ONCE_TO_HOST:
+                ranked.append((hosts[host], message_id))
+                hosts[host] += 1
+        ranked.sort(key=itemgetter(0))
+        return [message_id for _, message_id in ranked[: _AT_ONCE - len(self.under_way)]]
+
+    def begin(self, url: str, attempt: Coroutine[Any, Any, None]) -> None:
+        """Run an attempt beside the others."""
+        self.under_way[asyncio.create_task(attempt)] = _host(url)
+
+    async def wait_for_place(self, at_most_s: float) -> None:
+        """Wait until an attempt ends, at most so long if there is a place."""
+        timeout_s = at_most_s if len(self.under_way) < _AT_ONCE else None
+        ended, _ = await asyncio.wait(self.under_way, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        for attempt in ended:
+            host = self.under_way.pop(attempt)
+            if error := attempt.exception():  # one at a receiver must not stop the others
+                _log.error("an attempt to deliver a webhook failed; it is tried again", host=host, exc_info=error)
 
 
 class DeliveryObserver(Protocol):
@@ -89,20 +139,44 @@ class Deliverer:
             webhook_table.add(ledger, message)
 
     async def deliver_due(self) -> int:
-        """Attempt all due messages once; returns their number."""
-        if not await self.ledger.read(partial(webhook_table.is_due, now=self.now())):
-            return 0
-        take = partial(webhook_table.claim_due, now=self.now(), again_at=self.now() + _LEASE_S, most=_AT_ONCE)
-        due = await self.ledger.write(take)
-        connector = aiohttp.TCPConnector(resolver=CheckedResolver(self.destinations, self.resolve), force_close=True)
-        async with aiohttp.ClientSession(
-            connector=connector,
+        """Attempt all due messages once, and those that become due meanwhile; returns their number.
+
+        A place that an attempt leaves is taken at once, so one that hangs keeps only its own.
+        """
+        tried = 0
+        async with self._open_client() as session, _Attempts() as attempts:
+            while True:
+                claimed = await self._claim_for_free_places(attempts)
+                tried += len(claimed)
+                for message in claimed:
+                    attempts.begin(message.url, self._attempt_delivery(session, message))
+                if not attempts.under_way:
+                    return tried
+                await attempts.wait_for_place(_LOOK_EVERY_S)
+
+    def _open_client(self) -> aiohttp.ClientSession:
+        resolver = CheckedResolver(self.destinations, self.resolve)
+        return aiohttp.ClientSession(
+            # each attempt resolves its name again, unless that is being resolved for another one just then
+            connector=aiohttp.TCPConnector(resolver=resolver, ttl_dns_cache=0, force_close=True),
             timeout=aiohttp.ClientTimeout(total=None),
             cookie_jar=aiohttp.DummyCookieJar(),
             response_class=FinalAnswer,
-        ) as session:
-            await asyncio.gather(*(self._attempt_delivery(session, one) for one in due))
-        return len(due)
+        )
+
+    async def _claim_for_free_places(self, attempts: _Attempts) -> list[Delivery]:
+        try:
+            now = self.now()
+            find_due = partial(webhook_table.due_in_turn, now=now, most_each=_AT_ONCE_TO_HOST, most=_MOST_CONSIDERED)
+            ids = attempts.choose(await self.ledger.read(find_due))
+            if not ids:
+                return []
+            return await self.ledger.write(partial(webhook_table.claim, ids=ids, now=now, again_at=now + _LEASE_S))
+        except NotReady as error:
+            if not attempts.under_way:
+                raise
+            _log.warning("no more webhooks can be claimed; it is tried again", error=str(error))
+            return []
 
     async def _attempt_delivery(self, session: aiohttp.ClientSession, message: Delivery) -> None:
         if self.now() + self.timeout_s + _READ_S > message.next_at:
@@ -114,9 +188,8 @@ class Deliverer:
             partial(self._record_attempt, message=message, outcome=outcome, reason=answer.reason)
         )
         level = _log.debug if outcome == "delivered" else _log.warning
-        host = urlsplit(message.url).hostname  # the rest of the URL may contain secrets
         facts = {"outcome": outcome, "tries": message.tries, "status": answer.status, "reason": answer.reason}
-        level("webhook", id=message.id, host=host, **facts)
+        level("webhook", id=message.id, host=_host(message.url), **facts)
         self.observer.webhook_attempted(outcome)
 
     def _delivery_outcome(self, answer: AttemptResult, message: Delivery) -> Outcome:
@@ -157,6 +230,14 @@ class Deliverer:
                 return AttemptResult(response.status, _why_not_delivered(response.status))
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError, InvalidOption, ValueError) as error:
             return _attempt_without_response(error)
+
+
+def _host(url: str) -> str | None:
+    """Return the host of a URL, whose rest may contain secrets; None if it is none, which its attempt tells."""
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
 
 
 def _why_not_delivered(status: int) -> str | None:

@@ -5,10 +5,11 @@ Times are seconds since the epoch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.core.schemas import WebhookReply
-from service.ledger.contract import Transaction
+from service.ledger.contract import Transaction, named
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS deliveries (
@@ -26,6 +27,9 @@ CREATE TABLE IF NOT EXISTS webhook_states (
     reason TEXT
 ) WITHOUT ROWID;
 """
+_HOST_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-._:[]"
+_ORIGIN = f"substr(lower(url), 1, length(url) - length(ltrim(substr(lower(url), 9), '{_HOST_LETTERS}')))"
+"""Scheme, host and port of a URL, in SQL: all up to the first letter after `https://` that is in no host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +55,30 @@ def add(ledger: Transaction, delivery: Delivery) -> None:
     )
 
 
-def is_due(ledger: Transaction, now: float) -> bool:
-    """Return whether a message is due."""
-    return ledger.execute("SELECT 1 FROM deliveries WHERE next_at <= ? LIMIT 1", (now,)).fetchone() is not None
+def due_in_turn(ledger: Transaction, now: float, most_each: int, most: int) -> list[tuple[str, str]]:
+    """Return ids and URLs of due messages, hosts in turn: the longest due one of each, then the next of each.
+
+    Args:
+        ledger: the transaction.
+        now: the messages are due at this time.
+        most_each: limit for one host, whatever the paths of its URLs.
+        most: limit for all.
+    """
+    turn = f"ROW_NUMBER() OVER (PARTITION BY {_ORIGIN} ORDER BY next_at)"
+    due = f"SELECT id, url, next_at, {turn} AS turn FROM deliveries WHERE next_at <= ?"  # noqa: S608 -- ours
+    rows = ledger.execute(
+        f"SELECT id, url FROM ({due}) AS due WHERE turn <= ? ORDER BY turn, next_at LIMIT ?",  # noqa: S608 -- ours
+        (now, most_each, most),
+    ).fetchall()
+    return [(row["id"], row["url"]) for row in rows]
 
 
-def claim_due(ledger: Transaction, now: float, again_at: float, most: int) -> list[Delivery]:
-    """Claim due messages for this process until `again_at`, when other processes may claim them."""
-    due = f"SELECT id FROM deliveries WHERE next_at <= ? ORDER BY next_at LIMIT ? {ledger.skip_locked}"  # noqa: S608 -- ours
+def claim(ledger: Transaction, ids: Sequence[str], now: float, again_at: float) -> list[Delivery]:
+    """Claim those that are still due for this process until `again_at`, when other processes may claim them."""
+    due = f"SELECT id FROM deliveries WHERE id IN {named(ids)} AND next_at <= ? {ledger.skip_locked}"  # noqa: S608 -- ours
     rows = ledger.execute(
         f"UPDATE deliveries SET next_at = ?, tries = tries + 1 WHERE id IN ({due}) RETURNING *",  # noqa: S608 -- ours
-        (again_at, now, most),
+        (again_at, *ids, now),
     ).fetchall()
     return [Delivery(row["id"], row["url"], row["body"], row["next_at"], row["tries"]) for row in rows]
 

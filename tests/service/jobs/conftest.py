@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 
-from tests.serving.backing.webhook_receiver import Receiver
+from tests.serving.backing.webhook_receiver import Receiver, receiving
 
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    one, app = Receiver(), web.Application()
-    app.router.add_post("/hook", one.answer)
-    async with TestServer(app) as server:
-        one.url = str(server.make_url("/hook"))
+    async with receiving() as one:
         yield one

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from service.jobs import webhook_table
 from service.ledger.sqlite_file import LEDGER_FILE
+from service.lifecycle.background import cancel_and_wait
 from tests.fakes.clock import Clock
 from tests.fakes.lost_answers import LosesAnswers
-from tests.serving.backing.webhook_receiver import Receiver, announce, deliverer, ended, told
+from tests.serving.backing.webhook_receiver import (
+    Outcomes,
+    Receiver,
+    announce,
+    deliverer,
+    ended,
+    outcomes,
+    receiving,
+    told,
+)
+from tests.serving.waiting import until
 
 
 async def test_of_two_processes_one_delivers_and_what_a_dead_one_took_comes_back(
@@ -19,7 +32,8 @@ async def test_of_two_processes_one_delivers_and_what_a_dead_one_took_comes_back
     clock = Clock(1e9)
     async with deliverer(tmp_path, clock) as one, deliverer(tmp_path, clock) as other:
         await announce(one, ended(receiver.url))
-        taken = await one.ledger.write(lambda ledger: webhook_table.claim_due(ledger, clock.now, clock.now + 60, 16))
+        message = [f"msg_{ended(receiver.url).id}"]
+        taken = await one.ledger.write(lambda ledger: webhook_table.claim(ledger, message, clock.now, clock.now + 60))
         assert len(taken) == 1
         assert await other.deliver_due() == 0
         clock.now += 60
@@ -64,3 +78,49 @@ async def test_a_sender_whose_claim_has_ended_leaves_the_message_to_the_one_that
             clock.now += 59.0
             assert await third.deliver_due() == 0
             assert await told(one) == {"state": "pending", "tries": 0, "reason": None}
+
+
+async def test_a_sender_that_ends_leaves_its_attempts_to_the_next_one(tmp_path: Path) -> None:
+    clock = Clock(1e9)
+    async with receiving(hangs=True) as hung, deliverer(tmp_path, clock) as one, deliverer(tmp_path, clock) as other:
+        await announce(one, ended(hung.url))
+        delivering = asyncio.create_task(one.deliver_due())
+        await until(lambda: hung.waiting)
+        await cancel_and_wait(delivering)
+        hung.let_go()
+        clock.now += 60.0
+        assert await other.deliver_due() == 1
+        assert (outcomes(one), outcomes(other)) == ({}, {"delivered": 1})
+    assert len({headers["webhook-id"] for headers, _ in hung.got}) == 1
+
+
+async def test_a_claim_whose_answer_was_lost_ends_no_attempt(tmp_path: Path, receiver: Receiver) -> None:
+    clock = Clock(1e9)
+    async with receiving(hangs=True) as hung, deliverer(tmp_path, clock) as one, deliverer(tmp_path, clock) as other:
+        await announce(one, ended(hung.url))
+        one.ledger.connections = ledger = LosesAnswers(tmp_path)
+        ledger.open()
+        delivering = asyncio.create_task(one.deliver_due())
+        await until(lambda: hung.waiting)
+        ledger.lose = 1
+        await announce(other, replace(ended(receiver.url), id="j2"))
+        await until(lambda: not ledger.lose)
+        hung.let_go()
+        assert await delivering == 1
+        clock.now += 60.0
+        assert await one.deliver_due() == 1
+    assert (len(hung.got), len(receiver.got)) == (1, 1)
+
+
+async def test_an_attempt_that_breaks_ends_no_other_one(tmp_path: Path, receiver: Receiver) -> None:
+    class BreaksOnce(Outcomes):
+        def webhook_attempted(self, outcome: str) -> None:
+            super().webhook_attempted(outcome)
+            if self.total() == 1:
+                raise RuntimeError("a bug")
+
+    async with deliverer(tmp_path, Clock(1e9)) as one:
+        for index in range(9):
+            await announce(one, replace(ended(receiver.url), id=f"j{index}"))
+        assert await replace(one, observer=BreaksOnce()).deliver_due() == 9
+    assert len(receiver.got) == 9

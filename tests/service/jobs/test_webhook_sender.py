@@ -23,7 +23,12 @@ from service.jobs.webhook_sender import RETRY_AFTER_S
 from service.jobs.webhook_targets import Destinations
 from service.ledger.sqlite_file import LEDGER_FILE
 from tests.fakes.clock import Clock
-from tests.serving.backing.webhook_receiver import KEY, Receiver, announce, deliverer, ended, outcomes, told
+from tests.serving.backing.webhook_receiver import KEY, Receiver, announce, deliverer, ended, outcomes, receiving, told
+from tests.serving.waiting import until
+
+
+async def _loopback(_host: str, port: int, _family: int) -> list[Any]:
+    return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))]
 
 
 async def test_the_end_of_a_job_arrives_signed_and_once(tmp_path: Path, receiver: Receiver) -> None:
@@ -147,6 +152,45 @@ async def test_a_receiver_that_does_not_answer_in_time_is_tried_again(tmp_path: 
             assert (await told(one) or {})["reason"] == "no answer in time"
 
 
+async def test_a_receiver_that_hangs_delays_no_other_one(tmp_path: Path, receiver: Receiver) -> None:
+    clock = Clock(1e9)
+    async with receiving(hangs=True) as hung, deliverer(tmp_path, clock, resolve=_loopback) as one:
+        url = hung.url.replace("127.0.0.1", "hung.test")
+        for index in range(48):
+            await announce(one, replace(ended(f"{url}/{index}"), id=f"hung{index}"))
+        delivering = asyncio.create_task(replace(one, timeout_s=40.0).deliver_due())
+        await until(lambda: hung.waiting == 4)
+        clock.now += 1.0
+        await announce(one, ended(receiver.url))
+        await until(lambda: outcomes(one) == {"delivered": 1})
+        assert (len(receiver.got), len(hung.got)) == (1, 4), "none of them came to its end"
+        hung.let_go()
+        assert await delivering == 49
+        assert (len(hung.got), hung.most_waiting) == (48, 4)
+
+
+async def test_one_of_many_that_hang_leaves_its_place_to_the_one_that_got_none(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    """However long the messages of the others have been due."""
+    clock = Clock(1e9)
+    async with receiving(hangs=True) as hung, deliverer(tmp_path, clock, resolve=_loopback) as one:
+        for index in range(40):
+            url = hung.url.replace("127.0.0.1", f"hung{index % 4}.test")
+            await announce(one, replace(ended(url), id=f"hung{index}"))
+        delivering = asyncio.create_task(replace(one, timeout_s=40.0).deliver_due())
+        await until(lambda: hung.waiting == 16)
+        clock.now += 1.0
+        await announce(one, ended(receiver.url))
+        before: list[tuple[int, dict[str, int]]] = []
+        receiver.before_answering = lambda: before.append((len(hung.got), dict(outcomes(one))))
+        hung.let_go(1)
+        await until(lambda: before)
+        assert before == [(16, {"delivered": 1})], "only one of them had ended, and none had begun"
+        hung.let_go()
+        assert await delivering == 41
+
+
 async def test_a_receiver_that_says_gone_or_never_answers_well_is_given_up(tmp_path: Path, receiver: Receiver) -> None:
     clock = Clock(1e9)
     async with deliverer(tmp_path, clock) as one:
@@ -165,10 +209,7 @@ async def test_a_receiver_that_says_gone_or_never_answers_well_is_given_up(tmp_p
 async def test_nothing_is_sent_inside_the_network_even_if_it_was_asked_for_before_that_was_forbidden(
     tmp_path: Path, receiver: Receiver
 ) -> None:
-    async def inside(_host: str, port: int, _family: int) -> list[Any]:
-        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))]
-
-    async with deliverer(tmp_path, Clock(1e9), Destinations(), inside) as one:
+    async with deliverer(tmp_path, Clock(1e9), Destinations(), _loopback) as one:
         https = receiver.url.replace("http:", "https:")
         urls = (receiver.url, https, https.replace("127.0.0.1", "localhost"), https.replace("127.0.0.1", "inside.test"))
         for index, url in enumerate(urls):
@@ -244,10 +285,10 @@ async def test_the_job_tells_what_became_of_its_webhook(tmp_path: Path, receiver
 async def test_the_job_tells_why_there_was_no_answer_and_nothing_of_the_network(
     tmp_path: Path, free_port: int, failure: OSError | None, reason: str
 ) -> None:
-    async def resolve(_host: str, port: int, _family: int) -> list[Any]:
+    async def resolve(host: str, port: int, family: int) -> list[Any]:
         if failure is not None:
             raise failure
-        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))]
+        return await _loopback(host, port, family)
 
     async with deliverer(tmp_path, Clock(1e9), resolve=resolve) as one:
         await announce(one, ended(f"http://hooks.test:{free_port}/"))

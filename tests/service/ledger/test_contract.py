@@ -15,7 +15,6 @@ from service.core.errors import NotReady
 from service.core.schemas import WebhookReply
 from service.jobs import jobs_table, webhook_table
 from service.jobs.jobs_table import Job
-from service.jobs.webhook_table import Delivery
 from service.ledger.contract import Connections, Transaction
 from service.repeats import cache_table, idempotency_table
 from service.repeats.idempotency_table import Claim
@@ -159,38 +158,6 @@ def test_jobs_of_a_dead_process_are_inherited_oldest_first(ledger: Connections) 
     assert ledger.read(jobs_table.owners) == ["dead"]
     jobs = ledger.write(partial(jobs_table.inherit, dead="dead", heir="me"))
     assert jobs == [job(1, attempts=2), job(2), job(3, attempts=2)]
-
-
-def test_a_message_is_claimed_by_one_sender_however_many_ask_at_once(connect: Connect) -> None:
-    processes = [connect() for _ in range(4)]
-    messages = {f"msg_{number:03}" for number in range(200)}
-
-    def add(ledger: Transaction) -> None:
-        for name in messages:
-            webhook_table.add(ledger, Delivery(name, "http://a", "{}", next_at=1.0))
-
-    processes[0].write(add)
-    assert processes[1].read(partial(webhook_table.is_due, now=1.0))
-    assert not processes[1].read(partial(webhook_table.is_due, now=0.5))
-    start = threading.Barrier(len(processes))
-
-    def claim_all(process: Connections) -> list[str]:
-        start.wait()
-        claimed: list[str] = []
-        while taken := process.write(partial(webhook_table.claim_due, now=1.0, again_at=9.0, most=7)):
-            claimed += [message.id for message in taken]
-            assert {message.tries for message in taken} == {1}
-        return claimed
-
-    with ThreadPoolExecutor(len(processes)) as threads:
-        claims = [name for claimed in threads.map(claim_all, processes) for name in claimed]
-    assert sorted(claims) == sorted(messages)
-    claimed = Delivery("msg_001", "http://a", "{}", next_at=9.0)
-    assert processes[0].write(partial(webhook_table.postpone, claimed=claimed, next_at=0.5))
-    assert not processes[0].write(partial(webhook_table.postpone, claimed=claimed, next_at=0.5)), "it was given back"
-    processes[0].write(partial(webhook_table.remove, delivery_id="msg_002"))
-    again = processes[0].write(partial(webhook_table.claim_due, now=9.0, again_at=10.0, most=300))
-    assert {message.id for message in again} == messages - {"msg_002"}
 
 
 def test_a_key_is_claimed_by_one_process_however_many_ask_at_once(connect: Connect) -> None:

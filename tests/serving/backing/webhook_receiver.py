@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from service.jobs import jobs_table, webhook_table
 from service.jobs.jobs_table import Job
@@ -27,18 +29,41 @@ KEY = bytes(range(32))
 
 @dataclass
 class Receiver:
-    """Answers with the next of `statuses`, then with 204."""
+    """Answers with the next of `statuses`, then with 204. One that `hangs` does so when it is let go."""
 
     url: str = ""
     statuses: list[int] = field(default_factory=list)
     got: list[tuple[dict[str, str], str]] = field(default_factory=list)
     before_answering: Callable[[], object] = lambda: None
+    hangs: bool = False
+    waiting: int = 0
+    most_waiting: int = 0
+    may_go: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+
+    def let_go(self, messages: int = 1000) -> None:
+        for _ in range(messages):
+            self.may_go.release()
 
     async def answer(self, request: web.Request) -> web.Response:
         self.got.append((dict(request.headers), await request.text()))
         self.before_answering()
+        if self.hangs:
+            self.waiting += 1
+            self.most_waiting = max(self.waiting, self.most_waiting)
+            await self.may_go.acquire()
+            self.waiting -= 1
         status = self.statuses.pop(0) if self.statuses else 204
         return web.Response(status=status, headers={"Location": self.url} if 300 <= status < 400 else {})
+
+
+@asynccontextmanager
+async def receiving(**fields: Any) -> AsyncIterator[Receiver]:
+    one, app = Receiver(**fields), web.Application()
+    app.router.add_post("/{hook:.*}", one.answer)
+    async with TestServer(app) as server:
+        one.url = str(server.make_url("/hook"))
+        yield one
+        one.let_go()
 
 
 ALL = ["succeeded", "failed", "cancelled"]

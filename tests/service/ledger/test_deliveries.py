@@ -1,0 +1,66 @@
+"""What every ledger promises about messages to deliver: one file of SQLite, and a real PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from service.jobs import webhook_table
+from service.jobs.webhook_table import Delivery
+from service.ledger.contract import Connections, Transaction
+
+Connect = Callable[[], Connections]
+
+
+def test_a_message_is_claimed_by_one_sender_however_many_ask_at_once(connect: Connect) -> None:
+    processes = [connect() for _ in range(4)]
+    messages = {f"msg_{number:03}" for number in range(200)}
+
+    def add(ledger: Transaction) -> None:
+        for name in messages:
+            webhook_table.add(ledger, Delivery(name, "http://a", "{}", next_at=1.0))
+
+    processes[0].write(add)
+    start = threading.Barrier(len(processes))
+
+    def claim_all(process: Connections) -> list[str]:
+        start.wait()
+        claimed: list[str] = []
+        while due := process.read(partial(webhook_table.due_in_turn, now=1.0, most_each=7, most=300)):
+            ids = [name for name, _ in due]
+            taken = process.write(partial(webhook_table.claim, ids=ids, now=1.0, again_at=9.0))
+            claimed += [message.id for message in taken]
+            assert {message.tries for message in taken} <= {1}
+        return claimed
+
+    with ThreadPoolExecutor(len(processes)) as threads:
+        claims = [name for claimed in threads.map(claim_all, processes) for name in claimed]
+    assert sorted(claims) == sorted(messages)
+    claimed = Delivery("msg_001", "http://a", "{}", next_at=9.0)
+    assert processes[0].write(partial(webhook_table.postpone, claimed=claimed, next_at=0.5))
+    assert not processes[0].write(partial(webhook_table.postpone, claimed=claimed, next_at=0.5)), "it was given back"
+    processes[0].write(partial(webhook_table.remove, delivery_id="msg_002"))
+    again = processes[0].write(partial(webhook_table.claim, ids=sorted(messages), now=9.0, again_at=10.0))
+    assert {message.id for message in again} == messages - {"msg_002"}
+
+
+def test_hosts_come_in_turn_whatever_the_paths_of_their_urls(ledger: Connections) -> None:
+    urls = [
+        *(f"https://one.test/jobs/{number:03}?from=https://two.test" for number in range(300)),
+        *("https://one.test:8443", "HTTPS://Two.test?job=1", "https://two.test/", "https://two.test#1", "http://b"),
+    ]
+
+    def add(transaction: Transaction) -> None:
+        for number, url in enumerate(urls):
+            webhook_table.add(transaction, Delivery(f"msg_{number:03}", url, "{}", next_at=float(number)))
+
+    ledger.write(add)
+    due = partial(webhook_table.due_in_turn, most_each=2, most=7)
+    assert [url for _, url in ledger.read(partial(due, now=304.0))] == [
+        *(urls[number] for number in (0, 300, 301, 304)),
+        *(urls[number] for number in (1, 302)),
+    ]
+    assert [name for name, _ in ledger.read(partial(due, now=303.0, most=3))] == ["msg_000", "msg_300", "msg_301"]
+    assert ledger.read(partial(due, now=-1.0)) == []
