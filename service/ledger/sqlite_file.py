@@ -3,17 +3,17 @@
 It uses a write-ahead log: readers never wait for a writer, and writers wait for each other. A commit survives the
 process, even `kill -9`. A power failure may lose the last commits, but does not damage the file (synchronous=NORMAL).
 If somebody moves or removes the file meanwhile, the one at its path is used from then on; if there is none, a new one.
+While its log or shared memory is still at the path, none is used: SQLite would take them for the other file's.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,6 +36,13 @@ _OF_THE_USER = ("readonly database", "unable to open")
 """Messages of SQLITE_READONLY and SQLITE_CANTOPEN."""
 _FileId = tuple[int, int]
 T = TypeVar("T")
+
+
+class _WithoutItsLog(sqlite3.OperationalError):
+    """The file was moved or replaced, and its log or shared memory was not."""
+
+    def __init__(self, left: Sequence[Path]) -> None:
+        super().__init__(f"it was moved or replaced without {' and '.join(path.name for path in left)}")
 
 
 class _SqliteConnection(sqlite3.Connection):
@@ -69,9 +76,12 @@ class SqliteFile(Connections):
         self._on_failed = on_failed
         self._on_replaced = on_replaced
         self._reading, self._writing = _OpenFile(path, schemas), _OpenFile(path, schemas)
+        self._refused = False
+        self._closed = False
 
     def open(self) -> None:
         """See `Connections`; the file is created if it is missing."""
+        self._closed = False
         try:
             self._writing.open()
             self._reading.open()
@@ -80,8 +90,11 @@ class SqliteFile(Connections):
 
     def close(self) -> None:
         """See `Connections`; a thread that hangs in the disk is not waited for."""
+        self._closed = True
         for file in (self._writing, self._reading):
             if file.lock.acquire(timeout=_PATIENCE_S):
+                with suppress(OSError):  # it is a precaution
+                    file.set_aside()
                 file.close()
                 file.lock.release()
 
@@ -114,16 +127,23 @@ class SqliteFile(Connections):
 
     def _follow(self, file: _OpenFile) -> None:
         """Connect to the file that is at the path now, if that is another. Raises sqlite3.Error, NotReady."""
+        if self._closed:
+            raise sqlite3.ProgrammingError("it is closed")
         try:
             if file.is_at_its_path:
+                self._refused = False
                 return
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._on_replaced()
-            file.leave()
+            file.open()
         except OSError as error:
             self._on_failed()
             raise unavailable(error.strerror or error) from error
-        file.open()
+        except _WithoutItsLog as error:
+            if not self._refused:
+                _log.error("the ledger is not used: move its log, too", reason=str(error), path=str(self.path))
+            self._refused = True
+            raise
         if file is self._writing:
             _log.warning("the ledger was moved or removed; what is at its path now is used", path=str(self.path))
 
@@ -137,7 +157,7 @@ class _OpenFile:
         self._path = path
         self._schemas = schemas
         self._file: _FileId | None = None
-        self._beside: dict[Path, _FileId | None] = {}
+        self._beside: set[_FileId | None] = set()
         self._synced = False
 
     @property
@@ -146,44 +166,62 @@ class _OpenFile:
         return self._file is not None and self._file == _file_at(self._path)
 
     def open(self) -> None:
-        """Connect; the file and its tables are created if they are missing. Raises sqlite3.Error."""
-        self.connection = _connect(self._path)
+        """Connect to the file at the path; it and its tables are created if they are missing.
+
+        Raises:
+            OSError: what is there cannot be told.
+            sqlite3.Error: it cannot be used.
+        """
+        is_new = self._refuse_parts_of_another()
+        self.close()
+        self.connection = _connect(self._path, is_new)
         opened = _file_at(self._path)
         _use_write_ahead_log(self.connection)
         self.connection.execute("PRAGMA synchronous=NORMAL")
         self.connection.execute(f"PRAGMA journal_size_limit={16 * _MIB}")
         for schema in self._schemas:
             _create(self.connection, schema)
-        beside = {path: _file_at(path) for path in (Path(f"{self._path}{end}") for end in _BESIDE)}
+        beside = {_file_at(path) for path in self._beside_the_path()} - {None}
         if opened is None or opened != _file_at(self._path):  # then what is beside it may be another file's
             self.connection.close()
             raise sqlite3.OperationalError("it was moved while it was opened")
         self._file, self._beside, self._synced = opened, beside, False
 
-    def leave(self) -> None:
-        """Close the connection to a file that was moved, and remove what it left at its path.
+    def _refuse_parts_of_another(self) -> bool:
+        """Refuse the path while parts of a file that is not there are beside it; return whether no file is there.
 
-        Its log would be taken for that of the next file there, and SQLite shortens the shared memory that it finds,
-        which kills a process that reads it.
+        They are not removed: what the log holds may be nowhere else, other processes may use them still, and a program
+        that moves or removes one file after the other would take the next one's.
 
         Raises:
-            OSError: that cannot be removed.
+            OSError: what is there cannot be told.
+            _WithoutItsLog: there are such parts.
         """
-        if self._left():
-            with suppress(sqlite3.Error):  # what the log holds goes to the file, wherever that is now
-                self.connection.execute("PRAGMA wal_checkpoint")
-        with _alone_in(self._path.parent):  # so that nobody removes what another has made there meanwhile
-            for path in self._left():
-                path.unlink(missing_ok=True)
-        self.close()
+        beside = [path for path in self._beside_the_path() if os.access(path, os.F_OK)]
+        is_new = not os.access(self._path, os.F_OK)  # looked at last: SQLite makes the file first
+        left = beside if is_new else [path for path in beside if _file_at(path) in self._beside]
+        if left and (is_new or not self.is_at_its_path):
+            raise _WithoutItsLog(left)
+        return is_new
 
-    def _left(self) -> list[Path]:
-        """The files beside the path that are this file's."""
-        return [path for path, mine in self._beside.items() if mine is not None and _file_at(path) == mine]
+    def set_aside(self) -> None:
+        """Rename what is left of this file beside another: the next start would take it for that one's, and write it.
+
+        Raises:
+            OSError: it cannot be renamed.
+        """
+        if os.access(self._path, os.F_OK) and not self.is_at_its_path:
+            for path in self._beside_the_path():
+                if (left := _file_at(path)) in self._beside and left:
+                    path.rename(f"{path}.of-{left[1]}")
+
+    def _beside_the_path(self) -> list[Path]:
+        """The log's and the shared memory's path; SQLite has them where a link leads to."""
+        return [Path(f"{os.path.realpath(self._path)}{end}") for end in _BESIDE]
 
     def close(self) -> None:
         """Close the connection. SQLite leaves a file that was moved, and its log, as they are."""
-        self._file, self._beside = None, {}
+        self._file, self._beside = None, set()
         if hasattr(self, "connection"):
             self.connection.close()
 
@@ -194,20 +232,11 @@ class _OpenFile:
             self._synced = synced
 
 
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Lock a folder against others that call this, in any thread or process."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _connect(path: Path) -> _SqliteConnection:
+def _connect(path: Path, is_new: bool) -> _SqliteConnection:
+    """Open the file, which is created only if `is_new`: one that is moved at this moment leaves its log there."""
     connection = sqlite3.connect(
-        path,
+        f"{path.absolute().as_uri()}?mode={'rwc' if is_new else 'rw'}",
+        uri=True,
         timeout=_BUSY_TIMEOUT_S,
         isolation_level=None,
         check_same_thread=False,
@@ -263,6 +292,8 @@ def _not_usable(path: Path, error: sqlite3.Error) -> SettingsInvalid:
         way_out = "let the user of this server read and write that file and its folder, or " + way_out
     elif any(words in str(error) for words in _OF_THE_DISK):
         way_out = "make room on that disk, or mend it, and start again"
+    elif isinstance(error, _WithoutItsLog):
+        way_out = "move those to it, or remove them to start with an empty one"
     elif "locked" in str(error):
         way_out = "another program writes to it and does not end: end that one, and start again"
     return SettingsInvalid(f"the ledger {path} cannot be used ({error}); {way_out}")

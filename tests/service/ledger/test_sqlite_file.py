@@ -15,7 +15,7 @@ import pytest
 
 from service.core.errors import NotReady
 from service.core.settings import SettingsInvalid
-from service.ledger.contract import Connections
+from service.ledger.contract import Connections, Transaction
 from service.ledger.sqlite_file import SqliteFile
 from tests.fakes.users import ONLY_ROOT, acting_as
 
@@ -123,26 +123,139 @@ def test_a_ledger_whose_folder_is_moved_goes_on_with_what_is_at_its_path(
     assert names_in(archive / "ledger") == ["before"], "what was moved is left as it was"
 
 
-def test_a_ledger_that_is_moved_without_its_log_has_what_the_log_held(tmp_path: Path) -> None:
-    path = tmp_path / "ledger"
+def move_all(path: Path, to: Path) -> None:
+    """Move a ledger as a program does that moves one file after the other."""
+    for end in ("", "-shm", "-wal"):
+        path.with_name(path.name + end).rename(to.with_name(to.name + end))
+
+
+def opened(path: Path) -> SqliteFile:
     ledger = SqliteFile(path, [SCHEMA])
     ledger.open()
+    return ledger
+
+
+def test_a_ledger_that_is_moved_without_its_log_is_refused_until_the_log_is_moved_too(tmp_path: Path) -> None:
+    path, old = tmp_path / "ledger", tmp_path / "old"
+    ledger, of_another_process = opened(path), opened(path)
     add(ledger, "in the log")
-    assert path.with_name("ledger-wal").stat().st_size > path.stat().st_size
-    path.rename(tmp_path / "old")
+    path.rename(old)
+    for end in ("-wal", "-shm"):
+        for process in (ledger, of_another_process):
+            for use in (add, lambda one, _: names(one)):
+                with pytest.raises(NotReady, match=rf"moved or replaced without .*ledger{end}"):
+                    use(process, "refused")
+        assert not path.exists(), "nothing is made at the path that the mover would take along"
+        path.with_name(f"ledger{end}").rename(f"{old}{end}")
     add(ledger, "after")
-    assert (names(ledger), names_in(tmp_path / "old")) == (["after"], ["in the log"])
+    add(of_another_process, "after, too")
+    assert names(ledger) == names(of_another_process) == ["after", "after, too"]
+    assert names_in(old) == ["in the log"]
+    ledger.close()
+    of_another_process.close()
+
+
+def test_a_commit_of_the_moment_in_which_the_ledger_is_moved_alone_is_in_the_log_that_is_left(tmp_path: Path) -> None:
+    path, old = tmp_path / "ledger", tmp_path / "old"
+    ledger = opened(path)
+
+    def move_and_read_meanwhile(name: str) -> None:
+        def work(transaction: Transaction) -> None:
+            transaction.execute("INSERT INTO facts VALUES (?)", (name,))
+            path.rename(old)
+            with pytest.raises(NotReady):
+                names(ledger)
+
+        ledger.write(work)
+
+    move_and_read_meanwhile("acknowledged")
+    for end in ("-wal", "-shm"):
+        path.with_name(f"ledger{end}").rename(f"{old}{end}")
+    assert names(ledger) == []
+    assert names_in(old) == ["acknowledged"]
     ledger.close()
 
 
+def test_a_ledger_that_is_moved_alone_and_back_goes_on_with_connections_that_did_not_notice(tmp_path: Path) -> None:
+    path, old = tmp_path / "ledger", tmp_path / "old"
+    ledger, idle = opened(path), opened(path)
+    for number in range(50):
+        add(ledger if number % 2 else idle, f"{number}" * 1000)
+        path.rename(old)
+        with pytest.raises(NotReady):
+            add(ledger, "refused")
+        old.rename(path)
+    assert len(names(ledger)) == len(names(idle)) == 50
+    ledger.close()
+    idle.close()
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_a_log_without_its_ledger_is_refused_at_the_start(tmp_path: Path) -> None:
+    """SQLite would remove the log, and share its memory with processes that still use the file that was moved."""
+    path, old = tmp_path / "ledger", tmp_path / "old"
+    killed = opened(path)
+    add(killed, "in the log")
+    path.rename(old)
+    with pytest.raises(SettingsInvalid, match=r"without ledger-wal and ledger-shm.*move those to it, or remove them"):
+        opened(path)
+    for end in ("-wal", "-shm"):
+        path.with_name(f"ledger{end}").rename(f"{old}{end}")
+    opened(path).close()
+    assert names_in(old) == ["in the log"]
+    killed.close()
+
+
+def test_the_log_of_a_ledger_is_not_written_into_one_that_took_its_place(tmp_path: Path) -> None:
+    path, backup = tmp_path / "ledger", tmp_path / "backup"
+    ledger = opened(path)
+    add(ledger, "in the backup")
+    with closing(sqlite3.connect(backup)) as copy, closing(sqlite3.connect(path)) as origin:
+        origin.backup(copy)
+    add(ledger, "in the log")
+    backup.replace(path)
+    with pytest.raises(NotReady, match="moved or replaced without ledger-wal and ledger-shm"):
+        add(ledger, "refused")
+    ledger.close()
+    again = opened(path)
+    add(again, "after")
+    assert names(again) == ["in the backup", "after"]
+    again.close()
+    assert len(list(tmp_path.glob("ledger-wal.of-*"))) == 1, "what was in the log is kept"
+
+
+def test_a_link_that_is_switched_leads_to_the_other_ledger(tmp_path: Path) -> None:
+    path, one, two = tmp_path / "ledger", tmp_path / "one", tmp_path / "two"
+    path.symlink_to(one)
+    ledger = opened(path)
+    add(ledger, "in one")
+    path.unlink()
+    path.symlink_to(two)
+    add(ledger, "in two")
+    assert (names(ledger), names_in(one)) == (["in two"], ["in one"])
+    two.rename(one)
+    with pytest.raises(NotReady, match="without two-wal and two-shm"):
+        names(ledger)
+    ledger.close()
+
+
+def test_a_ledger_that_was_closed_is_not_opened_by_a_thread_that_comes_late(tmp_path: Path) -> None:
+    ledger = opened(tmp_path / "ledger")
+    ledger.close()
+    (tmp_path / "ledger").unlink()
+    with pytest.raises(NotReady, match="closed"):
+        add(ledger, "late")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_long_reads_follow_a_moved_ledger_too(tmp_path: Path) -> None:
-    ledger = SqliteFile(tmp_path / "ledger", [SCHEMA])
-    ledger.open()
+    ledger = opened(tmp_path / "ledger")
     listing = ledger.separate()
     listing.open()
     add(ledger, "before")
     assert names(listing) == ["before"]
-    (tmp_path / "ledger").rename(tmp_path / "old")
+    move_all(tmp_path / "ledger", tmp_path / "old")
     assert names(listing) == []
     add(ledger, "after")
     assert names(listing) == ["after"]
@@ -175,7 +288,7 @@ def test_a_ledger_is_not_used_before_this_process_is_known_beside_it(tmp_path: P
 
     ledger = SqliteFile(tmp_path / "ledger", [SCHEMA], on_replaced=fail)
     ledger.open()
-    (tmp_path / "ledger").rename(tmp_path / "old")
+    move_all(tmp_path / "ledger", tmp_path / "old")
     with pytest.raises(NotReady, match="No space left"):
         add(ledger, "lost")
     assert not (tmp_path / "ledger").exists()
