@@ -31,6 +31,14 @@ class Proxy:
         rows = csv.DictReader(line for line in self._show_stat().removeprefix("# ").splitlines() if line)
         return {row["addr"] for row in rows if row["pxname"] == "replicas" and row["status"] == "UP" and row["addr"]}
 
+    @property
+    def answers(self) -> bool:
+        """Whether it takes commands: its socket is there a moment before."""
+        try:
+            return bool(self._show_stat())
+        except OSError:
+            return False
+
     def _show_stat(self) -> str:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(self.socket))
@@ -59,7 +67,7 @@ def haproxy(folder: Path, port: int, body_timeout: str = "30s", unready_timeout:
     with (folder / "haproxy.log").open("wb") as log:
         process = subprocess.Popen([HAPROXY, "-f", str(CONFIG)], env={**os.environ, **environ}, stderr=log, stdout=log)
     try:
-        wait_until(lambda: proxy.socket.exists() or process.poll() is not None)
+        wait_until(lambda: proxy.answers or process.poll() is not None)
         assert process.poll() is None, (folder / "haproxy.log").read_text()
         yield proxy
     finally:
