@@ -9,7 +9,7 @@ which waits for nothing, JPEG in and out, nothing saved; all run at once, and ar
 the machine changes the figures little. Printed: medians of the rounds, in ms of CPU time a request, with the event
 loops' part in each round, the processor and the load average before and after; front ends are added up. An event loop's
 time includes the kernel's work for its sockets and, in a front end with one codec thread, the work on pictures;
-`--side 64` leaves little of that. What it does without requests (half a percent of a core) is counted, too.
+`--side 64` leaves little of that. What it does without requests (1 % of a core) is counted, too.
 """
 
 from __future__ import annotations
