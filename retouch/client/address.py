@@ -20,12 +20,11 @@ def validated_url(url: str) -> str:
         AddressInvalid: it is not an http(s) address.
     """
     try:
-        parts = urlsplit(url.strip())
+        bare = url.strip()
+        parts = urlsplit(bare)
         valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
         valid = valid and not (parts.query or parts.fragment)  # paths of calls are appended
-        valid = valid and bool(
-            httpx.URL(url.strip()).host.encode("idna")
-        )  # what httpx and name resolution would refuse later
+        valid = valid and bool(httpx.URL(bare).host.encode("idna"))  # what httpx and name resolution refuse later
     except (ValueError, httpx.InvalidURL):  # a port that is not a number, a broken address of IPv6, no name of a host
         valid = False
     if not valid:

@@ -157,7 +157,7 @@ class _OpenFile:
         self._path = path
         self._schemas = schemas
         self._file: _FileId | None = None
-        self._beside: set[_FileId | None] = set()
+        self._beside: set[_FileId] = set()
         self._synced = False
 
     @property
@@ -181,7 +181,7 @@ class _OpenFile:
         self.connection.execute(f"PRAGMA journal_size_limit={16 * _MIB}")
         for schema in self._schemas:
             _create(self.connection, schema)
-        beside = {_file_at(path) for path in self._beside_the_path()} - {None}
+        beside = {found for path in self._beside_the_path() if (found := _file_at(path))}
         if opened is None or opened != _file_at(self._path):  # then what is beside it may be another file's
             self.connection.close()
             raise sqlite3.OperationalError("it was moved while it was opened")
@@ -212,7 +212,7 @@ class _OpenFile:
         """
         if os.access(self._path, os.F_OK) and not self.is_at_its_path:
             for path in self._beside_the_path():
-                if (left := _file_at(path)) in self._beside and left:
+                if (left := _file_at(path)) and left in self._beside:
                     path.rename(f"{path}.of-{left[1]}")
 
     def _beside_the_path(self) -> list[Path]:
