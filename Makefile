@@ -46,7 +46,7 @@ test-310: install-310 ## the fast tests of what serves under CPython 3.10 withou
 	@test ! -e .venv-310/.test || .venv-310/bin/python -m pytest $(PYTEST_CORES) --durations=10 -m "not gpu and not slow" tests/engines tests/service
 
 test-gpu: $(if $(findstring $(BIN),$(GPU_PYTHONS)),.venv/.dev) ## tests that need an NVIDIA GPU, under each Python; skipped ones say what is missing
-	for python in $(GPU_PYTHONS); do $$python -m pytest -m gpu tests/gpu tests/engines || exit 1; done
+	for python in $(GPU_PYTHONS); do $$python -m pytest -m gpu tests/gpu tests/engines tests/training/loop || exit 1; done
 
 install-export: .venv/.export ## what `retouch export` needs: torch and onnx
 

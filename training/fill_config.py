@@ -99,9 +99,6 @@ class FillConfig(FitConfig):
         max_length=5,
         description="weights of VGG16's blocks in perceptual: relu1_2, relu2_2, relu3_3, relu4_3, relu5_3",
     )
-    cuda_graphs: bool = Field(
-        False, description="replay the net's compiled code as CUDA graphs: a launch a pass and not one a kernel"
-    )
     capacity_gb: float | None = Field(
         None, gt=0, description="room for pictures on the device, which shards that arrive in data.path later fill"
     )

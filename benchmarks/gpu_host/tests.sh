@@ -16,7 +16,7 @@ main() {
   return $code
 }
 gpu_tests() { # PYTHON: what `make test-gpu` does, for a host without make
-  if command -v make; then make test-gpu GPU_PYTHONS=$1; else $1 -m pytest -m gpu tests/gpu tests/engines; fi
+  if command -v make; then make test-gpu GPU_PYTHONS=$1; else $1 -m pytest -m gpu tests/gpu tests/engines tests/training/loop; fi
 }
 sanitizer() { # batches in flight together against one at a time, every access to the GPU's memory checked
   local check="compute-sanitizer --tool memcheck --error-exitcode 1 --target-processes application-only --launch-timeout 0"

@@ -1,14 +1,17 @@
-"""State that all adversarial trainees save: a generator and its average, a discriminator, the optimisers of both."""
+"""What all adversarial trainees share: a step of both nets, and their state, with averages and optimisers."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from export.generators.family import State
-from training.config import PhaseConfig
+from training.config import FitConfig, PhaseConfig
+from training.loop.replay import NetUpdate
 from training.loop.runtime import Runtime
+from training.loop.schedule import StepPosition
 from training.loop.trainee import Trainee
 from training.loop.updates import OptimiserUpdates, WeightAverage
 
@@ -20,10 +23,30 @@ class AdversarialTrainee(Trainee[PhaseT]):
 
     net: nn.Module
     discriminator: nn.Module
+    _config: FitConfig
     _runtime: Runtime
     _updates: OptimiserUpdates
     _discriminator_updates: OptimiserUpdates
     _average: WeightAverage
+    _update: NetUpdate | None = None
+
+    def begin_phase(self, phase: PhaseT) -> None:
+        self._update = self._runtime.replay(self.make_update(phase), wanted=self._config.cuda_graphs)
+
+    @abstractmethod
+    def make_update(self, phase: PhaseT) -> NetUpdate:
+        """Return the update of all nets in a phase, its losses compiled if configured."""
+
+    @abstractmethod
+    def batch(self, number: int, place: StepPosition[PhaseT]) -> tuple[Tensor, ...]:
+        """Return this process's part of a step's batch, which the update takes."""
+
+    def step(self, number: int, place: StepPosition[PhaseT]) -> dict[str, Tensor]:
+        if self._update is None:
+            raise RuntimeError("begin_phase comes before step")
+        terms = self._update(place.learning_rate, *self.batch(number, place))
+        self._average.update()
+        return terms
 
     def state(self) -> dict[str, Any]:
         self._runtime.broadcast_buffers(self.net)

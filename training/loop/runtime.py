@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from training.config import FitConfig, Precision
 from training.errors import ConfigInvalid
 from training.loop.gradient_buckets import compile_in_pieces
+from training.loop.replay import CUDARecorder, NetUpdate, ReplayedUpdate
 
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
@@ -69,6 +70,12 @@ class Runtime:
             return part
         pieces = self.world > 1 and self.overlaps
         return compile_in_pieces(part) if pieces else cast("Compiled", torch.compile(part, dynamic=False))
+
+    def replay(self, update: NetUpdate, *, wanted: bool) -> NetUpdate:
+        """Return an update that is replayed as a CUDA graph if wanted, in one process with a GPU; else itself."""
+        if not wanted or self.world > 1 or self.device.type != "cuda":
+            return update
+        return ReplayedUpdate(update, CUDARecorder(self.device), self.device)
 
     def any_process(self, value: bool) -> bool:
         """Return whether the value is true in any process."""

@@ -13,6 +13,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from training.config import FitConfig
 from training.loop.gradient_buckets import GradientBuckets
+from training.loop.replay import Rate
 from training.loop.runtime import Runtime
 
 _FIRST_LOSS_SCALE = 2.0**12
@@ -46,7 +47,7 @@ class OptimiserUpdates:
         self, net: nn.Module, config: FitConfig, runtime: Runtime, manner: UpdateSettings | None = None
     ) -> None:
         self._parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
-        self._manner = manner
+        self._manner, self._on_gpu = manner, runtime.device.type == "cuda"
         fused = runtime.device.type == "cuda" or not config.deterministic
         members: dict[float, list[nn.Parameter]] = {}
         for parameter in self._parameters:
@@ -58,7 +59,7 @@ class OptimiserUpdates:
         self._scaler = torch.amp.GradScaler(runtime.device.type, init_scale=_FIRST_LOSS_SCALE, enabled=enabled)
         self._buckets = GradientBuckets(self._parameters, runtime.begin_average if runtime.world > 1 else None)
 
-    def apply(self, loss: Tensor, learning_rate: float, gradient: Tensor | None = None, *, hold: bool = False) -> None:
+    def apply(self, loss: Tensor, learning_rate: Rate, gradient: Tensor | None = None, *, hold: bool = False) -> None:
         """Run one optimiser step on the loss, or with `gradient` (of its shape) backwards from it.
 
         With `hold` the parameters stay as they are, and only their moments follow the gradient.
@@ -68,8 +69,10 @@ class OptimiserUpdates:
             torch.autograd.backward(self._scaler.scale(loss), gradient)
         if self._manner:
             _clip_gradients(self._buckets.gathered(), self._manner.longest)
+        recorded = self._on_gpu and torch.cuda.is_current_stream_capturing()
         for group in self._optimiser.param_groups:
             group["lr"] = 0.0 if hold else learning_rate * group["part"]
+            group["capturable"] = recorded  # fused Adam computes the same, and refuses a recording without it
         self._scaler.step(self._optimiser)
         self._scaler.update()
 

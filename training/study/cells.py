@@ -15,7 +15,7 @@ from training.errors import ConfigInvalid
 BASELINE = "fp32"
 BEST_ON_TWO = "best-2gpu"
 DEFAULT = (BASELINE, "tf32", "bf16", "bf16-compiled", "fp16-compiled", BEST_ON_TWO)
-_NAME = re.compile(r"(fp32|tf32|bf16|fp16)(-nhwc|-compiled)?(-batch2)?(-2gpu)?")
+_NAME = re.compile(r"(fp32|tf32|bf16|fp16)(-nhwc|-compiled)?(-graphs)?(-batch2)?(-2gpu)?")
 _AMPERE, _VOLTA = (8, 0), (7, 0)
 
 
@@ -28,6 +28,8 @@ class Cell:
     compiled: bool = False
     """Whether with torch.compile, and with tensors in NHWC order."""
     channels_last: bool = False
+    graphs: bool = False
+    """Whether steps are replayed as CUDA graphs."""
     batches: int = 1
     """Factor of the batch."""
     gpus: int = 1
@@ -46,7 +48,7 @@ class Machine:
 
 
 def parse_cell(name: str) -> Cell:
-    """Parse PRECISION[-nhwc|-compiled][-batch2][-2gpu].
+    """Parse PRECISION[-nhwc|-compiled][-graphs][-batch2][-2gpu].
 
     Raises:
         ConfigInvalid: there is no such cell.
@@ -55,25 +57,30 @@ def parse_cell(name: str) -> Cell:
     if found is None:
         raise ConfigInvalid(
             f"cell {name!r}: write {BEST_ON_TWO}, or a precision (fp32, tf32, bf16, fp16) with -nhwc or -compiled, "
-            "-batch2 and -2gpu where wanted, in this order, as in bf16-compiled-batch2"
+            "-graphs, -batch2 and -2gpu where wanted, in this order, as in bf16-compiled-batch2"
         )
-    precision, order, doubled, two = found.groups()
+    precision, order, replayed, doubled, two = found.groups()
     return Cell(
         name,
         cast("Precision", precision),
         compiled=order == "-compiled",
         channels_last=order is not None,
+        graphs=replayed is not None,
         batches=2 if doubled else 1,
         gpus=2 if two else 1,
     )
 
 
 def best_on_two(images_per_s: dict[str, float]) -> Cell | None:
-    """Return the fastest of the measured cells of one GPU and the config's batch, on two; None if there is none."""
+    """Return the fastest of the measured cells of one GPU and the config's batch, on two; None if there is none.
+
+    Several processes do not replay CUDA graphs.
+    """
     cells = [cell for cell in map(parse_cell, images_per_s) if cell.gpus == cell.batches == 1]
     if not cells:
         return None
-    return replace(max(cells, key=lambda cell: images_per_s[cell.name]), name=BEST_ON_TWO, gpus=2)
+    best = max(cells, key=lambda cell: images_per_s[cell.name])
+    return replace(best, name=BEST_ON_TWO, gpus=2, graphs=False)
 
 
 def reason_not_run(cell: Cell, machine: Machine) -> str | None:
@@ -82,13 +89,18 @@ def reason_not_run(cell: Cell, machine: Machine) -> str | None:
         return f"it needs {cell.gpus} GPUs, and {machine.gpus} can be used here"
     if cell.precision == "tf32" and not machine.gpus:
         return "TF32 is a format of NVIDIA's GPUs"
+    if cell.graphs and (not machine.gpus or cell.gpus > 1):
+        return "CUDA graphs are for steps of one process with a GPU"
     if cell.compiled and not machine.has_compiler:
         return "torch.compile needs a C++ compiler, and none was found"
-    if machine.gpus and machine.capability is not None:
-        if cell.precision in ("tf32", "bf16") and machine.capability < _AMPERE:
-            return f"GPUs before Ampere have no {cell.precision} products"
-        if cell.compiled and machine.capability < _VOLTA:
-            return "torch.compile needs a GPU from Volta on"
+    return _reason_of_age(cell, machine.capability) if machine.gpus and machine.capability is not None else None
+
+
+def _reason_of_age(cell: Cell, capability: tuple[int, int]) -> str | None:
+    if cell.precision in ("tf32", "bf16") and capability < _AMPERE:
+        return f"GPUs before Ampere have no {cell.precision} products"
+    if cell.compiled and capability < _VOLTA:
+        return "torch.compile needs a GPU from Volta on"
     return None
 
 
@@ -125,6 +137,7 @@ def config_of_cell(config: AnyConfig, cell: Cell, phase: int, steps: int, pictur
     whole["warm_up"] = min(chosen.warm_up, steps // 10)
     data = config.data.model_copy(update={"limit": min(config.data.limit or pictures, pictures)})
     update = {"precision": cell.precision, "compile": cell.compiled, "channels_last": cell.channels_last}
+    update["cuda_graphs"] = cell.graphs
     return config.model_copy(
         update={**update, "data": data, "seconds": None, "phase": [chosen.model_copy(update=whole)]}
     )

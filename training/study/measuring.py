@@ -65,43 +65,68 @@ def measure_cell(request: CellRequest, keep: Callable[[Row], None], notify: Call
     )
     turns = Turns(Path(request.turn) if request.turn else None, f"{config.model} {cell.name}", notify)
     with start_runtime(config, request.device) as runtime:
-        notify("reads its data")
-        trainee, step = _prepare(config, runtime)
-        settling = _compile(step, request.warm_up, runtime, turns, notify) if config.compile else request.warm_up
+        run = _Run(config, runtime, notify)
+        run.prepare("reads its data")
+        settling = _compile(run.step, request.warm_up, runtime, turns, notify) if config.compile else request.warm_up
         with turns.alone():
             notify("is timed")
-            timed = time_steps(step, runtime, settling, request.steps)
+            timed = time_steps(run.step, runtime, settling, request.steps)
             notify(f"took {timed.step_s * 1e3:.4g} ms a step; validates")
-            validation = _rounded(trainee.validate())
+            validation = _rounded(run.trainee.validate())
         if request.turn:  # the others' memory would be counted too
             timed.sensors.pop("highest_device_memory_gb", None)
-        power_w = _add_over_processes(timed.sensors.get("mean_power_w"), runtime)
-        row: Row = {
-            "status": "done",
-            "cell": asdict(cell),
-            "device": torch.cuda.get_device_name(runtime.device) if runtime.device.type == "cuda" else "CPU",
-            "torch": torch.__version__,
-            "batch": config.phase[0].batch,
-            "figures": _figures(timed, config, power_w) | validation,
-            "losses": _thinned(timed.losses),
-            "ceilings": None,
-            "operators": [],
-            "calls": [],
-        }
+        row = _timed_row(cell, config, runtime, timed, validation)
         if runtime.is_leader:
             keep(row)
         if not request.apart:
             return
-        parts = _take_apart(step, config, runtime, turns, notify)
-        if config.compile:  # first make room: both would need twice the device's memory
-            del trainee, step
-            gc.collect()
-            notify("reads its data again, for an eager step")
-            trainee, step = _prepare(config.model_copy(update={"compile": False}), runtime)
-        calls = _count_calls(step, runtime, turns, notify)
+        if config.cuda_graphs:  # a graph's kernels have no operators
+            run.prepare("reads its data again, for steps without a graph", cuda_graphs=False)
+            _compile(run.step, request.warm_up, runtime, turns, notify)
+        parts = _take_apart(run.step, config, runtime, turns, notify)
+        if config.compile:
+            run.prepare("reads its data again, for an eager step", compile=False)
+        calls = _count_calls(run.step, runtime, turns, notify)
         if runtime.is_leader:
             parts["figures"] = row["figures"] | _counted(calls, timed.step_s, runtime.world)
             keep({**row, **parts, "calls": [asdict(group) for group in calls if group.device_s > 0]})
+
+
+class _Run:
+    """A trainee with its data, and a function that runs its next step."""
+
+    trainee: Trainee[Any]
+    step: Callable[[], dict[str, torch.Tensor]]
+
+    def __init__(self, config: AnyConfig, runtime: Runtime, notify: Callable[[str], None]) -> None:
+        self._config, self._runtime, self._notify = config, runtime, notify
+
+    def prepare(self, line: str, **changes: Any) -> None:
+        """Begin anew, with options changed; the earlier trainee goes first, as two need twice the device's memory."""
+        self.__dict__.pop("trainee", None)
+        self.__dict__.pop("step", None)
+        gc.collect()
+        self._notify(line)
+        self._config = self._config.model_copy(update=changes)
+        self.trainee = make_trainee(self._config, self._runtime)
+        self.trainee.begin_phase(self._config.phase[0])
+        self.step = make_stepper(self.trainee, self._config, self._runtime, 0)
+
+
+def _timed_row(cell: Cell, config: AnyConfig, runtime: Runtime, timed: TimedSteps, validation: dict[str, float]) -> Row:
+    power_w = _add_over_processes(timed.sensors.get("mean_power_w"), runtime)
+    return {
+        "status": "done",
+        "cell": asdict(cell),
+        "device": torch.cuda.get_device_name(runtime.device) if runtime.device.type == "cuda" else "CPU",
+        "torch": torch.__version__,
+        "batch": config.phase[0].batch,
+        "figures": _figures(timed, config, power_w) | validation,
+        "losses": _thinned(timed.losses),
+        "ceilings": None,
+        "operators": [],
+        "calls": [],
+    }
 
 
 def _compile(
@@ -147,13 +172,6 @@ def _count_calls(
         notify("counts an eager step's FLOPs")
         step()
         return trace_calls(step, runtime.device)
-
-
-def _prepare(config: AnyConfig, runtime: Runtime) -> tuple[Trainee[Any], Callable[[], dict[str, torch.Tensor]]]:
-    """Make a trainee, with its data, and a function that runs its next step."""
-    trainee = make_trainee(config, runtime)
-    trainee.begin_phase(config.phase[0])
-    return trainee, make_stepper(trainee, config, runtime, 0)
 
 
 def _add_over_processes(value: float | None, runtime: Runtime) -> float | None:

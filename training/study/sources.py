@@ -27,7 +27,7 @@ class Study:
     """The config in training/configs that is used unless another is named."""
     published: tuple[Published, ...]
     cells: tuple[str, ...] = ()
-    """Cells that the source's experiment needs beside the default ones."""
+    """Cells beside the default ones: those of the source's experiment, and those that its net needs to be fast."""
     sizes: tuple[str, ...] = ()
     """Options laid over that config: the sizes of the public code, where the config has smaller ones."""
     phase: int = 0
@@ -35,11 +35,13 @@ class Study:
 
 
 _INPAINTING = "tommarvoloriddle/Optimization-of-Image-inpainting-GANs, README at 1222565"
+_REPLAYED = ("bf16-compiled-graphs", "fp16-compiled-graphs")
+"""Cells of nets whose kernels are so short that a host launches them more slowly than a GPU runs them."""
 _UNTRACED = "as this project's issue 21 gives it; where it was published was not found"
 
 STUDIES = {
     "pconv": Study("pconv", "photos.toml", (Published("AMP", "not stated", None, _UNTRACED),)),
-    "pix2pix": Study("pix2pix", "facades.toml", (), sizes=("generator.ngf=64", "phase.0.batch=32")),
+    "pix2pix": Study("pix2pix", "facades.toml", (), _REPLAYED, sizes=("generator.ngf=64", "phase.0.batch=32")),
     "pix2pixhd": Study(
         "pix2pixhd",
         "facades-labels.toml",
@@ -65,6 +67,7 @@ STUDIES = {
             Published("mixed precision", "A100", 3.67, _INPAINTING, -5.71),
             Published("mixed precision", "V100", 1.37, _INPAINTING, -51.21),
         ),
+        _REPLAYED,
     ),
     "pdgan": Study(
         "pdgan",
@@ -73,13 +76,14 @@ STUDIES = {
             Published("mixed precision", "A100", 1.33, _INPAINTING, -14.95),
             Published("mixed precision", "V100", 2.24, _INPAINTING, -33.98),
         ),
+        _REPLAYED,
         phase=1,  # the SPDNorm generator
     ),
     "dcgan": Study(
         "dcgan",
         "housefronts.toml",
         (Published("DDP and a JIT compiler", "not stated", None, _UNTRACED),),
-        ("fp32-compiled", "fp32-2gpu"),
+        ("fp32-compiled", "fp32-2gpu", *_REPLAYED),
         (  # those of PyTorch's example
             "generator.side=64",
             "generator.ngf=64",

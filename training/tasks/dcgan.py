@@ -12,7 +12,6 @@ spectral norm, whose products underflow.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -26,6 +25,7 @@ from training.data.device_cache import PictureCache
 from training.data.pictures import load_pictures
 from training.dcgan_config import DCGANConfig
 from training.loop.adversarial import AdversarialTrainee
+from training.loop.replay import NetUpdate, Rate
 from training.loop.runtime import Runtime
 from training.loop.schedule import StepPosition
 from training.loop.sheets import arrange_sheet
@@ -160,6 +160,7 @@ class DCGANTrainee(AdversarialTrainee[PhaseConfig]):
 
     net: DCGANNet
     discriminator: Discriminator
+    _config: DCGANConfig
 
     def __init__(self, config: DCGANConfig, runtime: Runtime) -> None:
         self._config, self._runtime = config, runtime
@@ -177,30 +178,24 @@ class DCGANTrainee(AdversarialTrainee[PhaseConfig]):
         self._updates = OptimiserUpdates(self.net, config, runtime)
         self._discriminator_updates = OptimiserUpdates(self.discriminator, config, runtime)
         self._average = WeightAverage(self.net, config.ema_decay)
-        self._losses: Callable[..., tuple[Tensor, dict[str, Tensor]]] | None = None
-        self._discriminator_losses: Callable[..., dict[str, Tensor]] | None = None
 
-    def begin_phase(self, phase: PhaseConfig) -> None:  # noqa: ARG002 (all phases have the same losses)
-        config = self._config
-        losses = GeneratorLosses(self.net, self.discriminator, augmented=config.augment)
-        judged = DiscriminatorLosses(self.discriminator, augmented=config.augment)
-        self._losses = self._runtime.compile(losses, config.compile)
-        self._discriminator_losses = self._runtime.compile(judged, config.compile)
+    def make_update(self, phase: PhaseConfig) -> NetUpdate:  # noqa: ARG002 (all phases have the same losses)
+        config, compiled = self._config, self._runtime.compile
+        losses = compiled(GeneratorLosses(self.net, self.discriminator, augmented=config.augment), config.compile)
+        judged = compiled(DiscriminatorLosses(self.discriminator, augmented=config.augment), config.compile)
 
-    def step(self, number: int, place: StepPosition[PhaseConfig]) -> dict[str, Tensor]:
-        if self._losses is None or self._discriminator_losses is None:
-            raise RuntimeError("begin_phase comes before step")
-        real, latent, numbers = self.batch(number, place)
-        self.discriminator.requires_grad_(requires_grad=False)
-        with self._runtime.autocast():
-            output, terms = self._losses(latent, numbers[0])
-        self._updates.apply(terms["loss"], place.learning_rate)
-        self.discriminator.requires_grad_(requires_grad=True)
-        with self._runtime.autocast():
-            terms |= self._discriminator_losses(real, output.detach(), numbers[1:])
-        self._discriminator_updates.apply(terms["discriminator"], place.learning_rate)
-        self._average.update()
-        return {name: value.detach() for name, value in terms.items()}
+        def update(rate: Rate, real: Tensor, latent: Tensor, numbers: Tensor) -> dict[str, Tensor]:
+            self.discriminator.requires_grad_(requires_grad=False)
+            with self._runtime.autocast():
+                output, terms = losses(latent, numbers[0])
+            self._updates.apply(terms["loss"], rate)
+            self.discriminator.requires_grad_(requires_grad=True)
+            with self._runtime.autocast():
+                terms |= judged(real, output.detach(), numbers[1:])
+            self._discriminator_updates.apply(terms["discriminator"], rate)
+            return {name: value.detach() for name, value in terms.items()}
+
+        return update
 
     def batch(self, number: int, place: StepPosition[PhaseConfig]) -> tuple[Tensor, Tensor, Tensor]:
         """Return this process's photographs in [-1, 1], latents, and three views' numbers (3×N×7), of a step."""

@@ -15,6 +15,7 @@ from training.data.device_cache import PictureCache
 from training.data.hole_masks import draw_shapes, fill_shapes
 from training.data.mask_files import MaskFiles
 from training.data.pictures import load_pictures, validation_pictures
+from training.loop.replay import NetUpdate, Rate
 from training.loop.runtime import Runtime
 from training.loop.schedule import StepPosition
 from training.loop.sheets import arrange_sheet, validation_figures
@@ -168,8 +169,7 @@ class PartialTrainee(Trainee[PConvPhase]):
         self._updates = OptimiserUpdates(self.net, config, runtime)
         self._judge_updates = OptimiserUpdates(self.judge, config, runtime) if self.judge is not None else None
         self._average = WeightAverage(self.net, config.ema_decay)
-        self._losses: Callable[..., tuple[Tensor, dict[str, Tensor]]] | None = None
-        self._judging: Callable[..., dict[str, Tensor]] | None = None
+        self._update: NetUpdate | None = None
 
     def begin_phase(self, phase: PConvPhase) -> None:
         self._runtime.broadcast_buffers(self.net)
@@ -181,36 +181,38 @@ class PartialTrainee(Trainee[PConvPhase]):
         judge = self.judge if phase.adversarial else None
         features, lpips = self._features if phase.needs_features else None, self._lpips if phase.lpips else None
         losses = PartialLosses(self.net, features, phase, judge, lpips)
+        self._update = self._runtime.replay(self._make_update(losses, judge), wanted=self._config.cuda_graphs)
+
+    def _make_update(self, losses: PartialLosses, judge: HoleDiscriminator | None) -> NetUpdate:
         wanted = self._config.compile
-        self._losses = self._runtime.compile(losses, wanted)
-        self._judging = None if judge is None else self._runtime.compile(judge, wanted)
+        compute = self._runtime.compile(losses, wanted)
+        judging = None if judge is None else self._runtime.compile(judge, wanted)
+
+        def update(rate: Rate, image: Tensor, hole: Tensor, shift: Tensor) -> dict[str, Tensor]:
+            if self.judge is not None:
+                self.judge.requires_grad_(requires_grad=False)
+            with self._runtime.autocast():
+                composite, terms = compute(image, hole, shift)
+            self._updates.apply(terms["loss"], rate)
+            if self.judge is not None and judging is not None and self._judge_updates is not None:
+                self.judge.requires_grad_(requires_grad=True)
+                with self._runtime.autocast():
+                    judged = judging(composite.detach(), image, hole)
+                self._judge_updates.apply(judged["discriminator"], rate)
+                terms = terms | judged
+            return {name: value.detach() for name, value in terms.items()}
+
+        return update
 
     def step(self, number: int, place: StepPosition[PConvPhase]) -> dict[str, Tensor]:
-        image, hole = self.batch(number, place)
-        if self._losses is None:
+        if self._update is None:
             raise RuntimeError("begin_phase comes before step")
+        image, hole = self.batch(number, place)
         side, device = self._config.data.crop, self._runtime.device
         random = generator_for(device, self._config.seed, number, Purpose.SHIFT)
         shift = torch.randint(side, (2,), generator=random, device=device)
-        if self.judge is not None:
-            self.judge.requires_grad_(requires_grad=False)
-        with self._runtime.autocast():
-            composite, terms = self._losses(image, hole, shift)
-        self._updates.apply(terms["loss"], place.learning_rate)
-        terms = terms | self._discriminator_step(composite.detach(), image, hole, place.learning_rate)
+        terms = self._update(place.learning_rate, image, hole, shift)
         self._average.update()
-        return {name: value.detach() for name, value in terms.items()}
-
-    def _discriminator_step(
-        self, composite: Tensor, image: Tensor, hole: Tensor, learning_rate: float
-    ) -> dict[str, Tensor]:
-        """Run the discriminator's step, in phases that have one."""
-        if self._judging is None or self.judge is None or self._judge_updates is None:
-            return {}
-        self.judge.requires_grad_(requires_grad=True)
-        with self._runtime.autocast():
-            terms = self._judging(composite, image, hole)
-        self._judge_updates.apply(terms["discriminator"], learning_rate)
         return terms
 
     def batch(self, number: int, place: StepPosition[PConvPhase]) -> tuple[Tensor, Tensor]:

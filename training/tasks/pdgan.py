@@ -13,7 +13,6 @@ What half precision would break is listed in training/nets/pdgan.py and training
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -27,6 +26,7 @@ from training.data.device_cache import PictureCache
 from training.data.hole_masks import draw_shapes, fill_shapes
 from training.data.pictures import load_pictures, validation_pictures
 from training.loop.adversarial import AdversarialTrainee
+from training.loop.replay import NetUpdate, Rate
 from training.loop.runtime import Runtime
 from training.loop.schedule import StepPosition
 from training.loop.sheets import arrange_sheet, validation_figures
@@ -128,6 +128,7 @@ class PDGANTrainee(AdversarialTrainee[PDGANPhase]):
 
     net: PDGANNet
     discriminator: ScaledPatchGAN
+    _config: PDGANConfig
 
     def __init__(self, config: PDGANConfig, runtime: Runtime) -> None:
         self._config, self._runtime, options = config, runtime, config.generator
@@ -149,50 +150,42 @@ class PDGANTrainee(AdversarialTrainee[PDGANPhase]):
         self._discriminator_updates = OptimiserUpdates(self.discriminator, config, runtime)
         self._average = WeightAverage(self.net, config.ema_decay)
         self._part = config.phase[0].part
-        self._prior_losses: Callable[..., dict[str, Tensor]] | None = None
-        self._losses: Callable[..., tuple[Tensor, dict[str, Tensor]]] | None = None
-        self._discriminator_losses: Callable[..., dict[str, Tensor]] | None = None
 
-    def begin_phase(self, phase: PDGANPhase) -> None:
-        wanted = self._config.compile
+    def make_update(self, phase: PDGANPhase) -> NetUpdate:
         self._part = phase.part
-        prior = PriorLosses(self.net, self._features, phase)
-        losses = DiverseLosses(self.net, self.discriminator, self._features, phase)
-        judged = DiscriminatorLosses(self.discriminator)
-        self._prior_losses = self._runtime.compile(prior, wanted)
-        self._losses = self._runtime.compile(losses, wanted)
-        self._discriminator_losses = self._runtime.compile(judged, wanted)
+        return self._make_prior_update(phase) if phase.part == "prior" else self._make_diverse_update(phase)
 
-    def step(self, number: int, place: StepPosition[PDGANPhase]) -> dict[str, Tensor]:
-        if self._prior_losses is None:
-            raise RuntimeError("begin_phase comes before step")
-        image, valid = self.batch(number, place)
-        if place.phase.part == "prior":
+    def _make_prior_update(self, phase: PDGANPhase) -> NetUpdate:
+        losses = self._runtime.compile(PriorLosses(self.net, self._features, phase), self._config.compile)
+
+        def update(rate: Rate, image: Tensor, valid: Tensor) -> dict[str, Tensor]:
             with self._runtime.autocast():
-                terms = self._prior_losses(image, valid)
-            self._updates.apply(terms["loss"], place.learning_rate)
-        else:
-            terms = self._diverse_step(image, valid, number, place)
-        self._average.update()
-        return {name: value.detach() for name, value in terms.items()}
+                terms = losses(image, valid)
+            self._updates.apply(terms["loss"], rate)
+            return {name: value.detach() for name, value in terms.items()}
 
-    def _diverse_step(
-        self, image: Tensor, valid: Tensor, number: int, place: StepPosition[PDGANPhase]
-    ) -> dict[str, Tensor]:
-        if self._losses is None or self._discriminator_losses is None:
-            raise RuntimeError("begin_phase comes before step")
-        latents = self._draw_latents(number, place.phase.batch)
-        self.discriminator.requires_grad_(requires_grad=False)
-        with self._runtime.autocast():
-            with torch.no_grad():
-                prior = self.net.prior(image * valid, valid)
-            output, terms = self._losses(image, valid, prior, latents)
-        self._updates.apply(terms["loss"], place.learning_rate)
-        self.discriminator.requires_grad_(requires_grad=True)
-        with self._runtime.autocast():
-            terms |= self._discriminator_losses(image, valid, output.detach())
-        self._discriminator_updates.apply(terms["discriminator"], place.learning_rate * self._config.discriminator_rate)
-        return terms
+        return update
+
+    def _make_diverse_update(self, phase: PDGANPhase) -> NetUpdate:
+        wanted = self._config.compile
+        losses = self._runtime.compile(DiverseLosses(self.net, self.discriminator, self._features, phase), wanted)
+        judged = self._runtime.compile(DiscriminatorLosses(self.discriminator), wanted)
+        paint_prior = self._runtime.compile(self.net.prior, wanted)
+
+        def update(rate: Rate, image: Tensor, valid: Tensor, latents: Tensor) -> dict[str, Tensor]:
+            self.discriminator.requires_grad_(requires_grad=False)
+            with self._runtime.autocast():
+                with torch.no_grad():
+                    prior = paint_prior(image * valid, valid)
+                output, terms = losses(image, valid, prior, latents)
+            self._updates.apply(terms["loss"], rate)
+            self.discriminator.requires_grad_(requires_grad=True)
+            with self._runtime.autocast():
+                terms |= judged(image, valid, output.detach())
+            self._discriminator_updates.apply(terms["discriminator"], rate * self._config.discriminator_rate)
+            return {name: value.detach() for name, value in terms.items()}
+
+        return update
 
     def _draw_latents(self, number: int, count: int) -> Tensor:
         """Draw this process's part of a step's latents, N×2×Z."""
@@ -201,8 +194,11 @@ class PDGANTrainee(AdversarialTrainee[PDGANPhase]):
         shape = (count, _FILLS, self._config.generator.z_dim)
         return torch.randn(shape, generator=random, device=device)[slice(*first_last)]
 
-    def batch(self, number: int, place: StepPosition[PDGANPhase]) -> tuple[Tensor, Tensor]:
-        """Return this process's pictures of a step, N×3×256×256 in [-1, 1], and masks, N×1×256×256, 1 = valid."""
+    def batch(self, number: int, place: StepPosition[PDGANPhase]) -> tuple[Tensor, ...]:
+        """Return this process's pictures of a step, N×3×256×256 in [-1, 1], and masks, N×1×256×256, 1 = valid.
+
+        After stage 1 latents, N×2×Z, follow.
+        """
         seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
         first, last = self._runtime.samples_of_process(count)
         numbers = picture_numbers(self._pictures.count, place.samples_before, count, seed, device)
@@ -210,7 +206,8 @@ class PDGANTrainee(AdversarialTrainee[PDGANPhase]):
         image = self._pictures.crops(cuts.samples_between(first, last), SIDE) * 2 - 1
         shapes = draw_shapes(count, self._config.coverage, generator_for(device, seed, number, Purpose.MASKS))
         valid = 1 - fill_shapes(shapes.samples_between(first, last), SIDE)
-        return image.contiguous(memory_format=self._runtime.layout), valid
+        latents = () if place.phase.part == "prior" else (self._draw_latents(number, count),)
+        return image.contiguous(memory_format=self._runtime.layout), valid, *latents
 
     def generator_state(self) -> State:
         """Return stage 1 and, if there is one, the generator in one state, under the public keys."""

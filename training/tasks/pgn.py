@@ -13,7 +13,7 @@ would be 0 wherever they round to 1, and so is cross entropy, on scores rather t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, cast
 
 import torch
@@ -25,6 +25,7 @@ from training.data.device_cache import PictureCache
 from training.data.pictures import load_pictures, validation_pictures
 from training.errors import ConfigInvalid
 from training.loop.adversarial import AdversarialTrainee
+from training.loop.replay import NetUpdate, Rate
 from training.loop.runtime import Runtime
 from training.loop.schedule import StepPosition
 from training.loop.sheets import arrange_sheet, validation_figures
@@ -195,6 +196,7 @@ class PGNTrainee(AdversarialTrainee[PGNPhase]):
 
     net: PGNNet
     discriminator: nn.ModuleList
+    _config: PGNConfig
 
     def __init__(self, config: PGNConfig, runtime: Runtime) -> None:
         self._config, self._runtime, options = config, runtime, config.generator
@@ -216,41 +218,34 @@ class PGNTrainee(AdversarialTrainee[PGNPhase]):
         self._updates = OptimiserUpdates(self.net, config, runtime)
         self._discriminator_updates = OptimiserUpdates(self.discriminator, config, runtime)
         self._average = WeightAverage(self.net, config.ema_decay)
-        self._losses: Callable[..., tuple[list[Tensor], dict[str, Tensor]]] | None = None
-        self._discriminator_losses: Callable[..., dict[str, Tensor]] | None = None
 
-    def begin_phase(self, phase: PGNPhase) -> None:
+    def make_update(self, phase: PGNPhase) -> NetUpdate:
         wanted = self._config.compile
-        losses = GeneratorLosses(self.net, self.discriminator, self._config, phase)
-        judged = DiscriminatorLosses(self.discriminator)
-        self._losses = self._runtime.compile(losses, wanted)
-        self._discriminator_losses = self._runtime.compile(judged, wanted)
+        losses = self._runtime.compile(GeneratorLosses(self.net, self.discriminator, self._config, phase), wanted)
+        judged = self._runtime.compile(DiscriminatorLosses(self.discriminator), wanted)
 
-    def step(self, number: int, place: StepPosition[PGNPhase]) -> dict[str, Tensor]:
-        if self._losses is None or self._discriminator_losses is None:
-            raise RuntimeError("begin_phase comes before step")
-        painted, *aims = self._hole(self.batch(number, place))
-        self.discriminator.requires_grad_(requires_grad=False)
-        with self._runtime.autocast():
-            outputs, terms = self._losses(painted, aims)
-        self._updates.apply(terms["loss"], place.learning_rate)
-        self.discriminator.requires_grad_(requires_grad=True)
-        if place.phase.adversarial:
+        def update(rate: Rate, image: Tensor) -> dict[str, Tensor]:
+            painted, *aims = self._hole(image)
+            self.discriminator.requires_grad_(requires_grad=False)
             with self._runtime.autocast():
-                terms |= self._discriminator_losses(aims, [output.detach() for output in outputs])
-            self._discriminator_updates.apply(
-                terms["discriminator"], place.learning_rate * self._config.discriminator_rate
-            )
-        self._average.update()
-        return {name: value.detach() for name, value in terms.items()}
+                outputs, terms = losses(painted, aims)
+            self._updates.apply(terms["loss"], rate)
+            self.discriminator.requires_grad_(requires_grad=True)
+            if phase.adversarial:
+                with self._runtime.autocast():
+                    terms |= judged(aims, [output.detach() for output in outputs])
+                self._discriminator_updates.apply(terms["discriminator"], rate * self._config.discriminator_rate)
+            return {name: value.detach() for name, value in terms.items()}
 
-    def batch(self, number: int, place: StepPosition[PGNPhase]) -> Tensor:
-        """Return this process's pictures of a step, N×3×128×128 in [0, 1]."""
+        return update
+
+    def batch(self, number: int, place: StepPosition[PGNPhase]) -> tuple[Tensor]:
+        """Return this process's pictures of a step, N×3×128×128 in [0, 1], alone."""
         seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
         numbers = picture_numbers(self._pictures.count, place.samples_before, count, seed, device)
         cuts = draw_crops(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
         own = cuts.samples_between(*self._runtime.samples_of_process(count))
-        return self._pictures.crops(own, SIDE).contiguous(memory_format=self._runtime.layout)
+        return (self._pictures.crops(own, SIDE).contiguous(memory_format=self._runtime.layout),)
 
     def sheet(self) -> Tensor:
         """Return samples in rows: the input, what each stage made of it, the picture filled, the truth."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -14,6 +13,7 @@ from training.data.cuts import centre_crops, draw_crops, picture_numbers
 from training.data.device_cache import PictureCache
 from training.data.pictures import load_pictures, validation_pictures
 from training.loop.adversarial import AdversarialTrainee
+from training.loop.replay import NetUpdate, Rate
 from training.loop.runtime import Runtime
 from training.loop.schedule import StepPosition
 from training.loop.sheets import arrange_sheet, validation_figures
@@ -72,6 +72,8 @@ class DiscriminatorLosses(nn.Module):
 class Pix2PixTrainee(AdversarialTrainee[Pix2PixPhase]):
     """A pix2pix generator and its discriminator, with data and optimisers."""
 
+    _config: Pix2PixConfig
+
     def __init__(self, config: Pix2PixConfig, runtime: Runtime) -> None:
         self._config, self._runtime = config, runtime
         self._pairs = PictureCache(load_pictures(config.data), runtime.device)
@@ -89,31 +91,25 @@ class Pix2PixTrainee(AdversarialTrainee[Pix2PixPhase]):
         self._updates = OptimiserUpdates(self.net, config, runtime)
         self._discriminator_updates = OptimiserUpdates(self.discriminator, config, runtime)
         self._average = WeightAverage(self.net, config.ema_decay)
-        self._losses: Callable[..., tuple[Tensor, dict[str, Tensor]]] | None = None
-        self._discriminator_losses: Callable[..., dict[str, Tensor]] | None = None
 
-    def begin_phase(self, phase: Pix2PixPhase) -> None:
-        config = self._config
-        losses = GeneratorLosses(self.net, self.discriminator, config, phase)
-        judged = DiscriminatorLosses(self.discriminator, config)
-        self._losses = self._runtime.compile(losses, config.compile)
-        self._discriminator_losses = self._runtime.compile(judged, config.compile)
+    def make_update(self, phase: Pix2PixPhase) -> NetUpdate:
+        config, compiled = self._config, self._runtime.compile
+        losses = compiled(GeneratorLosses(self.net, self.discriminator, config, phase), config.compile)
+        judged = compiled(DiscriminatorLosses(self.discriminator, config), config.compile)
 
-    def step(self, number: int, place: StepPosition[Pix2PixPhase]) -> dict[str, Tensor]:
-        source, target = self.batch(number, place)
-        if self._losses is None or self._discriminator_losses is None:
-            raise RuntimeError("begin_phase comes before step")
-        self.discriminator.requires_grad_(requires_grad=False)
-        with self._runtime.autocast():
-            output, terms = self._losses(source, target)
-        self._updates.apply(terms["loss"], place.learning_rate)
-        self.discriminator.requires_grad_(requires_grad=True)
-        if place.phase.adversarial:
+        def update(rate: Rate, source: Tensor, target: Tensor) -> dict[str, Tensor]:
+            self.discriminator.requires_grad_(requires_grad=False)
             with self._runtime.autocast():
-                terms |= self._discriminator_losses(source, target, output.detach())
-            self._discriminator_updates.apply(terms["discriminator"], place.learning_rate)
-        self._average.update()
-        return {name: value.detach() for name, value in terms.items()}
+                output, terms = losses(source, target)
+            self._updates.apply(terms["loss"], rate)
+            self.discriminator.requires_grad_(requires_grad=True)
+            if phase.adversarial:
+                with self._runtime.autocast():
+                    terms |= judged(source, target, output.detach())
+                self._discriminator_updates.apply(terms["discriminator"], rate)
+            return {name: value.detach() for name, value in terms.items()}
+
+        return update
 
     def batch(self, number: int, place: StepPosition[Pix2PixPhase]) -> tuple[Tensor, Tensor]:
         """Return this process's sources and targets of a step, in [-1, 1]."""

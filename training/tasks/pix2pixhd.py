@@ -12,7 +12,6 @@ the scores (training/losses/scaled_patch_gan.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -29,6 +28,7 @@ from training.data.device_cache import PictureCache
 from training.data.label_maps import FACADE_COLOURS, ids_of_pairs
 from training.data.pictures import load_pictures, validation_pictures
 from training.loop.adversarial import AdversarialTrainee
+from training.loop.replay import NetUpdate, Rate
 from training.loop.runtime import Runtime
 from training.loop.schedule import StepPosition
 from training.loop.sheets import arrange_sheet, validation_figures
@@ -152,6 +152,7 @@ class Pix2PixHDTrainee(AdversarialTrainee[Pix2PixHDPhase]):
 
     net: TrainedGenerator
     discriminator: ScaledPatchGAN
+    _config: Pix2PixHDConfig
 
     def __init__(self, config: Pix2PixHDConfig, runtime: Runtime) -> None:
         self._config, self._runtime, options = config, runtime, config.generator
@@ -176,37 +177,31 @@ class Pix2PixHDTrainee(AdversarialTrainee[Pix2PixHDPhase]):
         self._updates = OptimiserUpdates(self.net, config, runtime)
         self._discriminator_updates = OptimiserUpdates(self.discriminator, config, runtime)
         self._average = WeightAverage(self.net, config.ema_decay)
-        self._losses: Callable[..., tuple[Tensor, dict[str, Tensor]]] | None = None
-        self._discriminator_losses: Callable[..., dict[str, Tensor]] | None = None
 
     @property
     def _averaged(self) -> TrainedGenerator:
         return cast("TrainedGenerator", self._average.net)
 
-    def begin_phase(self, phase: Pix2PixHDPhase) -> None:
+    def make_update(self, phase: Pix2PixHDPhase) -> NetUpdate:
         self.net.begin_part(phase.part)
         self._averaged.part = phase.part
-        wanted = self._config.compile
-        losses = GeneratorLosses(self.net, self.discriminator, self._features, phase)
-        judged = DiscriminatorLosses(self.discriminator)
-        self._losses = self._runtime.compile(losses, wanted)
-        self._discriminator_losses = self._runtime.compile(judged, wanted)
+        wanted, compiled = self._config.compile, self._runtime.compile
+        losses = compiled(GeneratorLosses(self.net, self.discriminator, self._features, phase), wanted)
+        judged = compiled(DiscriminatorLosses(self.discriminator), wanted)
 
-    def step(self, number: int, place: StepPosition[Pix2PixHDPhase]) -> dict[str, Tensor]:
-        planes, target, instances = self.batch(number, place)
-        if self._losses is None or self._discriminator_losses is None:
-            raise RuntimeError("begin_phase comes before step")
-        self.discriminator.requires_grad_(requires_grad=False)
-        with self._runtime.autocast():
-            output, terms = self._losses(planes, target, instances)
-        self._updates.apply(terms["loss"], place.learning_rate)
-        self.discriminator.requires_grad_(requires_grad=True)
-        with self._runtime.autocast():
-            shown, wanted = self.net.scaled(planes), self.net.scaled(target)
-            terms |= self._discriminator_losses(shown, wanted, output.detach())
-        self._discriminator_updates.apply(terms["discriminator"], place.learning_rate)
-        self._average.update()
-        return {name: value.detach() for name, value in terms.items()}
+        def update(rate: Rate, planes: Tensor, target: Tensor, instances: Tensor) -> dict[str, Tensor]:
+            self.discriminator.requires_grad_(requires_grad=False)
+            with self._runtime.autocast():
+                output, terms = losses(planes, target, instances)
+            self._updates.apply(terms["loss"], rate)
+            self.discriminator.requires_grad_(requires_grad=True)
+            with self._runtime.autocast():
+                shown, truth = self.net.scaled(planes), self.net.scaled(target)
+                terms |= judged(shown, truth, output.detach())
+            self._discriminator_updates.apply(terms["discriminator"], rate)
+            return {name: value.detach() for name, value in terms.items()}
+
+        return update
 
     def batch(self, number: int, place: StepPosition[Pix2PixHDPhase]) -> tuple[Tensor, Tensor, Tensor]:
         """Return a step's input planes N×C×S×S, targets N×3×S×S in [-1, 1] and instances N×1×S×S of this process."""

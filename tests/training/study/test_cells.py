@@ -28,6 +28,7 @@ from training.study.sources import STUDIES
         ("fp32", Cell("fp32", "fp32")),
         ("bf16-nhwc", Cell("bf16-nhwc", "bf16", channels_last=True)),
         ("fp16-compiled", Cell("fp16-compiled", "fp16", compiled=True, channels_last=True)),
+        ("bf16-compiled-graphs", Cell("bf16-compiled-graphs", "bf16", compiled=True, channels_last=True, graphs=True)),
         ("tf32-batch2-2gpu", Cell("tf32-batch2-2gpu", "tf32", batches=2, gpus=2)),
     ],
 )
@@ -58,6 +59,9 @@ def test_every_cell_that_a_study_names_can_be_parsed() -> None:
         ("bf16-compiled-2gpu", Machine(2, (9, 0)), None),
         ("tf32", Machine(1, None), None),
         ("bf16-compiled", Machine(0), None),
+        ("bf16-graphs", Machine(0), "with a GPU"),
+        ("bf16-graphs-2gpu", Machine(2, (9, 0)), "one process"),
+        ("bf16-graphs", Machine(1, (9, 0)), None),
     ],
 )
 def test_a_cell_that_a_machine_cannot_run_has_a_reason(name: str, machine: Machine, reason: str | None) -> None:
@@ -70,6 +74,7 @@ def test_the_best_on_two_gpus_is_the_fastest_of_one_at_the_same_batch() -> None:
         "fp32": 10.0,
         "fp16-compiled": 30.0,
         "bf16-compiled": 40.0,
+        "bf16-compiled-graphs": 45.0,
         "bf16-compiled-batch2": 50.0,
         "fp32-2gpu": 60.0,
     }
@@ -92,4 +97,5 @@ def test_cells_train_one_phase_from_one_seed_and_differ_in_arithmetic_alone(
     assert base.phase == other.phase
     assert (base.phase[0].steps, base.phase[0].batch, base.phase[0].warm_up, base.seconds) == (50, 6, 5, None)
     assert base.data.limit == 9
+    assert config_of_cell(config, parse_cell("bf16-graphs"), 1, 50, 9).cuda_graphs
     assert config_of_cell(config, parse_cell("fp32-batch2"), 1, 50, 9).phase[0].batch == 12

@@ -46,9 +46,9 @@ def begun(config: PGNConfig) -> PGNTrainee:
 def test_processes_together_see_the_batch_that_one_sees_alone(pgn_config: Config) -> None:
     config = pgn_config(phase=[{"steps": 4, "batch": 4, "learning_rate": 1e-3}])
     place = position_of_step(2, config.phase)
-    alone = PGNTrainee(config, Runtime(CPU, "fp32")).batch(2, place)
+    (alone,) = PGNTrainee(config, Runtime(CPU, "fp32")).batch(2, place)
     shares = [PGNTrainee(config, Runtime(CPU, "fp32", rank=rank, world=2)).batch(2, place) for rank in range(2)]
-    assert torch.equal(torch.cat(shares), alone)
+    assert torch.equal(torch.cat([image for (image,) in shares]), alone)
     assert alone.shape == (4, 3, 128, 128)
 
 
@@ -96,7 +96,7 @@ def test_losses_are_sums_over_the_stages_by_their_weights(pgn_config: Config) ->
     config = pgn_config(phase=[{"steps": 2, "batch": 2, "learning_rate": 1e-3} | weights])
     trainee = begun(config)
     place = position_of_step(0, config.phase)
-    image = trainee.batch(0, place)
+    (image,) = trainee.batch(0, place)
     painted, *aims = ShrinkingHole(2)(image)
     pictures = build_generator(config.generator, random())
     pictures.load_state_dict(trainee.net.state_dict())

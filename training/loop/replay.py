@@ -1,0 +1,100 @@
+"""Updates replayed as one CUDA graph: one launch a step in place of one for each kernel.
+
+A GPU that is faster than the host launches kernels waits for the host. A graph holds the launches of forward passes,
+backward passes and optimisers, as PyTorch's "CUDA Graphs" notes describe for a whole network: the tensors that it reads
+stay where they are, and what changes from step to step is copied into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Rate = float | Tensor
+"""A learning rate; as a scalar on the device where a graph reads it."""
+NetUpdate = Callable[..., dict[str, Tensor]]
+"""Maps the learning rate and a batch's tensors to detached scalars by name, and changes nets and optimisers."""
+
+WARM_UP = 3
+"""Calls before the recording: compilers and the choice of convolution algorithms wait for the device."""
+
+
+class Recorder(Protocol):
+    """A way to record what a function launches."""
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Run the function as it is, where recordings are made."""
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Record what the function launches, without running it; returns a function that runs the recording."""
+
+
+class CUDARecorder:
+    """Records CUDA graphs, on a stream of their own, as a recording demands."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Run the function on the stream: gradients are summed on the stream that first computed them."""
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            work()
+        current.wait_stream(self._stream)
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Record a CUDA graph; its memory is its own and lasts as long as it."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self._stream):
+            work()
+        return graph.replay
+
+
+class ReplayedUpdate:
+    """An update that is recorded at its fourth call and replayed from then on.
+
+    Args:
+        update: must neither wait for the device nor depend on anything that changes but its tensors, torch's own
+            random numbers and the state of nets and optimisers; its tensors have the same shapes at every call.
+        recorder: how it is recorded.
+        device: of the learning rate.
+    """
+
+    def __init__(self, update: NetUpdate, recorder: Recorder, device: torch.device) -> None:
+        self._update, self._recorder = update, recorder
+        self._rate = torch.zeros((), device=device)
+        self._calls, self._inputs = 0, tuple[Tensor, ...]()
+        self._names, self._values = tuple[str, ...](), torch.zeros(0)
+        self._replay: Callable[[], None] | None = None
+
+    def __call__(self, rate: float, *inputs: Tensor) -> dict[str, Tensor]:
+        """Run the update; returns its scalars, which later calls leave alone."""
+        if self._calls < WARM_UP:
+            self._inputs = inputs
+        elif self._replay is None:
+            self._inputs = tuple(each.clone() for each in inputs)
+            self._replay = self._recorder.record(self._run)
+        else:
+            self._hold(inputs)
+        self._calls += 1
+        self._rate.fill_(rate)
+        if self._replay is None:
+            self._recorder.run(self._run)
+        else:
+            self._replay()
+        return dict(zip(self._names, self._values.clone().unbind(), strict=True))
+
+    def _hold(self, inputs: tuple[Tensor, ...]) -> None:
+        for held, each in zip(self._inputs, inputs, strict=True):
+            if held.shape != each.shape:
+                raise RuntimeError(f"a recorded update got {tuple(each.shape)} in place of {tuple(held.shape)}")
+        torch._foreach_copy_(list(self._inputs), list(inputs))
+
+    def _run(self) -> None:
+        terms = self._update(self._rate, *self._inputs)
+        self._names, self._values = tuple(terms), torch.stack(list(terms.values()))
