@@ -102,7 +102,7 @@ class FitConfig(ConfigSection):
         False, description="several GPUs: compile in pieces, so that gradients are averaged while others are computed"
     )
     cuda_graphs: bool = Field(
-        False, description="one GPU: replay a step's launches as one CUDA graph; of fillnet its net's passes"
+        False, description="replay a step's launches as one CUDA graph; of fillnet its net's passes alone"
     )
     deterministic: bool = Field(False, description="bit-equal runs on the same host; slower on a GPU")
     betas: tuple[float, float] = Field((0.9, 0.99), description="of Adam")

@@ -93,11 +93,11 @@ run() { # SECONDS
     peek
 }
 
-one() { # NAME FLAGS…: FP32 and the compiled halves of one study, 300 steps each, with the device its own: $OUT/study-NAME
+one() { # NAME FLAGS…: FP32 and compiled halves of one study (CELLS), 300 steps each, with the device its own: $OUT/study-NAME
     local name=$1
     shift
     # shellcheck disable=SC2046 # flags are words
-    python3 -m training study "$name" -o "$OUT/study-$name" --cells "fp32,bf16-compiled,fp16-compiled" \
+    python3 -m training study "$name" -o "$OUT/study-$name" --cells "${CELLS:-fp32,bf16-compiled-graphs,fp16-compiled-graphs}" \
         $(STEPS=300 WARM_UP=20 LIMIT_S=600 flags "$name") "$@"
 }
 

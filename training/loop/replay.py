@@ -48,9 +48,12 @@ class CUDARecorder:
         current.wait_stream(self._stream)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Record a CUDA graph; its memory is its own and lasts as long as it."""
+        """Record a CUDA graph; its memory is its own and lasts as long as it.
+
+        Calls of other threads, NCCL's among them, do not spoil it.
+        """
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self._stream):
+        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
             work()
         return graph.replay
 

@@ -72,8 +72,8 @@ class Runtime:
         return compile_in_pieces(part) if pieces else cast("Compiled", torch.compile(part, dynamic=False))
 
     def replay(self, update: NetUpdate, *, wanted: bool) -> NetUpdate:
-        """Return an update that is replayed as a CUDA graph if wanted, in one process with a GPU; else itself."""
-        if not wanted or self.world > 1 or self.device.type != "cuda":
+        """Return an update that is replayed as a CUDA graph, if wanted and on a GPU; else itself."""
+        if not wanted or self.device.type != "cuda":
             return update
         return ReplayedUpdate(update, CUDARecorder(self.device), self.device)
 

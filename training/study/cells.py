@@ -72,15 +72,11 @@ def parse_cell(name: str) -> Cell:
 
 
 def best_on_two(images_per_s: dict[str, float]) -> Cell | None:
-    """Return the fastest of the measured cells of one GPU and the config's batch, on two; None if there is none.
-
-    Several processes do not replay CUDA graphs.
-    """
+    """Return the fastest of the measured cells of one GPU and the config's batch, on two; None if there is none."""
     cells = [cell for cell in map(parse_cell, images_per_s) if cell.gpus == cell.batches == 1]
     if not cells:
         return None
-    best = max(cells, key=lambda cell: images_per_s[cell.name])
-    return replace(best, name=BEST_ON_TWO, gpus=2, graphs=False)
+    return replace(max(cells, key=lambda cell: images_per_s[cell.name]), name=BEST_ON_TWO, gpus=2)
 
 
 def reason_not_run(cell: Cell, machine: Machine) -> str | None:
@@ -89,8 +85,8 @@ def reason_not_run(cell: Cell, machine: Machine) -> str | None:
         return f"it needs {cell.gpus} GPUs, and {machine.gpus} can be used here"
     if cell.precision == "tf32" and not machine.gpus:
         return "TF32 is a format of NVIDIA's GPUs"
-    if cell.graphs and (not machine.gpus or cell.gpus > 1):
-        return "CUDA graphs are for steps of one process with a GPU"
+    if cell.graphs and not machine.gpus:
+        return "CUDA graphs are NVIDIA's GPUs' own"
     if cell.compiled and not machine.has_compiler:
         return "torch.compile needs a C++ compiler, and none was found"
     return _reason_of_age(cell, machine.capability) if machine.gpus and machine.capability is not None else None

@@ -36,11 +36,11 @@ class Study:
 
 _INPAINTING = "tommarvoloriddle/Optimization-of-Image-inpainting-GANs, README at 1222565"
 _REPLAYED = ("bf16-compiled-graphs", "fp16-compiled-graphs")
-"""Cells of nets whose kernels are so short that a host launches them more slowly than a GPU runs them."""
+"""Cells beside the default ones of every study: a host launches most nets' kernels more slowly than a GPU runs them."""
 _UNTRACED = "as this project's issue 21 gives it; where it was published was not found"
 
 STUDIES = {
-    "pconv": Study("pconv", "photos.toml", (Published("AMP", "not stated", None, _UNTRACED),)),
+    "pconv": Study("pconv", "photos.toml", (Published("AMP", "not stated", None, _UNTRACED),), _REPLAYED),
     "pix2pix": Study("pix2pix", "facades.toml", (), _REPLAYED, sizes=("generator.ngf=64", "phase.0.batch=32")),
     "pix2pixhd": Study(
         "pix2pixhd",
@@ -49,7 +49,7 @@ STUDIES = {
             Published("AMP", "not stated", 1.8, _UNTRACED),
             Published("AMP, batch doubled", "not stated", 2.25, _UNTRACED),
         ),
-        ("fp16-compiled-batch2",),
+        ("fp16-compiled-batch2", *_REPLAYED),
         (  # the public global net; its pictures of 512×1024, one a step, as two squares
             "generator.ngf=64",
             "generator.downsamplings=4",

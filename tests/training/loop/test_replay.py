@@ -86,12 +86,10 @@ def test_a_batch_of_another_shape_is_refused() -> None:
         update(0.1, torch.ones(1), torch.ones(1))
 
 
-@pytest.mark.parametrize(("device", "world", "wanted"), [("cpu", 1, True), ("cuda", 2, True), ("cuda", 1, False)])
-def test_an_update_is_itself_without_a_gpu_in_several_processes_or_unasked(
-    device: str, world: int, wanted: bool
-) -> None:
+@pytest.mark.parametrize(("device", "wanted"), [("cpu", True), ("cuda", False)])
+def test_an_update_is_itself_without_a_gpu_or_unasked(device: str, wanted: bool) -> None:
     update = descent(torch.zeros(()))
-    assert Runtime(torch.device(device), "fp32", world=world).replay(update, wanted=wanted) is update
+    assert Runtime(torch.device(device), "fp32").replay(update, wanted=wanted) is update
 
 
 PHASES: dict[str, list[dict[str, Any]]] = {
@@ -126,8 +124,13 @@ def test_steps_replayed_as_cuda_graphs_are_those_of_launched_kernels(
         pytest.skip("no NVIDIA GPU here")
     make, phase = request.getfixturevalue(f"{model}_config"), PHASES.get(model, ANY_PHASE)
     knobs = {"precision": precision, "compile": compiled, "phase": phase, "deterministic": False}
-    (wanted, weights), (found, replayed) = (figures_of_steps(make(cuda_graphs=each, **knobs)) for each in (False, True))
-    tolerance = 1e-3 if precision == "fp32" else 3e-2
-    for number, (one, other) in enumerate(zip(found, wanted, strict=True)):
-        assert one == pytest.approx(other, rel=tolerance, abs=tolerance), f"step {number}"
-    assert float((replayed - weights).norm() / weights.norm()) < tolerance
+    runs = [figures_of_steps(make(cuda_graphs=each, **knobs)) for each in (False, False, True)]
+    (wanted, weights), (again, repeated), (found, replayed) = runs
+    noise, least = 3.0, 1e-3 if precision == "fp32" else 1e-2  # two runs may choose other convolution algorithms
+    for number, (one, two, other) in enumerate(zip(wanted, again, found, strict=True)):
+        assert other.keys() == one.keys()
+        for name, value in one.items():
+            allowed = noise * abs(two[name] - value) + least * max(1.0, abs(value))
+            assert abs(other[name] - value) <= allowed, f"step {number}: {name} {other[name]}, {value}, {two[name]}"
+    apart, allowed = (float((each - weights).norm() / weights.norm()) for each in (replayed, repeated))
+    assert apart <= noise * allowed + least, f"weights: {apart}; two runs without graphs: {allowed}"
