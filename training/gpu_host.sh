@@ -15,7 +15,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 CARRIED=${CARRIED:-.carry} WORK=${WORK:-/tmp/retouch} OUT=${OUT:-$WORK/out}
-export PYTHONPATH="$WORK/site:$PWD" PYTHONUNBUFFERED=1
+export PYTHONPATH="$WORK/site:/tmp/retouch-site:$PWD" PYTHONUNBUFFERED=1 # that of benchmarks/gpu_host/pack.sh, too
 mkdir -p "$WORK/photos" "$WORK/site" "$OUT"
 
 stage() {
