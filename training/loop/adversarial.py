@@ -1,4 +1,4 @@
-"""What all adversarial trainees share: a step of both nets, and their state, with averages and optimisers."""
+"""The step and the saved state of all adversarial trainees: a generator and its average, a discriminator, optimisers."""
 
 from __future__ import annotations
 
