@@ -1,4 +1,4 @@
-"""The step and the saved state of all adversarial trainees: a generator and its average, a discriminator, optimisers."""
+"""The step and the saved state of adversarial trainees: a generator and its average, a discriminator, optimisers."""
 
 from __future__ import annotations
 
