@@ -1,4 +1,6 @@
-"""The HTTP client that sends webhooks: it connects to the addresses that were checked, and reads no endless answer.
+"""The HTTP client that sends webhooks, and what an attempt came to.
+
+It connects to the addresses that were checked, and reads no endless answer.
 
 An answer comes after a few interim ones (100 to 199) at most. aiohttp takes any number of them without a pause: a
 receiver that sent them on and on kept the event loop for as long as it liked.
@@ -6,17 +8,34 @@ receiver that sent them on and on kept the event loop for as long as it liked.
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.connector import Connection
 
+from service.core.errors import InvalidOption
 from service.jobs.webhook_targets import Destinations, Resolve
 
 _MOST_HEADS = 100
 """Interim answers and the final one: a receiver that works for a while sends one a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptResult:
+    """The result of one attempt to deliver.
+
+    status: of the response; 0 without one.
+    reason: why it does not count as delivered; None if it does.
+    refused: whether the target is forbidden.
+    """
+
+    status: int
+    reason: str | None = None
+    refused: bool = False
 
 
 class AddressRefused(OSError):
@@ -79,3 +98,26 @@ class FinalAnswer(aiohttp.ClientResponse):
 
         protocol.read = read_counted
         return await super().start(connection)
+
+
+def why_not_delivered(status: int) -> str | None:
+    """Return why a response does not count as delivered; None if it does."""
+    if 200 <= status < 300:
+        return None
+    return f"answered {status}, and redirects are not followed" if 300 <= status < 400 else f"answered {status}"
+
+
+def attempt_without_response(error: Exception) -> AttemptResult:
+    """Explain why there was no response, in words that reveal nothing about the server's network."""
+    if isinstance(error, InvalidOption) or isinstance(error.__cause__, AddressRefused):
+        return AttemptResult(0, "goes where this server sends no webhooks", refused=True)
+    reasons: dict[type[Exception], str] = {  # the first match
+        aiohttp.ClientConnectorDNSError: "its name cannot be resolved",
+        aiohttp.ClientSSLError: "its certificate or its TLS is not accepted",
+        asyncio.TimeoutError: "no answer in time",
+        AnswerEndless: "its answer does not end",
+        aiohttp.ClientConnectorError: "it cannot be connected to",
+    }
+    return AttemptResult(
+        0, next((said for kind, said in reasons.items() if isinstance(error, kind)), "the connection broke")
+    )

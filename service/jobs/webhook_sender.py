@@ -4,8 +4,9 @@ One process at a time sends a message: who claims it has a lease, and sends noth
 arrives twice only if its sender dies, or loses the ledger for longer than the lease, after the receiver has it and
 before that is recorded; both have the same id.
 
-A process makes few attempts at a time, fewer to one host, and the next one to the host with the fewest under way: a
-receiver that hangs delays its own messages, and those to others only if several hang together.
+A process makes few attempts at a time, and the next one to the host with the fewest under way, of these to the one that
+was tried longest ago. A host gets more than one place only after it answered, and leaves some to the others; those that
+did not answer their last attempt share a few. So a receiver that hangs delays its own messages.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 from typing import Any, Literal, Protocol
@@ -26,7 +27,13 @@ from service.core.errors import InvalidOption, NotReady
 from service.core.schemas import WebhookReply
 from service.jobs import webhook_signing, webhook_table
 from service.jobs.jobs_table import Job
-from service.jobs.webhook_client import AddressRefused, AnswerEndless, CheckedResolver, FinalAnswer
+from service.jobs.webhook_client import (
+    AttemptResult,
+    CheckedResolver,
+    FinalAnswer,
+    attempt_without_response,
+    why_not_delivered,
+)
 from service.jobs.webhook_signing import Secrets
 from service.jobs.webhook_table import Delivery
 from service.jobs.webhook_targets import Destinations, Resolve
@@ -38,8 +45,12 @@ RETRY_AFTER_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0)
 """Pauses between attempts, as Standard Webhooks proposes, about 31 hours in all; no attempts after the last."""
 _GONE = 410
 _AT_ONCE = 16
-_AT_ONCE_TO_HOST = 4
-"""A quarter of the places: a host that hangs leaves the others."""
+_KEPT_FREE = 4
+"""Places that nobody gets as a second one: hosts that hang at the same moment leave them to others."""
+_AT_ONCE_TO_SILENT = 4
+"""Places for all hosts together that did not answer their last attempt; each has one at most."""
+_MOST_HOSTS = 1024
+"""Limit of the hosts that are remembered."""
 _MOST_CONSIDERED = 256
 """Limit of due messages that are read to fill the places."""
 _LOOK_EVERY_S = 0.5
@@ -57,26 +68,35 @@ _STATES: dict[Outcome, Literal["delivered", "pending", "failed"]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptResult:
-    """The result of one attempt to deliver.
+class _Answers:
+    """Whether each host answered its last attempt. Hosts that were tried longest ago come first, and are forgotten."""
 
-    status: of the response; 0 without one.
-    reason: why it does not count as delivered; None if it does.
-    refused: whether the target is forbidden.
-    """
+    def __init__(self) -> None:
+        self._answered: dict[str | None, bool] = {}
 
-    status: int
-    reason: str | None = None
-    refused: bool = False
+    def record(self, host: str | None, *, answered: bool) -> None:
+        """Record the end of an attempt."""
+        self._answered.pop(host, None)
+        self._answered[host] = answered
+        if len(self._answered) > _MOST_HOSTS:
+            del self._answered[next(iter(self._answered))]
+
+    def get(self, host: str | None) -> bool | None:
+        """Whether the host answered; None if it is not known."""
+        return self._answered.get(host)
+
+    def order(self) -> dict[str | None, int]:
+        """The hosts with their places in the order in which they were tried."""
+        return {host: place for place, host in enumerate(self._answered, 1)}
 
 
 class _Attempts:
     """Attempts under way. A context manager that cancels them at its end, and waits for theirs."""
 
-    def __init__(self) -> None:
+    def __init__(self, answers: _Answers) -> None:
         self.under_way: dict[asyncio.Task[None], str | None] = {}
         """Their tasks, with the host that each goes to."""
+        self._answers = answers
 
     async def __aenter__(self) -> _Attempts:
         return self
@@ -87,15 +107,23 @@ class _Attempts:
         await asyncio.gather(*self.under_way, return_exceptions=True)
 
     def choose(self, due: Iterable[tuple[str, str]]) -> list[str]:
-        """Return ids of the messages, given with their URLs, to begin now: those to hosts with the fewest attempts."""
-        hosts, ranked = Counter(self.under_way.values()), []
+        """Return ids of the messages, given with their URLs, to begin now, in the order of the module's docstring."""
+        hosts, tried, ranked = Counter(self.under_way.values()), self._answers.order(), []
+        silent = sum(places for host, places in hosts.items() if self._answers.get(host) is False)
         for message_id, url in due:
             host = _host(url)
-            if hosts[host] < _AT_ONCE_TO_HOST:
-                ranked.append((hosts[host], message_id))
-                hosts[host] += 1
-        ranked.sort(key=itemgetter(0))
-        return [message_id for _, message_id in ranked[: _AT_ONCE - len(self.under_way)]]
+            ranked.append((hosts[host], tried.get(host, 0), message_id, self._answers.get(host)))
+            hosts[host] += 1
+        ranked.sort(key=itemgetter(0, 1))
+        chosen: list[str] = []
+        for places, _, message_id, answered in ranked:
+            free = _AT_ONCE - len(self.under_way) - len(chosen)
+            keeps_free = _KEPT_FREE if places or answered is False else 0
+            if free <= keeps_free or (places and not answered) or (answered is False and silent >= _AT_ONCE_TO_SILENT):
+                continue
+            silent += answered is False
+            chosen.append(message_id)
+        return chosen
 
     def begin(self, url: str, attempt: Coroutine[Any, Any, None]) -> None:
         """Run an attempt beside the others."""
@@ -130,6 +158,7 @@ class Deliverer:
     resolve: Resolve
     retry_after_s: Sequence[float] = RETRY_AFTER_S
     timeout_s: float = _TIMEOUT_S
+    answers: _Answers = field(default_factory=_Answers)
 
     def enqueue_job_ended(self, ledger: Transaction, job: Job) -> None:
         """Insert the message that a job has ended, if its request wants it, in the transaction that ends the job."""
@@ -144,7 +173,7 @@ class Deliverer:
         A place that an attempt leaves is taken at once, so one that hangs keeps only its own.
         """
         tried = 0
-        async with self._open_client() as session, _Attempts() as attempts:
+        async with self._open_client() as session, _Attempts(self.answers) as attempts:
             while True:
                 claimed = await self._claim_for_free_places(attempts)
                 tried += len(claimed)
@@ -167,7 +196,7 @@ class Deliverer:
     async def _claim_for_free_places(self, attempts: _Attempts) -> list[Delivery]:
         try:
             now = self.now()
-            find_due = partial(webhook_table.due_in_turn, now=now, most_each=_AT_ONCE_TO_HOST, most=_MOST_CONSIDERED)
+            find_due = partial(webhook_table.due_in_turn, now=now, most_each=_AT_ONCE, most=_MOST_CONSIDERED)
             ids = attempts.choose(await self.ledger.read(find_due))
             if not ids:
                 return []
@@ -182,6 +211,7 @@ class Deliverer:
         if self.now() + self.timeout_s + _READ_S > message.next_at:
             return  # this process stood still since its claim, and another one sends it
         answer = await self._answer_in_time(self._post_message(session, message))
+        self.answers.record(_host(message.url), answered=bool(answer.status))
         outcome = self._delivery_outcome(answer, message)
         # until it is done: a message that was delivered and is not recorded would be sent again
         await self.ledger.write_until_done(
@@ -216,7 +246,7 @@ class Deliverer:
         try:
             for longest_s in (self.timeout_s, _READ_S):
                 await asyncio.wait([attempt], timeout=longest_s)
-            return attempt.result() if attempt.done() else _attempt_without_response(asyncio.TimeoutError())
+            return attempt.result() if attempt.done() else attempt_without_response(asyncio.TimeoutError())
         finally:
             attempt.cancel()
 
@@ -227,9 +257,9 @@ class Deliverer:
             async with session.post(
                 message.url, data=message.body.encode(), headers=headers, allow_redirects=False
             ) as response:
-                return AttemptResult(response.status, _why_not_delivered(response.status))
+                return AttemptResult(response.status, why_not_delivered(response.status))
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError, InvalidOption, ValueError) as error:
-            return _attempt_without_response(error)
+            return attempt_without_response(error)
 
 
 def _host(url: str) -> str | None:
@@ -238,26 +268,3 @@ def _host(url: str) -> str | None:
         return urlsplit(url).hostname
     except ValueError:
         return None
-
-
-def _why_not_delivered(status: int) -> str | None:
-    """Return why a response does not count as delivered; None if it does."""
-    if 200 <= status < 300:
-        return None
-    return f"answered {status}, and redirects are not followed" if 300 <= status < 400 else f"answered {status}"
-
-
-def _attempt_without_response(error: Exception) -> AttemptResult:
-    """Explain why there was no response, in words that reveal nothing about the server's network."""
-    if isinstance(error, InvalidOption) or isinstance(error.__cause__, AddressRefused):
-        return AttemptResult(0, "goes where this server sends no webhooks", refused=True)
-    reasons: dict[type[Exception], str] = {  # the first match
-        aiohttp.ClientConnectorDNSError: "its name cannot be resolved",
-        aiohttp.ClientSSLError: "its certificate or its TLS is not accepted",
-        asyncio.TimeoutError: "no answer in time",
-        AnswerEndless: "its answer does not end",
-        aiohttp.ClientConnectorError: "it cannot be connected to",
-    }
-    return AttemptResult(
-        0, next((said for kind, said in reasons.items() if isinstance(error, kind)), "the connection broke")
-    )

@@ -1,15 +1,21 @@
-"""What a job was sent, on disk."""
+"""What a job was sent, on disk. What a killed process left of a request that never became a job is removed."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from service.core.errors import NotReady, ServiceError
+from service.jobs.assembly import look_after
 from service.jobs.request_files import KeptOrders
+from service.lifecycle.background import run_in_background
 from tests.fakes.descriptors import no_descriptors_left
-from tests.service.jobs.processes import ORDER
+from tests.service.jobs.processes import ORDER, hang, process
+from tests.serving.waiting import until
 
 JOB = "1" * 32
 
@@ -33,3 +39,45 @@ def test_a_request_that_is_damaged_or_gone_is_lost(tmp_path: Path, content: byte
     with pytest.raises(ServiceError, match="send it again") as lost:
         kept.find(JOB)
     assert lost.value.code == "order_lost"
+
+
+async def test_what_a_killed_process_left_of_a_request_is_removed_and_no_other(tmp_path: Path) -> None:
+    async with process(tmp_path, hang) as other, process(tmp_path) as desk:
+        unfinished, ended = await other.start(), await desk.start()
+        await desk.until(ended.id, "succeeded")
+        await until(lambda: not (tmp_path / ".jobs" / ended.id).exists())
+        kept, (never_entered, fresh) = KeptOrders(tmp_path), (uuid4().hex for _ in range(2))
+        for job_id in (never_entered, ended.id, fresh):
+            kept.keep(job_id, ORDER)
+        for job_id in (never_entered, ended.id, unfinished.id):
+            os.utime(tmp_path / ".jobs" / job_id, (desk.clock() - 3600,) * 2)
+        (tmp_path / ".jobs" / "notes").touch()
+        os.utime(tmp_path / ".jobs" / fresh, (desk.clock() - 5,) * 2)
+        os.utime(tmp_path / ".jobs" / "notes", (0, 0))
+        await desk.jobs.drop_orphans()
+        assert {path.name for path in (tmp_path / ".jobs").iterdir()} == {unfinished.id, fresh, "notes"}
+
+
+async def test_the_look_at_all_jobs_removes_orphans(tmp_path: Path) -> None:
+    async with process(tmp_path) as desk:
+        job_id, loaded = uuid4().hex, asyncio.Event()
+        KeptOrders(tmp_path).keep(job_id, ORDER)
+        os.utime(tmp_path / ".jobs" / job_id, (0, 0))
+        loaded.set()
+        async with run_in_background(look_after(desk.jobs, desk.admission, loaded)):
+            await until(lambda: not (tmp_path / ".jobs" / job_id).exists())
+
+
+async def test_a_request_that_comes_again_over_an_orphan_is_no_orphan(tmp_path: Path) -> None:
+    kept, job_id = KeptOrders(tmp_path), uuid4().hex
+    kept.keep(job_id, ORDER)
+    os.utime(tmp_path / ".jobs" / job_id, (0, 0))
+    assert kept.older_than(1000) == [job_id]
+    kept.keep(job_id, ORDER)
+    assert kept.older_than(1000) == []
+
+
+async def test_where_no_job_was_ever_kept_nothing_is_an_orphan(tmp_path: Path) -> None:
+    async with process(tmp_path) as desk:
+        await desk.jobs.drop_orphans()
+    assert not (tmp_path / ".jobs").exists()

@@ -103,7 +103,8 @@ async def test_a_claim_whose_answer_was_lost_ends_no_attempt(tmp_path: Path, rec
         delivering = asyncio.create_task(one.deliver_due())
         await until(lambda: hung.waiting)
         ledger.lose = 1
-        await announce(other, replace(ended(receiver.url), id="j2"))
+        elsewhere = receiver.url.replace("127.0.0.1", "localhost")
+        await announce(other, replace(ended(elsewhere), id="j2"))
         await until(lambda: not ledger.lose)
         hung.let_go()
         assert await delivering == 1

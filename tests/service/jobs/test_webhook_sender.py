@@ -23,8 +23,7 @@ from service.jobs.webhook_sender import RETRY_AFTER_S
 from service.jobs.webhook_targets import Destinations
 from service.ledger.sqlite_file import LEDGER_FILE
 from tests.fakes.clock import Clock
-from tests.serving.backing.webhook_receiver import KEY, Receiver, announce, deliverer, ended, outcomes, receiving, told
-from tests.serving.waiting import until
+from tests.serving.backing.webhook_receiver import KEY, Receiver, announce, deliverer, ended, outcomes, told
 
 
 async def _loopback(_host: str, port: int, _family: int) -> list[Any]:
@@ -150,45 +149,6 @@ async def test_a_receiver_that_does_not_answer_in_time_is_tried_again(tmp_path: 
             assert await replace(one, timeout_s=0.1).deliver_due() == 1
             assert outcomes(one) == {"failed": 1}
             assert (await told(one) or {})["reason"] == "no answer in time"
-
-
-async def test_a_receiver_that_hangs_delays_no_other_one(tmp_path: Path, receiver: Receiver) -> None:
-    clock = Clock(1e9)
-    async with receiving(hangs=True) as hung, deliverer(tmp_path, clock, resolve=_loopback) as one:
-        url = hung.url.replace("127.0.0.1", "hung.test")
-        for index in range(48):
-            await announce(one, replace(ended(f"{url}/{index}"), id=f"hung{index}"))
-        delivering = asyncio.create_task(replace(one, timeout_s=40.0).deliver_due())
-        await until(lambda: hung.waiting == 4)
-        clock.now += 1.0
-        await announce(one, ended(receiver.url))
-        await until(lambda: outcomes(one) == {"delivered": 1})
-        assert (len(receiver.got), len(hung.got)) == (1, 4), "none of them came to its end"
-        hung.let_go()
-        assert await delivering == 49
-        assert (len(hung.got), hung.most_waiting) == (48, 4)
-
-
-async def test_one_of_many_that_hang_leaves_its_place_to_the_one_that_got_none(
-    tmp_path: Path, receiver: Receiver
-) -> None:
-    """However long the messages of the others have been due."""
-    clock = Clock(1e9)
-    async with receiving(hangs=True) as hung, deliverer(tmp_path, clock, resolve=_loopback) as one:
-        for index in range(40):
-            url = hung.url.replace("127.0.0.1", f"hung{index % 4}.test")
-            await announce(one, replace(ended(url), id=f"hung{index}"))
-        delivering = asyncio.create_task(replace(one, timeout_s=40.0).deliver_due())
-        await until(lambda: hung.waiting == 16)
-        clock.now += 1.0
-        await announce(one, ended(receiver.url))
-        before: list[tuple[int, dict[str, int]]] = []
-        receiver.before_answering = lambda: before.append((len(hung.got), dict(outcomes(one))))
-        hung.let_go(1)
-        await until(lambda: before)
-        assert before == [(16, {"delivered": 1})], "only one of them had ended, and none had begun"
-        hung.let_go()
-        assert await delivering == 41
 
 
 async def test_a_receiver_that_says_gone_or_never_answers_well_is_given_up(tmp_path: Path, receiver: Receiver) -> None:

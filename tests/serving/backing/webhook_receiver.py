@@ -50,8 +50,10 @@ class Receiver:
         if self.hangs:
             self.waiting += 1
             self.most_waiting = max(self.waiting, self.most_waiting)
-            await self.may_go.acquire()
-            self.waiting -= 1
+            try:
+                await self.may_go.acquire()
+            finally:  # a sender that gave up ends the wait
+                self.waiting -= 1
         status = self.statuses.pop(0) if self.statuses else 204
         return web.Response(status=status, headers={"Location": self.url} if 300 <= status < 400 else {})
 

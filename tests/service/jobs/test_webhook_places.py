@@ -1,0 +1,122 @@
+"""Attempts under way at once: receivers that hang delay no others, and one that answers may use what is free."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from service.jobs.webhook_sender import RETRY_AFTER_S, Deliverer
+from tests.fakes.clock import Clock
+from tests.serving.backing.webhook_receiver import Receiver, announce, deliverer, ended, outcomes, receiving
+from tests.serving.waiting import until
+
+
+async def _loopback(_host: str, port: int, _family: int) -> list[Any]:
+    return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))]
+
+
+async def _announce(one: Deliverer, receiver: Receiver, host: str, messages: int) -> None:
+    for index in range(messages):
+        url = receiver.url.replace("127.0.0.1", f"{host}.test")
+        await announce(one, replace(ended(f"{url}/{index}"), id=f"{host}{index}"))
+
+
+async def test_a_receiver_that_never_answered_has_one_place_and_delays_no_other_one(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    clock = Clock(1e9)
+    async with receiving(hangs=True) as hung, deliverer(tmp_path, clock, resolve=_loopback) as one:
+        await _announce(one, hung, "hung", 48)
+        delivering = asyncio.create_task(replace(one, timeout_s=40.0).deliver_due())
+        await until(lambda: hung.waiting == 1)
+        clock.now += 1.0
+        await announce(one, ended(receiver.url))
+        await until(lambda: outcomes(one) == {"delivered": 1})
+        assert (len(receiver.got), len(hung.got)) == (1, 1), "it did not come to its end"
+        hung.let_go()
+        assert await delivering == 49
+        assert len(hung.got) == 48
+
+
+async def test_a_receiver_that_answers_uses_places_that_nobody_needs_and_leaves_some(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    clock = Clock(1e9)
+    async with receiving(hangs=True) as busy, deliverer(tmp_path, clock, resolve=_loopback) as one:
+        await _announce(one, busy, "busy", 40)
+        delivering = asyncio.create_task(replace(one, timeout_s=40.0).deliver_due())
+        busy.let_go(1)
+        await until(lambda: busy.waiting == 12)
+        clock.now += 1.0
+        await announce(one, ended(receiver.url))
+        await until(lambda: receiver.got)
+        assert len(busy.got) == 13, "none of them had ended"
+        busy.let_go()
+        assert await delivering == 41
+        assert busy.most_waiting == 12
+
+
+async def test_receivers_that_hang_together_share_a_few_places_until_they_answer(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    clock = Clock(1e9)
+    addresses = ["127.0.0.2"]
+
+    async def resolve(_host: str, port: int, _family: int) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (addresses[0], port))]
+
+    async with receiving(hangs=True) as hung, deliverer(tmp_path, clock, resolve=resolve) as one:
+        for number in range(20):
+            await _announce(one, hung, f"hung{number}", 2)
+        assert await one.deliver_due() == 40
+        assert hung.got == [], "nobody listened"
+        addresses[0] = "127.0.0.1"
+        clock.now += RETRY_AFTER_S[0]
+        delivering = asyncio.create_task(replace(one, timeout_s=40.0).deliver_due())
+        await until(lambda: hung.waiting == 4)
+        await _announce(one, receiver, "healthy", 30)
+        await until(lambda: len(receiver.got) == 30)
+        assert (hung.waiting, hung.most_waiting) == (4, 4)
+        hung.let_go()
+        assert await delivering == 70
+        assert len(hung.got) == 40
+
+
+async def test_a_receiver_that_gave_no_answer_gets_one_place_until_it_answers_again(tmp_path: Path) -> None:
+    clock = Clock(1e9)
+    async with receiving(hangs=True) as hung, deliverer(tmp_path, clock, resolve=_loopback) as one:
+        await _announce(one, hung, "hung", 40)
+        delivering = asyncio.create_task(replace(one, timeout_s=0.5).deliver_due())
+        hung.let_go(1)
+        await until(lambda: hung.waiting == 12)
+        await until(lambda: outcomes(one)["failed"] == 12)
+        hung.most_waiting = 0
+        await until(lambda: outcomes(one)["failed"] == 14)
+        assert hung.most_waiting == 1
+        hung.let_go(1)
+        await until(lambda: hung.waiting > 1)
+        hung.let_go()
+        assert await delivering == 40
+
+
+async def test_each_of_many_that_do_not_answer_gets_its_turn_however_long_the_messages_of_others_are_due(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    clock = Clock(1e9)
+    asked: list[str] = []
+
+    async def nobody_listens(host: str, port: int, _family: int) -> list[Any]:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.2", port))]
+
+    async with deliverer(tmp_path, clock, resolve=nobody_listens) as one:
+        for number in range(6):
+            await _announce(one, receiver, f"host{number}", 8)
+            clock.now += 1.0
+        await one.deliver_due()
+    times = Counter(asked[:24])
+    assert (len(times), min(times.values())) == (6, 3)
