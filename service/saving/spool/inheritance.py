@@ -39,6 +39,7 @@ class Inheritance:
         Raises:
             OSError: raised after all others were yielded: one could not be read or moved, and is retried next time.
         """
+        self._owner.sweep()
         failed = [error for folder in self._owner.folders()[1:] for error in self._adopt_folder(folder)]
         for _ in range(len(self._taken_over)):
             result_id = self._taken_over.popleft()

@@ -35,15 +35,17 @@ class SpoolOwner:
         Raises:
             OSError: the folder cannot be created.
         """
-        unlocked_folder = self._all / f".{self.id}"
-        unlocked_folder.mkdir(parents=True, exist_ok=True)  # it may be left of a try that the disk ended
-        lock = os.open(unlocked_folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            unlocked_folder.rename(self.folder)
-        except OSError:
-            os.close(lock)
-            raise
+        self._all.mkdir(parents=True, exist_ok=True)
+        with _lock_of_makers(self._all, fcntl.LOCK_SH):
+            unlocked_folder = self._all / f".{self.id}"
+            unlocked_folder.mkdir(exist_ok=True)  # it may be left of a try that the disk ended
+            lock = os.open(unlocked_folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                unlocked_folder.rename(self.folder)
+            except OSError:
+                os.close(lock)
+                raise
         self._lock = lock
 
     def recreate(self) -> None:
@@ -87,12 +89,28 @@ class SpoolOwner:
             names = []
         return [self.folder, *(self._all / name for name in names if name != self.id)]
 
+    def sweep(self) -> None:
+        """Remove folders whose processes were killed while they made them. If one makes one just now: the next time."""
+        with suppress(OSError):
+            unnamed = [Path(entry) for entry in os.scandir(self._all) if entry.name.startswith(".") and entry.is_dir()]
+            if unnamed:
+                with _lock_of_makers(self._all, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                    for folder in unnamed:
+                        _remove_if_empty(folder)
+
     def is_alive(self, owner_id: str) -> bool:
-        """Whether the process with that owner id still runs."""
+        """Whether the process with that owner id still runs, or is another user's, who alone can tell.
+
+        Raises:
+            OSError: its lock cannot be tried, as no file descriptor is left.
+        """
         if owner_id == self.id:
             return True
-        with _try_to_lock(self._all / owner_id, fcntl.LOCK_SH) as free:
-            return free is False
+        try:
+            with _try_to_lock(self._all / owner_id, fcntl.LOCK_SH) as free:
+                return free is False
+        except PermissionError:
+            return True
 
     @contextmanager
     def inherit(self, folder: Path) -> Iterator[bool]:
@@ -101,6 +119,17 @@ class SpoolOwner:
             yield bool(free)
             if free:
                 _remove_if_empty(folder)
+
+
+@contextmanager
+def _lock_of_makers(spool: Path, mode: int) -> Iterator[None]:
+    """Lock the spool: shared by those who make folders, alone by who sweeps. Raises OSError, as others have it."""
+    descriptor = os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, mode)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -124,6 +153,6 @@ def _try_to_lock(folder: Path, mode: int, missing: int = 0) -> Iterator[bool | N
 
 def _remove_if_empty(folder: Path) -> None:
     with suppress(OSError):
-        if [entry.name for entry in os.scandir(folder)] == [_LOCK]:
-            (folder / _LOCK).unlink()
+        if {entry.name for entry in os.scandir(folder)} <= {_LOCK}:
+            (folder / _LOCK).unlink(missing_ok=True)
             folder.rmdir()

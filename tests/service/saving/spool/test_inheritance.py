@@ -28,6 +28,14 @@ def test_what_a_dead_process_left_is_inherited_once_and_stays_readable(tmp_path:
     assert not (tmp_path / SPOOL / "dead").exists()
 
 
+def test_the_folder_of_a_process_that_was_killed_while_it_made_it_goes_too(tmp_path: Path) -> None:
+    heir = spool(tmp_path, "heir")
+    (tmp_path / SPOOL / ".killed").mkdir()
+    (tmp_path / SPOOL / ".killed" / "lock").touch()
+    assert list(heir.inherit()) == []
+    assert [path.name for path in (tmp_path / SPOOL).iterdir()] == ["heir"]
+
+
 @pytest.mark.parametrize("length", [1, 10, 60, 5000])
 def test_a_torn_end_is_not_inherited_but_told(tmp_path: Path, length: int) -> None:
     dead, heir = spool(tmp_path, "dead"), spool(tmp_path, "heir")

@@ -7,12 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service.saving.spool.process_folder import SPOOL, SpoolOwner
+from tests.fakes.users import ONLY_ROOT, acting_as
 
 HOLD = """
 import sys
@@ -23,6 +25,35 @@ print("entered", flush=True)
 sys.stdin.read()
 """
 
+STOP_WHILE_MAKING = """
+import fcntl, os, sys
+from pathlib import Path
+from service.saving.spool.process_folder import SpoolOwner
+
+def stopping(call, applies=lambda *_: True):
+    def stop(*arguments):
+        if applies(*arguments):
+            print("making", flush=True)
+            sys.stdin.readline()
+        return call(*arguments)
+    return stop
+
+if sys.argv[3] == "no lock yet":
+    os.open = stopping(os.open, lambda path, _: Path(path).name == "lock")
+elif sys.argv[3] == "not locked yet":
+    fcntl.flock = stopping(fcntl.flock, lambda _, mode: mode == fcntl.LOCK_EX)
+else:
+    Path.rename = stopping(Path.rename)
+SpoolOwner(Path(sys.argv[1]), lambda: sys.argv[2]).create()
+print("entered", flush=True)
+sys.stdin.read()
+"""
+
+
+def start(script: str, *arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
 
 def owner(root: Path, name: str) -> SpoolOwner:
     one = SpoolOwner(root, lambda: name)
@@ -32,9 +63,7 @@ def owner(root: Path, name: str) -> SpoolOwner:
 
 def test_an_owner_lives_until_its_process_is_killed(tmp_path: Path) -> None:
     here = owner(tmp_path, "here")
-    other = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path), "there"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    other = start(HOLD, str(tmp_path), "there")
     assert other.stdout is not None
     assert other.stdout.readline() == b"entered\n"
     assert here.is_alive("there")
@@ -126,3 +155,56 @@ def test_what_is_no_folder_is_no_process(tmp_path: Path) -> None:
     one = owner(tmp_path, "one")
     (tmp_path / SPOOL / "notes.txt").write_bytes(b"")
     assert one.folders() == [one.folder]
+
+
+@pytest.mark.parametrize("stage", ["no lock yet", "not locked yet", "no name yet"])
+def test_a_folder_that_a_process_was_making_is_swept_when_it_was_killed_and_not_before(
+    tmp_path: Path, stage: str
+) -> None:
+    here = owner(tmp_path, "here")
+    killed, living = (start(STOP_WHILE_MAKING, str(tmp_path), name, stage) for name in ("killed", "living"))
+    for process in (killed, living):
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"making\n"
+    here.sweep()
+    assert {path.name for path in (tmp_path / SPOOL).iterdir()} == {"here", ".killed", ".living"}
+    killed.kill()
+    killed.communicate()
+    here.sweep()
+    assert living.stdin is not None
+    assert living.stdout is not None
+    living.stdin.write(b"\n")
+    living.stdin.flush()
+    assert living.stdout.readline() == b"entered\n"
+    assert here.is_alive("living")
+    here.sweep()
+    assert {path.name for path in (tmp_path / SPOOL).iterdir()} == {"here", "living"}
+    living.kill()
+    living.communicate()
+
+
+def test_a_hidden_folder_with_anything_in_it_is_not_swept(tmp_path: Path) -> None:
+    here, hidden = owner(tmp_path, "here"), tmp_path / SPOOL / ".notes"
+    hidden.mkdir()
+    (hidden / "lock").touch()
+    (hidden / "other").touch()
+    here.sweep()
+    assert len(list(hidden.iterdir())) == 2
+
+
+@ONLY_ROOT
+def test_a_process_of_another_user_is_alive_as_only_that_user_can_tell() -> None:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folder is closed to other users
+        root = Path(name)
+        root.chmod(0o777)
+        with acting_as(12345, 12345):
+            here = owner(root, "here")
+        (root / SPOOL).chmod(0o777)
+        other = owner(root, "other")
+        for _ in range(2):
+            with acting_as(12345, 12345):
+                assert here.is_alive("other")
+            (other.folder / "left").touch()
+            other.unlock_folder()
+        assert not here.is_alive("other"), "root can tell"
+        here.unlock_folder()
