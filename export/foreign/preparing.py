@@ -82,7 +82,9 @@ def import_graph(job: Job, notify: Callable[[str], None]) -> Imported:
 def _size_rule(ports: Ports, declared: Declaration) -> SizeRule:
     if ports.side is not None:
         if declared.sides:
-            raise GraphRefused(f"--sides: the graph computes {ports.side[1]}×{ports.side[0]} only; leave it out")
+            raise GraphRefused(
+                f"the graph computes {ports.side[1]}×{ports.side[0]} only: no sides can be chosen (--sides)"
+            )
         return FixedSize(height=ports.side[0], width=ports.side[1], fit="crop")
     try:
         return MultipleSize(multiple_of=declared.multiple_of, sides=declared.sides or _USUAL_SIDES)

@@ -208,21 +208,24 @@ def _exported(request: AddRequest, path: Path, notify: Notify) -> Made:
 
 
 def _imported(request: AddRequest, path: Path, notify: Notify) -> Made:
+    """Import a graph. Raises FileRefused where it is refused: the flags were not the user's."""
+    from export.errors import GraphRefused  # noqa: PLC0415 (loads the exporter's package)
     from export.foreign.importing import ImportRequest, import_model  # noqa: PLC0415 (needs onnx later)
 
     row = request.row
-    made = import_model(
-        ImportRequest(
-            graph=path,
-            name=request.name,
-            images=request.images,
-            declaration=declaration_of(row),
-            output=request.output,
-            licence=row.licence or "not stated",
-            training_data=row.training_data or "not stated",
-        ),
-        notify,
+    wanted = ImportRequest(
+        graph=path,
+        name=request.name,
+        images=request.images,
+        declaration=declaration_of(row),
+        output=request.output,
+        licence=row.licence or "not stated",
+        training_data=row.training_data or "not stated",
     )
+    try:
+        made = import_model(wanted, notify)
+    except GraphRefused as error:
+        raise FileRefused(f"{path} is refused as {row.name} ({row.about}): {error}") from error
     return made.directory, made.manifest, (*(f"found: {one}" for one in made.imported.found), *made.imported.notes)
 
 

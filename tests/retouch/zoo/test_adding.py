@@ -89,6 +89,19 @@ def test_graph_is_downloaded_checked_and_imported(server, add, tmp_path, graph):
 
 
 @pytest.mark.slow
+def test_graph_of_another_form_than_the_published_one_is_refused_with_what_was_published(add, tmp_path, graph):
+    path = tmp_path / "fixed.onnx"
+    path.write_bytes(graph)
+    pipeline = find_row("migan-onnx")
+    with pytest.raises(FileRefused) as refused:
+        add(pipeline, file=path, trust=True)
+    assert str(refused.value).startswith(f"{path} is refused as migan-onnx ({pipeline.about}): ")
+    assert "the graph computes 32×32 only" in str(refused.value)
+    assert path.exists()
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+@pytest.mark.slow
 def test_checkpoint_given_as_a_file_is_exported(server, add, tmp_path):
     path = tmp_path / "generator.pth"
     torch.save(randomised(DCGAN().build(DCGANOptions(nz=4, ngf=2)), 1).state_dict(), path)
