@@ -209,14 +209,17 @@ def test_a_log_without_its_ledger_is_refused_at_the_start(tmp_path: Path) -> Non
 
 def test_the_log_of_a_ledger_is_not_written_into_one_that_took_its_place(tmp_path: Path) -> None:
     path, backup = tmp_path / "ledger", tmp_path / "backup"
-    ledger = opened(path)
+    ledger, idle = opened(path), opened(path)
     add(ledger, "in the backup")
     with closing(sqlite3.connect(backup)) as copy, closing(sqlite3.connect(path)) as origin:
         origin.backup(copy)
     add(ledger, "in the log")
     backup.replace(path)
-    with pytest.raises(NotReady, match="moved or replaced without ledger-wal and ledger-shm"):
-        add(ledger, "refused")
+    for process in (ledger, idle):
+        for use in (add, lambda one, _: names(one)):
+            with pytest.raises(NotReady, match="moved or replaced without ledger-wal and ledger-shm"):
+                use(process, "refused")
+    idle.close()
     ledger.close()
     again = opened(path)
     add(again, "after")
