@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
+
+import pytest
 
 from service.jobs import webhook_table
 from service.jobs.webhook_table import Delivery
 from service.ledger.contract import Connections, Transaction
+from service.ledger.sqlite_file import SqliteFile
 
 Connect = Callable[[], Connections]
 
@@ -64,3 +69,30 @@ def test_hosts_come_in_turn_whatever_the_paths_of_their_urls(ledger: Connections
     ]
     assert [name for name, _ in ledger.read(partial(due, now=303.0, most=3))] == ["msg_000", "msg_300", "msg_301"]
     assert ledger.read(partial(due, now=-1.0)) == []
+
+
+@pytest.mark.parametrize("hosts", [1, 30])
+def test_a_backlog_of_thousands_costs_no_more_than_one_of_dozens(tmp_path: Path, hosts: int) -> None:
+    """Counted in steps of SQLite's machine: with a reader that waits for it, everything else that reads would wait."""
+    ledger = SqliteFile(tmp_path / "ledger", [webhook_table.SCHEMA])
+    ledger.open()
+    steps: list[None] = []
+
+    def add(transaction: Transaction, first: int, last: int) -> None:
+        for number in range(first, last):
+            url = f"https://{number % hosts}.test"
+            webhook_table.add(transaction, Delivery(f"msg_{number}", url, "{}", next_at=float(number)))
+
+    def look(transaction: Transaction) -> int:
+        assert isinstance(transaction, sqlite3.Connection)
+        transaction.set_progress_handler(lambda: steps.append(None), 10)
+        assert len(webhook_table.due_in_turn(transaction, now=1e9, most_each=4, most=100)) == min(4 * hosts, 100)
+        transaction.set_progress_handler(None, 0)
+        return len(steps)
+
+    ledger.write(partial(add, first=0, last=300))
+    few = ledger.read(look)
+    steps.clear()
+    ledger.write(partial(add, first=300, last=10_000))
+    assert ledger.read(look) <= 1.1 * few
+    ledger.close()

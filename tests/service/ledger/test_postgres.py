@@ -167,7 +167,8 @@ def test_many_servers_that_start_at_once_migrate_once(postgres: PostgresCluster)
         one.close()
 
 
-def undo_last_migration(ledger: Transaction) -> None:
+def undo_migrations(ledger: Transaction) -> None:
+    ledger.execute("DROP INDEX deliveries_of_origins")
     ledger.execute("ALTER TABLE jobs DROP COLUMN request_key")
     ledger.execute("DELETE FROM ledger_versions WHERE version >= 3")
 
@@ -176,7 +177,7 @@ def test_a_migration_waits_for_a_long_transaction_and_holds_up_no_other(own_clus
     url = own_cluster.new_database()
     older, newer = (PostgresServer(parse_address(address)) for address in (url, f"{url}?options=-clock_timeout%3D200"))
     older.open()
-    older.write(undo_last_migration)
+    older.write(undo_migrations)
     holding, go_on = threading.Event(), threading.Event()
 
     def hold(one: Transaction) -> None:
