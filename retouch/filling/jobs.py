@@ -142,9 +142,13 @@ def _masks_by_stem(mask: Path, images: list[Path], what: str) -> dict[str, Path]
 
 
 def _pictures_in(folder: Path) -> list[Path]:
-    """Return the pictures of a folder by name; hidden ones are not meant, as a Mac's ._a.jpg beside a.jpg."""
+    """Return the pictures of a folder by name; hidden ones are not meant, as a Mac's ._a.jpg beside a.jpg.
+
+    A link that leads nowhere counts, so that its picture is reported and not left out.
+    """
     shown = (path for path in folder.iterdir() if not path.name.startswith("."))
-    return sorted(path for path in shown if path.suffix.lower() in _FORMAT_OF_SUFFIX and path.is_file())
+    named = (path for path in shown if path.suffix.lower() in _FORMAT_OF_SUFFIX)
+    return sorted(path for path in named if path.is_file() or not path.exists())
 
 
 def _format_of(out: Path, wanted: Format | None) -> Format:

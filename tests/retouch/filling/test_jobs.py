@@ -82,6 +82,14 @@ def test_hidden_files_of_a_folder_are_left_alone(pictures: Path) -> None:
     assert [image.name for image, _ in found] == ["a.png", "b.jpg", "c.webp"]
 
 
+def test_a_link_that_leads_nowhere_is_a_picture_that_fails_and_none_that_is_left_out(pictures: Path) -> None:
+    (pictures / "images" / "b.jpg").unlink()
+    (pictures / "images" / "b.jpg").symlink_to(pictures / "moved away.jpg")
+    (pictures / "images" / "folder.jpg").mkdir()
+    found = pair_images(pictures / "images", pictures / "masks")
+    assert [image.name for image, _ in found] == ["a.png", "b.jpg", "c.webp"]
+
+
 @pytest.mark.parametrize(
     ("image", "mask", "out", "wanted", "message"),
     [
