@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import re
 import resource
@@ -34,6 +35,7 @@ _REMEDIES: dict[int | None, str] = {
 """Remedies for errors that no other address of the same host helps against, by number."""
 _ORIGIN = re.compile(r"\*|null|file://|[a-z][a-z0-9+.-]*://[^/?#@A-Z\s]+")
 """file:// is what apps send whose pages are files."""
+_WEBHOOK_HOST = re.compile(r"(\*\.)?[\w-]+(\.[\w-]+)*", re.ASCII)
 _OWN_FOLDER = re.compile(r"\.(spool|jobs|replies|thumbnails|incoming)|[0-9a-f]{2}")
 _PORT_SETTINGS = ("port", "metrics_port", "grpc_port")
 
@@ -141,10 +143,11 @@ def _dashed(setting: str) -> str:
 
 
 def _check_sites(settings: Settings) -> None:
-    """Check that the names of sites are written as browsers send them, as others would never match.
+    """Check that the names of sites are written as browsers send them or URLs have them, as others would never match.
 
     Raises:
-        SettingsInvalid: an origin has no scheme, or more than that and a name; or a name is an address of a page.
+        SettingsInvalid: an origin has no scheme, or more than that and a name; or a name is an address of a page, that
+            of a webhook's host one with a port.
     """
     for origin in listed(settings.cors_origins):
         if not _ORIGIN.fullmatch(origin):
@@ -155,6 +158,19 @@ def _check_sites(settings: Settings) -> None:
     for name in listed(settings.public_host):
         if "/" in name:
             raise SettingsInvalid(f"public_host: {name!r} is no name; leave out https:// and what follows the name")
+    for name in listed(settings.webhook_hosts):
+        if not (_WEBHOOK_HOST.fullmatch(name) or _is_address(name)):
+            raise SettingsInvalid(
+                f"webhook_hosts: {name!r} is no host; write hooks.example.com, or *.example.com for all below it: "
+                "without https://, a port and what follows"
+            )
+
+
+def _is_address(name: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
 
 
 def _check_grpc(settings: Settings) -> None:

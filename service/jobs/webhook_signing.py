@@ -43,9 +43,10 @@ def read_secrets(path: Path) -> Secrets:
     try:
         lines = path.read_text("ascii").split()
         keys = [base64.b64decode(line.removeprefix(_PREFIX), validate=True) for line in lines]
-    except (OSError, UnicodeDecodeError, binascii.Error) as error:
-        what = type(error).__name__
-        raise SettingsInvalid(f"webhook_secret_file {path} is not lines of whsec_BASE64 ({what})") from None
+    except OSError as error:
+        raise SettingsInvalid(f"webhook_secret_file {path} cannot be read ({error.strerror})") from None
+    except (UnicodeDecodeError, binascii.Error):
+        raise SettingsInvalid(f"webhook_secret_file {path} is not lines of whsec_BASE64") from None
     if not keys or any(len(key) < _SHORTEST_SECRET for key in keys):
         raise SettingsInvalid(f"webhook_secret_file {path} needs secrets of at least {_SHORTEST_SECRET} bytes")
     return Secrets(keys)

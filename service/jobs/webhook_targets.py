@@ -100,6 +100,7 @@ def _parse_url(url: str) -> SplitResult | None:
 
 
 def _host_matches(host: str, pattern: str) -> bool:
+    pattern = pattern.lower()  # as the host of a parsed URL is
     return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
 
 

@@ -72,6 +72,9 @@ def test_a_damaged_ledger_stops_the_start(models_dir: Path, tmp_path: Path, work
         ("cors_origins", "https://", "'https://' is no origin"),
         ("public_host", "https://a.example", "leave out https://"),
         ("public_host", "a.example/retouch", "what follows the name"),
+        ("webhook_hosts", "a.example,https://b.example", "'https://b.example' is no host"),
+        ("webhook_hosts", "a.example:8443", "'a.example:8443' is no host"),
+        ("webhook_hosts", "a.*.example", "for all below it"),
     ],
 )
 def test_a_site_that_no_request_can_match_stops_the_start(tmp_path: Path, name: str, value: str, said: str) -> None:
@@ -81,7 +84,8 @@ def test_a_site_that_no_request_can_match_stops_the_start(tmp_path: Path, name: 
 
 def test_sites_as_browsers_name_them_stop_no_start(tmp_path: Path) -> None:
     origins = "*, null, https://a.example, http://b.example:8080, http://[::1]:3000, chrome-extension://abcdef, file://"
-    run_preflight(load_settings({"results_dir": tmp_path, "cors_origins": origins, "public_host": "*.a.example, b:81"}))
+    names = {"public_host": "*.a.example, b:81", "webhook_hosts": "*.a.example, A.example, localhost, 192.0.2.7, ::1"}
+    run_preflight(load_settings({"results_dir": tmp_path, "cors_origins": origins, **names}))
 
 
 @pytest.mark.parametrize("start", [run, partial(launch, front_ends=1)])

@@ -59,7 +59,7 @@ def test_everything_else_is_refused(url: str) -> None:
 
 
 def test_a_list_of_hosts_allows_these_alone() -> None:
-    listed = Destinations(("hooks.example.com", "*.example.org"))
+    listed = Destinations(("Hooks.example.com", "*.example.org"))
     listed.check("https://hooks.example.com/a")
     listed.check("https://a.b.example.org/a")
     for url in (
