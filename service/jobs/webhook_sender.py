@@ -51,7 +51,7 @@ _AT_ONCE_TO_SILENT = 4
 """Places for all hosts together that did not answer their last attempt; each has one at most."""
 _MOST_HOSTS = 1024
 """Limit of the hosts that are remembered."""
-_MOST_CONSIDERED = 256
+_MOST_CONSIDERED = 1024
 """Limit of due messages that are read to fill the places."""
 _LOOK_EVERY_S = 0.5
 _TIMEOUT_S = 15.0

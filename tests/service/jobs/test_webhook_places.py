@@ -70,20 +70,21 @@ async def test_receivers_that_hang_together_share_a_few_places_until_they_answer
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (addresses[0], port))]
 
     async with receiving(hangs=True) as hung, deliverer(tmp_path, clock, resolve=resolve) as one:
-        for number in range(20):
-            await _announce(one, hung, f"hung{number}", 2)
-        assert await one.deliver_due() == 40
+        for number in range(300):
+            await _announce(one, hung, f"hung{number}", 1)
+        assert await one.deliver_due() == 300
         assert hung.got == [], "nobody listened"
         addresses[0] = "127.0.0.1"
         clock.now += RETRY_AFTER_S[0]
         delivering = asyncio.create_task(replace(one, timeout_s=40.0).deliver_due())
         await until(lambda: hung.waiting == 4)
+        clock.now += 1.0
         await _announce(one, receiver, "healthy", 30)
         await until(lambda: len(receiver.got) == 30)
         assert (hung.waiting, hung.most_waiting) == (4, 4)
         hung.let_go()
-        assert await delivering == 70
-        assert len(hung.got) == 40
+        assert await delivering == 330
+        assert len(hung.got) == 300
 
 
 async def test_a_receiver_that_gave_no_answer_gets_one_place_until_it_answers_again(tmp_path: Path) -> None:
