@@ -93,13 +93,13 @@ async def test_a_receiver_that_gave_no_answer_gets_one_place_until_it_answers_ag
         await _announce(one, hung, "hung", 40)
         delivering = asyncio.create_task(replace(one, timeout_s=0.5).deliver_due())
         hung.let_go(1)
-        await until(lambda: hung.waiting == 12)
         await until(lambda: outcomes(one)["failed"] == 12)
-        hung.most_waiting = 0
         await until(lambda: outcomes(one)["failed"] == 14)
-        assert hung.most_waiting == 1
+        assert len(hung.got) <= 16, "one that was answered, 14 that failed, and the next"
+        await until(lambda: len(hung.got) == 16 and hung.waiting == 1)
         hung.let_go(1)
-        await until(lambda: hung.waiting > 1)
+        await until(lambda: len(hung.got) > 17)
+        assert outcomes(one) == {"delivered": 2, "failed": 14}
         hung.let_go()
         assert await delivering == 40
 
@@ -120,4 +120,5 @@ async def test_each_of_many_that_do_not_answer_gets_its_turn_however_long_the_me
             clock.now += 1.0
         await one.deliver_due()
     times = Counter(asked[:24])
-    assert (len(times), min(times.values())) == (6, 3)
+    assert len(times) == 6
+    assert min(times.values()) >= 3
