@@ -13,7 +13,7 @@ from structlog.typing import Processor
 from service.lifecycle.host import usable_cores
 
 LONGEST = (
-    "training/test_fit.py",
+    "training/test_fit_processes.py",
     "service/ray/test_app.py",
     "docker/test_images.py",
     "training/test_end_to_end.py",

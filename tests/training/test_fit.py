@@ -1,130 +1,25 @@
-"""Whole runs: killed and continued, ended by the time limit, or distributed over processes."""
+"""Whole runs: ended by the time limit, by divergence, or begun from other weights."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from tests.serving.waiting import wait_until
+from tests.training.whole_runs import PHASES, assert_same, run, weights
 from training.config import AnyConfig, load_config
 from training.errors import CheckpointMismatch, TrainingDiverged
-from training.fit import FitOutcome, fit
-from training.loop.runtime import start_runtime
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
-STEPS = 80
-PHASES = [
-    {"steps": STEPS // 2, "batch": 2, "learning_rate": 2e-3, "warm_up": 2},
-    {"steps": STEPS // 2, "batch": 3, "learning_rate": 1e-3},
-]
 Make = Callable[..., dict[str, Any]]
 Write = Callable[[dict[str, Any], Path], Path]
-
-
-def run(
-    config: AnyConfig, stop_after_s: float | None = None, clock: Callable[[], float] = time.monotonic
-) -> FitOutcome:
-    with start_runtime(config, "cpu") as runtime:
-        return fit(config, runtime, stop_after_s, clock)
-
-
-def weights(config: AnyConfig) -> dict[str, Tensor]:
-    """Return every value of a checkpoint by its path."""
-    saved = torch.load(config.output / "checkpoint.pt", weights_only=True)
-
-    def flat(value: Any, where: str) -> Iterator[tuple[str, Tensor]]:
-        if isinstance(value, Tensor):
-            yield where, value
-        elif isinstance(value, dict):
-            for key, inner in value.items():
-                yield from flat(inner, f"{where}/{key}")
-
-    return dict(flat(saved["trainee"], ""))
-
-
-def assert_same(first: AnyConfig, second: AnyConfig) -> None:
-    ours, theirs = weights(first), weights(second)
-    assert ours.keys() == theirs.keys()
-    assert [key for key in ours if not torch.equal(ours[key], theirs[key])] == []
-
-
-@contextmanager
-def command(config: Path, *, processes: int = 1) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `python -m training fit`, alone or under torchrun, on one CPU thread."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    if processes == 1:  # it is killed before it can write coverage data
-        environment.pop("COVERAGE_PROCESS_CONFIG", None)
-    arguments = [sys.executable, *launcher, "-m", "training", "fit", str(config)]
-    with subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def await_lines(log: Path, wanted: int, process: subprocess.Popen[bytes]) -> None:
-    def written() -> bool:
-        assert process.poll() is None, "ended before it could be killed"
-        return log.exists() and log.read_text().count("\n") >= wanted
-
-    wait_until(written, 600)  # to import torch took more than 100 s on a machine with ten such processes
-
-
-LARGE = [
-    {"part": "prior", "steps": 2, "batch": 1, "learning_rate": 2e-3},
-    {"part": "diverse", "steps": 3, "batch": 1, "learning_rate": 1e-3},
-]
-"""Fewer steps, for nets that take 256² and nothing else."""
-WIDE = [phase | {"steps": 12} for phase in PHASES]
-"""Fewer steps, for a net whose step takes long."""
-NET = {"widths": "8,8", "encoder": "1,0", "decoder": "0,1", "context": "0,2"}
-JUDGES = {"shares": {"perceptual": 0.0, "patches": 0.2}, "patches": {"widths": [4, 4]}}
-
-
-@pytest.mark.parametrize(
-    ("model", "killed_after", "given"),
-    [
-        *(("partial_run", 17, {}), ("pix2pix_run", 45, {}), ("fill_run", 33, {"generator": NET, **JUDGES})),
-        *(("dcgan_run", 51, {}), ("pix2pixhd_run", 29, {}), ("pgn_run", 9, {"phase": WIDE})),
-        ("pdgan_run", 3, {"phase": LARGE}),
-    ],
-)
-def test_a_killed_run_goes_on_to_the_same_weights_as_an_unbroken_one(
-    model: str, killed_after: int, given: Any, tmp_path: Path, write_config: Write, request: pytest.FixtureRequest
-) -> None:
-    make: Make = request.getfixturevalue(model)
-    knobs = {"phase": PHASES, **given}
-    total = sum(phase["steps"] for phase in knobs["phase"])
-    knobs["checkpoint_every"] = max(2, total // 11)
-    unbroken = load_config(write_config(make(**knobs, output=str(tmp_path / "unbroken")), tmp_path / "unbroken.toml"))
-    assert run(unbroken).finished
-    path = write_config(make(**knobs, output=str(tmp_path / "killed")), tmp_path / "killed.toml")
-    killed = load_config(path)
-    with command(path) as process:
-        await_lines(killed.output / "log.jsonl", killed_after, process)
-        process.kill()
-        assert process.wait() == -signal.SIGKILL
-    assert run(killed).finished
-    assert_same(unbroken, killed)
-    steps = [json.loads(line)["step"] for line in (killed.output / "log.jsonl").read_text().splitlines()]
-    assert steps == list(range(1, total + 1))
 
 
 def test_a_run_cut_by_the_clock_again_and_again_ends_with_the_same_weights(
@@ -172,25 +67,6 @@ def test_a_run_leaves_generators_sheets_and_a_log(partial_config: Callable[..., 
     figures = [json.loads(line) for line in (config.output / "log.jsonl").read_text().splitlines()]
     assert {"hole", "valid", "loss", "learning_rate", "images_per_s"} <= figures[0].keys()
     assert sum("validation_psnr_db" in line for line in figures) == 3
-
-
-@pytest.mark.parametrize(("model", "batch"), [("partial_run", 8), ("pix2pixhd_run", 8), ("pgn_run", 16)])
-def test_two_processes_share_a_batch_and_log_the_same_losses(
-    model: str, batch: int, write_config: Write, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    make: Make = request.getfixturevalue(model)
-    phase = {"steps": 6, "batch": batch, "learning_rate": 1e-3}
-    alone = load_config(write_config(make(phase=[phase], output=str(tmp_path / "alone")), tmp_path / "alone.toml"))
-    run(alone)
-    path = write_config(make(phase=[phase], output=str(tmp_path / "two")), tmp_path / "two.toml")
-    with command(path, processes=2) as process:
-        assert process.wait(240) == 0
-    curves = [
-        [json.loads(line)["loss"] for line in (tmp_path / name / "log.jsonl").read_text().splitlines()]
-        for name in ("alone", "two")
-    ]
-    assert len(curves[0]) == 6
-    assert curves[1] == pytest.approx(curves[0], rel=0.05)
 
 
 def log_of(config: AnyConfig) -> list[dict[str, float]]:
