@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from export.onnx_graph import OPSET, write_graph
 from export.parity import onnx_backend, torch_backend
 from export.parity_inputs import find_pictures, parity_inputs
 from export.recognition import recognise
+from tests.untraced import untraced
 
 ROOT = Path(__file__).resolve().parents[2]
 Feed = dict[str, NDArray[Any]]
@@ -63,20 +63,8 @@ def _untraced_programs() -> Iterator[None]:
     """Write and load programs outside of coverage: it doubles their time, nearly all of it in torch's own Python."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("export", "save", "load"):
-            patch.setattr(torch.export, name, _untraced(getattr(torch.export, name)))
+            patch.setattr(torch.export, name, untraced(getattr(torch.export, name)))
         yield
-
-
-def _untraced(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*arguments: Any, **options: Any) -> Any:
-        tracer = sys.gettrace()
-        sys.settrace(None)
-        try:
-            return function(*arguments, **options)
-        finally:
-            sys.settrace(tracer)
-
-    return call
 
 
 def small_tiles(interface: Interface) -> Interface:

@@ -8,6 +8,7 @@ from benchmarks.scale.arrivals import Traffic
 from benchmarks.scale.outcome import Outcome
 from benchmarks.scale.service_times import ServiceTimes
 from benchmarks.scale.simulation import Fleet, Simulation
+from tests.untraced import untraced
 
 ONE_BY_ONE = ServiceTimes(batch_fixed_s=0.0, batch_each_s=0.1, max_batch=1)
 """A tenth of a second for each request, one at a time."""
@@ -15,6 +16,7 @@ BATCHES = ServiceTimes(0.03, 0.01, 8, host_before_s=0.002, host_after_s=0.002, h
 """Up to 72 requests a second."""
 
 
+@untraced
 def simulated(fleet: Fleet, traffic: Traffic, seed: int = 1) -> Outcome:
     """Run to the last answer."""
     return Simulation(fleet, traffic.arrivals(random.Random(seed)), random.Random(seed + 1)).run()

@@ -13,6 +13,7 @@ from engines.base import BatchShape, blank_feed
 from engines.cuda.inductor import PROGRAM_FILE, InductorEngine
 from engines.manifest import Manifest, read_manifest
 from tests.engines.conftest import conv_weight
+from tests.untraced import untraced
 
 torch = pytest.importorskip("torch", reason="torch is not installed; pip install -e '.[export]'")
 TorchDispatchMode: Any = pytest.importorskip("torch.utils._python_dispatch").TorchDispatchMode
@@ -29,6 +30,7 @@ class Net(torch.nn.Module):  # type: ignore[name-defined]
         return torch.sigmoid(torch.nn.functional.conv2d(torch.cat([image, mask], 1), self.weight, padding=1))
 
 
+@untraced
 def write_program(directory: Path, gain: float = 1.0) -> None:
     batch, height, width = torch.export.Dim("b", max=64), torch.export.Dim.AUTO, torch.export.Dim.AUTO
     pixels = {0: batch, 2: height, 3: width}
