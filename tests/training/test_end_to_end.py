@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from export.pipeline import ExportRequest, export_model
 from tests.serving.served_process import ServedProcess
+from tests.serving.waiting import wait_until
 from training.__main__ import app
 from training.data.label_maps import FACADE_COLOURS, facade_labels
 
@@ -74,25 +75,33 @@ def psnr_db(found: NDArray[np.uint8], wanted: NDArray[np.uint8]) -> float:
     return float(10 * np.log10(255**2 / np.square(found.astype(float) - wanted).mean()))
 
 
-@pytest.fixture
-def server(folder: Path) -> Iterator[Callable[[], ServedProcess]]:
-    started: list[ServedProcess] = []
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[ServedProcess]:
+    """A server that finds each model when it is exported; each test asks for its own."""
+    (folder / "models").mkdir()
+    process = ServedProcess(folder, models_dir=folder / "models", engine="onnxrt", model_poll_s=0.1).start(ready=False)
+    yield process
+    process.kill()
 
-    def start() -> ServedProcess:
-        settings = {"models_dir": folder / "models", "engine": "onnxrt"}
-        started.append(ServedProcess(folder, **settings).start())
-        return started[-1]
 
-    yield start
-    for process in started:
-        process.kill()
+def asked(server: ServedProcess, route: str, files: dict[str, Any], **fields: str) -> httpx.Response:
+    """Ask a model, once the server has it."""
+
+    def is_ready() -> bool:
+        listed = httpx.get(f"{server.url}/v1/models").json()["models"]
+        return (fields["model"], "ready") in {(model["name"], model["state"]) for model in listed}
+
+    wait_until(is_ready, 120)
+    reply = httpx.post(f"{server.url}/v1/{route}", files=files, data={"format": "png", **fields}, timeout=60)
+    assert reply.status_code == 200, reply.text
+    return reply
 
 
 def test_partial_convolution_learns_a_picture_by_heart_and_serves_it(
     folder: Path,
     partial_run: Callable[..., dict[str, Any]],
     write_config: Callable[[dict[str, Any], Path], Path],
-    server: Callable[[], ServedProcess],
+    server: ServedProcess,
 ) -> None:
     pictures = str(folder / "pictures")
     knobs = partial_run(
@@ -113,10 +122,7 @@ def test_partial_convolution_learns_a_picture_by_heart_and_serves_it(
         name: (f"{name}.png", cv2.imencode(".png", pixels)[1].tobytes())
         for name, pixels in (("image", torn), ("mask", hole))
     }
-    reply = httpx.post(
-        f"{server().url}/v1/inpaint", files=files, data={"model": "byheart", "format": "png"}, timeout=60
-    )
-    assert reply.status_code == 200, reply.text
+    reply = asked(server, "inpaint", files, model="byheart")
     continued = np.asarray(cv2.inpaint(torn, hole, 3, cv2.INPAINT_TELEA))
     assert psnr_db(decoded(reply), truth) > psnr_db(continued, truth) + 3
 
@@ -145,7 +151,7 @@ def test_pix2pix_learns_a_pair_by_heart_and_serves_it(
     folder: Path,
     pix2pix_run: Callable[..., dict[str, Any]],
     write_config: Callable[[dict[str, Any], Path], Path],
-    server: Callable[[], ServedProcess],
+    server: ServedProcess,
 ) -> None:
     pairs = str(folder / "pairs")
     data = {"path": pairs, "validation": pairs, "layout": "pairs", "direction": "BtoA", "load_side": 128, "crop": 128}
@@ -160,9 +166,7 @@ def test_pix2pix_learns_a_pair_by_heart_and_serves_it(
     assert found["model"] > 30
     pair = cv2.imread(str(folder / "pairs" / "1.png"))
     files = {"image": ("edges.png", cv2.imencode(".png", pair[:, 128:])[1].tobytes())}
-    options = {"model": "pairbyheart", "format": "png"}
-    reply = httpx.post(f"{server().url}/v1/translate", files=files, data=options, timeout=60)
-    assert reply.status_code == 200, reply.text
+    reply = asked(server, "translate", files, model="pairbyheart")
     assert psnr_db(decoded(reply), pair[:, :128]) > 30
 
 
@@ -170,7 +174,7 @@ def test_pgn_learns_the_middle_of_a_picture_by_heart_and_serves_it(
     folder: Path,
     pgn_run: Callable[..., dict[str, Any]],
     write_config: Callable[[dict[str, Any], Path], Path],
-    server: Callable[[], ServedProcess],
+    server: ServedProcess,
 ) -> None:
     photograph = cv2.resize(cv2.imread(str(folder / "pairs" / "1.png"))[:, :128], (132, 132))
     (folder / "middle").mkdir()
@@ -192,9 +196,7 @@ def test_pgn_learns_the_middle_of_a_picture_by_heart_and_serves_it(
         name: (f"{name}.png", cv2.imencode(".png", pixels)[1].tobytes())
         for name, pixels in (("image", torn), ("mask", hole))
     }
-    options = {"model": "middlebyheart", "format": "png"}
-    reply = httpx.post(f"{server().url}/v1/inpaint", files=files, data=options, timeout=60)
-    assert reply.status_code == 200, reply.text
+    reply = asked(server, "inpaint", files, model="middlebyheart")
     continued = np.asarray(cv2.inpaint(torn, hole, 3, cv2.INPAINT_TELEA))
     assert psnr_db(decoded(reply), truth) > psnr_db(continued, truth) + 3
 
@@ -203,7 +205,7 @@ def test_pix2pixhd_learns_a_facade_by_heart_and_serves_it(
     folder: Path,
     pix2pixhd_run: Callable[..., dict[str, Any]],
     write_config: Callable[[dict[str, Any], Path], Path],
-    server: Callable[[], ServedProcess],
+    server: ServedProcess,
 ) -> None:
     truth = cv2.resize(cv2.imread(str(folder / "pairs" / "1.png"))[:, :128], (64, 64), interpolation=cv2.INTER_AREA)
     labels = np.full((64, 64), 2, np.uint8)
@@ -225,9 +227,7 @@ def test_pix2pixhd_learns_a_facade_by_heart_and_serves_it(
     assert found["model"] > 30
     ids = cv2.imencode(".png", facade_labels(colours[..., ::-1]))[1].tobytes()
     files = {"image": ("ids.png", ids), "instance": ("ids.png", ids)}
-    options = {"model": "facadebyheart", "format": "png"}
-    reply = httpx.post(f"{server().url}/v1/translate", files=files, data=options, timeout=60)
-    assert reply.status_code == 200, reply.text
+    reply = asked(server, "translate", files, model="facadebyheart")
     assert psnr_db(decoded(reply), truth) > 30
 
 
@@ -235,7 +235,7 @@ def test_a_dcgan_fools_its_discriminator_with_a_picture_by_heart_and_serves_it(
     folder: Path,
     dcgan_run: Callable[..., dict[str, Any]],
     write_config: Callable[[dict[str, Any], Path], Path],
-    server: Callable[[], ServedProcess],
+    server: ServedProcess,
 ) -> None:
     """Fooled: over the last 50 steps it holds what the generator makes for real with a mean probability above 0.15."""
     truth = cv2.resize(cv2.imread(str(folder / "pairs" / "1.png"))[:, :128], (64, 64), interpolation=cv2.INTER_AREA)
@@ -257,8 +257,7 @@ def test_a_dcgan_fools_its_discriminator_with_a_picture_by_heart_and_serves_it(
         (folder / "drawnbyheart" / "generator.pth",), "drawn", folder / "pictures", output=folder / "models"
     )
     export_model(request, lambda _step: None)
-    options = {"model": "drawn", "seed": "5", "format": "png"}
-    reply = httpx.post(f"{server().url}/v1/generate", files={name: (None, value) for name, value in options.items()})
-    assert reply.status_code == 200, reply.text
+    seed = {"seed": (None, "5")}  # a file makes it a multipart form
+    reply = asked(server, "generate", seed, model="drawn")
     grey = np.full_like(truth, 128)
     assert psnr_db(decoded(reply), truth) > psnr_db(grey, truth) + 3
