@@ -117,7 +117,7 @@ def by_torchrun(config: Path, _forking: ForkServerContext) -> None:
 
 def as_torchrun_does(config: Path, forking: ForkServerContext) -> None:
     """Run the command's function in two processes that meet as torchrun's do."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
     pair = [forking.Process(target=fit_as_one_of, args=(2, rank, store.port, config)) for rank in range(2)]
     with running(pair[0]), running(pair[1]):
         for process in pair:

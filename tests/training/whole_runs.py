@@ -47,7 +47,8 @@ def weights(config: AnyConfig) -> dict[str, Tensor]:
 def assert_same(first: AnyConfig, second: AnyConfig) -> None:
     ours, theirs = weights(first), weights(second)
     assert ours.keys() == theirs.keys()
-    assert [key for key in ours if not torch.equal(ours[key], theirs[key])] == []
+    other = [key for key in ours if not torch.equal(ours[key], theirs[key])]
+    assert other == [], other
 
 
 def fit_as_one_of(processes: int, rank: int, port: int, config: Path) -> None:
