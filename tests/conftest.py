@@ -27,16 +27,15 @@ LONGEST = (
     "export/generators/test_lama.py",
     "training/study/test_session.py",
 )
-"""Files that take longest, those that compute and those that wait in turn; the last ones that run shall be short."""
+"""Files that take longest; the last ones that run shall be short."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Answer `--numprocesses=auto`, and `logical` too.
 
-    The fast tests have one process more than there are cores, as servers that start and end are waited for; the slow
-    ones, whose clusters and trainings fill a core each, have one for each core. More than eight wait for the longest
-    file.
+    The fast tests have one process more than there are cores, as servers that start and end are waited for; each of
+    the two runs of slow ones has one for each core (ADR 44). More than eight wait for the longest file.
     """
     return min(8, usable_cores() + (config.option.numprocesses != "logical"))
 
