@@ -161,10 +161,8 @@ def _advice(said: Mapping[str, object], trial: _Trial) -> str:
     flags = trial.wiring.flags()
     if "composite" in said:
         flags["composite"] = "inside" if keeps_known(trial.wiring, trial.observed) else "outside"
-    given = {name: said.get(name.replace("-", "_")) for name in flags}
-    return " ".join(
-        f"--{name} {value}" for name, value in flags.items() if given[name] not in {None, value} and name in _TRIED
-    )
+    given = {name: said.get(name.replace("-", "_"), value) for name, value in flags.items() if name in _TRIED}
+    return " ".join(f"--{name} {flags[name]}" for name, value in given.items() if value != flags[name])
 
 
 def _as_flags(wiring: Wiring) -> str:

@@ -59,6 +59,8 @@ def check_policy(model: onnx.ModelProto) -> None:
 
 
 def _check_header(model: onnx.ModelProto) -> None:
+    if model.functions or model.training_info:
+        raise GraphRefused("the file has functions or training parts; inline functions (onnx.inliner) and save again")
     opsets = [(entry.domain, entry.version) for entry in model.opset_import]
     foreign = sorted({domain for domain, _ in opsets if domain not in _OWN_DOMAINS})
     if foreign:
@@ -70,8 +72,6 @@ def _check_header(model: onnx.ModelProto) -> None:
         raise GraphRefused(f"opset {found}: one of {OLDEST_OPSET} to {NEWEST_OPSET} is taken; export the net again")
     if model.ir_version > NEWEST_IR:
         raise GraphRefused(f"format version {model.ir_version} is newer than {NEWEST_IR}; export the net again")
-    if model.functions or model.training_info:
-        raise GraphRefused("the file has functions or training parts; inline functions (onnx.inliner) and save again")
     if max(len(model.graph.input) - len(model.graph.initializer), len(model.graph.output)) > _MOST_PORTS:
         raise GraphRefused(f"more than {_MOST_PORTS} inputs or outputs; an inpainting net has three")
 

@@ -47,9 +47,18 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, str]:
         raise GraphRefused(why) from error
     if not model.graph.node:
         raise GraphRefused(f"{path.name}: holds no graph; is it an ONNX file?")
+    _drop_unused_domains(model)
     digests = [hashlib.sha256(content).hexdigest()]
     digests += _take_in_external_data(model, path.parent, len(content))
     return model, digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _drop_unused_domains(model: onnx.ModelProto) -> None:
+    """Forget domains that no node is of: ONNX Runtime writes all that it knows into each graph that it saves."""
+    used = {node.domain for graph in graphs_of(model, DEEPEST_GRAPH) for node in graph.node}
+    kept = [entry for entry in model.opset_import if entry.domain in {"", "ai.onnx", *used}]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
 
 
 def _take_in_external_data(model: onnx.ModelProto, folder: Path, bytes_so_far: int) -> list[str]:

@@ -226,7 +226,7 @@ WRONG = [
 def test_wrong_flag_is_noticed_and_the_right_one_is_said(bring, flags, mended):
     right = {"image_range": "0..1", "mask_range": "0..1", "mask_means": "hole", "output_range": "0..255"}
     with pytest.raises(GraphRefused, match="as declared the graph does not inpaint") as caught:
-        bring(inpainters.carve_layout(64), **{**right, **flags})
+        bring(inpainters.carve_layout(64), image="image", mask="mask", **{**right, **flags})
     advice = str(caught.value).split("With ")[1]
     assert mended in advice
     assert advice.count("--") == 1

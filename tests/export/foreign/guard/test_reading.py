@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from export.errors import GraphRefused
+from export.foreign.guard.policy import check_policy
 from export.foreign.guard.reading import read_model
 from export.foreign.guard.tensors import MOST_BYTES
 from tests.export.foreign.inpainters import FLOAT, carve_layout
@@ -62,3 +63,15 @@ def test_file_that_is_larger_than_what_is_read_is_refused(tmp_path: Path) -> Non
     os.truncate(path, MOST_BYTES + 1)  # the rest is a hole, which takes no place on the disk
     with pytest.raises(GraphRefused, match=f"{MOST_BYTES + 1} bytes; at most {MOST_BYTES} are read"):
         read_model(path)
+
+
+def test_declared_domains_of_which_no_node_is_are_forgotten(tmp_path: Path) -> None:
+    model = carve_layout(32)
+    for domain in ("com.microsoft", "ai.onnx.ml", "com.microsoft.nchwc"):
+        model.opset_import.insert(0, helper.make_opsetid(domain, 1))
+    model.graph.node[0].domain = "com.microsoft"
+    (tmp_path / "graph.onnx").write_bytes(model.SerializeToString())
+    read, _ = read_model(tmp_path / "graph.onnx")
+    assert [entry.domain for entry in read.opset_import] == ["com.microsoft", ""]
+    with pytest.raises(GraphRefused, match="needs operators of 'com.microsoft'; only"):
+        check_policy(read)
