@@ -31,6 +31,8 @@ _PREFIXES = ("module.", "_orig_mod.")
 _NET_PREFIX = re.compile(r"(?:net_?)?(?:g|gen|generator)(?:_\w+)?|ema\w*|\w+_ema|model|net|network", re.IGNORECASE)
 """First components of keys under which training scripts keep whole nets, as in `generator.enc_1.conv.weight`."""
 _NOT_WEIGHTS = re.compile(r"optim|sched|param_groups|scaler|rng", re.IGNORECASE)
+_COUNTER = ".num_batches_tracked"
+"""Counters of batch norms: nothing reads them after the training, so converted files lack or overflow them."""
 _DEEPEST_WRAPPER = 4
 _NAMES_SHOWN = 8
 _SAVE_WEIGHTS = "save the generator's state_dict() alone with torch.save and export that"
@@ -218,7 +220,7 @@ def _checked_tensor(tensor: Tensor, name: str, path: Path) -> Tensor:
     if not tensor.is_floating_point():
         return tensor.detach()
     dense = tensor.detach().float().contiguous()
-    if not bool(torch.isfinite(dense).all()):
+    if not name.endswith(_COUNTER) and not bool(torch.isfinite(dense).all()):
         raise CheckpointRefused(
             f"{path}: {name} holds NaN or infinity; the training had diverged, take an earlier file"
         )
@@ -228,10 +230,13 @@ def _checked_tensor(tensor: Tensor, name: str, path: Path) -> Tensor:
 def load_strictly(net: torch.nn.Module, state: State) -> None:
     """Load `state` into `net`, whose parameters may be on the meta device, and put it into eval mode.
 
+    Only the counters of batch norms may be missing.
+
     Raises:
         LayoutMismatch: a key is missing or unexpected, has another shape, or is a weight of integers; the message
             names it.
     """
+    state = {**{key: torch.tensor(0) for key in net.state_dict() if key.endswith(_COUNTER)}, **state}
     weights = {key for key, tensor in net.state_dict().items() if tensor.is_floating_point()}
     wanted = {key: tuple(tensor.shape) for key, tensor in net.state_dict().items()}
     found = {key: tuple(tensor.shape) for key, tensor in state.items()}

@@ -62,10 +62,10 @@ def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapp
 
 
 def _recognised_options(family: Family[Any], state: State) -> GeneratorOptions | None:
-    """Return the options that the family recognises; None also if the shapes are impossible for its options."""
+    """Return the options that the family recognises; None also if keys or shapes are impossible for its options."""
     try:
         options: GeneratorOptions | None = family.recognise(state)
-    except (ValidationError, IndexError):
+    except (ValidationError, IndexError, KeyError):
         return None
     return options
 
@@ -118,15 +118,20 @@ def _path_preference(part: StateDict) -> int:
 def _notes_on_parts(chosen: StateDict, parts: Sequence[StateDict]) -> list[str]:
     if all(chosen is not part for part in parts):
         return [_together(parts)]
-    others = [part.path or "the top level" for part in parts if not _contain_each_other(part.path, chosen.path)]
+    others = [part.path for part in parts if not _contain_each_other(part.path, chosen.path)]
+    others = [path for path in others if not any(_holds(other, path) for other in others if other != path)]
     notes = [f"took the weights from {chosen.path}"] if chosen.path else []
     return [*notes, f"left out: {', '.join(others)}"] if others else notes
 
 
 def _contain_each_other(one: str, other: str) -> bool:
     """Return whether one part contains the other."""
-    shorter, longer = sorted((one, other), key=len)
-    return longer.startswith(shorter)
+    return _holds(one, other) or _holds(other, one)
+
+
+def _holds(outer: str, inner: str) -> bool:
+    """Return whether the part at one path contains the one at the other; the file itself contains all."""
+    return not outer or f"{inner}/".startswith(f"{outer}/")
 
 
 def _unrecognised_message(parts: Sequence[StateDict]) -> str:

@@ -18,17 +18,21 @@ _MOST_RATIO = 4
 
 
 def bundled_checkpoint(entries: ZipEntries) -> str | None:
-    """Return the entry that is the checkpoint of a zip which is none itself; None if there is none.
+    """Return the entry that is the checkpoint of a zip; None if the zip is one itself.
 
     Raises:
-        CheckpointRefused: there are several.
+        CheckpointRefused: there are several, or none.
     """
     if any(name.endswith("/data.pkl") for name in entries.by_name):
         return None
     found = [name for name in entries.by_name if name.endswith(_SUFFIXES) and not name.startswith("__MACOSX/")]
+    if not found:
+        raise CheckpointRefused(
+            f"{entries.path}: not a torch checkpoint, and a zip file without one ({', '.join(_SUFFIXES)})"
+        )
     if len(found) > 1:
         raise CheckpointRefused(f"{entries.path}: holds {', '.join(found[:4])}; unpack it and give the right one")
-    return found[0] if found else None
+    return found[0]
 
 
 @contextmanager

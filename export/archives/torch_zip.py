@@ -45,7 +45,9 @@ _OF_CHECKPOINT = re.compile(
     rf"{_OF_BOTH}|{re.escape(_PARAMETER)}|collections\.defaultdict|typing\.\w+|argparse\.Namespace|torch\.(Size|device)"
     r"|(__builtin__|builtins)\.(dict|list|set|tuple|int|float|str|bool)"
     r"|(pytorch_lightning|lightning|lightning_fabric|omegaconf)(\.\w+)+"
+    r"|numpy\.(_core|core)\.multiarray\.scalar|numpy\.dtype|_codecs\.encode|pathlib(\._local)?\.\w*Path"
 )
+"""Besides tensors: what trainings leave in parameters and metrics. NumPy's numbers are bytes that `encode` makes."""
 
 
 def is_script(entries: ZipEntries) -> bool:
@@ -70,7 +72,7 @@ def read_script(entries: ZipEntries) -> Mapping[str, Tensor]:
 
 
 def read_foreign_checkpoint(entries: ZipEntries) -> object:
-    """Read a checkpoint whose pickle names classes of Lightning and OmegaConf, as dictionaries with tensors alone.
+    """Read a checkpoint that names classes of Lightning, OmegaConf or NumPy, as dictionaries with tensors alone.
 
     Raises:
         CheckpointRefused: the file is damaged, of another byte order, or names anything else.

@@ -218,6 +218,17 @@ def test_missing_unexpected_and_misshapen_keys_are_named():
     )
 
 
+@pytest.mark.parametrize("counted", [None, torch.tensor(torch.inf, dtype=torch.float16)], ids=["lost", "overflown"])
+def test_counters_of_batch_norms_may_be_what_a_conversion_left_of_them(counted, tmp_path):
+    net = nn.BatchNorm2d(2)
+    state = {f"bn.{key}": tensor for key, tensor in net.state_dict().items() if key != "num_batches_tracked"}
+    if counted is not None:
+        state["bn.num_batches_tracked"] = counted
+    loaded = nn.Sequential(OrderedDict(bn=nn.BatchNorm2d(2)))
+    load_strictly(loaded, _single(_saved(tmp_path, {"weights": state})))
+    assert torch.equal(loaded(torch.ones(1, 2, 1, 1)), net.eval()(torch.ones(1, 2, 1, 1)))
+
+
 def test_a_long_list_of_keys_is_cut_and_counted():
     with pytest.raises(LayoutMismatch, match=r"unexpected: k0, k1, .*k7 and 12 more$"):
         load_strictly(nn.Identity(), {f"k{i}": torch.zeros(1) for i in range(20)})

@@ -51,6 +51,23 @@ def test_averaged_weights_are_preferred_and_it_is_said(state):
     assert found.notes == ("took the weights from ema", "left out: model, discriminator")
 
 
+def test_the_other_net_is_said_to_be_left_out_though_its_name_begins_alike(state):
+    paths = ("state_dict", "state_dict/generator", "state_dict/generator/model", "state_dict/generator_ema", "critic")
+    found = recognise([StateDict(path, state) for path in paths], None, {})
+    assert found.notes == (
+        "took the weights from state_dict/generator_ema",
+        "left out: state_dict/generator, critic",
+    )
+
+
+def test_keys_that_no_family_expects_are_unrecognised_and_no_failure():
+    state = {f"model.{n}.ffc.convl2l.weight": torch.zeros(8, 4, 7, 7) for n in (1, 3)}
+    state["model.2.ffc.convl2g.weight"] = torch.zeros(8, 4, 3, 3)
+    state["model.4.conv2.ffc.convl2l.weight"] = torch.zeros(8, 8, 3, 3)
+    with pytest.raises(LayoutMismatch):
+        recognise([StateDict("", state)], None, {})
+
+
 def test_the_part_that_is_a_generator_is_found_whatever_its_name(state):
     found = recognise([StateDict("netD", {"d": torch.zeros(1)}), StateDict("weights", state)], None, {})
     assert found.notes[0] == "took the weights from weights"

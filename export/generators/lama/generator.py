@@ -29,6 +29,7 @@ _REFUSED = {
     r"(^|\.)(rel_pos_emb|direct_emb|alpha[56])\b": "position embeddings (MPE), which change the function",
     r"\.se\.": "squeeze-and-excitation in its Fourier units",
     r"ffc\.gate\b": "gated Fourier convolutions",
+    r"^model\.\d+\.impl\.": "learned rotations of its features (spatial transforms)",
 }
 _ACTIVATIONS = ("sigmoid", "tanh", "none")
 _CONFIRMED_DB = 15.0
@@ -55,9 +56,13 @@ class LaMa(Family[LaMaOptions]):
     options = LaMaOptions
 
     def recognise(self, state: State) -> LaMaOptions | None:
-        """Recognise `model.1.ffc.convl2l.weight` under any prefix; all but the output's activation is in the shapes."""
+        """Recognise `model.1.ffc.convl2l.weight` under any prefix; all but the output's activation is in the shapes.
+
+        Raises:
+            LayoutMismatch: it is a net of upstream's class that nobody published, and no other family's.
+        """
         found = _generator_keys(state)
-        if found is None or found[1]["model.1.ffc.convl2l.weight"].shape[1:2] != (_INPUT_CHANNELS,):
+        if found is None:
             return None
         keys = found[1]
         downs = sum(re.fullmatch(r"model\.\d+\.ffc\.convl2l\.weight", key) is not None for key in keys) - 1
@@ -66,15 +71,15 @@ class LaMa(Family[LaMaOptions]):
         ]
         inner = [number for number in blocks if number <= downs + 1 + len(blocks)]
         outer = [number for number in blocks if number not in inner]
-        split = keys.get(f"model.{1 + downs}.ffc.convl2g.weight")
-        if split is None or not inner or len(outer) > 1:
-            return None
-        rest = keys[f"model.{1 + downs}.ffc.convl2l.weight"].shape[0]
+        _refuse_other_layouts(keys, downs)
+        if sorted(inner) != [*range(2 + downs, 2 + downs + max(1, len(inner)))] or len(outer) > 1:
+            raise LayoutMismatch(f"a LaMa net without its block model.{2 + downs}, or with others at odd places")
+        split, rest = (keys[f"model.{1 + downs}.ffc.conv{part}.weight"].shape[0] for part in ("l2g", "l2l"))
         return LaMaOptions(
             ngf=keys["model.1.ffc.convl2l.weight"].shape[0],
             downsamplings=downs,
             blocks=len(inner),
-            ratio=split.shape[0] / (split.shape[0] + rest),
+            ratio=split / (split + rest),
             lfu=_has_tiles(keys, inner[0]),
             out_ratio=_ratio(keys, outer[0]) if outer else 0,
             out_lfu=_has_tiles(keys, outer[0]) if outer else False,
@@ -159,6 +164,27 @@ def _refuse_other_functions(state: State) -> None:
     for pattern, what in _REFUSED.items():
         if (key := next((key for key in state if re.search(pattern, key)), None)) is not None:
             raise LayoutMismatch(f"this net has {what} ({key}); only plain LaMa generators are supported")
+
+
+def _refuse_other_layouts(keys: State, downs: int) -> None:
+    """Refuse what upstream's class can build and no published configuration has.
+
+    Raises:
+        LayoutMismatch: the net is not one of this family; the message names what it has or lacks.
+    """
+    _refuse_other_functions(keys)
+    first = tuple(keys["model.1.ffc.convl2l.weight"].shape)
+    if first[1:2] != (_INPUT_CHANNELS,):
+        raise LayoutMismatch(
+            f"a LaMa net whose first layer has the shape {first}: it is to take {_INPUT_CHANNELS} channels"
+        )
+    last = 1 + downs
+    splits = [number for number in range(1, 1 + last) if f"model.{number}.ffc.convl2g.weight" in keys]
+    if splits != [last]:
+        where = f"from model.{splits[0]} on" if splits else "nowhere"
+        raise LayoutMismatch(
+            f"a LaMa net with global features {where}; they are to begin at its last halving, model.{last}"
+        )
 
 
 def _known_pixels_db(net: LaMaNet, output: str, feeds: Sequence[Mapping[str, NDArray[Any]]]) -> float:

@@ -6,6 +6,7 @@ from collections import OrderedDict, defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -126,3 +127,10 @@ def test_a_checkpoint_that_holds_itself_is_read_once(lightning, tmp_path):
     value["model"] = value
     torch.save(value, tmp_path / "net.ckpt")
     assert [part.path for part in read_checkpoint(tmp_path / "net.ckpt").parts] == ["state_dict"]
+
+
+def test_numbers_of_numpy_and_paths_beside_the_weights_are_no_hindrance(tmp_path):
+    value = {"state_dict": {"a": torch.ones(2)}, "psnr": np.float64(31.5), "epoch": np.int64(3), "folder": tmp_path}
+    torch.save(value, tmp_path / "net.ckpt")
+    (part,) = read_checkpoint(tmp_path / "net.ckpt").parts
+    assert {key: tensor.tolist() for key, tensor in part.state.items()} == {"a": [1, 1]}

@@ -174,6 +174,32 @@ def test_other_functions_are_refused_by_name(key, message):
         FAMILY.translate(state, TINY)
 
 
+def _renamed(pattern: str, name: str) -> dict[str, torch.Tensor]:
+    return {re.sub(pattern, name, key): tensor for key, tensor in LaMaNet(TINY).state_dict().items()}
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        (_renamed(r"model\.5\.", "model.5.impl."), r"learned rotations .*spatial transforms"),
+        (_renamed(r"model\.4\.", "model.40."), r"without its block model\.4"),
+        (_renamed(r"model\.3\.ffc\.convl2g", "model.3.ffc.other"), r"global features nowhere"),
+        (
+            {**LaMaNet(TINY).state_dict(), "model.2.ffc.convl2g.weight": torch.zeros(1, 1, 3, 3)},
+            r"global features from model\.2 on; they are to begin at its last halving, model\.3",
+        ),
+        (
+            {**LaMaNet(TINY).state_dict(), "model.1.ffc.convl2l.weight": torch.zeros(8, 5, 7, 7)},
+            r"first layer has the shape \(8, 5, 7, 7\): it is to take 4 channels",
+        ),
+    ],
+    ids=["spatial transforms", "a block lost", "no global features", "global features too early", "five channels"],
+)
+def test_what_upstreams_class_could_build_and_nobody_published_is_refused_by_name(state, message):
+    with pytest.raises(LayoutMismatch, match=message):
+        recognise([StateDict("", state)], None, {})
+
+
 def test_position_embeddings_beside_the_generator_are_refused():
     parts = [
         StateDict("gen_state_dict", dict(LaMaNet(TINY).state_dict())),

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 
-from export.checkpoint import StateDict
+from export.checkpoint import StateDict, load_strictly
 from export.errors import LayoutMismatch
 from export.generators.migan.generator import MIGAN, PUBLIC_FILTER, ZeroBorderBilinear
 from export.generators.migan.net import MIGANOptions, SeparableConv
@@ -99,6 +99,13 @@ def test_another_grid_of_kept_pixels_is_refused_by_its_key(make_net):
     state["synthesis.b16.upsample.filter_const"] = torch.ones(1, 1, 16, 16)
     with pytest.raises(LayoutMismatch, match=r"synthesis\.b16\.upsample\.filter_const keeps other pixels"):
         FAMILY.translate(state, TINY)
+
+
+def test_missing_blocks_are_named_and_no_grid_is_blamed(make_net):
+    state = {key: tensor for key, tensor in make_net(FAMILY, TINY).state_dict().items() if "encoder.b16" not in key}
+    found = recognise([StateDict("", state)], None, {})
+    with pytest.raises(LayoutMismatch, match=r"keys missing: encoder\.b8\.fromrgb\.weight.*unexpected: synthesis\.b16"):
+        load_strictly(FAMILY.build(found.options), FAMILY.translate(found.state, found.options).state)
 
 
 @pytest.mark.parametrize("name", ["migan_64_tiny", "migan_256_tiny"])
