@@ -38,7 +38,7 @@ def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapp
 
     Raises:
         OptionInvalid: the generator, an option or its value is unknown; the message names the known ones.
-        LayoutMismatch: no family recognises any of the parts.
+        LayoutMismatch: no family recognises any of the parts, or another one than the named.
     """
     families = FAMILIES.values() if generator is None else [family_named(generator)]
     ranked = sorted(parts, key=_path_preference)
@@ -55,9 +55,19 @@ def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapp
                 return RecognisedNet(family, options, part.state, tuple(_notes_on_parts(part, ranked)))
     if generator is None:
         raise LayoutMismatch(_unrecognised_message(ranked))
-    family = family_named(generator)  # the strict loader will name the keys that differ
+    family = family_named(generator)
+    if not overrides and (other := _family_of(ranked)) is not None:
+        raise LayoutMismatch(f"this is no net of {generator}: its keys and shapes are those of {other}")
+    # the strict loader will name the keys that differ
     return RecognisedNet(
         family, _override_options(family, {}, overrides), ranked[0].state, tuple(_notes_on_parts(ranked[0], ranked))
+    )
+
+
+def _family_of(parts: Sequence[StateDict]) -> str | None:
+    """Return the name of the family that recognises one of the parts."""
+    return next(
+        (name for part in parts for name, family in FAMILIES.items() if _recognised_options(family, part.state)), None
     )
 
 

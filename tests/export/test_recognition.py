@@ -96,5 +96,10 @@ def test_a_named_family_gets_the_weights_even_if_it_does_not_recognise_them():
     assert (found.family.name, found.options) == ("pconv", PConvOptions(levels=3))
 
 
+def test_net_of_another_family_than_the_named_one_is_called_by_its_own(state):
+    with pytest.raises(LayoutMismatch, match=r"this is no net of lama: its keys and shapes are those of pconv$"):
+        recognise([StateDict("", state)], "lama", {})
+
+
 def test_every_family_is_listed_under_its_own_name():
     assert all(family_named(name).name == name for name in FAMILIES)
