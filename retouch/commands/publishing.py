@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SAMPLE_PICTURES = Path(__file__).resolve().parents[2] / "tests" / "data"
 """Sample pictures of a source checkout; an installed package needs --images."""
-_SUFFIXES = frozenset((".pth", ".pt", ".tar", ".pickle", ".pkl", ".ckpt", ".bin", ".safetensors", ".onnx"))
+_SUFFIXES = frozenset((".pth", ".pt", ".tar", ".pickle", ".pkl", ".ckpt", ".bin", ".safetensors", ".onnx", ".zip"))
 
 
 def model_name_from_file(checkpoint: Path) -> str:
