@@ -39,10 +39,10 @@ _TYPES: Mapping[str, torch.dtype] = MappingProxyType(
     }
 )
 _TENSOR, _PARAMETER = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter"
-_OF_BOTH = rf"{re.escape(_TENSOR)}|collections\.OrderedDict|torch\.({'|'.join(_TYPES)})"
+_OF_BOTH = rf"{re.escape(_TENSOR)}|collections\.OrderedDict|torch\.(Size|device|{'|'.join(_TYPES)})"
 _OF_SCRIPT = re.compile(rf"{_OF_BOTH}|__torch__(\.\w+)+|torch\.jit\._pickle\.(build_\w+list|restore_type_tag)")
 _OF_CHECKPOINT = re.compile(
-    rf"{_OF_BOTH}|{re.escape(_PARAMETER)}|collections\.defaultdict|typing\.\w+|argparse\.Namespace|torch\.(Size|device)"
+    rf"{_OF_BOTH}|{re.escape(_PARAMETER)}|collections\.defaultdict|typing\.\w+|argparse\.Namespace"
     r"|(__builtin__|builtins)\.(dict|list|set|tuple|int|float|str|bool)"
     r"|(pytorch_lightning|lightning|lightning_fabric|omegaconf)(\.\w+)+"
     r"|numpy\.(_core|core)\.multiarray\.scalar|numpy\.dtype|_codecs\.encode|pathlib(\._local)?\.\w*Path"

@@ -83,7 +83,12 @@ def test_frozen_programs_are_refused_with_what_to_do(tmp_path):
 
 
 def test_an_archive_made_by_hand_is_read_with_and_without_its_byte_order(tmp_path):
-    attributes = {"weight": made.tensor(), "training": b"\x89", "inner": made.module({"bias": made.tensor(shape=(2,))})}
+    attributes = {
+        "weight": made.tensor(),
+        "training": b"\x89",
+        "place": made.called(made.imported("torch", "device"), made.text("cuda:0")),
+        "inner": made.module({"bias": made.tensor(shape=(2,))}),
+    }
     for others in ({}, {"byteorder": b"little"}):
         (part,) = read_checkpoint(_written(tmp_path, made.archive(made.module(attributes), **others))).parts
         assert {key: tensor.tolist() for key, tensor in part.state.items()} == {
