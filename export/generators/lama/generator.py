@@ -134,7 +134,7 @@ class LaMa(Family[LaMaOptions]):
         Raises:
             OptionInvalid: with another activation the known pixels come back clearly better.
         """
-        decibels = {name: _known_pixels_db(cast("LaMaNet", net), name, feeds) for name in _ACTIVATIONS}
+        decibels = _known_pixels_db(cast("LaMaNet", net), feeds)
         own, best = decibels[options.output], max(_ACTIVATIONS, key=lambda name: decibels[name])
         if decibels[best] >= max(_CONFIRMED_DB, own + _CLEARLY_DB):
             raise OptionInvalid(
@@ -187,16 +187,18 @@ def _refuse_other_layouts(keys: State, downs: int) -> None:
         )
 
 
-def _known_pixels_db(net: LaMaNet, output: str, feeds: Sequence[Mapping[str, NDArray[Any]]]) -> float:
-    """Return the PSNR of known pixels with another last activation, mean of the pictures' errors."""
-    errors = []
+def _known_pixels_db(net: LaMaNet, feeds: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, float]:
+    """Return the PSNR of known pixels with each last activation, mean of the pictures' errors."""
+    errors = dict.fromkeys(_ACTIVATIONS, 0.0)
     for feed in feeds:
         image, mask = torch.from_numpy(feed["image"]), torch.from_numpy(feed["mask"])
-        with torch.inference_mode():
-            painted = output_activation(net.features_of(image, mask), output).clamp(0, 1)
         known = (1 - mask).sum().clamp(min=1) * image.shape[1]
-        errors.append(float((((painted - image) * (1 - mask)) ** 2).sum() / known))
-    return -10 * math.log10(max(sum(errors) / max(len(errors), 1), 1e-10))
+        with torch.inference_mode():
+            features = net.features_of(image, mask)
+            for name in _ACTIVATIONS:
+                painted = output_activation(features, name).clamp(0, 1)
+                errors[name] += float((((painted - image) * (1 - mask)) ** 2).sum() / known)
+    return {name: -10 * math.log10(max(error / max(len(feeds), 1), 1e-10)) for name, error in errors.items()}
 
 
 def _ratio(keys: dict[str, Tensor], number: int) -> float:

@@ -234,6 +234,15 @@ def test_right_activation_is_confirmed_on_pictures(trained):
     assert re.fullmatch(r"known pixels come back at \d\d\.\d dB with output=sigmoid", note)
 
 
+def test_every_activation_is_tried_on_one_pass_of_the_net(trained):
+    net, feed = trained
+    passes: list[object] = []
+    hook = net.model[-1].register_forward_hook(lambda *_: passes.append(None))
+    FAMILY.examine(net, LaMaOptions(ngf=8, downsamplings=1, blocks=1, ratio=0.5), [feed, feed])
+    hook.remove()
+    assert len(passes) == 2
+
+
 @pytest.mark.parametrize("wrong", ["tanh", "none"])
 def test_wrong_activation_is_noticed_on_pictures(wrong, trained):
     net, feed = trained
