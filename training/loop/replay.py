@@ -92,6 +92,10 @@ class ReplayedUpdate:
             self._replay()
         return dict(zip(self._names, self._values.clone().unbind(), strict=True))
 
+    def end(self) -> None:
+        """Free the recording, and what it holds of the device and of the messages between processes."""
+        self._replay = None
+
     def _hold(self, inputs: tuple[Tensor, ...]) -> None:
         for held, each in zip(self._inputs, inputs, strict=True):
             if held.shape != each.shape:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -31,6 +32,7 @@ class Runtime:
     world: int = 1
     overlaps: bool = False
     """Whether gradients are averaged while the backward pass of compiled code goes on."""
+    _replayed: WeakSet[ReplayedUpdate] = field(default_factory=WeakSet, init=False, repr=False, compare=False)
 
     @property
     def is_leader(self) -> bool:
@@ -75,7 +77,14 @@ class Runtime:
         """Return an update that is replayed as a CUDA graph, if wanted and on a GPU; else itself."""
         if not wanted or self.device.type != "cuda":
             return update
-        return ReplayedUpdate(update, CUDARecorder(self.device), self.device)
+        replayed = ReplayedUpdate(update, CUDARecorder(self.device), self.device)
+        self._replayed.add(replayed)
+        return replayed
+
+    def end_replays(self) -> None:
+        """Free all recordings, whoever still holds the updates."""
+        for update in self._replayed:
+            update.end()
 
     def any_process(self, value: bool) -> bool:
         """Return whether the value is true in any process."""
@@ -140,13 +149,15 @@ def start_runtime(config: FitConfig, device: str | None = None) -> Iterator[Runt
     _set_arithmetic(config)
     if world > 1:
         dist.init_process_group("nccl" if own.type == "cuda" else "gloo")
+    layout = torch.channels_last if config.channels_last else torch.contiguous_format
+    runtime = Runtime(own, config.precision, layout, rank, world, config.overlap)
     try:
-        layout = torch.channels_last if config.channels_last else torch.contiguous_format
-        yield Runtime(own, config.precision, layout, rank, world, config.overlap)
+        yield runtime
     finally:
         torch.use_deterministic_algorithms(mode=False)
+        runtime.end_replays()
         if world > 1:
-            dist.destroy_process_group()
+            dist.destroy_process_group()  # NCCL waits here, for ever, for CUDA graphs that hold its messages
 
 
 def _choose_device(name: str | None) -> torch.device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -92,6 +93,26 @@ def test_a_batch_of_another_shape_is_refused() -> None:
 def test_an_update_is_itself_without_a_gpu_or_unasked(device: str, wanted: bool) -> None:
     update = descent(torch.zeros(()))
     assert Runtime(torch.device(device), "fp32").replay(update, wanted=wanted) is update
+
+
+def test_recordings_are_freed_before_processes_part(partial_config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL waits for CUDA graphs that hold its messages before it lets a process go."""
+    recordings, alive = list[weakref.ref[Any]](), list[bool]()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("training.loop.runtime._choose_device", lambda _name: torch.device("cuda"))
+    monkeypatch.setattr("training.loop.runtime.CUDARecorder", lambda _device: Repeater())
+    monkeypatch.setattr(
+        "training.loop.runtime.ReplayedUpdate", lambda update, recorder, _: ReplayedUpdate(update, recorder, CPU)
+    )
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _device: None)
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda _backend: None)
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: alive.append(recordings[0]() is not None))
+    with start_runtime(partial_config()) as runtime:
+        update: Any = runtime.replay(descent(torch.zeros(())), wanted=True)
+        for number in range(STEPS):
+            update(0.1, *batch(number))
+        recordings.append(weakref.ref(update._replay))
+    assert alive == [False]
 
 
 PHASES: dict[str, list[dict[str, Any]]] = {
