@@ -59,7 +59,9 @@ def run_profile(request: ProfileRequest, notify: Callable[[str], None] = lambda 
     """
     data = request.config.data
     limited = data.model_copy(update={"limit": min(data.limit or _PICTURES, _PICTURES), "validation": None})
-    config = request.config.model_copy(update={"data": limited, "compile": request.compiled})
+    changes = {"data": limited, "compile": request.compiled}
+    changes["cuda_graphs"] = False  # a graph's kernels have no operators
+    config = request.config.model_copy(update=changes)
     with start_runtime(config, request.device) as runtime:
         device = runtime.device
     notify(f"measuring what {_device_name(device)} can do")

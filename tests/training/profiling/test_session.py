@@ -5,6 +5,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from training.__main__ import app
+from training.loop.runtime import Runtime
 
 CONFIG = """
 model = "pconv"
@@ -51,6 +52,20 @@ def test_command_takes_a_step_apart_in_each_precision_and_draws_the_roofline(con
     with Image.open(tmp_path / "found/roofline.png") as plot:
         assert plot.size[0] > 1000
     assert not (tmp_path / "run").exists()  # profiling leaves no run directory
+
+
+def test_steps_are_taken_apart_as_launched_kernels(config, tmp_path, monkeypatch):
+    """A CUDA graph's kernels have no operators, so nothing of a replayed step would be counted."""
+    replayed = []
+
+    def replay(_runtime, update, *, wanted):
+        replayed.append(wanted)
+        return update
+
+    monkeypatch.setattr(Runtime, "replay", replay)
+    flags = ("--precisions", "fp32", "--steps", 1, "--device", "cpu", "--set", "cuda_graphs=true")
+    assert _profile(config, "-o", tmp_path / "found", *flags).exit_code == 0
+    assert replayed == [False]
 
 
 @pytest.mark.parametrize(
