@@ -86,7 +86,7 @@ def reason_not_run(cell: Cell, machine: Machine) -> str | None:
     if cell.precision == "tf32" and not machine.gpus:
         return "TF32 is a format of NVIDIA's GPUs"
     if cell.graphs and not machine.gpus:
-        return "CUDA graphs are NVIDIA's GPUs' own"
+        return "CUDA graphs run on NVIDIA's GPUs alone"
     if cell.compiled and not machine.has_compiler:
         return "torch.compile needs a C++ compiler, and none was found"
     return _reason_of_age(cell, machine.capability) if machine.gpus and machine.capability is not None else None
