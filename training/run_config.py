@@ -101,9 +101,7 @@ class FitConfig(ConfigSection):
     overlap: bool = Field(
         False, description="several GPUs: compile in pieces, so that gradients are averaged while others are computed"
     )
-    cuda_graphs: bool = Field(
-        False, description="replay a step's launches as one CUDA graph; of fillnet its net's passes alone"
-    )
+    cuda_graphs: bool = Field(False, description="replay a step's launches as one CUDA graph")
     deterministic: bool = Field(False, description="bit-equal runs on the same host; slower on a GPU")
     betas: tuple[float, float] = Field((0.9, 0.99), description="of Adam")
     ema_decay: float = Field(0.999, ge=0, lt=1, description="of the averaged weights, which are what is saved; 0: none")

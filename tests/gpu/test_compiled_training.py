@@ -20,11 +20,9 @@ pytestmark = [
     pytest.mark.filterwarnings("default::DeprecationWarning:torch"),
 ]
 CONFIG = Path(__file__).resolve().parents[2] / "training/configs/fill-context.toml"
-REPLAYED = 3
-"""Calls until a CUDA graph, if there is one, was recorded and replayed."""
 
 
-def worst_gradient(device: torch.device, mode: str, side: int = 256, count: int = 4) -> tuple[float, str]:
+def worst_gradient(device: torch.device, side: int = 256, count: int = 4) -> tuple[float, str]:
     """Return how far the worst of compiled code's gradients is from eager code's, as a part of it, and whose it is."""
     config, random = load_config(CONFIG), torch.Generator().manual_seed(0)
     assert isinstance(config, FillConfig)
@@ -40,15 +38,13 @@ def worst_gradient(device: torch.device, mode: str, side: int = 256, count: int 
         return {name: value.grad.clone() for name, value in net.named_parameters() if value.grad is not None}
 
     torch._functorch.config.donated_buffer = False
-    wanted, compiled = gradients(net), torch.compile(net, dynamic=False, mode=mode)
-    found = [gradients(compiled) for _ in range(REPLAYED)][-1]
+    wanted, found = gradients(net), gradients(torch.compile(net, dynamic=False))
     return max((((found[name] - value).norm() / value.norm()).item(), name) for name, value in wanted.items())
 
 
-@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
-def test_compiled_code_has_the_gradients_of_eager_code(mode: str) -> None:
+def test_compiled_code_has_the_gradients_of_eager_code() -> None:
     if not torch.cuda.is_available():
         pytest.skip("no NVIDIA GPU here")
     torch.compiler.reset()
-    far, name = worst_gradient(torch.device("cuda"), mode)
+    far, name = worst_gradient(torch.device("cuda"))
     assert far < 0.4, f"{name}; bf16 itself makes 0.13 of FP32's"

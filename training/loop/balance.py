@@ -7,6 +7,7 @@ The gradient of each loss at the generator's output is divided by its norm and m
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -17,6 +18,9 @@ _MEASURED_EVERY, _YOUNG = 25, 5
 _KEPT = 0.7
 _LEAST = 1e-8
 
+Measurement = Literal["none", "anew", "followed"]
+"""How a step measures norms: not at all, in place of earlier ones, or so that those slowly follow."""
+
 
 class LossBalancer:
     """Keeps the norm of each loss's gradient; `shares` maps the losses' names to their shares."""
@@ -25,37 +29,47 @@ class LossBalancer:
         self._shares, self._runtime = {name: share for name, share in shares.items() if share > 0}, runtime
         self._sizes = torch.zeros(len(self._shares), device=runtime.device)
 
+    def measurement(self, number: int) -> Measurement:
+        """Return how a step measures norms: anew in the first five steps, then in every 25th."""
+        if number < _YOUNG:
+            return "anew"
+        return "none" if number % _MEASURED_EVERY else "followed"
+
+    def shares(self, ramps: Mapping[str, float]) -> Tensor:
+        """Return the losses' shares on the device, those of `ramps` held back by these factors."""
+        shares = [share * ramps.get(name, 1.0) for name, share in self._shares.items()]
+        return torch.tensor(shares).to(self._sizes, non_blocking=True)
+
     def gradient(
-        self, losses: Mapping[str, Tensor], picture: Tensor, number: int, ramps: Mapping[str, float]
+        self, losses: Mapping[str, Tensor], picture: Tensor, shares: Tensor, measurement: Measurement
     ) -> Tensor:
         """Return the balanced gradient at the picture, N×C×H×W; its norm per sample is about the sum of the shares.
 
         Args:
             losses: scalars computed from `picture`, each a mean over samples.
             picture: a leaf with requires_grad.
-            number: the step; norms are measured in the first five steps and in every 25th.
-            ramps: factors of the shares of losses that are held back; the others have their whole share.
+            shares: what `shares` returned.
+            measurement: whether norms are measured.
         """
-        if number % _MEASURED_EVERY == 0 or number < _YOUNG:
-            self._measure_gradients(losses, picture, young=number < _YOUNG)
-        shares = [share * ramps.get(name, 1.0) for name, share in self._shares.items()]
-        weights = torch.tensor(shares).to(self._sizes, non_blocking=True) / (self._sizes + _LEAST)
+        if measurement != "none":
+            self._measure_gradients(losses, picture, kept=_KEPT if measurement == "followed" else 0.0)
+        weights = shares / (self._sizes + _LEAST)
         total = (torch.stack([losses[name] for name in self._shares]) * weights).sum()
         (gradient,) = torch.autograd.grad(total, picture)
         return gradient / picture.shape[0]
 
-    def _measure_gradients(self, losses: Mapping[str, Tensor], picture: Tensor, *, young: bool) -> None:
+    def _measure_gradients(self, losses: Mapping[str, Tensor], picture: Tensor, kept: float) -> None:
         found = []
         for name in self._shares:
             (gradient,) = torch.autograd.grad(losses[name], picture, retain_graph=True)
             found.append(gradient.flatten(1).norm(dim=1).mean())
         sizes = torch.stack(found).detach()
         self._runtime.average_over_processes([sizes])
-        self._sizes = sizes if young else self._sizes.lerp(sizes, 1 - _KEPT)
+        self._sizes.lerp_(sizes, 1 - kept)
 
     def state(self) -> dict[str, Tensor]:
         """Return the state for `load`."""
-        return {"sizes": self._sizes}
+        return {"sizes": self._sizes.clone()}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        self._sizes = state["sizes"].to(self._sizes)
+        self._sizes.copy_(state["sizes"])

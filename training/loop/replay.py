@@ -36,7 +36,7 @@ class CUDARecorder:
     """Records CUDA graphs, on a stream of their own, as a recording demands."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self._device, self._memory = device, torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def run(self, work: Callable[[], None]) -> None:
@@ -48,12 +48,12 @@ class CUDARecorder:
         current.wait_stream(self._stream)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Record a CUDA graph; its memory is its own and lasts as long as it.
+        """Record a CUDA graph. All of a recorder share their memory: what one leaves there another may overwrite.
 
         Calls of other threads, NCCL's among them, do not spoil it.
         """
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, self._memory, self._stream, capture_error_mode="thread_local"):
             work()
         return graph.replay
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from training.config import FitConfig, Precision
 from training.errors import ConfigInvalid
 from training.loop.gradient_buckets import compile_in_pieces
-from training.loop.replay import CUDARecorder, NetUpdate, ReplayedUpdate
+from training.loop.replay import CUDARecorder, NetUpdate, Recorder, ReplayedUpdate
 
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
@@ -73,11 +73,19 @@ class Runtime:
         pieces = self.world > 1 and self.overlaps
         return compile_in_pieces(part) if pieces else cast("Compiled", torch.compile(part, dynamic=False))
 
-    def replay(self, update: NetUpdate, *, wanted: bool) -> NetUpdate:
-        """Return an update that is replayed as a CUDA graph, if wanted and on a GPU; else itself."""
-        if not wanted or self.device.type != "cuda":
+    def recorder(self, *, wanted: bool) -> Recorder | None:
+        """Return a recorder of updates, if wanted and on a GPU."""
+        return CUDARecorder(self.device) if wanted and self.device.type == "cuda" else None
+
+    def replay(self, update: NetUpdate, *, wanted: bool, recorder: Recorder | None = None) -> NetUpdate:
+        """Return an update that is replayed as a CUDA graph, if wanted and on a GPU; else itself.
+
+        With a recorder that others have too, their graphs share its memory.
+        """
+        own = recorder or self.recorder(wanted=wanted)
+        if own is None:
             return update
-        replayed = ReplayedUpdate(update, CUDARecorder(self.device), self.device)
+        replayed = ReplayedUpdate(update, own, self.device)
         self._replayed.add(replayed)
         return replayed
 

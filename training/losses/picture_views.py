@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import Tensor
 
 
-def half_size_and_crop(picture: Tensor, top: int, left: int) -> Tensor:
-    """Return the pictures at half size, and crops of half their side: 2N×C×H/2×W/2."""
-    height, width = picture.shape[2] // 2, picture.shape[3] // 2
-    return torch.cat([F.avg_pool2d(picture, 2), picture[..., top : top + height, left : left + width]])
+class ViewIndices(NamedTuple):
+    """The rows and columns that a step's views take from pictures of S×S, int64 on their device."""
+
+    rolled_rows: Tensor
+    """S: those of the picture, rolled with wrap-around."""
+    rolled_columns: Tensor
+    cut_rows: Tensor
+    """S/2: those of a cut at full size."""
+    cut_columns: Tensor
 
 
-def roll_picture(picture: Tensor, down: int, right: int) -> Tensor:
-    """Roll the picture with wrap-around, so that nets with strides see it on another grid each time."""
-    picture = torch.cat([picture[:, :, -down:], picture[:, :, :-down]], 2) if down else picture
-    return torch.cat([picture[..., -right:], picture[..., :-right]], 3) if right else picture
+def view_indices(side: int, roll: tuple[int, int], cut: tuple[int, int], device: torch.device) -> ViewIndices:
+    """Return the indices of a roll down and right, and of a cut that begins at row and column; in one copy."""
+    whole, half = torch.arange(side), torch.arange(side // 2)
+    indices = torch.cat([*((whole - shift) % side for shift in roll), *(half + first for first in cut)])
+    return ViewIndices(*torch.split(indices.to(device, non_blocking=True), [side, side, side // 2, side // 2]))
+
+
+def half_size_and_cut(picture: Tensor, views: ViewIndices) -> Tensor:
+    """Return the pictures at half size, and cuts of half their side: 2N×C×S/2×S/2."""
+    cut = picture.index_select(2, views.cut_rows).index_select(3, views.cut_columns)
+    return torch.cat([F.avg_pool2d(picture, 2), cut])
+
+
+def roll_picture(picture: Tensor, views: ViewIndices) -> Tensor:
+    """Roll the pictures with wrap-around, so that nets with strides see them on another grid each time."""
+    return picture.index_select(2, views.rolled_rows).index_select(3, views.rolled_columns)

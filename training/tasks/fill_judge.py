@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from export.generators.family import State
 from training.fill_config import DiscriminatorConfig, FillConfig
+from training.loop.replay import Rate
 from training.loop.runtime import Runtime
 from training.loop.updates import OptimiserUpdates, UpdateSettings
 from training.losses.multi_scale_discriminator import (
@@ -94,13 +95,17 @@ class FillJudge:
         hole = both[: len(both) // 2, _RGB:]
         return discriminator_loss(real, fake, hole), told_apart(real, fake, hole)
 
-    def learn(self, number: int, learning_rate: float, batch: JudgedBatch) -> tuple[Tensor, Tensor]:
+    def is_penalised(self, number: int) -> bool:
+        """Whether a step has R1."""
+        return self._knobs.penalty > 0 and number % self._knobs.penalty_every == 0
+
+    def learn(self, learning_rate: Rate, batch: JudgedBatch, *, penalised: bool) -> tuple[Tensor, Tensor]:
         """Run one step; returns its loss and the share of patches that it was right about."""
         self.net.requires_grad_(requires_grad=True)
         with self._runtime.autocast():
             loss, told = self._parts.lesson(torch.cat([batch.real, batch.filled]))
         found, knobs = loss.detach(), self._knobs
-        if knobs.penalty and number % knobs.penalty_every == 0:  # eagerly and in FP32, as it is a second-order gradient
+        if penalised:  # eagerly and in FP32, as it is a second-order gradient
             few = max(1, len(batch.image) // _PENALISED)
             steep = gradient_penalty(self.net, batch.image[:few], batch.hole[:few])
             loss = loss + steep * (knobs.penalty / 2 * knobs.penalty_every)

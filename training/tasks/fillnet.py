@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,8 @@ from training.data.device_cache import PictureCache
 from training.data.holes import draw_box_numbers, draw_numbers, make_holes, make_thick_boxes
 from training.data.pictures import load_pictures, validation_pictures
 from training.fill_config import FillConfig, FillPhase
-from training.loop.balance import LossBalancer
+from training.loop.balance import LossBalancer, Measurement
+from training.loop.replay import NetUpdate, Rate
 from training.loop.runtime import Runtime
 from training.loop.schedule import StepPosition
 from training.loop.sheets import arrange_sheet
@@ -26,7 +28,7 @@ from training.losses.multi_scale_discriminator import (
     MultiScaleDiscriminator,
     SmallPatchDiscriminator,
 )
-from training.losses.picture_views import half_size_and_crop, roll_picture
+from training.losses.picture_views import ViewIndices, half_size_and_cut, roll_picture, view_indices
 from training.losses.vgg16 import FeatureDistance, NormalisedFeatures, load_features
 from training.nets.fillnet import checkpoint_state, make_net, training_state
 from training.seeds import Purpose, generator_for
@@ -41,6 +43,18 @@ _LOOKS_EVERY = 20
 """Steps between checks for compiled code and broken shards, for which processes have to agree."""
 _KEPT = 0.9
 """Weight of earlier steps in the mean share of patches that the judge of small ones is right about."""
+
+
+class _Kind(NamedTuple):
+    """The properties that steps share if they can be replayed from one recording."""
+
+    side: int
+    """That of the crops."""
+    alone: bool
+    """Whether the judges learn, and the net does not."""
+    measurement: Measurement
+    penalised: tuple[bool, ...]
+    """Whether each judge has R1."""
 
 
 class _CompiledParts(NamedTuple):
@@ -91,9 +105,12 @@ class FillTrainee(Trainee[FillPhase]):
         self._parts = self._eager
         self.compiled = False
         self._told = torch.full((), 0.5, device=device)
+        self._recorder = runtime.recorder(wanted=config.cuda_graphs)
+        self._replayed = dict[_Kind, NetUpdate]()
 
     def begin_phase(self, phase: FillPhase) -> None:
         self._parts, self.compiled = self._eager, False
+        self._replayed.clear()
         self._compile_judges(wanted=False)
         self._compile(phase)
 
@@ -101,6 +118,11 @@ class FillTrainee(Trainee[FillPhase]):
         for judge in (self.judge, self.patches):
             if judge is not None:
                 judge.compile(wanted=wanted)
+
+    @property
+    def _settled(self) -> bool:
+        """Whether the phase's steps are computed by the code that it ends with."""
+        return self.compiled or not self._runtime.compiles(self._config.compile)
 
     def _compile(self, phase: FillPhase) -> None:
         """Switch to compiled code if configured and, when another process compiles it, once all processes have it."""
@@ -112,8 +134,6 @@ class FillTrainee(Trainee[FillPhase]):
         torch._dynamo.config.recompile_limit = 64  # noqa: SLF001 (sizes, with and without gradients)
         made: list[Any] = [torch.compile(part, dynamic=False) if part else None for part in self._eager]
         self._parts, self.compiled = _CompiledParts(*made), True
-        if self._config.cuda_graphs:  # the net alone: the losses' gradients are taken several times from one pass
-            self._parts = self._parts._replace(paint=torch.compile(self.net, dynamic=False, mode="reduce-overhead"))
         self._compile_judges(wanted=True)
 
     def step(self, number: int, place: StepPosition[FillPhase]) -> dict[str, Tensor]:
@@ -122,21 +142,46 @@ class FillTrainee(Trainee[FillPhase]):
             if self._arrivals:
                 self._arrivals.raise_failure()
         image, hole = self.batch(number, place)
-        alone = number < self._config.judge.alone
+        judges = (self.judge, self.patches) if self.patches is not None else (self.judge,)
+        kind = _Kind(
+            image.shape[-1],
+            number < self._config.judge.alone,
+            self._balancer.measurement(number),
+            tuple(judge.is_penalised(number) for judge in judges),
+        )
+        views, shares = self._draw_views(number, image.shape[-1]), self._balancer.shares(self._ramps(number))
+        terms = self._update_of(kind)(place.learning_rate, image, hole, *views, shares)
+        self._average.update()
+        if "patches_told" in terms and kind.alone:
+            self._runtime.average_over_processes([terms["patches_told"]])  # so that all stop, or none
+            self._told = self._told.lerp(terms["patches_told"], 1 - _KEPT)
+        return terms
+
+    def _update_of(self, kind: _Kind) -> NetUpdate:
+        """Return the update of steps of a kind: replayed, if configured, once code is compiled and norms are known."""
+        update = partial(self._update_nets, kind)
+        recorder = None if kind.measurement == "anew" or not self._settled else self._recorder
+        if recorder is None:
+            return update
+        if kind not in self._replayed:
+            self._replayed[kind] = self._runtime.replay(update, wanted=True, recorder=recorder)
+        return self._replayed[kind]
+
+    def _update_nets(
+        self, kind: _Kind, rate: Rate, image: Tensor, hole: Tensor, *views_and_shares: Tensor
+    ) -> dict[str, Tensor]:
+        """Update the net and its judges with pictures, holes, the indices of their views and the losses' shares."""
+        *indices, shares = views_and_shares
+        views = ViewIndices(*indices)
         with self._runtime.autocast():
             output = self._parts.paint(image, hole)
         composite = torch.where(hole > 0, output, image)
-        top, left, *shift = self._draw_crop_and_roll(number, image.shape[-1])
         shown = composite.detach().requires_grad_()
-        batch = JudgedBatch(self._rolled(image, hole, shift), self._rolled(shown, hole, shift), image, hole)
-        losses = self._compute_losses(shown, batch, (top, left))
-        gradient = self._balancer.gradient(losses, shown, number, self._ramps(number))
-        self._updates.apply(composite, place.learning_rate, gradient, hold=alone)
-        self._average.update()
-        judged = self._judges_step(number, place, batch._replace(filled=batch.filled.detach()))
-        if "patches_told" in judged and alone:
-            self._runtime.average_over_processes([judged["patches_told"]])  # so that all stop, or none
-            self._told = self._told.lerp(judged["patches_told"], 1 - _KEPT)
+        batch = JudgedBatch(self._rolled(image, hole, views), self._rolled(shown, hole, views), image, hole)
+        losses = self._compute_losses(shown, batch, views)
+        gradient = self._balancer.gradient(losses, shown, shares, kind.measurement)
+        self._updates.apply(composite, rate, gradient, hold=kind.alone)
+        judged = self._judges_step(kind, rate, batch._replace(filled=batch.filled.detach()))
         return {name: value.detach() for name, value in (losses | judged).items()}
 
     def _ramps(self, number: int) -> dict[str, float]:
@@ -146,26 +191,26 @@ class FillTrainee(Trainee[FillPhase]):
         heard = 1.0 if number >= self._config.judge.alone else 0.0
         return {"adversarial": ramp * heard, "patches": ramp * heard, "matching": heard}
 
-    def _draw_crop_and_roll(self, number: int, side: int) -> tuple[int, int, int, int]:
-        """Draw the position of VGG16's crop and the roll of the discriminator's input; the same in all processes."""
+    def _draw_views(self, number: int, side: int) -> ViewIndices:
+        """Draw the position of VGG16's cut and the roll of the discriminator's input; the same in all processes."""
         random = generator_for(torch.device("cpu"), self._config.seed, number, Purpose.VIEWS)
         top, left = torch.randint(side // 2 + 1, (2,), generator=random).tolist()
         down, right = torch.randint(self._config.judge.shift, (2,), generator=random).tolist()
-        return top, left, down, right
+        return view_indices(side, (down, right), (top, left), self._runtime.device)
 
-    def _rolled(self, picture: Tensor, hole: Tensor, shift: Sequence[int]) -> Tensor:
+    def _rolled(self, picture: Tensor, hole: Tensor, views: ViewIndices) -> Tensor:
         """Return pictures with their holes as judges see them, N×4×H×W."""
-        return self._in_memory_layout(roll_picture(torch.cat([picture, hole], 1), *shift))
+        return self._in_memory_layout(roll_picture(torch.cat([picture, hole], 1), views))
 
-    def _compute_losses(self, shown: Tensor, batch: JudgedBatch, cut: tuple[int, int]) -> dict[str, Tensor]:
+    def _compute_losses(self, shown: Tensor, batch: JudgedBatch, views: ViewIndices) -> dict[str, Tensor]:
         """Compute the losses with a share, unweighted; `shown` is the filled picture, a leaf, as it lies."""
         image, hole = batch.image, batch.hole
         losses = {"difference": (shown - image).abs().sum() / (hole.sum() * image.shape[1]).clamp(min=1)}
         if self._parts.features is not None and self._parts.distance is not None:
             with torch.no_grad(), self._runtime.autocast():
-                wanted = self._parts.features(self._in_memory_layout(half_size_and_crop(image, *cut)))
+                wanted = self._parts.features(self._in_memory_layout(half_size_and_cut(image, views)))
             with self._runtime.autocast():
-                seen = self._in_memory_layout(half_size_and_crop(shown, *cut))
+                seen = self._in_memory_layout(half_size_and_cut(shown, views))
                 losses["perceptual"] = self._parts.distance(seen, wanted)
         self.judge.freeze()
         with torch.no_grad():
@@ -179,11 +224,12 @@ class FillTrainee(Trainee[FillPhase]):
     def _in_memory_layout(self, picture: Tensor) -> Tensor:
         return picture.contiguous(memory_format=self._runtime.layout)
 
-    def _judges_step(self, number: int, place: StepPosition[FillPhase], batch: JudgedBatch) -> dict[str, Tensor]:
-        rate, found = place.learning_rate, dict[str, Tensor]()
-        found["judge"], found["told"] = self.judge.learn(number, rate, batch)
+    def _judges_step(self, kind: _Kind, rate: Rate, batch: JudgedBatch) -> dict[str, Tensor]:
+        found = dict[str, Tensor]()
+        found["judge"], found["told"] = self.judge.learn(rate, batch, penalised=kind.penalised[0])
         if self.patches is not None:
-            found["patches_judge"], found["patches_told"] = self.patches.learn(number, rate, batch)
+            learned = self.patches.learn(rate, batch, penalised=kind.penalised[1])
+            found["patches_judge"], found["patches_told"] = learned
         return found
 
     def batch(self, number: int, place: StepPosition[FillPhase]) -> tuple[Tensor, Tensor]:

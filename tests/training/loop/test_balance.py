@@ -23,9 +23,8 @@ def picture() -> torch.Tensor:
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_shares_hold_whatever_the_losses_sizes_are(scale: float) -> None:
     shown = picture()
-    gradient = LossBalancer({"difference": 1.0, "adversarial": 0.5, "matching": 0.0}, RUNTIME).gradient(
-        losses(shown, scale), shown, 0, {}
-    )
+    balancer = LossBalancer({"difference": 1.0, "adversarial": 0.5, "matching": 0.0}, RUNTIME)
+    gradient = balancer.gradient(losses(shown, scale), shown, balancer.shares({}), "anew")
     lengths = gradient[:, :2].flatten(2).norm(dim=2).sum(0)
     assert torch.allclose(lengths, torch.tensor([1.0, 0.5]), rtol=1e-2)
 
@@ -33,7 +32,7 @@ def test_shares_hold_whatever_the_losses_sizes_are(scale: float) -> None:
 def test_a_ramp_holds_its_own_loss_back_alone() -> None:
     shown = picture()
     balancer = LossBalancer({"difference": 1.0, "adversarial": 0.5}, RUNTIME)
-    gradient = balancer.gradient(losses(shown), shown, 0, {"adversarial": 0.0})
+    gradient = balancer.gradient(losses(shown), shown, balancer.shares({"adversarial": 0.0}), "anew")
     assert gradient[:, 0].abs().min() > 0
     assert gradient[:, 1].abs().max() == 0
 
@@ -42,11 +41,13 @@ def test_sizes_are_followed_slowly_and_come_back() -> None:
     balancer, shown = LossBalancer({"difference": 1.0}, RUNTIME), picture()
 
     def length(scale: float, number: int) -> float:
-        return float(balancer.gradient(losses(shown, scale), shown, number, {}).flatten(1).norm(dim=1).sum())
+        shares, measurement = balancer.shares({}), balancer.measurement(number)
+        return float(balancer.gradient(losses(shown, scale), shown, shares, measurement).flatten(1).norm(dim=1).sum())
 
     assert length(1.0, 0) == pytest.approx(1, rel=1e-3)
     assert length(2.0, 7) == pytest.approx(2, rel=1e-3)
     assert length(2.0, 25) == pytest.approx(2 / 1.3, rel=1e-3)
     other = LossBalancer({"difference": 1.0}, RUNTIME)
     other.load(balancer.state())
-    assert torch.equal(other.gradient(losses(shown), shown, 7, {}), balancer.gradient(losses(shown), shown, 7, {}))
+    one, two = (each.gradient(losses(shown), shown, each.shares({}), "none") for each in (other, balancer))
+    assert torch.equal(one, two)
