@@ -6,14 +6,15 @@ before that is recorded; both have the same id.
 
 A process makes few attempts at a time, and the next one to the host with the fewest under way, of these to the one that
 was tried longest ago. A host gets more than one place only after it answered, and leaves some to the others; those that
-did not answer their last attempt share a few. So a receiver that hangs delays its own messages.
+did not answer their last attempt share a few. So a receiver that hangs delays its own messages. Some places are for
+first attempts to hosts that answered only, so that any number of unknown ones that hang delays no known one.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
@@ -46,10 +47,13 @@ RETRY_AFTER_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0)
 _GONE = 410
 _AT_ONCE = 16
 _KEPT_FREE = 4
-"""Places that nobody gets as a second one: hosts that hang at the same moment leave them to others."""
+"""Places for the first attempts to hosts that answered, but one for those to unknown hosts and one to silent ones.
+
+Hosts that hang at the same moment, however many, leave them to others; hosts that answer, however busy, leave two.
+"""
 _AT_ONCE_TO_SILENT = 4
 """Places for all hosts together that did not answer their last attempt; each has one at most."""
-_MOST_HOSTS = 1024
+_MOST_HOSTS = 4096
 """Limit of the hosts that are remembered."""
 _MOST_CONSIDERED = 1024
 """Limit of due messages that are read to fill the places."""
@@ -69,25 +73,23 @@ _STATES: dict[Outcome, Literal["delivered", "pending", "failed"]] = {
 
 
 class _Answers:
-    """Whether each host answered its last attempt. Hosts that were tried longest ago come first, and are forgotten."""
+    """Whether each host answered its last attempt. Hosts that were tried longest ago are forgotten."""
 
     def __init__(self) -> None:
-        self._answered: dict[str | None, bool] = {}
+        self._last: dict[str | None, tuple[int, bool]] = {}
+        self._ended = 0
 
     def record(self, host: str | None, *, answered: bool) -> None:
         """Record the end of an attempt."""
-        self._answered.pop(host, None)
-        self._answered[host] = answered
-        if len(self._answered) > _MOST_HOSTS:
-            del self._answered[next(iter(self._answered))]
+        self._ended += 1
+        self._last.pop(host, None)
+        self._last[host] = (self._ended, answered)
+        if len(self._last) > _MOST_HOSTS:
+            del self._last[next(iter(self._last))]
 
-    def get(self, host: str | None) -> bool | None:
-        """Whether the host answered; None if it is not known."""
-        return self._answered.get(host)
-
-    def order(self) -> dict[str | None, int]:
-        """The hosts with their places in the order in which they were tried."""
-        return {host: place for place, host in enumerate(self._answered, 1)}
+    def last(self, host: str | None) -> tuple[int, bool | None]:
+        """The number of the host's last attempt, counted over all, and whether it answered; 0 and None if not known."""
+        return self._last.get(host, (0, None))
 
 
 class _Attempts:
@@ -96,6 +98,9 @@ class _Attempts:
     def __init__(self, answers: _Answers) -> None:
         self.under_way: dict[asyncio.Task[None], str | None] = {}
         """Their tasks, with the host that each goes to."""
+        self.due: dict[str, str | None] = {}
+        """Ids of messages that were due at the last look and not chosen since, with their hosts."""
+        self.look_again_at = 0.0
         self._answers = answers
 
     async def __aenter__(self) -> _Attempts:
@@ -106,23 +111,21 @@ class _Attempts:
             attempt.cancel()
         await asyncio.gather(*self.under_way, return_exceptions=True)
 
-    def choose(self, due: Iterable[tuple[str, str]]) -> list[str]:
-        """Return ids of the messages, given with their URLs, to begin now, in the order of the module's docstring."""
-        hosts, tried, ranked = Counter(self.under_way.values()), self._answers.order(), []
-        silent = sum(places for host, places in hosts.items() if self._answers.get(host) is False)
-        for message_id, url in due:
-            host = _host(url)
-            ranked.append((hosts[host], tried.get(host, 0), message_id, self._answers.get(host)))
-            hosts[host] += 1
+    def choose(self) -> list[str]:
+        """Take ids of the messages to begin now from those due, in the order of the module's docstring."""
+        places, ranked = Counter(self.under_way.values()), []
+        alike = Counter(self._answers.last(host)[1] for host in self.under_way.values())
+        for message_id, host in self.due.items():
+            ranked.append((places[host], *self._answers.last(host), message_id))
+            places[host] += 1
         ranked.sort(key=itemgetter(0, 1))
         chosen: list[str] = []
-        for places, _, message_id, answered in ranked:
+        for others, _, answered, message_id in ranked:
             free = _AT_ONCE - len(self.under_way) - len(chosen)
-            keeps_free = _KEPT_FREE if places or answered is False else 0
-            if free <= keeps_free or (places and not answered) or (answered is False and silent >= _AT_ONCE_TO_SILENT):
-                continue
-            silent += answered is False
-            chosen.append(message_id)
+            if free and _may_begin(answered, others, alike[answered], free):
+                alike[answered] += 1
+                chosen.append(message_id)
+                del self.due[message_id]
         return chosen
 
     def begin(self, url: str, attempt: Coroutine[Any, Any, None]) -> None:
@@ -137,6 +140,22 @@ class _Attempts:
             host = self.under_way.pop(attempt)
             if error := attempt.exception():  # one at a receiver must not stop the others
                 _log.error("an attempt to deliver a webhook failed; it is tried again", host=host, exc_info=error)
+
+
+def _may_begin(answered: bool | None, others: int, alike: int, free: int) -> bool:
+    """Whether an attempt may take one of the free places.
+
+    Args:
+        answered: whether its host answered the last one; None if it is not known.
+        others: attempts under way to that host.
+        alike: attempts under way to all hosts with the same `answered`.
+        free: number of free places, at least one.
+    """
+    if others:
+        return answered is True and free > _KEPT_FREE
+    if answered or not alike:
+        return True
+    return free > _KEPT_FREE and (answered is None or alike < _AT_ONCE_TO_SILENT)
 
 
 class DeliveryObserver(Protocol):
@@ -196,8 +215,7 @@ class Deliverer:
     async def _claim_for_free_places(self, attempts: _Attempts) -> list[Delivery]:
         try:
             now = self.now()
-            find_due = partial(webhook_table.due_in_turn, now=now, most_each=_AT_ONCE, most=_MOST_CONSIDERED)
-            ids = attempts.choose(await self.ledger.read(find_due))
+            ids = await self._choose(attempts, now)
             if not ids:
                 return []
             return await self.ledger.write(partial(webhook_table.claim, ids=ids, now=now, again_at=now + _LEASE_S))
@@ -206,6 +224,16 @@ class Deliverer:
                 raise
             _log.warning("no more webhooks can be claimed; it is tried again", error=str(error))
             return []
+
+    async def _choose(self, attempts: _Attempts, now: float) -> list[str]:
+        """Choose messages to begin, of those found a moment ago if there are any: a look reads many of them."""
+        time = asyncio.get_running_loop().time()
+        if time < attempts.look_again_at and (ids := attempts.choose()):
+            return ids
+        attempts.look_again_at = time + _LOOK_EVERY_S
+        find_due = partial(webhook_table.due_in_turn, now=now, most_each=_AT_ONCE, most=_MOST_CONSIDERED)
+        attempts.due = {message_id: _host(url) for message_id, url in await self.ledger.read(find_due)}
+        return attempts.choose()
 
     async def _attempt_delivery(self, session: aiohttp.ClientSession, message: Delivery) -> None:
         if self.now() + self.timeout_s + _READ_S > message.next_at:

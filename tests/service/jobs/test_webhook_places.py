@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from service.jobs import webhook_table
 from service.jobs.webhook_sender import RETRY_AFTER_S, Deliverer
 from tests.fakes.clock import Clock
 from tests.serving.backing.webhook_receiver import Receiver, announce, deliverer, ended, outcomes, receiving
@@ -122,3 +126,70 @@ async def test_each_of_many_that_do_not_answer_gets_its_turn_however_long_the_me
     times = Counter(asked[:24])
     assert len(times) == 6
     assert min(times.values()) >= 3
+
+
+async def test_however_many_unknown_receivers_hang_one_that_answered_has_a_place(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    clock = Clock(1e9)
+    async with receiving(hangs=True) as hung, deliverer(tmp_path, clock, resolve=_loopback) as one:
+        await _announce(one, receiver, "known", 1)
+        assert await one.deliver_due() == 1
+        for number in range(40):
+            await _announce(one, hung, f"unknown{number}", 1)
+        delivering = asyncio.create_task(replace(one, timeout_s=40.0).deliver_due())
+        await until(lambda: hung.waiting == 12)
+        clock.now += 1.0
+        await announce(one, replace(ended(receiver.url.replace("127.0.0.1", "known.test")), id="second"))
+        await until(lambda: len(receiver.got) == 2)
+        assert hung.most_waiting == 12
+        hung.let_go()
+        assert await delivering == 41
+
+
+async def test_a_receiver_that_gave_no_answer_has_its_turn_however_busy_others_are(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    clock = Clock(1e9)
+
+    async def resolve(host: str, port: int, _family: int) -> list[Any]:
+        away = host == "away.test" and clock.now < 1e9 + RETRY_AFTER_S[0]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.2" if away else "127.0.0.1", port))]
+
+    async with receiving(hangs=True) as slow, deliverer(tmp_path, clock, resolve=resolve) as one:
+        for number in range(20):
+            url = receiver.url.replace("127.0.0.1", f"busy{number}.test")
+            await announce(one, replace(ended(url), id=f"first{number}"))
+        assert await one.deliver_due() == 20
+        await _announce(one, receiver, "away", 1)
+        assert await one.deliver_due() == 1
+        for number in range(20):
+            await _announce(one, slow, f"busy{number}", 4)
+        clock.now += RETRY_AFTER_S[0]
+        delivering = asyncio.create_task(replace(one, timeout_s=40.0).deliver_due())
+        await until(lambda: slow.waiting == 16)
+        slow.let_go(6)
+        await until(lambda: len(receiver.got) == 21)
+        assert outcomes(one)["failed"] == 1, "none of the busy ones had come to its end"
+        slow.let_go()
+        assert await delivering == 81
+
+
+async def test_a_look_at_the_ledger_serves_many_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+    due_in_turn = webhook_table.due_in_turn
+
+    def counted(*args: Any, **kwargs: Any) -> list[tuple[str, str]]:
+        looks.append(time.monotonic())
+        return due_in_turn(*args, **kwargs)
+
+    monkeypatch.setattr(webhook_table, "due_in_turn", counted)
+    async with receiving(hangs=True) as slow, deliverer(tmp_path, Clock(1e9), resolve=_loopback) as one:
+        await _announce(one, slow, "slow", 60)
+        delivering = asyncio.create_task(replace(one, timeout_s=40.0).deliver_due())
+        for ended_before in range(40):
+            slow.let_go(1)
+            await until(lambda reached=ended_before + 13: len(slow.got) == reached)  # type: ignore[misc]
+        assert len(looks) <= 8 + (time.monotonic() - looks[0]) / 0.5
+        slow.let_go()
+        assert await delivering == 60
