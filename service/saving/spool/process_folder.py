@@ -92,8 +92,8 @@ class SpoolOwner:
     def sweep(self) -> None:
         """Remove folders whose processes were killed while they made them. If one makes one just now: the next time."""
         with suppress(OSError):
-            unnamed = [Path(entry) for entry in os.scandir(self._all) if entry.name.startswith(".") and entry.is_dir()]
-            if unnamed:
+            entries = [entry for entry in os.scandir(self._all) if entry.name.startswith(".")]
+            if unnamed := [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]:
                 with _lock_of_makers(self._all, fcntl.LOCK_EX | fcntl.LOCK_NB):
                     for folder in unnamed:
                         _remove_if_empty(folder)
@@ -127,7 +127,10 @@ def _lock_of_makers(spool: Path, mode: int) -> Iterator[None]:
     descriptor = os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, mode)
-        yield
+        try:
+            yield
+        finally:  # closing does not end it while a child that was forked meanwhile has the descriptor, too
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
 

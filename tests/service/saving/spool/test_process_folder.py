@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import subprocess
@@ -190,6 +191,35 @@ def test_a_hidden_folder_with_anything_in_it_is_not_swept(tmp_path: Path) -> Non
     (hidden / "other").touch()
     here.sweep()
     assert len(list(hidden.iterdir())) == 2
+
+
+def test_a_hidden_link_is_not_swept_nor_what_it_leads_to(tmp_path: Path) -> None:
+    here, elsewhere = owner(tmp_path, "here"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "lock").touch()
+    (tmp_path / SPOOL / ".link").symlink_to(elsewhere)
+    here.sweep()
+    assert (tmp_path / SPOOL / ".link" / "lock").exists()
+
+
+def test_a_child_that_is_forked_during_a_sweep_holds_up_no_maker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, inherited = owner(tmp_path, "here"), list[int]()
+    (tmp_path / SPOOL / ".killed").mkdir()
+    flock = fcntl.flock
+
+    def fork_then_lock(descriptor: int, mode: int) -> None:
+        inherited.append(os.dup(descriptor))  # shares the lock, as a child's does
+        flock(descriptor, mode)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", fork_then_lock)
+        here.sweep()
+    again = os.open(tmp_path / SPOOL, os.O_RDONLY)
+    fcntl.flock(again, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    for descriptor in (again, *inherited):
+        os.close(descriptor)
 
 
 @ONLY_ROOT
