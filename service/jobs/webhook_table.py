@@ -48,10 +48,10 @@ bounded (origin, latest) AS (
     FROM origins WHERE origin IS NOT NULL
 ),
 due AS (
-    SELECT id, url, next_at, ROW_NUMBER() OVER (PARTITION BY origin ORDER BY next_at) AS turn
+    SELECT id, url, tries, next_at, ROW_NUMBER() OVER (PARTITION BY origin ORDER BY next_at) AS turn
     FROM bounded CROSS JOIN deliveries WHERE {_ORIGIN} = origin AND {_NEXT} <= latest
 )
-SELECT id, url FROM due WHERE turn <= ? ORDER BY turn, next_at LIMIT ?
+SELECT id, url FROM due WHERE turn <= ? ORDER BY turn, tries, next_at LIMIT ?
 """  # noqa: S608 -- ours
 """Steps from origin to origin in the index and reads the first messages of each: others of a backlog cost nothing.
 
@@ -84,6 +84,8 @@ def add(ledger: Transaction, delivery: Delivery) -> None:
 
 def due_in_turn(ledger: Transaction, now: float, most_each: int, most: int) -> list[tuple[str, str]]:
     """Return ids and URLs of due messages, hosts in turn: the longest due one of each, then the next of each.
+
+    Of these, those with the fewest attempts come first: thousands of receivers that failed before hide no new message.
 
     Args:
         ledger: the transaction.

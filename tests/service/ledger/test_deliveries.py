@@ -72,6 +72,21 @@ def test_hosts_come_in_turn_whatever_the_paths_of_their_urls(ledger: Connections
     assert ledger.read(partial(due, now=-1.0)) == []
 
 
+def test_messages_that_were_tried_before_hide_no_new_one_however_many_hosts_they_go_to(ledger: Connections) -> None:
+    failed = [f"msg_{number}" for number in range(30)]
+
+    def add(transaction: Transaction) -> None:
+        add_to_hosts(transaction, hosts=30, numbers=range(30))
+        for claimed in webhook_table.claim(transaction, failed, now=100.0, again_at=200.0):
+            webhook_table.postpone(transaction, claimed, next_at=150.0)
+        webhook_table.add(transaction, Delivery("msg_new", "https://new.test", "{}", next_at=300.0))
+
+    ledger.write(add)
+    due = ledger.read(partial(webhook_table.due_in_turn, now=300.0, most_each=2, most=10))
+    assert due[0] == ("msg_new", "https://new.test")
+    assert len(due) == 10
+
+
 @pytest.mark.parametrize("hosts", [1, 30])
 def test_a_backlog_of_thousands_costs_no_more_than_one_of_dozens(tmp_path: Path, hosts: int) -> None:
     with opened(tmp_path) as ledger:
