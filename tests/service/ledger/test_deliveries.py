@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from service.jobs import webhook_table
 from service.jobs.webhook_table import Delivery
 from service.ledger.contract import Connections, Transaction
+from service.ledger.postgres.address import parse_address
+from service.ledger.postgres.server import PostgresServer
 from service.ledger.sqlite_file import SqliteFile
+from tests.serving.backing.postgres_server import PostgresCluster
 
 Connect = Callable[[], Connections]
 
@@ -102,6 +107,38 @@ def test_thousands_of_receivers_cost_nothing_while_no_message_to_them_is_due(tmp
     with opened(tmp_path) as ledger:
         ledger.write(partial(add_to_hosts, hosts=3000, numbers=range(3000), due_at=2e9))
         assert steps(ledger, expected=0) < 100
+
+
+def test_in_postgresql_a_message_behind_the_backlog_of_another_receiver_is_found_without_reading_that(
+    postgres: PostgresCluster,
+) -> None:
+    def add(ledger: Transaction, host: str, messages: int) -> None:
+        values = ((f"{host}{number}", f"https://{host}.test", "{}" * 400, float(number)) for number in range(messages))
+        ledger.executemany("INSERT INTO deliveries (id, url, body, next_at) VALUES (?, ?, ?, ?)", values)
+
+    class Explained:
+        skip_locked, notify = "", None
+
+        def __init__(self, ledger: Transaction) -> None:
+            self.ledger = ledger
+
+        def execute(self, statement: str, values: Sequence[Any]) -> Any:
+            plans.append(self.ledger.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", values).fetchone())
+            return self.ledger.execute("SELECT 1 WHERE false")
+
+    server, plans = PostgresServer(parse_address(postgres.new_database())), list[Any]()
+    server.open()
+    server.write(partial(add, host="busy", messages=5000))
+    server.write(lambda ledger: ledger.execute("ANALYZE deliveries"))  # they tell of one receiver
+    for number in range(5):
+        server.write(partial(add, host=f"quiet{number}", messages=1))
+    look = partial(webhook_table.due_in_turn, now=1e9, most_each=16, most=1000)
+    assert len(server.read(look)) == 16 + 5
+    server.read(lambda ledger: look(cast("Transaction", Explained(ledger))))
+    server.close()
+    assert len(plans) == 1
+    assert all(int(rows) < 10 for rows in re.findall("'Rows Removed by Filter': ([0-9]+)", str(plans)))
+    assert "Seq Scan" not in str(plans)
 
 
 @contextmanager

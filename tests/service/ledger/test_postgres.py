@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any, cast
 
 import pytest
 
 from service.core.errors import NotReady
 from service.core.settings import SettingsInvalid
-from service.jobs import jobs_table, webhook_table
+from service.jobs import jobs_table
 from service.jobs.jobs_table import Job
 from service.ledger.contract import Transaction
 from service.ledger.postgres import migrating
@@ -167,33 +165,6 @@ def test_many_servers_that_start_at_once_migrate_once(postgres: PostgresCluster)
     assert applied == {"n": len(migrations())}
     for one in servers:
         one.close()
-
-
-def test_a_message_behind_the_backlog_of_another_receiver_is_found_without_reading_that(server: PostgresServer) -> None:
-    def add(ledger: Transaction, host: str, messages: int) -> None:
-        values = ((f"{host}{number}", f"https://{host}.test", "{}" * 400, float(number)) for number in range(messages))
-        ledger.executemany("INSERT INTO deliveries (id, url, body, next_at) VALUES (?, ?, ?, ?)", values)
-
-    class Explained:
-        skip_locked, notify = "", None
-
-        def __init__(self, ledger: Transaction) -> None:
-            self.ledger = ledger
-
-        def execute(self, statement: str, values: Sequence[Any]) -> Any:
-            plans.append(self.ledger.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", values).fetchone())
-            return self.ledger.execute("SELECT 1 WHERE false")
-
-    plans: list[Any] = []
-    server.write(partial(add, host="busy", messages=5000))
-    server.write(lambda ledger: ledger.execute("ANALYZE deliveries"))  # they tell of one receiver
-    for number in range(5):
-        server.write(partial(add, host=f"quiet{number}", messages=1))
-    look = partial(webhook_table.due_in_turn, now=1e9, most_each=16, most=1000)
-    assert len(server.read(look)) == 16 + 5
-    server.read(lambda ledger: look(cast("Transaction", Explained(ledger))))
-    assert all(int(rows) < 10 for rows in re.findall("'Rows Removed by Filter': ([0-9]+)", str(plans)))
-    assert "Seq Scan" not in str(plans)
 
 
 def undo_migrations(ledger: Transaction) -> None:
