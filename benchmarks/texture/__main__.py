@@ -1,0 +1,125 @@
+"""Measures the texture stage beside the plain fill and Telea's method, in one run.
+
+    python -m benchmarks.texture models/photos/5 --truth DIR --lpips-features FILE --vgg-features FILE
+        [--holes strokes] [--side 256] [--set NAME=VALUE] [--json FILE] [--sheets DIR]
+
+Cases, holes and metrics are those of `python -m training evaluate`: centre crops, holes that cover `--coverage` of the
+picture, seed 0. The table has three painters: `model` (the plain fill), `texture` and `telea`. One thread, and the
+processor time of the stage. `--set` changes a parameter of parameters.py, for trials.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from rich.console import Console
+
+from benchmarks.harness.machine import load_average, machine_facts
+from benchmarks.texture.comparison import compare, worst
+from benchmarks.texture.painter import TexturePainter
+from benchmarks.texture.parameters import Parameters
+from benchmarks.texture.patch_match import CompiledKernel, build
+from benchmarks.texture.sheets import write_sheets
+from engines.engine_choice import EngineOptions
+from training.evaluate.cases import Protocol, read_cases
+from training.evaluate.evaluating import MetricNets, evaluate
+from training.evaluate.holes import Band
+from training.evaluate.painters import OpenCvPainter, open_model
+from training.evaluate.patch_features import PatchFeatures
+from training.evaluate.report import table
+from training.evaluate.shapes import KINDS
+from training.losses.lpips_distance import load_lpips
+from training.losses.vgg16 import load_features
+
+CACHE = Path.home() / ".cache/retouch-benchmarks"
+_WORST = 8
+
+
+def main() -> None:
+    """Measure, print, and write what was asked for."""
+    options = _parser().parse_args()
+    cv2.setNumThreads(1)
+    torch.set_num_threads(1)
+    chosen = Parameters(**_changes(options.set))
+    kernel = CompiledKernel(build(options.march, options.cache_dir))
+    low, high = (float(bound) for bound in options.coverage.split("-"))
+    protocol = Protocol(
+        data=options.truth,
+        size=options.side,
+        kinds=(options.holes,),
+        coverage=Band(low, high),
+        limit=options.limit,
+    )
+    nets = MetricNets(lpips=load_lpips(options.lpips_features), vgg=PatchFeatures(load_features(options.vgg_features)))
+    engine = EngineOptions(threads=1, cache_dir=options.cache_dir)
+    with closing(open_model(options.model, engine)) as model:
+        texture = TexturePainter(model, kernel, chosen, options.seed)
+        painters = [model, texture, OpenCvPainter("telea")]
+        found = evaluate(painters, protocol, nets)
+        milliseconds = np.array(texture.seconds) * 1000
+        if options.sheets:
+            names = worst(found.report, _WORST)
+            bad = [case for case in read_cases(protocol) if case.name in names]
+            write_sheets(found.rows, bad, painters, options.sheets)
+    report: dict[str, Any] = found.report | {
+        "parameters": asdict(chosen),
+        "texture_ms": {"mean": round(float(milliseconds.mean()), 1), "max": round(float(milliseconds.max()), 1)},
+        "machine": machine_facts() | {"load": load_average(), "march": options.march},
+    }
+    Console(width=120).print(table(report))
+    for line in compare(report):
+        print(line)
+    print(f"texture, processor ms a picture: {report['texture_ms']}; load {report['machine']['load']}")
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--truth", type=Path, required=True, help="folder of photographs")
+    parser.add_argument("--lpips-features", type=Path, required=True)
+    parser.add_argument("--vgg-features", type=Path, required=True)
+    parser.add_argument("--holes", choices=KINDS, default="strokes")
+    parser.add_argument("--side", type=int, default=256)
+    parser.add_argument("--coverage", default="0.1-0.5")
+    parser.add_argument("--limit", type=int, help="only the first so many pictures")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--seed", type=int, default=0, help="of the stage's random search")
+    parser.add_argument("--march", default="native", help="instruction set that the kernel is compiled for")
+    parser.add_argument("--cache-dir", type=Path, default=CACHE, help="for the kernel and the engine")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--sheets", type=Path, metavar="DIR")
+    return parser
+
+
+def _changes(texts: Sequence[str]) -> dict[str, Any]:
+    """Read NAME=VALUE; a value has the type of the parameter's default.
+
+    Raises:
+        SystemExit: there is no such parameter, or the value is no number.
+    """
+    kinds = {field.name: type(field.default) for field in fields(Parameters)}
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name not in kinds:
+            raise SystemExit(f"--set {text}: no such parameter; there are {', '.join(kinds)}")
+        try:
+            found[name] = kinds[name](value)
+        except ValueError as error:
+            raise SystemExit(f"--set {text}: {error}") from error
+    return found
+
+
+if __name__ == "__main__":
+    main()

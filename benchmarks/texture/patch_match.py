@@ -1,0 +1,135 @@
+"""The search and the vote in C++: compiled with g++ at run, outside of the repository, and called through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.harness.machine import machine_facts
+
+SOURCE = Path(__file__).with_name("patch_match.cpp")
+FLAGS = ("-O3", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-shared", "-fPIC")
+"""No contraction to fused products: with it, results would depend on the instruction set."""
+GUIDE = 16
+"""Values of the guide at each pixel, as the C++ reads them."""
+SPARE = 16
+"""Values behind a plane that the C++ may touch."""
+
+Floats = NDArray[np.float32]
+Places = NDArray[np.int32]
+"""Places in a picture: y · width + x."""
+
+
+class Step(NamedTuple):
+    """One search. `fresh` starts from random matches, and tries two random sources for each target."""
+
+    guide_weight: float
+    coherence: float
+    coherence_flat: float
+    sweeps: int
+    reach: int
+    fresh: bool
+    seed: int
+
+
+class View(NamedTuple):
+    """What the kernel reads of a picture H×W. Arrays are contiguous, and have `SPARE` more values behind planes."""
+
+    height: int
+    width: int
+    now: Floats
+    """H·W·3, the picture as it is filled so far."""
+    source: Floats
+    """H·W·3, the picture that known patches are copied from."""
+    trust: Floats
+    """H·W, in (0, 1]."""
+    guide: Floats
+    """H·W·16."""
+    valid: NDArray[np.uint8]
+    """H·W, 1 at centres of known patches."""
+    targets: Places
+    """Centres of the patches that touch the hole."""
+    sources: Places
+    """Centres of known patches."""
+
+
+class Kernel(Protocol):
+    """The two loops that take the time."""
+
+    def search(self, view: View, step: Step, matches: Places, distances: Floats) -> None:
+        """Improve `matches`, the source of each target (-1: none yet), and set their distances."""
+
+    def vote(self, view: View, matches: Places, weights: Floats, window: Floats) -> tuple[Floats, Floats]:
+        """Add up the matched patches: sums H·W·3 and totals of weights H·W. `window` is 5·5."""
+
+
+class _View(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int32) for name in ("height", "width", "target_count", "source_count")),
+        *((name, ctypes.c_void_p) for name in ("now", "source", "trust", "guide", "valid", "targets", "sources")),
+    ]
+
+
+class _Step(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_float) for name in ("guide_weight", "coherence", "coherence_flat")),
+        *((name, ctypes.c_int32) for name in ("sweeps", "reach", "fresh")),
+        ("seed", ctypes.c_uint32),
+    ]
+
+
+class CompiledKernel:
+    """The kernel of a library that `build` made."""
+
+    def __init__(self, library: Path) -> None:
+        self._library = ctypes.CDLL(str(library))
+        self._library.search.restype = self._library.vote.restype = None
+
+    def search(self, view: View, step: Step, matches: Places, distances: Floats) -> None:
+        chosen = _Step(*step[:-1], step.seed % 2**32)
+        self._library.search(_passed(view), ctypes.byref(chosen), _address(matches), _address(distances))
+
+    def vote(self, view: View, matches: Places, weights: Floats, window: Floats) -> tuple[Floats, Floats]:
+        pixels = view.height * view.width
+        sums, totals = np.zeros(pixels * 3 + SPARE, np.float32), np.zeros(pixels, np.float32)
+        self._library.vote(_passed(view), *map(_address, (matches, weights, window, sums, totals)))
+        return sums[:-SPARE], totals
+
+
+def _passed(view: View) -> Any:
+    """Return a reference to the view's fields in the order of the C++; it holds addresses, not the arrays."""
+    planes = (view.now, view.source, view.trust, view.guide, view.valid, view.targets, view.sources)
+    counts = len(view.targets), len(view.sources)
+    return ctypes.byref(_View(view.height, view.width, *counts, *map(_address, planes)))
+
+
+def _address(array: NDArray[Any]) -> ctypes.c_void_p:
+    if not array.flags.c_contiguous:
+        raise ValueError("the kernel reads contiguous arrays only")
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def build(march: str, cache: Path) -> Path:
+    """Compile the kernel for `-march=MARCH` unless `cache` has it already, and return the library.
+
+    Raises:
+        subprocess.CalledProcessError, FileNotFoundError: g++ refuses the source or the option, or there is none.
+    """
+    version = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
+    made_of = [SOURCE.read_text("utf-8"), FLAGS, march, version, machine_facts()]  # `native` differs by processor
+    name = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
+    library = cache / f"patch_match-{march}-{name}.so"
+    if not library.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        unfinished = library.with_suffix(f".{os.getpid()}")
+        subprocess.run(["g++", *FLAGS, f"-march={march}", "-o", unfinished, SOURCE], check=True)
+        unfinished.replace(library)
+    return library

@@ -1,0 +1,43 @@
+"""Contact sheets of the texture stage: holes as they are, enlarged, and the cases that it makes worst."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from training.evaluate.cases import Case, Pixels
+from training.evaluate.contact_sheet import Row, write_sheet
+from training.evaluate.painters import Painter
+
+_SEEN, _SHOWN = 128, 384
+"""Side in pixels of the part of a picture that is enlarged, and of what becomes of it."""
+
+
+def write_sheets(rows: Sequence[Row], worst: Sequence[Case], painters: Sequence[Painter], folder: Path) -> None:
+    """Write whole.png, enlarged.png (of the same rows) and worst.png, enlarged too, into the folder."""
+    write_sheet(rows, folder / "whole.png", 512)
+    write_sheet([_enlarged(row) for row in rows], folder / "enlarged.png", _SHOWN)
+    bad = [Row(case, {painter.label: painter.paint(case) for painter in painters}) for case in worst]
+    write_sheet([_enlarged(row) for row in bad], folder / "worst.png", _SHOWN)
+
+
+def _enlarged(row: Row) -> Row:
+    """Cut out the surroundings of the hole's deepest pixel."""
+    case = row.case
+    hole = np.ones(case.truth.shape[:2], np.bool_) if case.hole is None else case.hole
+    height, width = hole.shape
+    depth = cv2.distanceTransform(hole.astype(np.uint8), cv2.DIST_L2, 5)
+    y, x = np.unravel_index(int(depth.argmax()), depth.shape)
+    top = int(np.clip(y - _SEEN // 2, 0, max(0, height - _SEEN)))
+    left = int(np.clip(x - _SEEN // 2, 0, max(0, width - _SEEN)))
+
+    def cut(pixels: Pixels) -> Pixels:
+        part = pixels[top : top + _SEEN, left : left + _SEEN]
+        return np.asarray(cv2.resize(part, None, fx=3, fy=3, interpolation=cv2.INTER_CUBIC), np.uint8)
+
+    marked = cv2.resize(hole[top : top + _SEEN, left : left + _SEEN].astype(np.uint8), None, fx=3, fy=3)
+    part = case._replace(source=cut(case.source), truth=cut(case.truth), hole=marked > 0)
+    return Row(part, {name: cut(pixels) for name, pixels in row.painted.items()})
