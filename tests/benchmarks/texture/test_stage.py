@@ -1,0 +1,108 @@
+"""The texture stage copies what is known into the hole, changes nothing else, and fails on no picture."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.texture.parameters import Parameters
+from benchmarks.texture.patch_match import CompiledKernel
+from benchmarks.texture.stage import add_texture
+from tests.benchmarks.texture.textured import Filled, textured
+from training.evaluate.cases import Pixels
+
+MIDDLE = (slice(20, 44), slice(20, 44))
+
+
+def painted(picture: Filled, kernel: CompiledKernel, seed: int = 0) -> Pixels:
+    return add_texture(picture.fill, picture.hole, kernel, Parameters(), seed)
+
+
+def fineness(pixels: Pixels, picture: Filled) -> float:
+    """The mean difference of neighbours in the hole, across and down."""
+    values = pixels[..., 0].astype(float)
+    steps = np.abs(np.diff(values, axis=1))[:-1] + np.abs(np.diff(values, axis=0))[:, :-1]
+    return float(steps[picture.hole[:-1, :-1]].mean())
+
+
+def test_a_blurred_fill_gets_the_texture_of_what_is_around_it(kernel: CompiledKernel) -> None:
+    picture = textured(64, 64, MIDDLE)
+    wanted = fineness(picture.truth, picture)
+    assert fineness(picture.fill, picture) < 0.2 * wanted
+    assert 0.6 * wanted < fineness(painted(picture, kernel), picture) < 1.2 * wanted
+
+
+def test_the_light_stays_where_the_net_put_it(kernel: CompiledKernel) -> None:
+    picture = textured(64, 128, (slice(16, 48), slice(8, 120)))
+    columns = painted(picture, kernel)[16:48, 8:120, 0].mean(0)
+    assert columns[-16:].mean() - columns[:16].mean() > 40
+
+
+def test_colours_come_from_the_known_part_alone(kernel: CompiledKernel) -> None:
+    """A red fill decides what is searched; nothing of it is copied."""
+    picture = textured(64, 64, MIDDLE)
+    red = np.where(picture.hole[..., None], np.array((255, 0, 0), np.uint8), picture.truth)
+    found = add_texture(red, picture.hole, kernel, Parameters(low_share=0))
+    assert np.array_equal(found[..., 0], found[..., 1])
+    assert np.array_equal(found[..., 0], found[..., 2])
+
+
+SIZES = [(64, 64), (65, 64), (64, 67), (63, 61), (31, 97), (129, 128)]
+HOLES = {
+    "one pixel": (slice(9, 10), slice(9, 10)),
+    "a few pixels": (slice(10, 12), slice(8, 11)),
+    "a box": (slice(8, 20), slice(8, 24)),
+    "the corner": (slice(0, 9), slice(0, 9)),
+    "the last corner": (slice(-9, None), slice(-9, None)),
+    "the last row": (slice(-1, None), slice(None)),
+    "the first columns": (slice(None), slice(0, 7)),
+}
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("place", HOLES.values(), ids=HOLES)
+def test_every_pixel_of_the_hole_is_redrawn_and_no_other(kernel: CompiledKernel, size, place) -> None:
+    picture = textured(*size, place)
+    black = np.where(picture.hole[..., None], np.uint8(0), picture.truth)
+    found = add_texture(black, picture.hole, kernel, Parameters(low_share=0))
+    assert np.array_equal(found[~picture.hole], picture.truth[~picture.hole])
+    assert found[picture.hole].min() >= picture.truth.min() > 0
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**32 - 1, 2**40])
+def test_the_same_seed_gives_the_same_bytes(kernel: CompiledKernel, seed: int) -> None:
+    picture = textured(64, 64, MIDDLE)
+    assert np.array_equal(painted(picture, kernel, seed), painted(picture, kernel, seed))
+
+
+def test_another_seed_searches_otherwise(kernel: CompiledKernel) -> None:
+    picture = textured(64, 64, MIDDLE)
+    assert not np.array_equal(painted(picture, kernel, 0), painted(picture, kernel, 1))
+
+
+NOTHING_TO_COPY = {
+    "no hole": textured(64, 64),
+    "everything is hole": textured(64, 64, (slice(None), slice(None))),
+    "49 patches are known": textured(64, 64, (slice(11, None), slice(None)), (slice(None), slice(11, None))),
+    "smaller than a patch": textured(4, 90, (slice(1, 2), slice(20, 30))),
+    "one row": textured(1, 64, (slice(None), slice(20, 30))),
+    "one pixel": textured(1, 1, (slice(None), slice(None))),
+}
+
+
+@pytest.mark.parametrize("picture", NOTHING_TO_COPY.values(), ids=NOTHING_TO_COPY)
+def test_where_there_is_nothing_to_copy_the_fill_stays(kernel: CompiledKernel, picture: Filled) -> None:
+    assert np.array_equal(painted(picture, kernel), picture.fill)
+
+
+def test_patches_that_are_too_few_at_half_size_are_searched_at_full_size(kernel: CompiledKernel) -> None:
+    rest = (slice(17, None), slice(None)), (slice(None), slice(17, None))  # 13² patches are known; 4² at half size
+    picture = textured(64, 64, *rest)
+    assert fineness(painted(picture, kernel), picture) > 2 * fineness(picture.fill, picture)
+
+
+def test_the_fill_that_is_passed_is_not_written_to(kernel: CompiledKernel) -> None:
+    picture = textured(64, 64, MIDDLE)
+    before = picture.fill.copy()
+    painted(picture, kernel)
+    assert np.array_equal(picture.fill, before)

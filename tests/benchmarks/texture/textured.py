@@ -1,0 +1,31 @@
+"""Pictures with texture, and what a net that blurs would fill their holes with."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from training.evaluate.cases import Pixels
+from training.evaluate.holes import Mask
+
+
+class Filled(NamedTuple):
+    """The truth, its hole, and a fill that is the truth's blur in the hole."""
+
+    truth: Pixels
+    hole: Mask
+    fill: Pixels
+
+
+def textured(height: int, width: int, *holes: tuple[slice, slice]) -> Filled:
+    """Draw grey noise, brighter from left to right, with a hole at each of the places given."""
+    noise = np.random.default_rng(0).normal(0, 20, (height, width))
+    grey = (noise + np.linspace(100, 180, width)).clip(0, 255).astype(np.uint8)
+    truth = np.repeat(grey[..., None], 3, 2)
+    hole = np.zeros((height, width), np.bool_)
+    for place in holes:
+        hole[place] = True
+    blurred = cv2.GaussianBlur(truth, (0, 0), 4)
+    return Filled(truth, hole, np.where(hole[..., None], blurred, truth))
