@@ -49,7 +49,7 @@ def main() -> None:
     options = _parser().parse_args()
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
-    chosen = Parameters(**_changes(options.set))
+    chosen = Parameters(**changes(options.set))
     kernel = CompiledKernel(build(options.march, options.cache_dir))
     low, high = (float(bound) for bound in options.coverage.split("-"))
     protocol = Protocol(
@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _changes(texts: Sequence[str]) -> dict[str, Any]:
+def changes(texts: Sequence[str]) -> dict[str, Any]:
     """Read NAME=VALUE; a value has the type of the parameter's default.
 
     Raises:

@@ -6,6 +6,8 @@ and vote in turn); Darabi et al., "Image Melding", SIGGRAPH 2012 (low frequencie
 
 from __future__ import annotations
 
+from typing import Any
+
 import cv2
 import numpy as np
 
@@ -41,5 +43,6 @@ def _halved(picture: Floats, hole: Mask) -> tuple[Floats, Mask]:
     """Halve both sides, without the last row or column of an odd one; a pixel is known if all four of it are."""
     height, width = hole.shape[0] // 2, hole.shape[1] // 2
     even = picture[: 2 * height, : 2 * width]
-    small: Floats = cv2.resize(even, (width, height), interpolation=cv2.INTER_AREA)
-    return small, hole[: 2 * height, : 2 * width].reshape(height, 2, width, 2).any(axis=(1, 3))
+    small: Any = cv2.resize(even, (width, height), interpolation=cv2.INTER_AREA)
+    marked: Any = hole[: 2 * height, : 2 * width].reshape(height, 2, width, 2).any(axis=(1, 3))
+    return small, marked
