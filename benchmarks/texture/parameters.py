@@ -20,15 +20,15 @@ class Parameters:
     """Share of the fill's low frequencies that is kept, not copied: brightness stays where the net put it. More keeps
     more of the net's blur, less lets patches bring the light of the place they come from."""
     low_sigma: float = 5.0
-    """Of the Gaussian of these low frequencies: wider than a patch, so that texture is what is left to copy."""
+    """The Gaussian of these low frequencies is wider than a patch, so that texture is what is left to copy."""
     guide_weight: float = 1.0
-    """Of the guide against the colours of the patch: what the net drew decides which texture belongs where."""
+    """The weight of the guide against the colours of the patch: the net decides which texture belongs where."""
     guide_sigma: float = 3.0
-    """Of the guide's low-pass: wider than the net's ripple of 4 pixels, which is not to be matched."""
+    """The Gaussian of the guide is wider than the net's ripple of 4 pixels, which is not to be matched."""
     contrast_weight: float = 2.0
-    """Of local contrast in the guide: smooth places get smooth patches, busy ones busy patches."""
+    """The weight of local contrast in the guide: smooth places get smooth patches, busy ones busy patches."""
     contrast_sigma: float = 3.0
-    """Of the window in which local contrast is taken."""
+    """The Gaussian window in which local contrast is taken."""
     contrast_gain: float = 1.2
     """Contrast looked for, in that of the fill: nets draw flatter than photographs are."""
     trust_decay: float = 0.9
@@ -36,16 +36,16 @@ class Parameters:
     trust_least: float = 0.15
     """The trust in the middle of a large hole, as nothing else is there to match."""
     coherence: float = 2.0
-    """Raises the distance of a source by this factor if no neighbour continues it: larger parts are copied whole, and
-    one part next to itself is no longer preferred to one that fits a little worse."""
+    """Raises the distance of a source by up to this many times itself, the more neighbours it does not continue: larger
+    parts are copied whole, in place of the patch that fits best at every pixel."""
     coherence_flat: float = 0.001
     """The same, added: where all distances are near 0, as in a sky, a factor alone decides nothing."""
     first_sweeps: int = 4
-    """Of the first search, at half size, from random matches in the whole picture."""
+    """Sweeps of the first search, at half size, from random matches in the whole picture."""
     rounds: int = 3
     """Searches and votes at full size; the first one sees the net's fill."""
     sweeps: int = 2
-    """Of the search in each round: one from the top, one from the bottom."""
+    """Sweeps of the search in each round: one from the top, one from the bottom."""
     reach: int = 8
     """Largest step of the random search at full size: the match at half size is nearly right."""
     vote_decay: float = 0.35

@@ -41,7 +41,7 @@ class Step(NamedTuple):
 
 
 class View(NamedTuple):
-    """What the kernel reads of a picture H×W. Arrays are contiguous, and have `SPARE` more values behind planes."""
+    """A picture H×W as the kernel reads it. Arrays are contiguous, and have `SPARE` more values behind planes."""
 
     height: int
     width: int
