@@ -31,7 +31,8 @@ class AdversarialTrainee(Trainee[PhaseT]):
     _update: NetUpdate | None = None
 
     def begin_phase(self, phase: PhaseT) -> None:
-        self._update = self._runtime.replay(self.make_update(phase), wanted=self._config.cuda_graphs)
+        recorder = self._runtime.recorder(wanted=self._config.cuda_graphs)
+        self._update = self._runtime.replay(self.make_update(phase), recorder)
 
     @abstractmethod
     def make_update(self, phase: PhaseT) -> NetUpdate:

@@ -77,15 +77,14 @@ class Runtime:
         """Return a recorder of updates, if wanted and on a GPU."""
         return CUDARecorder(self.device) if wanted and self.device.type == "cuda" else None
 
-    def replay(self, update: NetUpdate, *, wanted: bool, recorder: Recorder | None = None) -> NetUpdate:
-        """Return an update that is replayed as a CUDA graph, if wanted and on a GPU; else itself.
+    def replay(self, update: NetUpdate, recorder: Recorder | None) -> NetUpdate:
+        """Return an update that is replayed from a recording, without a recorder itself.
 
-        With a recorder that others have too, their graphs share its memory.
+        Recordings of one recorder share its memory.
         """
-        own = recorder or self.recorder(wanted=wanted)
-        if own is None:
+        if recorder is None:
             return update
-        replayed = ReplayedUpdate(update, own, self.device)
+        replayed = ReplayedUpdate(update, recorder, self.device)
         self._replayed.add(replayed)
         return replayed
 

@@ -111,13 +111,13 @@ class FillTrainee(Trainee[FillPhase]):
     def begin_phase(self, phase: FillPhase) -> None:
         self._parts, self.compiled = self._eager, False
         self._replayed.clear()
-        self._compile_judges(wanted=False)
+        for judge in self._judges:
+            judge.compile(wanted=False)
         self._compile(phase)
 
-    def _compile_judges(self, *, wanted: bool) -> None:
-        for judge in (self.judge, self.patches):
-            if judge is not None:
-                judge.compile(wanted=wanted)
+    @property
+    def _judges(self) -> list[FillJudge]:
+        return [judge for judge in (self.judge, self.patches) if judge is not None]
 
     @property
     def _settled(self) -> bool:
@@ -134,7 +134,8 @@ class FillTrainee(Trainee[FillPhase]):
         torch._dynamo.config.recompile_limit = 64  # noqa: SLF001 (sizes, with and without gradients)
         made: list[Any] = [torch.compile(part, dynamic=False) if part else None for part in self._eager]
         self._parts, self.compiled = _CompiledParts(*made), True
-        self._compile_judges(wanted=True)
+        for judge in self._judges:
+            judge.compile(wanted=True)
 
     def step(self, number: int, place: StepPosition[FillPhase]) -> dict[str, Tensor]:
         if number % _LOOKS_EVERY == 0:
@@ -142,12 +143,11 @@ class FillTrainee(Trainee[FillPhase]):
             if self._arrivals:
                 self._arrivals.raise_failure()
         image, hole = self.batch(number, place)
-        judges = (self.judge, self.patches) if self.patches is not None else (self.judge,)
         kind = _Kind(
             image.shape[-1],
             number < self._config.judge.alone,
             self._balancer.measurement(number),
-            tuple(judge.is_penalised(number) for judge in judges),
+            tuple(judge.is_penalised(number) for judge in self._judges),
         )
         views, shares = self._draw_views(number, image.shape[-1]), self._balancer.shares(self._ramps(number))
         terms = self._update_of(kind)(place.learning_rate, image, hole, *views, shares)
@@ -164,7 +164,7 @@ class FillTrainee(Trainee[FillPhase]):
         if recorder is None:
             return update
         if kind not in self._replayed:
-            self._replayed[kind] = self._runtime.replay(update, wanted=True, recorder=recorder)
+            self._replayed[kind] = self._runtime.replay(update, recorder)
         return self._replayed[kind]
 
     def _update_nets(

@@ -181,7 +181,8 @@ class PartialTrainee(Trainee[PConvPhase]):
         judge = self.judge if phase.adversarial else None
         features, lpips = self._features if phase.needs_features else None, self._lpips if phase.lpips else None
         losses = PartialLosses(self.net, features, phase, judge, lpips)
-        self._update = self._runtime.replay(self._make_update(losses, judge), wanted=self._config.cuda_graphs)
+        recorder = self._runtime.recorder(wanted=self._config.cuda_graphs)
+        self._update = self._runtime.replay(self._make_update(losses, judge), recorder)
 
     def _make_update(self, losses: PartialLosses, judge: HoleDiscriminator | None) -> NetUpdate:
         wanted = self._config.compile

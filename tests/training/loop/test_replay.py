@@ -28,12 +28,16 @@ class Repeater:
     """A recorder that runs a recorded function again, on the tensors that it was recorded with."""
 
     runs: list[str] = field(default_factory=list)
+    recorded: int = 0
+    """Recordings."""
 
     def run(self, work: Callable[[], None]) -> None:
         self.runs.append("run")
         work()
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        self.recorded += 1
+
         def replay() -> None:
             self.runs.append("replay")
             work()
@@ -92,7 +96,8 @@ def test_a_batch_of_another_shape_is_refused() -> None:
 @pytest.mark.parametrize(("device", "wanted"), [("cpu", True), ("cuda", False)])
 def test_an_update_is_itself_without_a_gpu_or_unasked(device: str, wanted: bool) -> None:
     update = descent(torch.zeros(()))
-    assert Runtime(torch.device(device), "fp32").replay(update, wanted=wanted) is update
+    runtime = Runtime(torch.device(device), "fp32")
+    assert runtime.replay(update, runtime.recorder(wanted=wanted)) is update
 
 
 def test_recordings_are_freed_before_processes_part(partial_config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +113,7 @@ def test_recordings_are_freed_before_processes_part(partial_config: Any, monkeyp
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda _backend: None)
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: alive.append(recordings[0]() is not None))
     with start_runtime(partial_config()) as runtime:
-        update: Any = runtime.replay(descent(torch.zeros(())), wanted=True)
+        update: Any = runtime.replay(descent(torch.zeros(())), runtime.recorder(wanted=True))
         for number in range(STEPS):
             update(0.1, *batch(number))
         recordings.append(weakref.ref(update._replay))

@@ -13,7 +13,7 @@ from torch import Tensor
 from tests.training.loop.test_replay import Repeater
 from training.config import AnyConfig
 from training.fit import fit
-from training.loop.replay import WARM_UP, NetUpdate, ReplayedUpdate
+from training.loop.replay import WARM_UP
 from training.loop.runtime import Runtime, start_runtime
 
 PHASES = [
@@ -25,10 +25,7 @@ Config = Callable[..., AnyConfig]
 
 @pytest.fixture(autouse=True)
 def _replayed_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    def replay(runtime: Runtime, update: NetUpdate, *, wanted: bool) -> NetUpdate:
-        return ReplayedUpdate(update, Repeater(), runtime.device) if wanted else update
-
-    monkeypatch.setattr(Runtime, "replay", replay)
+    monkeypatch.setattr(Runtime, "recorder", lambda _runtime, *, wanted: Repeater() if wanted else None)
 
 
 def weights_after(config: AnyConfig, *, readings: int | None = None) -> tuple[int, dict[str, Tensor]]:

@@ -58,11 +58,7 @@ def test_steps_are_taken_apart_as_launched_kernels(config, tmp_path, monkeypatch
     """A CUDA graph's kernels have no operators, so nothing of a replayed step would be counted."""
     replayed = []
 
-    def replay(_runtime, update, *, wanted):
-        replayed.append(wanted)
-        return update
-
-    monkeypatch.setattr(Runtime, "replay", replay)
+    monkeypatch.setattr(Runtime, "recorder", lambda _runtime, *, wanted: replayed.append(wanted))
     flags = ("--precisions", "fp32", "--steps", 1, "--device", "cpu", "--set", "cuda_graphs=true")
     assert _profile(config, "-o", tmp_path / "found", *flags).exit_code == 0
     assert replayed == [False]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.training.loop.test_replay import Repeater
 from training.fill_config import FillConfig
 from training.loop.replay import WARM_UP, Recorder
 from training.loop.runtime import Runtime
@@ -22,26 +23,6 @@ YOUNG = 5
 KINDS = 2
 """Steps with R1 and without."""
 STEPS = YOUNG + KINDS * (WARM_UP + 3)
-
-
-@dataclass
-class Repeater:
-    """Counts recordings and replays."""
-
-    recorded: int = 0
-    replays: int = 0
-
-    def run(self, work: Callable[[], None]) -> None:
-        work()
-
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        self.recorded += 1
-
-        def replay() -> None:
-            self.replays += 1
-            work()
-
-        return replay
 
 
 @dataclass(frozen=True)
@@ -71,7 +52,7 @@ def test_replayed_steps_are_those_of_other_steps(fill_config: Callable[..., Fill
     found, replayed = trained(config, RepeatingRuntime(CPU, "fp32", repeater=recorder))
     assert found == [pytest.approx(each, rel=1e-4) for each in wanted], "a recording has its learning rate in FP32"
     assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(replayed, weights, strict=True))
-    assert (recorder.recorded, recorder.replays) == (KINDS, STEPS - YOUNG - KINDS * WARM_UP)
+    assert (recorder.recorded, recorder.runs.count("replay")) == (KINDS, STEPS - YOUNG - KINDS * WARM_UP)
 
 
 def test_steps_of_another_size_have_a_recording_of_their_own(fill_config: Callable[..., FillConfig]) -> None:
