@@ -27,7 +27,7 @@ from benchmarks.harness.machine import load_average, machine_facts
 from benchmarks.texture.comparison import compare, worst
 from benchmarks.texture.painter import TexturePainter
 from benchmarks.texture.parameters import Parameters
-from benchmarks.texture.patch_match import CompiledKernel, build
+from benchmarks.texture.patch_match import CACHE, CompiledKernel, build
 from benchmarks.texture.sheets import write_sheets
 from engines.engine_choice import EngineOptions
 from training.evaluate.cases import Protocol, read_cases
@@ -40,7 +40,6 @@ from training.evaluate.shapes import KINDS
 from training.losses.lpips_distance import load_lpips
 from training.losses.vgg16 import load_features
 
-CACHE = Path.home() / ".cache/retouch-benchmarks"
 _WORST = 8
 
 
@@ -51,12 +50,11 @@ def main() -> None:
     torch.set_num_threads(1)
     chosen = Parameters(**changes(options.set))
     kernel = CompiledKernel(build(options.march, options.cache_dir))
-    low, high = (float(bound) for bound in options.coverage.split("-"))
     protocol = Protocol(
         data=options.truth,
         size=options.side,
         kinds=(options.holes,),
-        coverage=Band(low, high),
+        coverage=Band(*options.coverage),
         limit=options.limit,
     )
     nets = MetricNets(lpips=load_lpips(options.lpips_features), vgg=PatchFeatures(load_features(options.vgg_features)))
@@ -91,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--vgg-features", type=Path, required=True)
     parser.add_argument("--holes", choices=KINDS, default="strokes")
     parser.add_argument("--side", type=int, default=256)
-    parser.add_argument("--coverage", default="0.1-0.5")
+    parser.add_argument("--coverage", type=float, nargs=2, default=(0.1, 0.5), metavar=("LOW", "HIGH"))
     parser.add_argument("--limit", type=int, help="only the first so many pictures")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--seed", type=int, default=0, help="of the stage's random search")

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from benchmarks.harness.machine import machine_facts
 
 SOURCE = Path(__file__).with_name("patch_match.cpp")
+CACHE = Path.home() / ".cache/retouch-benchmarks"
+"""The folder of compiled kernels, unless another is named."""
 FLAGS = ("-O3", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-shared", "-fPIC")
 """No contraction to fused products: with it, results would depend on the instruction set."""
 GUIDE = 16

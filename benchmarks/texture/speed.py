@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.harness.machine import load_average, machine_facts
 from benchmarks.texture.parameters import Parameters
-from benchmarks.texture.patch_match import CompiledKernel, Floats, Kernel, Places, Step, View, build
+from benchmarks.texture.patch_match import CACHE, CompiledKernel, Floats, Kernel, Places, Step, View, build
 from benchmarks.texture.stage import add_texture
 from engines.engine_choice import EngineOptions
 from training.evaluate.cases import Pixels, Protocol, read_cases
@@ -29,7 +29,6 @@ from training.evaluate.painters import open_model
 from training.evaluate.shapes import KINDS
 
 MARCHES = ("native", "x86-64-v3", "x86-64")
-CACHE = Path.home() / ".cache/retouch-benchmarks"
 
 
 class TimedKernel:

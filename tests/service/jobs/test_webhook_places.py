@@ -19,8 +19,13 @@ from tests.serving.backing.webhook_receiver import Receiver, announce, deliverer
 from tests.serving.waiting import until
 
 
+def _found(address: str, port: int) -> list[Any]:
+    """Return what a resolver finds."""
+    return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (address, port))]
+
+
 async def _loopback(_host: str, port: int, _family: int) -> list[Any]:
-    return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))]
+    return _found("127.0.0.1", port)
 
 
 async def _announce(one: Deliverer, receiver: Receiver, host: str, messages: int) -> None:
@@ -71,7 +76,7 @@ async def test_receivers_that_hang_together_share_a_few_places_until_they_answer
     addresses = ["127.0.0.2"]
 
     async def resolve(_host: str, port: int, _family: int) -> list[Any]:
-        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (addresses[0], port))]
+        return _found(addresses[0], port)
 
     async with receiving(hangs=True) as hung, deliverer(tmp_path, clock, resolve=resolve) as one:
         for number in range(300):
@@ -116,7 +121,7 @@ async def test_each_of_many_that_do_not_answer_gets_its_turn_however_long_the_me
 
     async def nobody_listens(host: str, port: int, _family: int) -> list[Any]:
         asked.append(host)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.2", port))]
+        return _found("127.0.0.2", port)
 
     async with deliverer(tmp_path, clock, resolve=nobody_listens) as one:
         for number in range(6):
@@ -154,7 +159,7 @@ async def test_a_receiver_that_gave_no_answer_has_its_turn_however_busy_others_a
 
     async def resolve(host: str, port: int, _family: int) -> list[Any]:
         away = host == "away.test" and clock.now < 1e9 + RETRY_AFTER_S[0]
-        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.2" if away else "127.0.0.1", port))]
+        return _found("127.0.0.2" if away else "127.0.0.1", port)
 
     async with receiving(hangs=True) as slow, deliverer(tmp_path, clock, resolve=resolve) as one:
         for number in range(20):
