@@ -16,9 +16,6 @@ PYTEST_ARGS ?=
 # looked for by their mark, as to import all the others takes as long as a dozen of their tests
 SLOW_FILES = $(sort $(shell grep -rl --include='test_*.py' --exclude-dir=browser --exclude-dir='*clients' \
 	'pytest\.mark\.slow' tests))
-# of these, those that look at no clock and only compute
-COMPUTING_FILES = $(filter tests/export/end_to_end/% tests/export/generators/% tests/export/test_% tests/training/%, $(SLOW_FILES))
-SLOW_CORES = $(subst =auto,=logical,$(PYTEST_CORES))
 SOAK_MINUTES ?= 60
 # CPython 3.10, if there is one: the Python of TensorRT 8.6, and the oldest that serves
 PYTHON310 ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/null \
@@ -26,7 +23,7 @@ PYTHON310 ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/n
 # on a host without this project's environments: make test-gpu GPU_PYTHONS="python3 /path/to/python3.10"
 GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 
-.PHONY: serve test test-slow test-waiting test-computing test-310 test-gpu lint check coverage bench-overload bench-peers chaos soak install-export install-dev install-310 grpc-messages pins bench security fuzz clients compat smoke clean browser
+.PHONY: serve test test-slow test-310 test-gpu lint check coverage bench-overload bench-peers chaos soak install-export install-dev install-310 grpc-messages pins bench security fuzz clients compat smoke clean browser
 
 # a GPU's packages depend on its driver, so `retouch install-gpu` chooses them; where there is no driver it does nothing
 CPU ?=
@@ -43,16 +40,7 @@ test: .venv/.dev ## the fast tests: at least four fifths of all
 	$(BIN)/python -m pytest $(PYTEST_CORES) $(PYTEST_ARGS) -m "not gpu and not slow"
 
 test-slow: .venv/.dev ## the others: families end to end, training, processes, faults, images, a full disk
-	$(MAKE) --jobs=2 --output-sync=target test-waiting test-computing
-
-test-waiting: .venv/.dev
-	COVERAGE_FILE=$(CURDIR)/.coverage-waiting $(BIN)/python -m pytest $(SLOW_CORES) $(PYTEST_ARGS) -m "slow and not gpu" \
-		$(filter-out $(COMPUTING_FILES),$(SLOW_FILES))
-
-# half of the time that those of servers, clusters and images take is waiting: these fill it, and give way
-test-computing: .venv/.dev
-	COVERAGE_FILE=$(CURDIR)/.coverage-computing nice $(BIN)/python -m pytest $(SLOW_CORES) $(PYTEST_ARGS) -m "slow and not gpu" \
-		$(COMPUTING_FILES)
+	$(BIN)/python -m pytest $(subst =auto,=logical,$(PYTEST_CORES)) $(PYTEST_ARGS) -m "slow and not gpu" $(SLOW_FILES)
 
 test-310: install-310 ## the fast tests of what serves under CPython 3.10 without torch, where there is one
 	@test ! -e .venv-310/.test || .venv-310/bin/python -m pytest $(PYTEST_CORES) --durations=10 -m "not gpu and not slow" tests/engines tests/service
@@ -77,11 +65,9 @@ lint: .venv/.dev ## format, lint, types, import contracts
 check: lint coverage
 
 coverage: .venv/.dev ## all tests with coverage: that of the fast ones alone, and of both
-	rm -f .coverage .coverage.* .coverage-*
+	rm -f .coverage .coverage.*
 	$(MAKE) test PYTEST_ARGS="--cov --cov-report= --cov-fail-under=90 --durations=20"
-	$(MAKE) test-slow PYTEST_ARGS="--cov --cov-report= --durations=20"
-	$(BIN)/coverage combine --append .coverage-waiting .coverage-computing
-	$(BIN)/coverage report --fail-under=98
+	$(MAKE) test-slow PYTEST_ARGS="--cov --cov-append --cov-report=term --cov-fail-under=98 --durations=20"
 
 # a checkout of PyPA's advisory database, where pip-audit's service is out of reach: make security ADVISORIES=DIR
 ADVISORIES ?=
@@ -142,7 +128,7 @@ browser: .venv/.serve .venv-browser/.ready ## the page in Chromium (CHROMIUM=/us
 	.venv-browser/bin/python -m pytest --config-file tests/browser/pytest.ini $(PYTEST_ARGS) tests/browser
 
 clean:
-	rm -rf .venv .venv-310 .venv-clients .venv-compat .venv-browser .venv-smoke tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.* .coverage-*
+	rm -rf .venv .venv-310 .venv-clients .venv-compat .venv-browser .venv-smoke tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
 
 .venv/bin/python:
 	@echo "making the virtual environment .venv"

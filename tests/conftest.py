@@ -34,8 +34,8 @@ LONGEST = (
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Answer `--numprocesses=auto`, and `logical` too.
 
-    The fast tests have one process more than there are cores, as servers that start and end are waited for; each of
-    the two runs of slow ones has one for each core (ADR 44). More than eight wait for the longest file.
+    The fast tests have one process more than there are cores, as servers that start and end are waited for; the slow
+    ones have one for each core (ADR 44). More than eight wait for the longest file.
     """
     return min(8, usable_cores() + (config.option.numprocesses != "logical"))
 
