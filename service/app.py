@@ -38,7 +38,7 @@ from service.jobs.jobs import Jobs
 from service.jobs.name_lookup import NameLookup
 from service.lifecycle.background import cancel_and_wait, wait_for_any
 from service.lifecycle.drain import Drain
-from service.lifecycle.health import Outage, ReadinessState, serving_names, unready_reasons, unsaved_reasons
+from service.lifecycle.health import Outage, ReadinessState, serving_names, storage_reasons, unready_reasons
 from service.lifecycle.host import keep_freed_memory, shorten_switch_interval, usable_cores
 from service.pipeline import Pipeline
 from service.remote_models.assembly import following_models
@@ -104,12 +104,13 @@ class Service:
     def unready_reasons(self) -> list[str]:
         """Return the reasons why /readyz answers 503 now; empty when ready."""
         reasons = self._unready_reasons(draining=self.drain.announced or self.admission.draining.is_set())
-        return [*reasons, *unsaved_reasons(self.store.disk.failure_reason, saves=self.settings.save)]
+        refusal = self.idempotency.ledger.connections.refusal
+        return [*reasons, *storage_reasons(self.store.disk.failure_reason, refusal, saves=self.settings.save)]
 
     def outage_reasons(self) -> list[str]:
         """Return the reasons why nothing can be computed now: `unready_reasons` without an announced shutdown.
 
-        A disk that rejects results is not among them either, as requests can still be computed.
+        A disk that rejects results or a ledger that is refused is not among them, as requests can still be computed.
         """
         return self._unready_reasons(draining=self.admission.draining.is_set())
 

@@ -76,7 +76,6 @@ class SqliteFile(Connections):
         self._on_failed = on_failed
         self._on_replaced = on_replaced
         self._reading, self._writing = _OpenFile(path, schemas), _OpenFile(path, schemas)
-        self._refused = False
         self._closed = False
 
     def open(self) -> None:
@@ -131,7 +130,7 @@ class SqliteFile(Connections):
             raise sqlite3.ProgrammingError("it is closed")
         try:
             if file.is_at_its_path:
-                self._refused = False
+                self.refusal = ""
                 return
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._on_replaced()
@@ -140,10 +139,11 @@ class SqliteFile(Connections):
             self._on_failed()
             raise unavailable(error.strerror or error) from error
         except _WithoutItsLog as error:
-            if not self._refused:
+            if not self.refusal:
                 _log.error("the ledger is not used: move its log, too", reason=str(error), path=str(self.path))
-            self._refused = True
+            self.refusal = str(error)
             raise
+        self.refusal = ""
         if file is self._writing:
             _log.warning("the ledger was moved or removed; what is at its path now is used", path=str(self.path))
 

@@ -74,11 +74,13 @@ def unready_reasons(state: ReadinessState) -> list[str]:
     return reasons
 
 
-def unsaved_reasons(why: str, *, saves: bool) -> list[str]:
-    """Why results cannot be saved now; empty if they can, or if the server saves only on request.
+def storage_reasons(why: str, refusal: str, *, saves: bool) -> list[str]:
+    """Why results cannot be saved or the ledger not be used now; empty if they can.
 
     Args:
         why: error of the disk; empty while it accepts results.
-        saves: whether results are saved by default.
+        refusal: of the ledger; empty while it is used.
+        saves: whether results are saved by default: a failing disk does not matter to a server that saves on request.
     """
-    return [f"results cannot be saved ({why})"] if why and saves else []
+    reasons = [f"results cannot be saved ({why})"] if why and saves else []
+    return [*reasons, f"the ledger is not used ({refusal}); move these to it, or it back"] if refusal else reasons

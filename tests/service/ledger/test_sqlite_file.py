@@ -145,11 +145,13 @@ def test_a_ledger_that_is_moved_without_its_log_is_refused_until_the_log_is_move
             for use in (add, lambda one, _: names(one)):
                 with pytest.raises(NotReady, match=rf"moved or replaced without .*ledger{end}"):
                     use(process, "refused")
+            assert process.refusal.startswith("it was moved or replaced without")
         assert not path.exists(), "nothing is made at the path that the mover would take along"
         path.with_name(f"ledger{end}").rename(f"{old}{end}")
     add(ledger, "after")
     add(of_another_process, "after, too")
     assert names(ledger) == names(of_another_process) == ["after", "after, too"]
+    assert not ledger.refusal
     assert names_in(old) == ["in the log"]
     ledger.close()
     of_another_process.close()

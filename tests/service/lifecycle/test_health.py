@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engines.repository.versions import ModelStatus
-from service.lifecycle.health import Outage, ReadinessState, unready_reasons, unsaved_reasons
+from service.lifecycle.health import Outage, ReadinessState, storage_reasons, unready_reasons
 
 WELL = ReadinessState(draining=False, scanned=True, worker_ready=True, models=[ModelStatus("photos", 1, "ready")])
 
@@ -36,11 +36,15 @@ def test_a_refused_model_is_named_with_its_reason_when_nothing_else_serves() -> 
 
 
 def test_a_disk_that_takes_nothing_is_named_where_results_are_saved() -> None:
-    assert unsaved_reasons("", saves=True) == []
-    assert unsaved_reasons("No space left on device", saves=True) == [
+    assert storage_reasons("", "", saves=True) == []
+    assert storage_reasons("No space left on device", "", saves=True) == [
         "results cannot be saved (No space left on device)"
     ]
-    assert unsaved_reasons("No space left on device", saves=False) == [], "it works for those who save nothing"
+    assert storage_reasons("No space left on device", "", saves=False) == [], "it works for those who save nothing"
+    for disk, saves in (("", True), ("No space left on device", False)):
+        assert storage_reasons(disk, "it was moved without its log", saves=saves) == [
+            "the ledger is not used (it was moved without its log); move these to it, or it back"
+        ]
 
 
 def test_a_server_that_starts_says_as_long_again() -> None:

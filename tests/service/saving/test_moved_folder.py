@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 
 from engines.fake import FakeEngine
+from service.ledger.sqlite_file import LEDGER_FILE
 from tests.serving.local_server import serving
 from tests.serving.waiting import wait_until
 
@@ -55,3 +56,23 @@ def test_a_job_that_was_moved_unfinished_stops_and_is_run_where_it_is_now(
     with serving(moved.parent, models_dir=models_dir) as running, running.client() as client:
         wait_until(lambda: finished(client, job))
         assert client.get(client.get(job).json()["result_url"]).status_code == 200
+
+
+def test_a_server_is_not_ready_while_its_ledger_is_moved_without_its_log(
+    tmp_path: Path, models_dir: Path, files: Files
+) -> None:
+    ledger, moved = tmp_path / "results" / LEDGER_FILE, tmp_path / "results" / "moved"
+    with serving(tmp_path, models_dir=models_dir) as running, running.client() as client:
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        ledger.rename(moved)
+        wait_until(lambda: client.get("/readyz").status_code == 503)
+        (reason,) = client.get("/readyz").json()["reasons"]
+        assert reason == (
+            f"the ledger is not used (it was moved or replaced without {ledger.name}-wal and {ledger.name}-shm); "
+            "move these to it, or it back"
+        )
+        assert client.get("/livez").status_code == 200
+        assert client.post("/v1/inpaint", files=files, headers=AS_JOB).status_code == 503
+        moved.rename(ledger)
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        assert client.post("/v1/inpaint", files=files, headers=AS_JOB).status_code == 202
