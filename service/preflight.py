@@ -23,6 +23,8 @@ from service.jobs.webhook_signing import read_secrets
 from service.ledger.database import Database
 from service.remote_models.assembly import open_model_bucket, parse_models_url
 from service.saving.assembly import open_storage
+from service.saving.local_disk.disk_state import INCOMING
+from service.saving.local_disk.own_folders import ORDERS, RESPONSES, THUMBNAILS
 from service.saving.spool.process_folder import SPOOL
 from service.telemetry.logs import configure_logs
 from service.telemetry.tracing import check_tracing
@@ -36,7 +38,8 @@ _REMEDIES: dict[int | None, str] = {
 _ORIGIN = re.compile(r"\*|null|file://|[a-z][a-z0-9+.-]*://[^/?#@A-Z\s]+")
 """file:// is what apps send whose pages are files."""
 _WEBHOOK_HOST = re.compile(r"(\*\.)?[\w-]+(\.[\w-]+)*", re.ASCII)
-_OWN_FOLDER = re.compile(r"\.(spool|jobs|replies|thumbnails|incoming)|[0-9a-f]{2}")
+_OWN_FOLDERS = frozenset({SPOOL, INCOMING, ORDERS, RESPONSES, THUMBNAILS})
+_RESULTS_FOLDER = re.compile(r"[0-9a-f]{2}")
 _PORT_SETTINGS = ("port", "metrics_port", "grpc_port")
 
 
@@ -78,7 +81,7 @@ def check_folders(results_dir: Path) -> None:
     """
     spools = (results_dir / SPOOL).glob("*")
     for folder in (*results_dir.iterdir(), *spools):
-        own = folder.parent.name == SPOOL or _OWN_FOLDER.fullmatch(folder.name)
+        own = folder.name in _OWN_FOLDERS or folder.parent.name == SPOOL or _RESULTS_FOLDER.fullmatch(folder.name)
         if own and folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
             raise SettingsInvalid(
                 f"results_dir: {folder} cannot be written to by this user: run chown -R on {results_dir}, or choose "

@@ -17,12 +17,11 @@ from service.core.order import Order
 from service.core.schemas import OPTIONS
 from service.repeats.idempotency_table import Claim
 from service.repeats.response_files import DELETED, KeptResponse, decode_response, encode_response
+from service.saving.local_disk.own_folders import ORDERS, RESPONSES
 from service.saving.storage.contract import is_result_id
 from service.saving.storage.s3 import ObjectStorage
 
 _log = structlog.get_logger(__name__)
-_ORDERS = ".jobs"
-_RESPONSES = ".replies"
 _BYTES = "application/octet-stream"
 
 
@@ -64,7 +63,7 @@ class SharedOrders:
 
     def older_than(self, moment: float) -> list[str]:
         """See `OrderFiles`."""
-        found = [one for one in self.objects.entries_under(_ORDERS) if one.modified_at < moment]
+        found = [one for one in self.objects.entries_under(ORDERS) if one.modified_at < moment]
         ids = [one.name.rpartition("/")[2] for one in found]
         return [job_id for job_id in ids if is_result_id(job_id)]
 
@@ -117,11 +116,11 @@ class SharedResponses:
 def _order_name(job_id: str) -> str:
     if not is_result_id(job_id):
         raise ValueError(f"{job_id!r} is no job id")
-    return f"{_ORDERS}/{job_id}"
+    return f"{ORDERS}/{job_id}"
 
 
 def _response_name(held: Claim) -> str:
-    return f"{_RESPONSES}/{held.name[:2]}/{held.name}-{held.owner}-{held.expires_at!r}"
+    return f"{RESPONSES}/{held.name[:2]}/{held.name}-{held.owner}-{held.expires_at!r}"
 
 
 def _away(what: str, error: OSError) -> NotReady:

@@ -25,6 +25,7 @@ from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
 from service.imaging.tasks import estimate_cost
 from service.saving.index import ResultIndex
 from service.saving.local_disk.disk import Disk
+from service.saving.local_disk.own_folders import THUMBNAILS
 from service.saving.reader import ResultReader
 from service.saving.storage.contract import is_result_id
 
@@ -63,7 +64,7 @@ class ThumbnailFiles:
     """Thumbnails under one directory. All methods block; files are complete when they appear, and not synced."""
 
     def __init__(self, directory: Path, index: ResultIndex, disk: Disk | None = None) -> None:
-        self._directory = directory / ".thumbnails"
+        self._directory = directory / THUMBNAILS
         self._index = index
         self._disk = disk or Disk()
 

@@ -15,6 +15,7 @@ from service.core.errors import NotReady, ServiceError
 from service.core.order import Order
 from service.core.schemas import OPTIONS
 from service.saving.local_disk.disk import Disk
+from service.saving.local_disk.own_folders import ORDERS
 from service.saving.storage.contract import is_result_id
 
 _ORDER = "order.json"
@@ -54,7 +55,7 @@ class KeptOrders:
     """Orders stored under one directory, by the id of their job."""
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
-        self._directory = directory / ".jobs"
+        self._directory = directory / ORDERS
         self._disk = disk or Disk()
 
     def keep(self, job_id: str, order: Order) -> None:

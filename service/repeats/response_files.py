@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol
 from service.core.errors import NotReady
 from service.repeats.idempotency_table import Claim
 from service.saving.local_disk.disk import Disk
+from service.saving.local_disk.own_folders import RESPONSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class KeptResponses:
     by_claim: ClassVar[bool] = False
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
-        self._directory = directory / ".replies"
+        self._directory = directory / RESPONSES
         self._disk = disk or Disk()
 
     def keep(self, held: Claim, response: KeptResponse) -> None:

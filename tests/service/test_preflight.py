@@ -19,6 +19,7 @@ from service.fleet.assembly import make_ledger_file
 from service.ledger.sqlite_file import LEDGER_FILE
 from service.preflight import check_address, check_folders, check_ports, run_preflight
 from service.processes.launcher.launcher import launch
+from service.saving.local_disk.disk_state import INCOMING
 from service.saving.spool.process_folder import SPOOL
 from service.web.server import run
 
@@ -163,7 +164,7 @@ def of_root() -> Iterator[Path]:
             os.seteuid(0)
 
 
-@pytest.mark.parametrize("name", [".jobs", "7f", f"{SPOOL}/of-a-dead-process"])
+@pytest.mark.parametrize("name", [".jobs", ".thumbnails", INCOMING, "7f", f"{SPOOL}/of-a-dead-process"])
 def test_a_folder_that_another_user_made_is_named_before_the_start(of_root: Path, name: str) -> None:
     check_folders(of_root)
     os.seteuid(0)
