@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from service.auth.exposure import check_exposure
 from service.auth.keys import read_keys
 from service.auth.links import open_links
@@ -29,7 +31,10 @@ from service.saving.spool.process_folder import SPOOL
 from service.telemetry.logs import configure_logs
 from service.telemetry.tracing import check_tracing
 
+_log = structlog.get_logger(__name__)
 _OPEN_FILES = 65_536
+_OTHER_OPEN_FILES = 100
+"""Files that a process has open besides connections: libraries, sockets, the ledger, results being written."""
 _REMEDIES: dict[int | None, str] = {
     errno.EADDRINUSE: "end what listens there, or choose another {flag}",
     errno.EACCES: "choose a {flag} from 1024, or let this user have that one",
@@ -62,7 +67,7 @@ def run_preflight(settings: Settings) -> None:
     if settings.webhook_secret_file:
         read_secrets(Path(settings.webhook_secret_file))
     configure_logs(settings)
-    _raise_open_files_limit()
+    _raise_open_files_limit(settings.max_queue_size)
     open_storage(settings)
     check_folders(settings.results_dir)
     if settings.models_url:
@@ -188,9 +193,15 @@ def _check_grpc(settings: Settings) -> None:
         raise SettingsInvalid("grpc_port needs grpcio and protobuf: install the extra, pip install '.[grpc]'")
 
 
-def _raise_open_files_limit() -> None:
-    """Raise the soft limit of open files: each connection needs one, and 1,024 do not suffice to fill the queue."""
+def _raise_open_files_limit(max_queue_size: int) -> None:
+    """Raise the soft limit of open files: each connection needs two, and 1,024 do not suffice to fill the queue.
+
+    If the hard one is too low for a full queue, the log says so: without files, nothing can be saved.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if wanted < (needed := 2 * max_queue_size + _OTHER_OPEN_FILES):
+        way_out = f"allow {needed} with ulimit -n, LimitNOFILE= or --ulimit nofile, or lower --max-queue-size"
+        _log.warning("too few open files for a full queue", allowed=wanted, way_out=way_out)

@@ -193,3 +193,16 @@ def test_a_port_that_this_user_may_not_take_is_not_said_to_be_in_use() -> None:
             check_address("127.0.0.1", 1)
     finally:
         os.seteuid(0)
+
+
+@pytest.mark.parametrize(("allowed", "queue", "told"), [(64, 256, True), (64, 8, True), (120, 8, False)])
+def test_a_limit_of_open_files_that_a_full_queue_exceeds_is_told_with_what_to_do(
+    tmp_path: Path, allowed: int, queue: int, told: bool
+) -> None:
+    start = "import sys; from pathlib import Path; from service.core.settings import Settings; "
+    start += "from service.preflight import run_preflight; "
+    start += "run_preflight(Settings(results_dir=Path(sys.argv[1]), max_queue_size=int(sys.argv[2])))"
+    limited = ["prlimit", f"--nofile={allowed}:{allowed}", sys.executable, "-c", start, str(tmp_path), str(queue)]
+    ran = subprocess.run(limited, capture_output=True, text=True, timeout=60, check=True)
+    way_out = f"allow {2 * queue + 100} with ulimit -n, LimitNOFILE= or --ulimit nofile, or lower --max-queue-size"
+    assert (way_out in ran.stdout + ran.stderr) == told
