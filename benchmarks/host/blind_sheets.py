@@ -4,7 +4,8 @@
 
 There is a sheet for each size and kind of hole; each is several PNGs of few pairs, so that details can be seen. A pair
 is the picture with its hole in magenta, then both fills, as served with `strategy=auto`. Pictures, holes and sides
-follow from `--seed`. Which model is on which side stands only in the key.
+follow from `--seed`. Which model is on which side stands only in the key. `--texture first` (`second`, `both`) draws
+that model's fills as served with `texture=copied`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from retouch.sweep.measuring import fill
 from service.core.pictures import Picture
 from service.imaging import crops
 from service.imaging.holes import find_depths, largest_radius
+from service.imaging.texture.patch_match import HOW_TO_INSTALL, Kernel, installed_kernel
+from service.imaging.texture.windows import copy_texture
 from training.data.rgb import to_rgb
 from training.evaluate.holes import Band, Mask
 from training.evaluate.shapes import KINDS, Kind, draw
@@ -65,10 +68,24 @@ def pairs(folder: Path, size: int, kind: Kind, count: int, seed: int) -> Iterato
     raise SystemExit(f"{folder}: {number} pictures of {size} pixels, not {count}; give another folder or --count")
 
 
-def served(pair: Pair, engine: Engine) -> Pixels:
+class Side(NamedTuple):
+    """One of the two that are compared; without a kernel its fills get no texture."""
+
+    engine: Engine
+    kernel: Kernel | None
+
+    @property
+    def name(self) -> str:
+        return self.engine.manifest.key + (", texture=copied" if self.kernel else "")
+
+
+def served(pair: Pair, side: Side) -> Pixels:
     """Fill the pair's hole as a request with `strategy=auto` does."""
-    plan = crops.plan_crops(pair.hole, engine.manifest.size, "auto")
-    return np.asarray(fill(Picture(pair.truth), pair.hole, plan, engine).pixels, np.uint8)
+    plan = crops.plan_crops(pair.hole, side.engine.manifest.size, "auto")
+    picture = fill(Picture(pair.truth), pair.hole, plan, side.engine)
+    if side.kernel:
+        copy_texture(picture, pair.hole, side.kernel)
+    return np.asarray(picture.pixels, np.uint8)
 
 
 def left_first(pair: Pair, seed: int) -> bool:
@@ -106,6 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", type=Path, nargs=2)
     parser.add_argument("--pictures", action="append", required=True, metavar="SIZE=FOLDER")
+    parser.add_argument("--texture", choices=("first", "second", "both"), help="whose fills get texture=copied")
     parser.add_argument("--count", type=int, default=40, help="pairs on a sheet")
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument("--out", type=Path, required=True)
@@ -120,14 +138,22 @@ def main() -> None:
         engines = [
             stack.enter_context(closing(open_engine(model, read_manifest(model), settings))) for model in options.models
         ]
+        compared = [Side(*pair) for pair in zip(engines, _kernels(options.texture), strict=True)]
         for (size, folder), kind in product(folders.items(), KINDS):
             rows = []
             for pair in pairs(folder, size, kind, options.count, options.seed):
-                order = engines if left_first(pair, options.seed) else engines[::-1]
-                rows.append(row(pair, [served(pair, engine) for engine in order]))
-                key.append(_answer(pair, [engine.manifest.key for engine in order]))
+                order = compared if left_first(pair, options.seed) else compared[::-1]
+                rows.append(row(pair, [served(pair, side) for side in order]))
+                key.append(_answer(pair, [side.name for side in order]))
             write_sheet(rows, f"{size}-{kind}", options.out)
     options.key.write_text(json.dumps({"seed": options.seed, "pairs": key}, indent=1) + "\n")
+
+
+def _kernels(textured: str | None) -> list[Kernel | None]:
+    kernel = installed_kernel()
+    if textured and kernel is None:
+        raise SystemExit(f"--texture needs the extension; {HOW_TO_INSTALL}")
+    return [kernel if textured in (side, "both") else None for side in ("first", "second")]
 
 
 def _answer(pair: Pair, sides: Sequence[str]) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 
 Cases, holes and metrics are those of `python -m training evaluate`: centre crops, holes that cover `--coverage` of the
 picture, seed 0. The table has three painters: `model` (the plain fill), `texture` and `telea`. One thread, and the
-processor time of the stage. `--set` changes a parameter of parameters.py, for trials.
+processor time of the stage. `--set` changes a parameter of service/imaging/texture/parameters.py, for trials.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from rich.console import Console
 from benchmarks.harness.machine import load_average, machine_facts
 from benchmarks.texture.comparison import compare, worst
 from benchmarks.texture.painter import TexturePainter
-from benchmarks.texture.parameters import Parameters
-from benchmarks.texture.patch_match import CACHE, CompiledKernel, build
 from benchmarks.texture.sheets import write_sheets
 from engines.engine_choice import EngineOptions
+from service.imaging.texture.parameters import Parameters
+from service.imaging.texture.patch_match import HOW_TO_INSTALL, installed_kernel
 from training.evaluate.cases import Protocol, read_cases
 from training.evaluate.evaluating import MetricNets, evaluate
 from training.evaluate.holes import Band
@@ -49,7 +49,9 @@ def main() -> None:
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
     chosen = Parameters(**changes(options.set))
-    kernel = CompiledKernel(build(options.march, options.cache_dir))
+    kernel = installed_kernel()
+    if kernel is None:
+        raise SystemExit(f"the texture stage's extension is not installed; {HOW_TO_INSTALL}")
     protocol = Protocol(
         data=options.truth,
         size=options.side,
@@ -71,7 +73,7 @@ def main() -> None:
     report: dict[str, Any] = found.report | {
         "parameters": asdict(chosen),
         "texture_ms": {"mean": round(float(milliseconds.mean()), 1), "max": round(float(milliseconds.max()), 1)},
-        "machine": machine_facts() | {"load": load_average(), "march": options.march},
+        "machine": machine_facts() | {"load": load_average()},
     }
     Console(width=120).print(table(report))
     for line in compare(report):
@@ -93,8 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit", type=int, help="only the first so many pictures")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--seed", type=int, default=0, help="of the stage's random search")
-    parser.add_argument("--march", default="native", help="instruction set that the kernel is compiled for")
-    parser.add_argument("--cache-dir", type=Path, default=CACHE, help="for the kernel and the engine")
+    parser.add_argument("--cache-dir", type=Path, default=Path.home() / ".cache/retouch-benchmarks")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--sheets", type=Path, metavar="DIR")
     return parser

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from benchmarks.texture.parameters import Parameters
-from benchmarks.texture.patch_match import Kernel
-from benchmarks.texture.stage import add_texture
+from service.imaging.texture.parameters import Parameters
+from service.imaging.texture.patch_match import Kernel
+from service.imaging.texture.stage import add_texture
 from training.evaluate.cases import Case, Pixels
 from training.evaluate.painters import Painter
 

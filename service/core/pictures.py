@@ -36,6 +36,10 @@ class Box(NamedTuple):
     def size(self) -> Size:
         return Size(self.bottom - self.top, self.right - self.left)
 
+    @property
+    def area(self) -> int:
+        return (self.bottom - self.top) * (self.right - self.left)
+
     def overlaps(self, other: Box) -> bool:
         """Whether the two have a pixel in common."""
         rows = self.top < other.bottom and other.top < self.bottom

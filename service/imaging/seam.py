@@ -73,7 +73,7 @@ def paste_areas(mask: Bool2D, crop: Crop) -> list[PasteArea]:
     if found is None:
         return []
     areas = []
-    for box in _boxes_of_holes(found.hole, found.seam + 1):
+    for box in boxes_of_holes(found.hole, found.seam + 1):
         part = box.moved(found.part.top, found.part.left)
         hole = found.hole[box.top : box.bottom, box.left : box.right]
         seam = _find_seam(mask[part.top : part.bottom, part.left : part.right], found.seam)
@@ -95,14 +95,14 @@ def paste_part(mask: Bool2D, crop: Crop) -> PastePart | None:
     )
 
 
-def _boxes_of_holes(hole: Bool2D, margin: int) -> list[Box]:
+def boxes_of_holes(hole: Bool2D, margin: int) -> list[Box]:
     """Boxes that hold all masked pixels and `margin` pixels around them, and do not overlap.
 
     There is one box if others would not be worth their calls.
     """
     size = Box(0, 0, *hole.shape).size
     whole = Box(0, 0, *size)
-    if _area(whole) <= 2 * _WORTH_A_BOX:
+    if whole.area <= 2 * _WORTH_A_BOX:
         return [whole]
     blocks = cv2.dilate(hole.view(np.uint8), _ONES, anchor=(0, 0))[::_BLOCK, ::_BLOCK]
     count, _, found, _ = cv2.connectedComponentsWithStats(blocks)
@@ -123,17 +123,13 @@ def _joined_boxes(boxes: Iterable[Box]) -> list[Box]:
         box = waiting.pop()
         for other in done:
             both = box.joined(other)
-            if box.overlaps(other) or _area(both) <= _area(box) + _area(other) + _WORTH_A_BOX:
+            if box.overlaps(other) or both.area <= box.area + other.area + _WORTH_A_BOX:
                 done.remove(other)
                 waiting.append(both)
                 break
         else:
             done.append(box)
     return done
-
-
-def _area(box: Box) -> int:
-    return box.size.height * box.size.width
 
 
 def _find_seam(mask: Bool2D, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.floating[Any]]]:

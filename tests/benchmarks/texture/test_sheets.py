@@ -7,7 +7,7 @@ from pathlib import Path
 import cv2
 
 from benchmarks.texture.sheets import write_sheets
-from tests.benchmarks.texture.textured import textured
+from tests.service.imaging.texture.textured import textured
 from training.evaluate.cases import Case
 from training.evaluate.contact_sheet import Row
 from training.evaluate.painters import OpenCvPainter

@@ -5,20 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.texture.parameters import Parameters
-from benchmarks.texture.patch_match import CompiledKernel
-from benchmarks.texture.stage import add_texture
-from tests.benchmarks.texture.textured import Filled, textured
-from training.evaluate.cases import Pixels
+from service.imaging.texture.parameters import Parameters
+from service.imaging.texture.patch_match import CompiledKernel
+from service.imaging.texture.stage import Rgb, add_texture
+from tests.service.imaging.texture.textured import Filled, textured
 
 MIDDLE = (slice(20, 44), slice(20, 44))
 
 
-def painted(picture: Filled, kernel: CompiledKernel, seed: int = 0) -> Pixels:
-    return add_texture(picture.fill, picture.hole, kernel, Parameters(), seed)
+def painted(picture: Filled, kernel: CompiledKernel, seed: int = 0) -> Rgb:
+    return add_texture(picture.fill, picture.hole, kernel, seed=seed)
 
 
-def fineness(pixels: Pixels, picture: Filled) -> float:
+def fineness(pixels: Rgb, picture: Filled) -> float:
     """The mean difference of neighbours in the hole, across and down."""
     values = pixels[..., 0].astype(float)
     steps = np.abs(np.diff(values, axis=1))[:-1] + np.abs(np.diff(values, axis=0))[:, :-1]
@@ -106,3 +105,13 @@ def test_the_fill_that_is_passed_is_not_written_to(kernel: CompiledKernel) -> No
     before = picture.fill.copy()
     painted(picture, kernel)
     assert np.array_equal(picture.fill, before)
+
+
+def test_a_part_of_the_hole_is_redrawn_and_nothing_is_copied_from_the_rest(kernel: CompiledKernel) -> None:
+    picture = textured(64, 64, MIDDLE)
+    redrawn = picture.hole.copy()
+    redrawn[:, 32:] = False
+    red = np.where(picture.hole[..., None], np.array((255, 0, 0), np.uint8), picture.truth)
+    found = add_texture(red, picture.hole, kernel, Parameters(low_share=0), redrawn=redrawn)
+    assert np.array_equal(found[~redrawn], red[~redrawn])
+    assert np.array_equal(found[redrawn][:, 0], found[redrawn][:, 1])

@@ -7,11 +7,10 @@ from typing import Any
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
-from benchmarks.texture.parameters import REACH, Parameters
-from benchmarks.texture.patch_match import GUIDE, SPARE, Floats, Kernel, Places, Step, View
-from training.evaluate.holes import Mask
+from service.core.pictures import Bool2D
+from service.imaging.texture.parameters import REACH, Parameters
+from service.imaging.texture.patch_match import GUIDE, SPARE, Floats, Kernel, Places, Step, View
 
 LEAST_SOURCES = 50
 """Known patches below which there is no texture to copy."""
@@ -19,18 +18,18 @@ _SIDE = 2 * REACH + 1
 
 
 class Level:
-    """The picture H×W×3 in [0, 1] at one size, filled by the net, and its hole.
+    """The picture H×W×3 in [0, 1] at one size, filled by the net, its hole, and the part of it that is redrawn.
 
     scale: pixels of the full size in one of this one.
     """
 
-    def __init__(self, picture: Floats, hole: Mask, parameters: Parameters, scale: float) -> None:
-        self.hole, self.parameters = hole, parameters
+    def __init__(self, picture: Floats, hole: Bool2D, redrawn: Bool2D, parameters: Parameters, scale: float) -> None:
+        self.redrawn, self.parameters = redrawn, parameters
         self.height, self.width = hole.shape
         marked = hole.astype(np.uint8)
-        touched = cv2.dilate(marked, np.ones((_SIDE, _SIDE), np.uint8)) > 0
         inner = np.zeros_like(hole)
         inner[REACH : self.height - REACH, REACH : self.width - REACH] = True
+        known = inner & ~_touched(hole)
         self._low = parameters.low_share * _blurred(picture, parameters.low_sigma / scale)
         self._now = _spared(picture - self._low)
         trust = parameters.trust_decay ** cv2.distanceTransform(marked, cv2.DIST_L2, 3)
@@ -41,9 +40,9 @@ class Level:
             source=self._now.copy(),
             trust=np.maximum(trust, parameters.trust_least).astype(np.float32).ravel(),
             guide=_guide(picture, hole, parameters, scale).ravel(),
-            valid=(inner & ~touched).astype(np.uint8).ravel(),
-            targets=_places(inner & touched),
-            sources=_places(inner & ~touched),
+            valid=known.astype(np.uint8).ravel(),
+            targets=_places(inner & _touched(redrawn)),
+            sources=_places(known),
         )
         self.matches: Places = np.full(len(self.view.targets), -1, np.int32)
         self.distances: Floats = np.zeros(len(self.view.targets), np.float32)
@@ -72,7 +71,7 @@ class Level:
         weights = self.view.trust[self.view.targets] * np.exp(-self.distances / typical) + 1e-6
         window = _window(self.parameters.vote_decay)
         sums, totals = kernel.vote(self.view, self.matches, weights.astype(np.float32), window)
-        filled = np.flatnonzero(self.hole.ravel() & (totals > 0))
+        filled = np.flatnonzero(self.redrawn.ravel() & (totals > 0))
         now = self._now[:-SPARE].reshape(-1, 3)
         now[filled] = sums.reshape(-1, 3)[filled] / totals[filled, None]
 
@@ -97,6 +96,11 @@ class Level:
         return found
 
 
+def _touched(hole: Bool2D) -> Bool2D:
+    """Mark the centres of patches that reach into the hole."""
+    return cv2.dilate(hole.view(np.uint8), np.ones((_SIDE, _SIDE), np.uint8)).view(np.bool_)
+
+
 def _blurred(values: Floats, sigma: float) -> Any:
     return cv2.GaussianBlur(values, (0, 0), max(0.5, sigma))
 
@@ -105,7 +109,7 @@ def _spared(picture: Floats) -> Floats:
     return np.concatenate([picture.ravel(), np.zeros(SPARE, np.float32)]).astype(np.float32)
 
 
-def _places(chosen: NDArray[np.bool_]) -> Places:
+def _places(chosen: Bool2D) -> Places:
     return np.flatnonzero(chosen).astype(np.int32)
 
 
@@ -114,7 +118,7 @@ def _window(decay: float) -> Floats:
     return np.array([math.exp(-decay * (y * y + x * x)) for y in ahead for x in ahead], np.float32)
 
 
-def _guide(picture: Floats, hole: Mask, parameters: Parameters, scale: float) -> Floats:
+def _guide(picture: Floats, hole: Bool2D, parameters: Parameters, scale: float) -> Floats:
     """Describe each pixel H×W×16: colour at two widths, grey beside it, and contrast by direction and fineness.
 
     In Darabi et al., "Image Melding", SIGGRAPH 2012, gradients are matched; here the fill's are not to be trusted, so

@@ -7,16 +7,16 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from training.evaluate.cases import Pixels
-from training.evaluate.holes import Mask
+from service.core.pictures import Bool2D
+from service.imaging.texture.stage import Rgb
 
 
 class Filled(NamedTuple):
     """The truth, its hole, and a fill that is the truth's blur in the hole."""
 
-    truth: Pixels
-    hole: Mask
-    fill: Pixels
+    truth: Rgb
+    hole: Bool2D
+    fill: Rgb
 
 
 def textured(height: int, width: int, *holes: tuple[slice, slice]) -> Filled:

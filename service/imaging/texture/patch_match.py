@@ -1,25 +1,22 @@
-"""The search and the vote in C++: compiled with g++ at run, outside of the repository, and called through ctypes."""
+"""The search and the vote in C++: an optional extension, compiled when Retouch is installed, called through ctypes.
+
+The extension is a shared library without a module in it, so that it needs a compiler but no headers of Python; ctypes
+releases the interpreter's lock while it runs.
+"""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import json
-import os
-import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness.machine import machine_facts
-
-SOURCE = Path(__file__).with_name("patch_match.cpp")
-CACHE = Path.home() / ".cache/retouch-benchmarks"
-"""The folder of compiled kernels, unless another is named."""
-FLAGS = ("-O3", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-shared", "-fPIC")
-"""No contraction to fused products: with it, results would depend on the instruction set."""
+_EXTENSION = f"{__package__}._patch_match"
+"""As in pyproject.toml."""
+HOW_TO_INSTALL = "install a C++ compiler (g++), then Retouch again"
 GUIDE = 16
 """Values of the guide at each pixel, as the C++ reads them."""
 SPARE = 16
@@ -73,6 +70,17 @@ class Kernel(Protocol):
         """Add up the matched patches: sums H·W·3 and totals of weights H·W. `window` is 5·5."""
 
 
+def installed_kernel() -> CompiledKernel | None:
+    """Load the extension; None where Retouch was installed without it, for want of a compiler."""
+    spec = find_spec(_EXTENSION)
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        return CompiledKernel(Path(spec.origin))
+    except OSError:  # compiled on another system
+        return None
+
+
 class _View(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("height", "width", "target_count", "source_count")),
@@ -89,7 +97,7 @@ class _Step(ctypes.Structure):
 
 
 class CompiledKernel:
-    """The kernel of a library that `build` made."""
+    """The kernel of a library that was compiled from patch_match.cpp."""
 
     def __init__(self, library: Path) -> None:
         self._library = ctypes.CDLL(str(library))
@@ -108,7 +116,15 @@ class CompiledKernel:
 
 def _passed(view: View) -> Any:
     """Return a reference to the view's fields in the order of the C++; it holds addresses, not the arrays."""
-    planes = (view.now, view.source, view.trust, view.guide, view.valid, view.targets, view.sources)
+    planes: tuple[NDArray[Any], ...] = (
+        view.now,
+        view.source,
+        view.trust,
+        view.guide,
+        view.valid,
+        view.targets,
+        view.sources,
+    )
     counts = len(view.targets), len(view.sources)
     return ctypes.byref(_View(view.height, view.width, *counts, *map(_address, planes)))
 
@@ -117,21 +133,3 @@ def _address(array: NDArray[Any]) -> ctypes.c_void_p:
     if not array.flags.c_contiguous:
         raise ValueError("the kernel reads contiguous arrays only")
     return ctypes.c_void_p(array.ctypes.data)
-
-
-def build(march: str, cache: Path) -> Path:
-    """Compile the kernel for `-march=MARCH` unless `cache` has it already, and return the library.
-
-    Raises:
-        subprocess.CalledProcessError, FileNotFoundError: g++ refuses the source or the option, or there is none.
-    """
-    version = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
-    made_of = [SOURCE.read_text("utf-8"), FLAGS, march, version, machine_facts()]  # `native` differs by processor
-    name = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
-    library = cache / f"patch_match-{march}-{name}.so"
-    if not library.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        unfinished = library.with_suffix(f".{os.getpid()}")
-        subprocess.run(["g++", *FLAGS, f"-march={march}", "-o", unfinished, SOURCE], check=True)
-        unfinished.replace(library)
-    return library

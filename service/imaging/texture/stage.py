@@ -1,0 +1,73 @@
+"""The texture stage: the fill of a net gets texture that is copied from the known part of the picture.
+
+Sources: Barnes et al., "PatchMatch", SIGGRAPH 2009; Wexler et al., "Space-Time Completion of Video", PAMI 2007 (search
+and vote in turn); Darabi et al., "Image Melding", SIGGRAPH 2012 (low frequencies apart from texture, coherence).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from service.core.pictures import Bool2D
+from service.imaging.texture.level import Level
+from service.imaging.texture.parameters import Parameters
+from service.imaging.texture.patch_match import Floats, Kernel
+
+Rgb = NDArray[np.uint8]
+_AS_CHOSEN = Parameters()
+
+
+def add_texture(
+    fill: Rgb,
+    hole: Bool2D,
+    kernel: Kernel,
+    parameters: Parameters = _AS_CHOSEN,
+    seed: int = 0,
+    redrawn: Bool2D | None = None,
+) -> Rgb:
+    """Return the fill H×W×3 with copied texture in the hole H×W; other pixels keep their bits.
+
+    Where too few patches are known it is the fill itself. The same arguments give the same bytes.
+
+    Args:
+        fill: the picture, filled by the net.
+        hole: True where nothing is copied from.
+        kernel: the compiled loops.
+        parameters: the choices of the stage.
+        seed: of the random search.
+        redrawn: the part of the hole that gets texture; None: all of it.
+    """
+    redrawn = hole if redrawn is None else redrawn
+    full = np.ascontiguousarray(fill, np.float32) / np.float32(255)
+    level = Level(full, hole, redrawn, parameters, 1)
+    if not redrawn.any() or not level.has_sources:
+        return fill.copy()
+    half = Level(_halved_picture(full), _halved(hole), _halved(redrawn), parameters, 2)
+    if half.has_sources and len(half.view.targets):
+        half.search_afresh(kernel, seed)
+        level.take_matches(half, np.random.default_rng(seed))
+    else:
+        level.search_afresh(kernel, seed)
+    for number in range(parameters.rounds):
+        level.improve(kernel, seed + 1 + number)
+    drawn = np.rint(level.picture().clip(0, 1) * 255)
+    return np.asarray(np.where(redrawn[..., None], drawn, fill), np.uint8)
+
+
+def _halved_picture(picture: Floats) -> Floats:
+    """Halve both sides, without the last row or column of an odd one."""
+    height, width = picture.shape[0] // 2, picture.shape[1] // 2
+    if not height or not width:
+        return np.zeros((height, width, 3), np.float32)
+    small: Any = cv2.resize(picture[: 2 * height, : 2 * width], (width, height), interpolation=cv2.INTER_AREA)
+    return np.asarray(small, np.float32)
+
+
+def _halved(hole: Bool2D) -> Bool2D:
+    """Halve both sides; a pixel is marked if any of its four is."""
+    height, width = hole.shape[0] // 2, hole.shape[1] // 2
+    return np.asarray(hole[: 2 * height, : 2 * width].reshape(height, 2, width, 2).any(axis=(1, 3)))

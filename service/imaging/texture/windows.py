@@ -1,0 +1,132 @@
+"""Where the texture stage works in a picture, and how much of it: windows around the holes, of bounded cost. Pure.
+
+A window has the holes and the known pixels up to `MARGIN` around them. Large windows are cut into cells where the holes
+are thin, and scaled down where they are thick, as a cell in the middle of a thick hole would have nothing to copy. If
+all windows together are too much work, all are scaled down. What texture changes at a smaller size is scaled up and
+added to the fill, which keeps its own details.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+
+from service.core.pictures import Bool2D, Box, Picture, Size
+from service.imaging.files.pixels import to_8_bits, to_channels
+from service.imaging.holes import bounding_box
+from service.imaging.seam import boxes_of_holes
+from service.imaging.texture.parameters import REACH
+from service.imaging.texture.patch_match import Kernel
+from service.imaging.texture.stage import Rgb, add_texture
+
+MARGIN = 64
+"""Known pixels around a hole that texture is copied from, on each side."""
+MOST_WORK = 600_000
+"""Work that is done at full size: pixels near holes, and an eighth of those of the windows. A core takes about 2 s."""
+_SEEN_OVER_FILLED = 8
+MOST_SEEN = 1024 * 1024
+"""Pixels of a window that is not cut or scaled down."""
+CELL = 512
+"""Side of the cells that windows with thin holes are cut into, without their margins."""
+THIN = 64
+"""Radius up to which holes are thin: in the middle of a cell with its margin, something is known."""
+
+
+class Window(NamedTuple):
+    """A part of the picture. `core`: what is redrawn of it; `seen`: the core and what is around it."""
+
+    core: Box
+    seen: Box
+    scale: float
+    """Pixels at which it is computed, for one of the picture, on each side; at most 1."""
+
+
+def plan_windows(hole: Bool2D) -> list[Window]:
+    """Plan the windows of a mask; each masked pixel is in exactly one core."""
+    if not hole.any():
+        return []
+    planned = list(_plan_at(hole, 1))
+    work = _work(hole, planned)
+    return planned if work <= MOST_WORK else list(_plan_at(hole, math.sqrt(MOST_WORK / work)))
+
+
+def copy_texture(picture: Picture, hole: Bool2D, kernel: Kernel) -> None:
+    """Copy texture into the filled holes of a picture, in place. Other pixels, alpha and profile are not touched."""
+    for window in plan_windows(hole):
+        _redraw(picture.pixels, hole, window, kernel)
+
+
+def _plan_at(hole: Bool2D, scale: float) -> Iterator[Window]:
+    margin = round(MARGIN / scale)
+    around = bounding_box(hole).grown(margin, Size(*hole.shape))
+    for box in boxes_of_holes(hole[around.top : around.bottom, around.left : around.right], margin):
+        yield from _windows_of(hole, box.moved(around.top, around.left), scale)
+
+
+def _work(hole: Bool2D, windows: list[Window]) -> float:
+    near = cv2.countNonZero(cv2.dilate(hole.view(np.uint8), np.ones((2 * REACH + 1, 2 * REACH + 1), np.uint8)))
+    return near + sum(window.seen.area * window.scale**2 for window in windows) / _SEEN_OVER_FILLED
+
+
+def _windows_of(hole: Bool2D, box: Box, scale: float) -> Iterator[Window]:
+    area = box.area * scale**2
+    if area <= MOST_SEEN:
+        yield Window(box, box, scale)
+    elif _radius(hole, box) * scale <= THIN:
+        yield from _cells(hole, box, scale)
+    else:
+        yield Window(box, box, scale * math.sqrt(MOST_SEEN / area))
+
+
+def _radius(hole: Bool2D, box: Box) -> float:
+    inside = np.ascontiguousarray(hole[box.top : box.bottom, box.left : box.right]).view(np.uint8)
+    return float(cv2.distanceTransform(inside, cv2.DIST_L2, 3).max())
+
+
+def _cells(hole: Bool2D, box: Box, scale: float) -> Iterator[Window]:
+    side, limit = round(CELL / scale), Size(*hole.shape)
+    for top in range(box.top, box.bottom, side):
+        for left in range(box.left, box.right, side):
+            cell = Box(top, left, min(top + side, box.bottom), min(left + side, box.right))
+            x, y, width, height = cv2.boundingRect(
+                np.ascontiguousarray(hole[cell.top : cell.bottom, cell.left : cell.right]).view(np.uint8)
+            )
+            if width:
+                core = Box(y, x, y + height, x + width).moved(top, left)
+                yield Window(core, core.grown(round(MARGIN / scale), limit), scale)
+
+
+def _redraw(pixels: Any, hole: Bool2D, window: Window, kernel: Kernel) -> None:
+    core, seen = window.core, window.seen
+    part = pixels[seen.top : seen.bottom, seen.left : seen.right]
+    unknown = hole[seen.top : seen.bottom, seen.left : seen.right]
+    redrawn = np.zeros_like(unknown)
+    inner = slice(core.top - seen.top, core.bottom - seen.top), slice(core.left - seen.left, core.right - seen.left)
+    redrawn[inner] = unknown[inner]
+    rgb = to_channels(np.ascontiguousarray(to_8_bits(part)), 3)
+    drawn = _at_scale(rgb, unknown, redrawn, window.scale, kernel)
+    own = to_channels(drawn, part.shape[2])
+    found = own if part.dtype == np.uint8 else own.astype(np.uint16) * np.uint16(257)
+    part[redrawn] = found[redrawn]
+
+
+def _at_scale(rgb: Rgb, unknown: Bool2D, redrawn: Bool2D, scale: float, kernel: Kernel) -> Rgb:
+    height, width = unknown.shape
+    if scale == 1:
+        return add_texture(rgb, unknown, kernel, redrawn=redrawn)
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    small = np.asarray(cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), np.uint8)
+    marked = [_shrunk(mask, size) for mask in (unknown, redrawn)]
+    change = add_texture(small, marked[0], kernel, redrawn=marked[1]) - small.astype(np.float32)
+    added: Any = rgb + cv2.resize(change, (width, height), interpolation=cv2.INTER_CUBIC)
+    return np.asarray(np.rint(added.clip(0, 255)), np.uint8)
+
+
+def _shrunk(mask: Bool2D, size: tuple[int, int]) -> Bool2D:
+    """Scale a mask down; a pixel is marked if any part of it is."""
+    small: Any = cv2.resize(mask.astype(np.float32), size, interpolation=cv2.INTER_AREA)
+    return np.asarray(small > 0)
