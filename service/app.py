@@ -33,6 +33,7 @@ from service.core.settings import Settings
 from service.fleet.assembly import open_state
 from service.gallery.assembly import Gallery, open_gallery
 from service.imaging.pool.codec_work import CodecWork
+from service.imaging.texture.patch_match import installed_kernel
 from service.jobs.assembly import open_jobs
 from service.jobs.jobs import Jobs
 from service.jobs.name_lookup import NameLookup
@@ -231,6 +232,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
         new_id=_new_uuid,
         new_seed=_new_seed,
         tracer=tracer,
+        texture=installed_kernel(),
         promise=make_promise(settings, store, clock),
     )
     cache = ResultCache(pipeline, records.ledger, results, metrics, settings.cache_entries, records.now)

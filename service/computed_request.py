@@ -16,6 +16,8 @@ from service.imaging.files import codec
 from service.imaging.pool.parallel_steps import StepRunner
 from service.imaging.several_results import tiles_by_result
 from service.imaging.tasks import DecodingCost, Headers, PreparedRequest, Tile, timed_stage
+from service.imaging.texture.patch_match import Kernel
+from service.imaging.texture.windows import copy_texture
 from service.saving.results import SpoolReservation, StoredResult
 from service.saving.sidecar import sidecar_of
 from service.saving.store import ResultStore
@@ -48,7 +50,7 @@ class RequestToCompute:
 
 @dataclass(frozen=True, slots=True)
 class ComputedRequest:
-    """The computed samples of a request and its last steps, in order: postprocess, encode, spool. All steps block."""
+    """The computed samples of a request and its last steps: postprocess, texture, encode, spool. All steps block."""
 
     order: Order
     call: Call
@@ -62,6 +64,8 @@ class ComputedRequest:
     """Spool reservations, one for each picture; empty if nothing is saved."""
     new_id: Callable[[], str]
     trace: StageTrace | None
+    texture: Kernel | None
+    """Copies texture into the fills; None if it was not asked for."""
 
     def samples(self) -> list[list[Tile]]:
         """Return the tiles of each picture."""
@@ -75,6 +79,9 @@ class ComputedRequest:
         """Encode one picture and return the bytes of its file."""
         with timed_stage(timings, "postprocess"):
             picture = self.prepared.finish(tiles)
+        if self.texture is not None and self.prepared.hole is not None:
+            with timed_stage(timings, "texture"):
+                copy_texture(picture, self.prepared.hole, self.texture)
         with timed_stage(timings, "encode"):
             return codec.encode(picture, self.order.format, self.order.options.quality, side_by_side)
 
@@ -90,6 +97,7 @@ class ComputedRequest:
             coverage=self.prepared.coverage,
             seed=self.seed,
             timings=self.timings,
+            texture=None if self.texture is None else "copied",
         )
         on_saved = partial(self.trace.stage_ended, "save") if self.trace is not None else None
         for index, (picture, reservation) in enumerate(zip(reply.pictures, self.reserved, strict=False)):

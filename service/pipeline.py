@@ -1,6 +1,6 @@
 """The order of the stages of a request. Only this file knows it: the stages never import each other.
 
-    codec ─▶ preprocess ─▶ batcher ─▶ device worker ▷ engine ─▶ postprocess ─▶ codec ─▶ store
+    codec ─▶ preprocess ─▶ batcher ─▶ device worker ▷ engine ─▶ postprocess ─▶ texture ─▶ codec ─▶ store
 
 The differences between the tasks are in imaging/tasks.py. Decoding, preparing and encoding run on codec threads or the
 event loop's (imaging/pool/codec_work.py), the engine on the device worker's, saving on the store's.
@@ -31,6 +31,7 @@ from service.imaging.model_inputs import why_not_servable
 from service.imaging.pool.codec_work import CodecWork
 from service.imaging.several_results import Draw, add_latents, draw_latent
 from service.imaging.tasks import PREPARE, DecodingCost, PreparedRequest, estimate_cost, read_headers
+from service.imaging.texture.patch_match import HOW_TO_INSTALL, Kernel
 from service.saving.promise import StorePromise
 from service.saving.results import SpoolReservation
 from service.saving.store import ResultStore
@@ -59,6 +60,8 @@ class Pipeline:
     new_id: Callable[[], str]
     new_seed: Callable[[], int]
     draw: Draw = draw_latent
+    texture: Kernel | None = None
+    """Copies texture into fills, where it is installed."""
     tracer: RequestTracer | None = None
     """Tracer of requests; None without tracing."""
     promise: StorePromise | None = None
@@ -69,7 +72,7 @@ class Pipeline:
 
         Raises:
             NotFound, InvalidOption: the model does not exist, is not named, is of another task, cannot be served, or
-                is deterministic and more than one picture is requested.
+                is deterministic and more than one picture is requested; texture is asked for and not installed.
             Overloaded: the spool is full, or the wait for memory for decoded pictures would exceed the deadline.
             UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: a file cannot be used; raised before
                 engine work.
@@ -93,6 +96,7 @@ class Pipeline:
             model = await self._lease_model(leased, reference, order)
             manifest = model.manifest
             weight = weight.with_results(order, headers, manifest)
+            texture = self.texture if order.wants_texture else None
             trace = self.tracer.resume(call.traceparent) if self.tracer is not None and call.traceparent else None
             timings = Timings(on_ended=trace.stage_ended if trace is not None else None)
             async with self._hold_memory(weight, call, timings):
@@ -104,7 +108,18 @@ class Pipeline:
                     timings.add("queue", max(done.queue_s for done in computed))
                     timings.add("infer", max(done.infer_s for done in computed))
                     result = ComputedRequest(
-                        order, call, model, prepared, seed, computed, timings, self.store, reserved, self.new_id, trace
+                        order,
+                        call,
+                        model,
+                        prepared,
+                        seed,
+                        computed,
+                        timings,
+                        self.store,
+                        reserved,
+                        self.new_id,
+                        trace,
+                        texture,
                     )
                     reply = await self._encode_and_spool(result)
                     self._record_measurements(computed, timings, weight)
@@ -132,6 +147,8 @@ class Pipeline:
             why = without_folders(str(error))
             raise NotReady(f"model {reference} cannot be loaded: {why}", code="model_refused") from error
         _check_model_suits_order(served.manifest, order, reference)
+        if order.wants_texture and self.texture is None:
+            raise InvalidOption(f"this server cannot copy texture: {HOW_TO_INSTALL}", code="texture_not_installed")
         return served
 
     def _hold_memory(self, weight: DecodingCost, call: Call, timings: Timings) -> AbstractAsyncContextManager[None]:
@@ -201,7 +218,10 @@ class Pipeline:
 
         A single picture stays on one thread because each thread hand-over costs as much as the write to the spool.
         """
-        finish, file_format = self.codec_work.run_encoding, result.order.format
+        slow = result.texture is not None
+        if slow:
+            result.call.stop_if_left()
+        finish, file_format = partial(self.codec_work.run_encoding, slow=slow), result.order.format
         pixels, writes = result.prepared.size.height * result.prepared.size.width, bool(result.reserved)
         samples = result.samples()
         if len(samples) == 1:
@@ -213,13 +233,14 @@ class Pipeline:
                 for tiles, its in zip(samples, own, strict=True)
             )
         )
-        for stage in ("postprocess", "encode"):  # the slowest picture's time is reported
+        for stage in own[0].stages:  # the slowest picture's time is reported
             result.timings.add(stage, max(its.stages[stage] for its in own))
         return await finish(lambda _: result.spool(bodies), pixels, file_format, writes=writes)
 
     def _record_measurements(self, computed: list[ComputedSample], timings: Timings, weight: DecodingCost) -> None:
         waited_s = timings.stages["queue"] + timings.stages.get("memory", 0.0)
-        unloaded_s = None if weight.large else sum(timings.stages.values()) - waited_s
+        typical = not weight.large and "texture" not in timings.stages
+        unloaded_s = sum(timings.stages.values()) - waited_s if typical else None
         self.admission.service_rate.add_measurement(((done.batch_size, done.device_s) for done in computed), unloaded_s)
         self.metrics.stages_done(timings.stages)
 

@@ -46,6 +46,8 @@ class InpaintOptions(PictureOptions, total=False):
     """Scale a mask of another size instead of refusing it."""
     strategy: Literal["auto", "crop", "whole"]
     """Crop around the holes, compute the whole picture, or decide by its size."""
+    texture: Literal["none", "copied"]
+    """copied: give the fill texture from the known part of the picture, where the server can; slower."""
     samples: int
     """1 … 8 different results, of models that draw random numbers."""
     seed: int

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MaskMode = Literal["white", "black", "alpha"]
 Strategy = Literal["auto", "crop", "whole"]
+Texture = Literal["none", "copied"]
 
 _Image = Annotated[Path, typer.Argument(help="an image, or a folder of them")]
 _Mask = Annotated[Path, typer.Argument(help="its mask, one mask for all, or a folder of masks of the same file names")]
@@ -80,6 +81,7 @@ def inpaint(  # noqa: PLR0913, PLR0917 -- each is a flag
     mask_mode: Annotated[MaskMode | None, typer.Option(help="pixels to fill: white (≥ 128), black, alpha 0")] = None,
     mask_resize: Annotated[Literal["nearest"] | None, typer.Option(help="scale a mask of another size")] = None,
     strategy: Annotated[Strategy | None, typer.Option(help="crop round the holes, or the whole image")] = None,
+    texture: Annotated[Texture | None, typer.Option(help="copied: give the fill texture from the picture")] = None,
     seed: _Seed = None,
     samples: Annotated[int, typer.Option(min=1, max=8, help="results of each: OUT-1.png …")] = 1,
     concurrency: _Concurrency = 4,
@@ -89,7 +91,7 @@ def inpaint(  # noqa: PLR0913, PLR0917 -- each is a flag
     """Fill the masked part of an image, or of every image in a folder."""
     jobs = fill_jobs(image, mask, out, common.image_format, overwrite=common.overwrite or samples > 1)
     jobs = with_samples(jobs, samples, overwrite=common.overwrite)
-    own = {"mask_mode": mask_mode, "mask_resize": mask_resize, "strategy": strategy, "seed": seed}
+    own = {"mask_mode": mask_mode, "mask_resize": mask_resize, "strategy": strategy, "texture": texture, "seed": seed}
     _fill("inpaint", jobs, {**own, "samples": samples if samples > 1 else None}, common, concurrency)
 
 

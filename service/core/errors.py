@@ -175,7 +175,7 @@ class InvalidOption(ServiceError):
         *("wrong_task", "model_required", "job_needs_save", "idempotency_mismatch", "idempotency_key_invalid"),
         *("webhook_refused", "webhook_needs_job", "webhooks_off", "not_diverse", "unknown_class", "instance_not_taken"),
         *("reference_not_taken", "not_a_picture", "mask_empty", "mask_full", "no_alpha", "format_too_small"),
-        *("cursor_invalid", "links_off"),
+        *("cursor_invalid", "links_off", "texture_not_installed"),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from engines.manifest import Task
 from service.core.pictures import ImageFormat
-from service.core.schemas import Options
+from service.core.schemas import InpaintOptions, Options
 
 OptionsT = TypeVar("OptionsT", bound=Options)
 
@@ -33,6 +33,11 @@ class Order:
     def is_saved(self, default: bool) -> bool:
         """Return whether the result is stored; `default` if the client does not say."""
         return default if self.options.save is None else self.options.save
+
+    @property
+    def wants_texture(self) -> bool:
+        """Whether the fill is to get texture that is copied from the picture."""
+        return isinstance(self.options, InpaintOptions) and self.options.texture == "copied"
 
     def options_as(self, kind: type[OptionsT]) -> OptionsT:
         """Return the options, checked to be of class `kind`.

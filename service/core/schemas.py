@@ -68,6 +68,9 @@ class InpaintOptions(_Options):
     strategy: Strategy = Field(
         "auto", description="crop around the holes, send the whole picture, or let the server choose"
     )
+    texture: Literal["none", "copied"] = Field(
+        "none", description="copied: give the fill texture from the known part of the picture, where the server can"
+    )
     samples: int = _SAMPLES
     seed: Seed | None = _SEED
 

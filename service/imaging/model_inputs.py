@@ -10,16 +10,17 @@ from service.core.schemas import OPTIONS, Taken, Takes
 _OF_DIVERSE_MODELS = frozenset({"seed", "samples"})
 
 
-def request_format(manifest: Manifest) -> Takes:
-    """The endpoint, file parts and fields of a request for the model."""
+def request_format(manifest: Manifest, *, texture: bool = True) -> Takes:
+    """The endpoint, file parts and fields of a request for the model; `texture`: whether the server can copy it."""
     fields = OPTIONS[manifest.task].model_fields
+    refused = (frozenset() if manifest.has_latent else _OF_DIVERSE_MODELS) | (frozenset() if texture else {"texture"})
     return Takes(
         endpoint=f"/v1/{manifest.task}",
         parts=list(_file_parts(manifest)),
         fields=[
             Taken(name=name, required=False, description=field.description or "")
             for name, field in fields.items()
-            if manifest.has_latent or name not in _OF_DIVERSE_MODELS
+            if name not in refused
         ],
         refused=why_not_servable(manifest),
     )

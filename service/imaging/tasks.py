@@ -26,6 +26,7 @@ from service.imaging import colours, crops, masks, postprocess, preprocess, seam
 from service.imaging.files import codec, decode_cost, label_maps
 from service.imaging.files.header import Header, read_header
 from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
+from service.imaging.texture.windows import working_bytes
 from service.telemetry.profiler_ranges import stage_range
 
 Tile = NDArray[np.uint8]
@@ -39,12 +40,14 @@ class PreparedRequest:
     size: the size of the result.
     coverage: the share of the pixels that are filled; None without a mask.
     finish: makes a picture from the tiles of all rows, in their order; once for each result. Thread-safe.
+    hole: the pixels that are filled, H×W; None without a mask.
     """
 
     rows: list[Sample]
     size: Size
     coverage: float | None
     finish: Callable[[Sequence[Tile]], Picture]
+    hole: Bool2D | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class DecodingCost(NamedTuple):
     """Whether one of the files is large."""
 
     def with_results(self, order: Order, headers: Headers, manifest: Manifest) -> DecodingCost:
-        """Add the memory of an upload's results beyond the first, which counts as the decoded upload.
+        """Add the memory of an upload's results beyond the first, which counts as the decoded upload, and of texture.
 
         A result has the upload's size; from inpainting it has its channels and depth, too.
         """
@@ -77,8 +80,9 @@ class DecodingCost(NamedTuple):
         else:
             channels, depth = 1 if manifest.output_channels == 1 else 3, 1
         pixels = header.size.height * header.size.width
+        working = working_bytes(pixels) * order.options.pictures if order.wants_texture else 0
         a_result = pixels * (channels + (header.alpha or header.transparent)) * depth
-        return self._replace(decoded_bytes=self.decoded_bytes + (order.options.pictures - 1) * a_result)
+        return self._replace(decoded_bytes=self.decoded_bytes + (order.options.pictures - 1) * a_result + working)
 
 
 Headers = Mapping[str, Header]
@@ -130,7 +134,7 @@ def prepare_inpaint(
         rows = [preprocess.inpaint_sample(picture, plan.hole, crop, manifest) for crop in plan.crops]
     alone = order.options.pictures == 1
     finish = partial(postprocess.paste_fills, picture, plan.hole, plan.crops, places=plan.places, in_place=alone)
-    return PreparedRequest(rows, picture.size, plan.coverage, finish)
+    return PreparedRequest(rows, picture.size, plan.coverage, finish, plan.hole)
 
 
 def prepare_translate(

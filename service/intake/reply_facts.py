@@ -25,6 +25,7 @@ def reply_facts(reply: Reply) -> dict[str, str]:
         "Server-Timing": reply.timings.header(),
         **({"X-Mask-Coverage": f"{reply.coverage:.6f}"} if reply.coverage is not None else {}),
         **({"X-Seed": str(reply.seed)} if reply.seed is not None else {}),
+        **({"X-Texture": reply.texture} if reply.texture is not None else {}),
         **({"Location": url} if url else {}),
         **({"Cache-Status": _cache_status(reply.cache, reply)} if reply.cache else {}),
     }

@@ -34,7 +34,7 @@ from service.saving.reader import ResultReader
 _log = structlog.get_logger(__name__)
 _TRIM_EVERY = 256
 """Number of inserted results between trims of the table."""
-_FACTS = ("media_type", "size", "model", "engine", "batch_size", "coverage", "seed")
+_FACTS = ("media_type", "size", "model", "engine", "batch_size", "coverage", "seed", "texture")
 
 
 class CacheObserver(Protocol):

@@ -88,6 +88,7 @@ async def list_models(request: Request) -> ModelsReply:
     """Every model version of the repository, with its manifest and the parts and fields of its requests."""
     service: Service = request.state.service
     defaults = default_versions(service.settings, service.models.statuses())
+    texture = service.pipeline.texture is not None
     usable = {status.name for status in service.models.statuses() if status.state != "refused"}
     return ModelsReply(
         data=[ListedModel(id=name) for name in sorted(usable)],
@@ -99,7 +100,7 @@ async def list_models(request: Request) -> ModelsReply:
                 reason=without_folders(status.reason) or None,
                 engine=f"{status.engine}/{status.precision}" if status.engine else None,
                 manifest=status.manifest,
-                takes=request_format(status.manifest) if status.manifest else None,
+                takes=request_format(status.manifest, texture=texture) if status.manifest else None,
                 default=status in defaults,
             )
             for status in service.models.statuses()

@@ -57,6 +57,7 @@ def field_cases() -> list[BadRequest]:
         "quality": ("0", "101", "-5", "1e9", "abc", " ", "NaN", "9" * 400),
         "seed": ("-1", str(2**63), "1.5", "seed", "inf"),
         "strategy": ("magic", "AUTO"),
+        "texture": ("drawn", "COPIED", "1"),
         "mask_mode": ("auto", "white\0"),
         "mask_resize": ("bilinear",),
         "save": ("perhaps", "2"),

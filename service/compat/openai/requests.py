@@ -15,7 +15,7 @@ from service.web.multipart import Part, PartLimits
 
 EDIT_LIMITS = PartLimits(field_bytes=128 * 1024, parts=64)
 """Limits of a form: a prompt has up to 32,000 characters."""
-_EDIT_FIELDS = ("model", "n", "seed", "mask_mode", "mask_resize", "strategy", "save")
+_EDIT_FIELDS = ("model", "n", "seed", "mask_mode", "mask_resize", "strategy", "texture", "save")
 _GENERATION_FIELDS = ("model", "n", "seed", "save")
 _SHAPING_FIELDS = ("output_format", "output_compression", "response_format", "stream")
 """Fields of both calls that decide the form of the response."""

@@ -76,15 +76,25 @@ class CodecWork:
             return await self._begin_pool.run(self._run_timed, work, self._helpers.run_with_helpers)
 
     async def run_encoding(
-        self, work: Callable[[StepRunner], T], pixels: int, encoder: ImageFormat, *, writes: bool
+        self, work: Callable[[StepRunner], T], pixels: int, encoder: ImageFormat, *, writes: bool, slow: bool = False
     ) -> T:
-        """Postprocess and encode so many pixels; work that writes to a disk, which may block, runs on a thread."""
-        if not writes and (shares := self._event_loop_shares(pixels, 1 if encoder == "jpeg" else _SLOWER)):
+        """Postprocess and encode so many pixels.
+
+        Args:
+            work: gets a function that runs several steps in parallel.
+            pixels: of the picture.
+            encoder: its format.
+            writes: whether it writes to a disk, which may block: on a thread.
+            slow: whether it does more, as to copy texture: on a thread, with the large pictures.
+        """
+        if not writes and not slow and (shares := self._event_loop_shares(pixels, 1 if encoder == "jpeg" else _SLOWER)):
             await self._finish_shares.take(shares)
             return work(run_one_by_one)
         self._finishing += 1
         try:
-            return await self._finish_pool.run(work, self._helpers.run_with_helpers, large=pixels >= LARGE_PIXELS)
+            return await self._finish_pool.run(
+                work, self._helpers.run_with_helpers, large=slow or pixels >= LARGE_PIXELS
+            )
         finally:
             self._finishing -= 1
 

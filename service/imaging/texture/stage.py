@@ -45,7 +45,7 @@ def add_texture(
     full = np.ascontiguousarray(fill, np.float32) / np.float32(255)
     level = Level(full, hole, redrawn, parameters, 1)
     if not redrawn.any() or not level.has_sources:
-        return fill.copy()
+        return np.array(fill)
     half = Level(_halved_picture(full), _halved(hole), _halved(redrawn), parameters, 2)
     if half.has_sources and len(half.view.targets):
         half.search_afresh(kernel, seed)

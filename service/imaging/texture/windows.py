@@ -30,6 +30,8 @@ MOST_WORK = 600_000
 _SEEN_OVER_FILLED = 8
 MOST_SEEN = 1024 * 1024
 """Pixels of a window that is not cut or scaled down."""
+BYTES_A_PIXEL = 240
+"""Memory that a window takes while it is computed, for each of its pixels (docs/adr/0058-copied-texture.md)."""
 CELL = 512
 """Side of the cells that windows with thin holes are cut into, without their margins."""
 THIN = 64
@@ -52,6 +54,11 @@ def plan_windows(hole: Bool2D) -> list[Window]:
     planned = list(_plan_at(hole, 1))
     work = _work(hole, planned)
     return planned if work <= MOST_WORK else list(_plan_at(hole, math.sqrt(MOST_WORK / work)))
+
+
+def working_bytes(pixels: int) -> int:
+    """Return the most memory that texture takes in a picture of so many pixels."""
+    return min(pixels, MOST_SEEN) * BYTES_A_PIXEL
 
 
 def copy_texture(picture: Picture, hole: Bool2D, kernel: Kernel) -> None:

@@ -23,7 +23,7 @@ _CORS: dict[str, Any] = {
         *_OPENAI_PACKAGE,
     ],
     "expose_headers": [
-        *("X-Request-ID", "X-Model", "X-Engine", "X-Batch-Size", "X-Mask-Coverage", "X-Seed"),
+        *("X-Request-ID", "X-Model", "X-Engine", "X-Batch-Size", "X-Mask-Coverage", "X-Seed", "X-Texture"),
         *("Server-Timing", "Location", "Retry-After", "ETag", "Accept-Ranges", "Content-Range", "Idempotency-Replayed"),
         *("Cache-Status", "traceparent", "X-Ignored-Fields", "Inference-Header-Content-Length"),
     ],

@@ -1,0 +1,132 @@
+"""The windows of the texture stage cover every hole once, and bound what it costs."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from service.core.pictures import Bool2D, Picture
+from service.imaging.texture.patch_match import CompiledKernel
+from service.imaging.texture.windows import MARGIN, MOST_SEEN, MOST_WORK, Window, copy_texture, plan_windows
+from tests.service.imaging.texture.textured import textured
+
+
+def box(height: int, width: int, *place: slice) -> Bool2D:
+    hole = np.zeros((height, width), np.bool_)
+    hole[place] = True
+    return hole
+
+
+def line(height: int, width: int, thickness: int) -> Bool2D:
+    canvas = np.zeros((height, width), np.uint8)
+    cv2.line(canvas, (20, 20), (width - 20, height - 20), 1, thickness)
+    return canvas > 0
+
+
+def speckles(height: int, width: int) -> Bool2D:
+    hole = np.zeros((height, width), np.bool_)
+    for shift in range(6):
+        hole[20 + shift :: 60, 20::60] = True
+    return hole
+
+
+MASKS = {
+    "one pixel": box(64, 64, slice(9, 10), slice(9, 10)),
+    "a box": box(512, 512, slice(100, 200), slice(100, 200)),
+    "two boxes far apart": box(900, 900, slice(10, 60), slice(10, 60))
+    | box(900, 900, slice(800, 880), slice(800, 880)),
+    "a wire across a large picture": line(2000, 3000, 12),
+    "most of a large picture": box(2000, 3000, slice(300, 1700), slice(300, 2700)),
+    "speckles everywhere": speckles(2000, 3000),
+    "noise": np.random.default_rng(0).random((1500, 1500)) < 0.5,
+    "everything": np.ones((40, 40), np.bool_),
+    "nothing": np.zeros((40, 40), np.bool_),
+}
+
+
+@pytest.mark.parametrize("hole", MASKS.values(), ids=MASKS)
+def test_every_masked_pixel_is_in_the_core_of_one_window(hole: Bool2D) -> None:
+    covered = np.zeros(hole.shape, np.uint8)
+    for window in plan_windows(hole):
+        core = window.core
+        covered[core.top : core.bottom, core.left : core.right] += 1
+        assert core.joined(window.seen) == window.seen
+    assert (covered[hole] == 1).all()
+
+
+@pytest.mark.parametrize("hole", MASKS.values(), ids=MASKS)
+def test_windows_are_bounded_whatever_the_mask(hole: Bool2D) -> None:
+    windows = plan_windows(hole)
+    seen = [window.seen.area * window.scale**2 for window in windows]
+    cores = [(hole[core.top : core.bottom, core.left : core.right], scale) for core, _, scale in windows]
+    filled = sum(np.count_nonzero(part) * scale**2 for part, scale in cores)
+    assert max(seen, default=0) <= 1.001 * MOST_SEEN
+    assert filled + sum(seen) / 8 <= 1.2 * MOST_WORK
+
+
+def test_a_small_hole_in_a_large_picture_is_seen_at_full_size_with_its_surroundings() -> None:
+    (window,) = plan_windows(MASKS["a box"])
+    assert window == Window(window.core, window.core, 1)
+    assert tuple(window.seen) == (100 - MARGIN, 100 - MARGIN, 200 + MARGIN, 200 + MARGIN)
+
+
+def test_a_wire_across_a_large_picture_keeps_its_resolution() -> None:
+    windows = plan_windows(MASKS["a wire across a large picture"])
+    assert len(windows) > 1
+    assert {window.scale for window in windows} == {1}
+
+
+def test_a_thick_hole_is_one_window_at_a_smaller_size() -> None:
+    (window,) = plan_windows(MASKS["most of a large picture"])
+    assert window.scale < 0.6
+
+
+SHAPES = [(64, 64), (1, 1), (1, 90), (90, 1), (3, 64), (64, 3), (5, 5), (130, 33)]
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_no_picture_fails_and_known_pixels_alpha_and_profile_stay(
+    kernel: CompiledKernel, shape: tuple[int, int], channels: int, bits: int
+) -> None:
+    random = np.random.default_rng(1)
+    pixels = random.integers(0, 2**bits, (*shape, channels)).astype(np.uint8 if bits == 8 else np.uint16)
+    for hole in (random.random(shape) < 0.2, np.ones(shape, np.bool_), np.zeros(shape, np.bool_)):
+        alpha = random.integers(0, 256, shape).astype(np.uint8)
+        picture = Picture(pixels.copy(), alpha.copy(), b"profile")
+        copy_texture(picture, hole, kernel)
+        assert np.array_equal(picture.pixels[~hole], pixels[~hole])
+        assert np.array_equal(picture.alpha, alpha)
+
+
+def test_grey_pictures_and_those_of_16_bits_get_texture(kernel: CompiledKernel) -> None:
+    filled = textured(64, 64, (slice(20, 44), slice(20, 44)))
+    for pixels in (filled.fill[..., :1].copy(), filled.fill.astype(np.uint16) * 257):
+        before = pixels.copy()
+        copy_texture(Picture(pixels), filled.hole, kernel)
+        steps = [np.abs(np.diff(one[20:44, 20:44, 0].astype(float), axis=1)).mean() for one in (before, pixels)]
+        assert steps[1] > 3 * steps[0]
+
+
+def test_what_is_added_at_a_smaller_size_keeps_the_details_of_the_fill(
+    kernel: CompiledKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled = textured(128, 128, (slice(20, 108), slice(20, 108)))
+    monkeypatch.setattr("service.imaging.texture.windows.MOST_WORK", 2000)
+    hole = filled.hole
+    assert plan_windows(hole)[0].scale < 0.6
+    checks = (np.indices(hole.shape).sum(0) % 2 * 20).astype(np.uint8)  # nothing of it is left at half the size
+    pixels = np.where(hole[..., None], filled.fill + checks[..., None], filled.truth)
+    copy_texture(Picture(pixels), hole, kernel)
+    across = np.abs(np.diff(pixels[30:98, 30:98, 0].astype(float), axis=1)).mean()
+    assert across > 15
+
+
+def test_the_same_picture_gives_the_same_bytes(kernel: CompiledKernel) -> None:
+    filled = textured(96, 96, (slice(20, 44), slice(20, 44)))
+    twice = [filled.fill.copy() for _ in range(2)]
+    for pixels in twice:
+        copy_texture(Picture(pixels), filled.hole, kernel)
+    assert np.array_equal(*twice)
