@@ -42,7 +42,8 @@ def test_a_fill_equals_that_of_the_api(desk: Desk, url: str) -> None:
     buffer = io.BytesIO()
     Image.fromarray(mask.astype(np.uint8) * 255).save(buffer, "PNG")
     files = {"image": (PICTURES / "dress.jpg").read_bytes(), "mask": buffer.getvalue()}
-    reply = httpx.post(f"{url}v1/inpaint", files=files, timeout=60)
+    texture = {"texture": "copied"} if desk.page.locator("#texture").is_visible() else {}
+    reply = httpx.post(f"{url}v1/inpaint", files=files, data=texture, timeout=60)
     expected = np.asarray(Image.open(io.BytesIO(reply.content)))
     assert (np.asarray(desk.saved()) == expected).all()
 

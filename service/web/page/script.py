@@ -2,8 +2,8 @@
 
 The modules share one scope, so that a name is declared once in all of them, and end each statement with a semicolon.
 Comments, indentation, spaces around punctuation and semicolons before a brace are left out. Private names, which
-nothing outside a module knows, and the modules' constants become letters; strings, templates and regular expressions
-stay as they are.
+nothing outside a module knows, and the modules' constants become letters, `const` becomes `let`; strings, templates and
+regular expressions stay as they are.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _TOKEN = re.compile(
                 | (?:(?<=[(,=:!&|?\[])|(?<=[(,=:!&|?]\ )) / (?![*/\ ]) (?:\\.|\[(?:\\.|[^]\n])*]|[^/\\\n])+ / )
     | \s*//[^\n]* | \s*/\*.*?\*/                            # comments
     | ;(?=\s*\})
+    | (?P<const>\bconst\b)
     | (?:(?<![-+])\ )?(?P<mark>(?:(?!;\s*\})[-+*%&|^<>=!?:;,.{}()\[\]~])+|/)(?:\ (?![-+]))?
     | (?P<line>\n)\s*""",
     re.VERBOSE | re.DOTALL,
@@ -81,5 +82,5 @@ def _bare(path: Path) -> str:
         raise ScriptInvalid(f"{path.name}: {found[0]!r} is not supported; name what is imported and exported")
     letters = dict(zip(dict.fromkeys(_PRIVATE.findall(body)), string.ascii_letters, strict=False))
     body = _PRIVATE_USED.sub(lambda used: f"#{letters.get(used[1], used[1])}", body)
-    code = _TOKEN.sub(lambda token: token["kept"] or token["mark"] or token["line"] or "", body)
+    code = _TOKEN.sub(lambda token: token["kept"] or token["mark"] or token["line"] or ("let" if token["const"] else ""), body)
     return _NEEDLESS_LINE.sub("", code).lstrip("\n")

@@ -26,13 +26,13 @@ def test_a_module_comes_once_and_after_what_it_imports(tmp_path: Path) -> None:
         b='import { a } from "./a.js";\n// why\n/** What.\n * @type {x} */\nexport function b() {\n  a();\n}\n',
         a="const hidden = 1;\nexport const a = () => hidden;\n",
     )
-    assert joined(folder, "main.js") == "const hidden=1;const a=()=>hidden;function b(){a()}b(a);"
+    assert joined(folder, "main.js") == "let hidden=1;let a=()=>hidden;function b(){a()}b(a);"
 
 
 @pytest.mark.parametrize(
     ("code", "sent"),
     [
-        ("const a = b + +c - -d;", "const a=b+ +c- -d;"),
+        ("const a = b + +c - -d;", "let a=b+ +c- -d;"),
         ("a(\"b + c\", 'd , e', `f  ${g} // h`);", "a(\"b + c\",'d , e',`f  ${g} // h`);"),
         ("a = b.replace(/[^ ] + \\/ /g, c); // why", "a=b.replace(/[^ ] + \\/ /g,c);"),
         ('a = "http://b"; // why\n  b();', 'a="http://b";b();'),
@@ -61,7 +61,7 @@ def test_constants_become_letters_but_for_those_that_a_text_names(tmp_path: Path
         a="export const LONG = 1;\n",
     )
     assert joined(folder, "main.js").rstrip("\n") == (
-        "const $a=1;const IN_TEXT=$a;say(`${IN_TEXT}`,Node.LONG,...$a,JSON);"
+        "let $a=1;let IN_TEXT=$a;say(`${IN_TEXT}`,Node.LONG,...$a,JSON);"
     )
 
 

@@ -9,7 +9,7 @@ import { windowFor } from "./window.js";
 
 /** @typedef {import("./picture.js").Picture} Picture */
 
-/** Fields of a fill's form that the person chooses. @typedef {{model?: string, samples?: string, seed?: string}} Choice */
+/** Fields of a fill's form that the person chooses. @typedef {{model?: string, samples?: string, texture?: string, seed?: string}} Choice */
 
 /**
  * What a fill needs, taken at one moment: painting goes on while it is computed.

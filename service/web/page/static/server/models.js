@@ -1,6 +1,6 @@
 // The models of the server, as the page offers them.
 
-/** @typedef {{key: string, label: string, task: string, first: boolean, draws: boolean, parts: {name: string, required: boolean, description: string}[]}} Model */
+/** @typedef {{key: string, label: string, task: string, first: boolean, draws: boolean, textures: boolean, parts: {name: string, required: boolean, description: string}[]}} Model */
 
 /** The models that can be asked now, by task. @param {any} reply of GET /v1/models @returns {Record<string, Model[]>} */
 export function byTask(reply) {
@@ -14,6 +14,7 @@ export function byTask(reply) {
       task,
       first,
       draws: takes.fields.some((field) => field.name === "samples" || field.name === "seed"),
+      textures: takes.fields.some((field) => field.name === "texture"),
       parts: takes.parts,
     });
   }

@@ -18,11 +18,13 @@ export class FillControl {
    */
   constructor(api, busy, workspace, model) {
     Object.assign(this, { api, busy, workspace, model });
-    $("instant").checked = preferences().instant;
-    $("instant").onchange = () => {
-      prefer({ instant: $("instant").checked });
-      this.update();
-    };
+    for (const id of ["instant", "texture"]) {
+      $(id).checked = preferences()[id];
+      $(id).onchange = () => {
+        prefer({ [id]: $(id).checked });
+        this.update();
+      };
+    }
     $("fill").onclick = () => this.fill();
     busy.onEnd = (failed) => this.#afterWork(failed);
     for (const type of ["edit", "active"]) {
@@ -38,7 +40,8 @@ export class FillControl {
   get choice() {
     const model = this.model();
     const samples = model?.draws ? $("samples").value : "1";
-    return { ...(model ? { model: model.key } : {}), ...(samples === "1" ? {} : { samples }) };
+    const texture = model?.textures && $("texture").checked;
+    return { ...(model ? { model: model.key } : {}), ...(samples === "1" ? {} : { samples }), ...(texture ? { texture: "copied" } : {}) };
   }
 
   update() {
@@ -46,6 +49,7 @@ export class FillControl {
     $("fill").disabled = !this.workspace.active?.mask.area || !model;
     $("fill").textContent = model ? "Fill" : "No model yet";
     $("samples-field").hidden = !model?.draws;
+    $("texture-field").hidden = !model?.textures;
     if (this.#waiting && model && $("instant").checked) this.fill();
   }
 

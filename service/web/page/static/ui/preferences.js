@@ -1,10 +1,10 @@
-// What the page remembers between visits: brush, mode, theme. No key and no picture.
+// What the page remembers between visits: brush, modes, theme. No key and no picture.
 
 const PREFERENCES = "retouch-preferences";
 
-/** @returns {{size: number, tool: string, instant: boolean, theme: string | null}} */
+/** @returns {{size: number, tool: string, instant: boolean, texture: boolean, theme: string | null}} */
 export function preferences() {
-  const standard = { size: 40, tool: "brush", instant: true, theme: null };
+  const standard = { size: 40, tool: "brush", instant: true, texture: true, theme: null };
   try {
     return { ...standard, ...JSON.parse(localStorage.getItem(PREFERENCES) ?? "{}") };
   } catch {
