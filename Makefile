@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PINS := requirements/constraints.txt
+BUILT_FROM := pyproject.toml service/imaging/texture/patch_match.cpp # what an installation reads once
 # what is compiled is kept, also where the environment says otherwise, as in containers: else each process compiles all
 # that it imports, a server for 1.4 s of a core
 unexport PYTHONDONTWRITEBYTECODE
@@ -134,27 +135,27 @@ clean:
 	@echo "making the virtual environment .venv"
 	$(PYTHON) -m venv .venv
 
-.venv/.serve: pyproject.toml $(PINS) | .venv/bin/python
+.venv/.serve: $(BUILT_FROM) $(PINS) | .venv/bin/python
 	@echo "installing what serving needs into .venv, once: about 0.7 GB, half a minute on a fast network"
 	$(PIP) '.[serve]'
 	touch $@
 
-.venv/.grpc: pyproject.toml $(PINS) | .venv/.serve
+.venv/.grpc: $(BUILT_FROM) $(PINS) | .venv/.serve
 	@echo "installing what gRPC needs into .venv, once: about 20 MB"
 	$(PIP) '.[grpc]'
 	touch $@
 
-.venv/.export: pyproject.toml $(PINS) | .venv/bin/python
+.venv/.export: $(BUILT_FROM) $(PINS) | .venv/bin/python
 	@echo "installing what export needs into .venv, once: torch and onnx, several GB, minutes"
 	$(PIP) '.[export]'
 	touch $@ .venv/.serve
 
-.venv/.dev: pyproject.toml $(PINS) | .venv/bin/python
+.venv/.dev: $(BUILT_FROM) $(PINS) | .venv/bin/python
 	@echo "installing what the tests need into .venv, once: several GB, minutes"
 	$(PIP) '.[export,dev]'
 	touch $@ .venv/.serve .venv/.grpc .venv/.export
 
-.venv-310/.test: pyproject.toml $(PINS)
+.venv-310/.test: $(BUILT_FROM) $(PINS)
 	@echo "installing what the tests need under CPython 3.10 into .venv-310, once: minutes"
 	$(PYTHON310) -m venv .venv-310
 	.venv-310/bin/python $(INSTALL) '.[test]'

@@ -42,6 +42,9 @@ ENV PATH=/opt/retouch/bin:$PATH HOME=/tmp RETOUCH_MODELS_DIR=/models RETOUCH_ENG
 ENTRYPOINT ["tini", "--", "/source/docker/export.sh"]
 
 FROM packages AS installed
+# The compiler of the one extension (texture=copied) stays in this stage.
+# hadolint ignore=DL3008,DL3009
+RUN apt-get update && apt-get install --yes --no-install-recommends g++
 COPY . .
 # 90 MB that this image cannot use: OpenVINO's plugins for Intel's GPUs and NPUs, other packages' tests, pip itself.
 RUN /opt/retouch/bin/pip install --no-cache-dir --no-deps . \

@@ -12,7 +12,7 @@ ARG WHEEL_BASE=docker.io/library/debian:bookworm-slim
 FROM ${WHEEL_BASE} AS wheel
 # Debian keeps only the newest security fix of a package: a pinned version would soon fail to install.
 # hadolint ignore=DL3008,DL3009
-RUN apt-get update && apt-get install --yes --no-install-recommends python3-pip python3-setuptools
+RUN apt-get update && apt-get install --yes --no-install-recommends g++ python3-pip python3-setuptools
 WORKDIR /source
 COPY . .
 # Extras of pyproject.toml; with gRPC: --build-arg EXTRAS="serve s3 grpc", 20 MB more

@@ -79,6 +79,7 @@ def test_every_control_has_a_name_and_is_reached_with_the_tab_key(desk: Desk) ->
         "compare",
         "peek",
         "instant",
+        "texture",
     }
     seen = set()
     for _ in range(60):

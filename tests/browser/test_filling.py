@@ -55,6 +55,20 @@ def test_it_fills_when_the_stroke_is_let_go(desk: Desk) -> None:
     assert desk.page.locator("#fill").is_disabled(), "the mask is still there"
 
 
+def test_without_texture_a_fill_is_the_plain_one_and_the_choice_is_remembered(desk: Desk, url: str) -> None:
+    sent: list[str] = []
+    desk.page.on("request", lambda request: sent.append(request.post_data or "") if "inpaint" in request.url else None)
+    desk.open(PICTURES / "dress.jpg")
+    desk.drag(LINE)
+    desk.filled()
+    desk.page.uncheck("#texture")
+    desk.drag(((60, 60), (80, 60)))
+    desk.filled()
+    desk.page.reload()
+    assert not desk.page.is_checked("#texture")
+    assert ['name="texture"' in body for body in sent] == [True, False]
+
+
 def test_it_collects_strokes_until_it_is_asked(desk: Desk) -> None:
     desk.open(PICTURES / "dress.jpg").collect()
     desk.drag(LINE)

@@ -82,5 +82,7 @@ def _bare(path: Path) -> str:
         raise ScriptInvalid(f"{path.name}: {found[0]!r} is not supported; name what is imported and exported")
     letters = dict(zip(dict.fromkeys(_PRIVATE.findall(body)), string.ascii_letters, strict=False))
     body = _PRIVATE_USED.sub(lambda used: f"#{letters.get(used[1], used[1])}", body)
-    code = _TOKEN.sub(lambda token: token["kept"] or token["mark"] or token["line"] or ("let" if token["const"] else ""), body)
+    code = _TOKEN.sub(
+        lambda token: token["kept"] or token["mark"] or token["line"] or ("let" if token["const"] else ""), body
+    )
     return _NEEDLESS_LINE.sub("", code).lstrip("\n")

@@ -60,9 +60,7 @@ def test_constants_become_letters_but_for_those_that_a_text_names(tmp_path: Path
         main='import { LONG } from "./a.js";\nconst IN_TEXT = LONG;\nsay(`${IN_TEXT}`, Node.LONG, ...LONG, JSON);\n',
         a="export const LONG = 1;\n",
     )
-    assert joined(folder, "main.js").rstrip("\n") == (
-        "let $a=1;let IN_TEXT=$a;say(`${IN_TEXT}`,Node.LONG,...$a,JSON);"
-    )
+    assert joined(folder, "main.js").rstrip("\n") == ("let $a=1;let IN_TEXT=$a;say(`${IN_TEXT}`,Node.LONG,...$a,JSON);")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""Times whole requests with `texture=copied` and without, over HTTP, in turn.
+
+    python -m benchmarks.texture.request_times [--workers 2] [--sizes 256 512] [--rounds 10] [--json FILE]
+
+A server of its own with the shipped `photos`, one client, one request after the other, nothing saved. The picture is a
+photograph as JPEG, the masks are strokes and boxes of 5, 30 and 60 % of it. Printed by size and coverage: medians over
+kinds and rounds in ms, of requests without, of those with, and of the stage alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from random import Random
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import httpx
+import numpy as np
+from PIL import Image
+
+from benchmarks.harness.inputs import photo_and_mask
+from benchmarks.harness.machine import load_average, machine_facts
+from tests.serving.served_process import ServedProcess
+from training.evaluate.holes import Band
+from training.evaluate.shapes import Kind, draw
+
+COVERAGES = (0.05, 0.3, 0.6)
+KINDS: tuple[Kind, ...] = ("strokes", "boxes")
+
+
+def main() -> None:
+    """Start the server, ask, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--sizes", type=int, nargs="+", default=(256, 512))
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    seconds: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ServedProcess(Path(folder), engine="auto", workers=options.workers, save=False) as served,
+        httpx.Client(base_url=served.url, timeout=60) as client,
+    ):
+        for number in range(options.rounds + 1):  # the first is not counted
+            for cell, files in requests(options.sizes):
+                for texture in ("none", "copied"):
+                    timed(client, files, texture, seconds[cell] if number else defaultdict(list))
+    print(f"{machine_facts()}, load {load_average()}, workers {options.workers}")
+    rows = {cell: {name: round(median(taken) * 1000, 1) for name, taken in by.items()} for cell, by in seconds.items()}
+    for cell, row in rows.items():
+        print(f"{cell}: {row['none']} ms, with texture {row['copied']} ms, of which the stage {row['stage']} ms")
+    if options.json:
+        options.json.write_text(json.dumps({"machine": machine_facts(), "ms": rows}, indent=1) + "\n")
+
+
+def requests(sizes: list[int]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the parts of each request, with the name of its cell; the same in every round."""
+    for size in sizes:
+        photo, _ = photo_and_mask(size)
+        for coverage in COVERAGES:
+            for kind in KINDS:
+                hole = draw(kind, size, size, Band(coverage, coverage), Random(f"{size} {coverage} {kind}"))
+                mask = BytesIO()
+                Image.fromarray(hole.astype(np.uint8) * 255).save(mask, "PNG")
+                yield f"{size}² {coverage:.0%}", {"image": photo, "mask": mask.getvalue()}
+
+
+def timed(client: httpx.Client, files: dict[str, Any], texture: str, into: dict[str, list[float]]) -> None:
+    """Send one request and note how long it took, and its texture stage."""
+    begun = perf_counter()
+    reply = client.post("/v1/inpaint", files=files, data={"texture": texture})
+    into[texture].append(perf_counter() - begun)
+    reply.raise_for_status()
+    if texture == "copied":
+        found = re.search(r"texture;dur=([\d.]+)", reply.headers["Server-Timing"])
+        into["stage"].append(float(found[1]) / 1000 if found else 0.0)
+
+
+if __name__ == "__main__":
+    main()
