@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 
+from service.core.pictures import Picture
 from service.imaging.texture.parameters import Parameters
 from service.imaging.texture.patch_match import Kernel
-from service.imaging.texture.stage import add_texture
+from service.imaging.texture.windows import copy_texture
 from training.evaluate.cases import Case, Pixels
 from training.evaluate.painters import Painter
 
@@ -24,8 +25,9 @@ class TexturePainter(Painter):
         fill = self._net.paint(case)
         if case.hole is None:
             return fill
+        painted = fill.copy()
         begun = time.process_time()
-        painted = add_texture(fill, case.hole, self._kernel, self._parameters, self._seed)
+        copy_texture(Picture(painted), case.hole, self._kernel, self._parameters, self._seed)
         self.seconds.append(time.process_time() - begun)
         return painted
 

@@ -55,9 +55,11 @@ def test_it_fills_when_the_stroke_is_let_go(desk: Desk) -> None:
     assert desk.page.locator("#fill").is_disabled(), "the mask is still there"
 
 
-def test_without_texture_a_fill_is_the_plain_one_and_the_choice_is_remembered(desk: Desk, url: str) -> None:
-    sent: list[str] = []
-    desk.page.on("request", lambda request: sent.append(request.post_data or "") if "inpaint" in request.url else None)
+def test_texture_is_asked_for_unless_a_person_does_not_want_it(desk: Desk) -> None:
+    replies: list[str | None] = []
+    desk.page.on(
+        "response", lambda reply: replies.append(reply.headers.get("x-texture")) if "inpaint" in reply.url else None
+    )
     desk.open(PICTURES / "dress.jpg")
     desk.drag(LINE)
     desk.filled()
@@ -66,7 +68,7 @@ def test_without_texture_a_fill_is_the_plain_one_and_the_choice_is_remembered(de
     desk.filled()
     desk.page.reload()
     assert not desk.page.is_checked("#texture")
-    assert ['name="texture"' in body for body in sent] == [True, False]
+    assert replies == ["copied", None]
 
 
 def test_it_collects_strokes_until_it_is_asked(desk: Desk) -> None:

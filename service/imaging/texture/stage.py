@@ -18,14 +18,14 @@ from service.imaging.texture.parameters import Parameters
 from service.imaging.texture.patch_match import Floats, Kernel
 
 Rgb = NDArray[np.uint8]
-_AS_CHOSEN = Parameters()
+AS_CHOSEN = Parameters()
 
 
 def add_texture(
     fill: Rgb,
     hole: Bool2D,
     kernel: Kernel,
-    parameters: Parameters = _AS_CHOSEN,
+    parameters: Parameters = AS_CHOSEN,
     seed: int = 0,
     redrawn: Bool2D | None = None,
 ) -> Rgb:

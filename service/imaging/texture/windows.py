@@ -9,7 +9,8 @@ added to the fill, which keeps its own details.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import cv2
@@ -19,9 +20,9 @@ from service.core.pictures import Bool2D, Box, Picture, Size
 from service.imaging.files.pixels import to_8_bits, to_channels
 from service.imaging.holes import bounding_box
 from service.imaging.seam import boxes_of_holes
-from service.imaging.texture.parameters import REACH
+from service.imaging.texture.parameters import REACH, Parameters
 from service.imaging.texture.patch_match import Kernel
-from service.imaging.texture.stage import Rgb, add_texture
+from service.imaging.texture.stage import AS_CHOSEN, Rgb, add_texture
 
 MARGIN = 64
 """Known pixels around a hole that texture is copied from, on each side."""
@@ -36,6 +37,10 @@ CELL = 512
 """Side of the cells that windows with thin holes are cut into, without their margins."""
 THIN = 64
 """Radius up to which holes are thin: in the middle of a cell with its margin, something is known."""
+
+
+Draw = Callable[..., Rgb]
+"""`add_texture` with all but its pictures."""
 
 
 class Window(NamedTuple):
@@ -61,10 +66,13 @@ def working_bytes(pixels: int) -> int:
     return min(pixels, MOST_SEEN) * BYTES_A_PIXEL
 
 
-def copy_texture(picture: Picture, hole: Bool2D, kernel: Kernel) -> None:
+def copy_texture(
+    picture: Picture, hole: Bool2D, kernel: Kernel, parameters: Parameters = AS_CHOSEN, seed: int = 0
+) -> None:
     """Copy texture into the filled holes of a picture, in place. Other pixels, alpha and profile are not touched."""
+    draw = partial(add_texture, kernel=kernel, parameters=parameters, seed=seed)
     for window in plan_windows(hole):
-        _redraw(picture.pixels, hole, window, kernel)
+        _redraw(picture.pixels, hole, window, draw)
 
 
 def _plan_at(hole: Bool2D, scale: float) -> Iterator[Window]:
@@ -107,7 +115,7 @@ def _cells(hole: Bool2D, box: Box, scale: float) -> Iterator[Window]:
                 yield Window(core, core.grown(round(MARGIN / scale), limit), scale)
 
 
-def _redraw(pixels: Any, hole: Bool2D, window: Window, kernel: Kernel) -> None:
+def _redraw(pixels: Any, hole: Bool2D, window: Window, draw: Draw) -> None:
     core, seen = window.core, window.seen
     part = pixels[seen.top : seen.bottom, seen.left : seen.right]
     unknown = hole[seen.top : seen.bottom, seen.left : seen.right]
@@ -115,20 +123,20 @@ def _redraw(pixels: Any, hole: Bool2D, window: Window, kernel: Kernel) -> None:
     inner = slice(core.top - seen.top, core.bottom - seen.top), slice(core.left - seen.left, core.right - seen.left)
     redrawn[inner] = unknown[inner]
     rgb = to_channels(np.ascontiguousarray(to_8_bits(part)), 3)
-    drawn = _at_scale(rgb, unknown, redrawn, window.scale, kernel)
+    drawn = _at_scale(rgb, unknown, redrawn, window.scale, draw)
     own = to_channels(drawn, part.shape[2])
     found = own if part.dtype == np.uint8 else own.astype(np.uint16) * np.uint16(257)
     part[redrawn] = found[redrawn]
 
 
-def _at_scale(rgb: Rgb, unknown: Bool2D, redrawn: Bool2D, scale: float, kernel: Kernel) -> Rgb:
+def _at_scale(rgb: Rgb, unknown: Bool2D, redrawn: Bool2D, scale: float, draw: Draw) -> Rgb:
     height, width = unknown.shape
     if scale == 1:
-        return add_texture(rgb, unknown, kernel, redrawn=redrawn)
+        return draw(rgb, unknown, redrawn=redrawn)
     size = max(1, round(width * scale)), max(1, round(height * scale))
     small = np.asarray(cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), np.uint8)
     marked = [_shrunk(mask, size) for mask in (unknown, redrawn)]
-    change = add_texture(small, marked[0], kernel, redrawn=marked[1]) - small.astype(np.float32)
+    change = draw(small, marked[0], redrawn=marked[1]) - small.astype(np.float32)
     added: Any = rgb + cv2.resize(change, (width, height), interpolation=cv2.INTER_CUBIC)
     return np.asarray(np.rint(added.clip(0, 255)), np.uint8)
 

@@ -23,7 +23,7 @@ _TOKEN = re.compile(
                 | (?:(?<=[(,=:!&|?\[])|(?<=[(,=:!&|?]\ )) / (?![*/\ ]) (?:\\.|\[(?:\\.|[^]\n])*]|[^/\\\n])+ / )
     | \s*//[^\n]* | \s*/\*.*?\*/                            # comments
     | ;(?=\s*\})
-    | (?P<const>\bconst\b)
+    | (?P<const>\bconst\b)                                 # becomes `let`
     | (?:(?<![-+])\ )?(?P<mark>(?:(?!;\s*\})[-+*%&|^<>=!?:;,.{}()\[\]~])+|/)(?:\ (?![-+]))?
     | (?P<line>\n)\s*""",
     re.VERBOSE | re.DOTALL,
@@ -75,6 +75,10 @@ def _with_short_constants(code: str, declared: Iterable[str]) -> str:
     return _CONSTANT.sub(lambda used: short.get(used[0], used[0]), code)
 
 
+def _sent(token: re.Match[str]) -> str:
+    return "let" if token["const"] else token["kept"] or token["mark"] or token["line"] or ""
+
+
 def _bare(path: Path) -> str:
     """The module's code without imports, exports and what only people need."""
     body = _EXPORT.sub("", _IMPORT.sub("", path.read_text("utf-8")))
@@ -82,7 +86,5 @@ def _bare(path: Path) -> str:
         raise ScriptInvalid(f"{path.name}: {found[0]!r} is not supported; name what is imported and exported")
     letters = dict(zip(dict.fromkeys(_PRIVATE.findall(body)), string.ascii_letters, strict=False))
     body = _PRIVATE_USED.sub(lambda used: f"#{letters.get(used[1], used[1])}", body)
-    code = _TOKEN.sub(
-        lambda token: token["kept"] or token["mark"] or token["line"] or ("let" if token["const"] else ""), body
-    )
+    code = _TOKEN.sub(_sent, body)
     return _NEEDLESS_LINE.sub("", code).lstrip("\n")
