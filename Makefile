@@ -3,7 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PINS := requirements/constraints.txt
-BUILT_FROM := pyproject.toml service/imaging/texture/patch_match.cpp # what an installation reads once
+# what an installation reads once
+BUILT_FROM := pyproject.toml $(wildcard service/imaging/texture/*.cpp)
 # what is compiled is kept, also where the environment says otherwise, as in containers: else each process compiles all
 # that it imports, a server for 1.4 s of a core
 unexport PYTHONDONTWRITEBYTECODE

@@ -19,6 +19,7 @@ def test_one_image_is_filled_and_the_line_says_by_whom(contract, pictures: Path)
     result = run(
         *("inpaint", image, mask, "-o", out, "--url", contract.url, "--mask-mode", "alpha", "--seed", 3),
         *("--strategy", "crop", "--model", "photos/1", "--mask-resize", "nearest"),
+        *("--texture", "copied"),
     )
     assert result.exit_code == 0, result.output
     assert out.read_bytes() == b"filled images/a.png"
@@ -31,6 +32,7 @@ def test_one_image_is_filled_and_the_line_says_by_whom(contract, pictures: Path)
             "mask_mode": "alpha",
             "seed": "3",
             "strategy": "crop",
+            "texture": "copied",
             "model": "photos/1",
             "mask_resize": "nearest",
             "format": "png",

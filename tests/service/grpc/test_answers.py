@@ -13,6 +13,7 @@ from grpc import Compression, StatusCode
 from PIL import Image
 
 from service.grpc.protocol import open_inference_pb2 as messages
+from service.imaging.texture.patch_match import installed_kernel
 from tests.serving.grpc_client import (
     GrpcClient,
     Input,
@@ -120,6 +121,14 @@ def test_parameters_are_options_whatever_their_type(client: GrpcClient, photo: b
     assert file_of(answered).startswith(b"\xff\xd8")
     assert "location" not in answered.trailing
     assert answered.trailing["x-ignored-fields"] == "other"
+
+
+@pytest.mark.skipif(installed_kernel() is None, reason="Retouch was installed without a C++ compiler")
+def test_copied_texture_is_a_parameter_and_is_told(client: GrpcClient, photo: bytes, mask: bytes) -> None:
+    plain = client.infer(files_request(photo, mask))
+    textured = client.call("ModelInfer", with_parameters(files_request(photo, mask), texture="copied"))
+    assert textured.trailing["x-texture"] == "copied"
+    assert file_of(textured) != plain
 
 
 def test_a_model_that_draws_says_its_seed_and_repeats_it(client: GrpcClient) -> None:

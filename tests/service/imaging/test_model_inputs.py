@@ -24,12 +24,18 @@ def told(manifest: Manifest) -> tuple[str, list[str], list[str]]:
 
 
 def test_inpainting_takes_a_mask_and_samples_only_where_the_model_draws(fake_manifest: MakeManifest) -> None:
-    fields = [*COMMON, "mask_mode", "mask_resize", "strategy"]
+    fields = [*COMMON, "mask_mode", "mask_resize", "strategy", "texture"]
     assert told(fake_manifest("m", "inpaint")) == ("/v1/inpaint", ["image", "mask"], fields)
     diverse = fake_manifest("m", "inpaint", inputs=[image(), mask(), latent()])
     assert told(diverse) == ("/v1/inpaint", ["image", "mask"], [*fields, "samples", "seed"])
     maskless = fake_manifest("m", "inpaint", inputs=[image()])
     assert told(maskless)[1] == ["image", "mask"], "the service needs it, whether the graph does or not"
+
+
+def test_texture_is_listed_only_where_the_server_can_copy_it(fake_manifest: MakeManifest) -> None:
+    manifest = fake_manifest("m", "inpaint")
+    names = [[field.name for field in request_format(manifest, texture=can).fields] for can in (True, False)]
+    assert set(names[0]) - set(names[1]) == {"texture"}
 
 
 def test_translation_takes_what_the_graph_takes(fake_manifest: MakeManifest) -> None:

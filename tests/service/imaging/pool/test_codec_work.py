@@ -60,6 +60,17 @@ async def test_what_writes_to_a_disk_never_stays_on_the_loop() -> None:
         assert await work.run_encoding(where, 1, "jpeg", writes=True) == "thread, helped"
 
 
+async def test_slow_work_never_stays_on_the_loop_and_leaves_a_thread_for_small_pictures() -> None:
+    release = threading.Event()
+    async with opened(1) as work:
+        stuck = asyncio.ensure_future(work.run_encoding(lambda _: release.wait(10), 1, "jpeg", writes=False, slow=True))
+        try:
+            await asyncio.wait_for(work.run_encoding(where, 1, "jpeg", writes=True), 5)
+        finally:
+            release.set()
+            await stuck
+
+
 async def test_what_waits_for_a_turn_on_the_loop_counts_for_the_prediction() -> None:
     async with opened(1) as work:
         await work.run_decoding(lambda _: time.sleep(0.02), MEDIUM_PIXELS)
