@@ -22,6 +22,7 @@ from service.imaging.files.decode_cost import decoded_bytes
 from service.imaging.files.header import Header, read_header
 from service.imaging.pool.parallel_steps import HelperThreads, StepRunner, run_one_by_one
 from service.imaging.tasks import DecodingCost, PreparedRequest
+from service.imaging.texture.windows import BYTES_A_PIXEL, MOST_SEEN
 from tests.serving import image_files as files
 from tests.serving.tensor_specs import output
 
@@ -83,6 +84,20 @@ def test_each_result_beyond_the_first_takes_memory(
         order = Order(task, {"image": b""}, OPTIONS[task].model_validate({"samples": samples}))
         cost = DecodingCost(9, 1000).with_results(order, {"image": header}, manifest)
         assert cost == DecodingCost(9, 1000 + beyond * 30 * 20 * bytes_a_pixel)
+
+
+@pytest.mark.parametrize(("side", "pixels"), [(30, 900), (4000, MOST_SEEN)])
+def test_copied_texture_takes_memory_for_each_result_up_to_that_of_the_largest_window(
+    side: int, pixels: int, fake_manifest: Callable[..., Manifest]
+) -> None:
+    manifest, headers = fake_manifest("drawing", "inpaint"), {"image": Header("jpeg", Size(side, side))}
+    plain, textured = (
+        DecodingCost().with_results(
+            Order("inpaint", {"image": b""}, InpaintOptions(samples=2, texture=texture)), headers, manifest
+        )
+        for texture in ("none", "copied")
+    )
+    assert textured.decoded_bytes - plain.decoded_bytes == 2 * pixels * BYTES_A_PIXEL
 
 
 def test_a_picture_from_nothing_takes_none_of_the_memory_for_decoded_ones(
