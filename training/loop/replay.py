@@ -22,14 +22,24 @@ WARM_UP = 3
 """Calls before the recording: compilers and the choice of convolution algorithms wait for the device."""
 
 
+class Recording(Protocol):
+    """What a function launched, as torch.cuda.CUDAGraph holds it."""
+
+    def replay(self) -> None:
+        """Launch it."""
+
+    def reset(self) -> None:
+        """Free it, whoever still refers to it."""
+
+
 class Recorder(Protocol):
     """A way to record what a function launches."""
 
     def run(self, work: Callable[[], None]) -> None:
         """Run the function as it is, where recordings are made."""
 
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Record what the function launches, without running it; returns a function that runs the recording."""
+    def record(self, work: Callable[[], None]) -> Recording:
+        """Record what the function launches, without running it."""
 
 
 class CUDARecorder:
@@ -47,7 +57,7 @@ class CUDARecorder:
             work()
         current.wait_stream(self._stream)
 
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+    def record(self, work: Callable[[], None]) -> Recording:
         """Record a CUDA graph. All of a recorder share their memory: what one leaves there another may overwrite.
 
         Calls of other threads, NCCL's among them, do not spoil it.
@@ -55,7 +65,7 @@ class CUDARecorder:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, self._memory, self._stream, capture_error_mode="thread_local"):
             work()
-        return graph.replay
+        return graph
 
 
 class ReplayedUpdate:
@@ -73,28 +83,30 @@ class ReplayedUpdate:
         self._rate = torch.zeros((), device=device)
         self._calls, self._inputs = 0, tuple[Tensor, ...]()
         self._names, self._values = tuple[str, ...](), torch.zeros(0)
-        self._replay: Callable[[], None] | None = None
+        self._recording: Recording | None = None
 
     def __call__(self, rate: float, *inputs: Tensor) -> dict[str, Tensor]:
         """Run the update; returns its scalars, which later calls leave alone."""
         if self._calls < WARM_UP:
             self._inputs = inputs
-        elif self._replay is None:
+        elif self._recording is None:
             self._inputs = tuple(each.clone() for each in inputs)
-            self._replay = self._recorder.record(self._run)
+            self._recording = self._recorder.record(self._run)
         else:
             self._hold(inputs)
         self._calls += 1
         self._rate.fill_(rate)
-        if self._replay is None:
+        if self._recording is None:
             self._recorder.run(self._run)
         else:
-            self._replay()
+            self._recording.replay()
         return dict(zip(self._names, self._values.clone().unbind(), strict=True))
 
     def end(self) -> None:
         """Free the recording, and what it holds of the device and of the messages between processes."""
-        self._replay = None
+        if self._recording is not None:
+            self._recording.reset()
+            self._recording = None
 
     def _hold(self, inputs: tuple[Tensor, ...]) -> None:
         for held, each in zip(self._inputs, inputs, strict=True):

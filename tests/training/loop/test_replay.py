@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -24,25 +23,35 @@ STEPS = WARM_UP + 4
 
 
 @dataclass
+class Repetition:
+    """A recording that runs a function again, on the tensors that it was recorded with."""
+
+    work: Callable[[], None]
+    runs: list[str]
+    freed: bool = False
+
+    def replay(self) -> None:
+        self.runs.append("replay")
+        self.work()
+
+    def reset(self) -> None:
+        self.freed = True
+
+
+@dataclass
 class Repeater:
-    """A recorder that runs a recorded function again, on the tensors that it was recorded with."""
+    """A recorder of functions that run again."""
 
     runs: list[str] = field(default_factory=list)
-    recorded: int = 0
-    """Recordings."""
+    recordings: list[Repetition] = field(default_factory=list)
 
     def run(self, work: Callable[[], None]) -> None:
         self.runs.append("run")
         work()
 
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        self.recorded += 1
-
-        def replay() -> None:
-            self.runs.append("replay")
-            work()
-
-        return replay
+    def record(self, work: Callable[[], None]) -> Repetition:
+        self.recordings.append(Repetition(work, self.runs))
+        return self.recordings[-1]
 
 
 def descent(weight: Tensor) -> NetUpdate:
@@ -102,22 +111,22 @@ def test_an_update_is_itself_without_a_gpu_or_unasked(device: str, wanted: bool)
 
 def test_recordings_are_freed_before_processes_part(partial_config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """NCCL waits for CUDA graphs that hold its messages before it lets a process go."""
-    recordings, alive = list[weakref.ref[Any]](), list[bool]()
+    recorder, freed = Repeater(), list[bool]()
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr("training.loop.runtime._choose_device", lambda _name: torch.device("cuda"))
-    monkeypatch.setattr("training.loop.runtime.CUDARecorder", lambda _device: Repeater())
+    monkeypatch.setattr("training.loop.runtime.CUDARecorder", lambda _device: recorder)
     monkeypatch.setattr(
         "training.loop.runtime.ReplayedUpdate", lambda update, recorder, _: ReplayedUpdate(update, recorder, CPU)
     )
     monkeypatch.setattr(torch.cuda, "set_device", lambda _device: None)
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda _backend: None)
-    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: alive.append(recordings[0]() is not None))
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: freed.append(recorder.recordings[0].freed))
     with start_runtime(partial_config()) as runtime:
         update: Any = runtime.replay(descent(torch.zeros(())), runtime.recorder(wanted=True))
         for number in range(STEPS):
             update(0.1, *batch(number))
-        recordings.append(weakref.ref(update._replay))
-    assert alive == [False]
+        assert not recorder.recordings[0].freed
+    assert freed == [True]
 
 
 PHASES: dict[str, list[dict[str, Any]]] = {
@@ -207,7 +216,7 @@ class StaleNumbers(ReplayedUpdate):
     """Replays the same random numbers each time."""
 
     def _run(self) -> None:
-        if self._replay is not None:
+        if self._recording is not None:
             torch.manual_seed(0)
         super()._run()
 
@@ -218,7 +227,7 @@ class LostStep(ReplayedUpdate):
     def _run(self) -> None:
         apply, before = OptimiserUpdates.apply, iter(range(2))
         with pytest.MonkeyPatch.context() as patched:
-            if self._replay is not None:
+            if self._recording is not None:
                 patched.setattr(OptimiserUpdates, "apply", lambda *given: None if next(before) else apply(*given))
             super()._run()
 

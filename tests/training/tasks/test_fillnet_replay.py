@@ -52,7 +52,7 @@ def test_replayed_steps_are_those_of_other_steps(fill_config: Callable[..., Fill
     found, replayed = trained(config, RepeatingRuntime(CPU, "fp32", repeater=recorder))
     assert found == [pytest.approx(each, rel=1e-4) for each in wanted], "a recording has its learning rate in FP32"
     assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(replayed, weights, strict=True))
-    assert (recorder.recorded, recorder.runs.count("replay")) == (KINDS, STEPS - YOUNG - KINDS * WARM_UP)
+    assert (len(recorder.recordings), recorder.runs.count("replay")) == (KINDS, STEPS - YOUNG - KINDS * WARM_UP)
 
 
 def test_steps_of_another_size_have_a_recording_of_their_own(fill_config: Callable[..., FillConfig]) -> None:
@@ -62,4 +62,4 @@ def test_steps_of_another_size_have_a_recording_of_their_own(fill_config: Callab
     wanted, _ = trained(config, Runtime(CPU, "fp32"))
     found, _ = trained(config, RepeatingRuntime(CPU, "fp32", repeater=recorder))
     assert found == [pytest.approx(each, rel=1e-4) for each in wanted]
-    assert recorder.recorded == len(phase[0]["crops"])  # type: ignore[arg-type]
+    assert len(recorder.recordings) == len(phase[0]["crops"])  # type: ignore[arg-type]
