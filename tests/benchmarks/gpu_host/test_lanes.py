@@ -2,56 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
-SCRIPT = ROOT / "benchmarks/gpu_host/lanes.sh"
-CORE = str(min(os.sched_getaffinity(0)))
-
-
-class Lanes:
-    """Lanes whose state is in a folder of their own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.state = folder / "lanes"
-        self.out = folder / "out"
-        self.out.mkdir()
-        self.environment = {**os.environ, "LANES": str(self.state), "OUT": str(self.out), "PACK": str(self.state)}
-
-    def call(self, *words: str, code: int = 0) -> str:
-        """Call the script, and return what it printed."""
-        done = subprocess.run(
-            ["bash", SCRIPT, *words], env=self.environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == code, done
-        return done.stdout + done.stderr
-
-    def until_written(self, *files: str) -> None:
-        """Wait until each of these files of a job has something in it."""
-        for file in files:
-            waiting = f"until [ -s {self.state}/jobs/{file} ]; do sleep 0.1; done"
-            subprocess.run(["bash", "-c", waiting], check=True, timeout=60)
-
-    def code(self, job: str) -> str:
-        return (self.state / "jobs" / job / "code").read_text().strip()
-
-    def log(self, job: str) -> str:
-        return (self.state / "jobs" / job / "log").read_text()
-
-
-@pytest.fixture
-def lanes(tmp_path: Path) -> Iterator[Lanes]:
-    made = Lanes(tmp_path)
-    yield made
-    names = [path.name.removeprefix("lane-") for path in made.state.glob("lane-*")]
-    made.call("end", *names)
-    made.call("cancel", *(path.name for path in made.state.glob("jobs/*")))
+from tests.benchmarks.gpu_host.lanes_script import CORE, SCRIPT, Lanes
 
 
 def _state_of(process: str) -> str:

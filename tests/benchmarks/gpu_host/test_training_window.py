@@ -1,0 +1,28 @@
+"""The order of what training wants of two GPUs: benchmarks/gpu_host/training_window.sh, with jobs that sleep."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.gpu_host.lanes_script import CORE, ROOT, Lanes
+
+SCRIPT = ROOT / "benchmarks/gpu_host/training_window.sh"
+
+
+@pytest.mark.slow
+def test_every_job_runs_and_two_gpus_are_timed_while_nothing_else_runs(lanes: Lanes, tmp_path: Path) -> None:
+    places = {"REPO": str(ROOT), "WORK": str(tmp_path / "work"), "RESULTS": str(tmp_path / "results")}
+    lanes.environment |= {**places, "CORES": CORE, "FAKE": "1"}
+    for step in (["begin"], ["plan"], ["fronts", "30"]):
+        subprocess.run(["bash", SCRIPT, *step], env=lanes.environment, check=True)
+    lanes.call("wait", "60")
+    jobs = {folder.name: folder for folder in lanes.state.glob("jobs/*")}
+    assert {name: lanes.code(name) for name in jobs} == dict.fromkeys(jobs, "0")
+    began = {name: int((folder / "began").read_text()) for name, folder in jobs.items()}
+    before = {"published", "warm_1", "warm_2", "warm_s"}
+    assert max(began[name] for name in before) < began["scaling"] < began["studies"]
+    assert all(began["studies"] < began[name] for name in jobs.keys() - before - {"scaling", "studies"})
+    assert (tmp_path / "results/studies").is_dir()
