@@ -39,6 +39,10 @@ class Order:
         """Whether the fill is to get texture that is copied from the picture."""
         return isinstance(self.options, InpaintOptions) and self.options.texture == "copied"
 
+    def options_to_store(self) -> dict[str, object]:
+        """Return the options as JSON values that an earlier version can read too, unless it lacks what they ask for."""
+        return self.options.model_dump(mode="json", exclude_none=True, exclude=self.options.added_at_default)
+
     def options_as(self, kind: type[OptionsT]) -> OptionsT:
         """Return the options, checked to be of class `kind`.
 

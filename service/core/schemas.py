@@ -6,7 +6,7 @@ The OpenAPI document, the validation and the docs all come from these models.
 from __future__ import annotations
 
 from itertools import chain
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -35,6 +35,8 @@ _SAMPLES = Field(
 
 class _Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    ADDED: ClassVar[tuple[str, ...]] = ()
+    """Fields that earlier versions did not have: fingerprints and stored orders leave them out at their defaults."""
 
     model: ModelRef | None = Field(None, description="`name` or `name/version`; by default the server's")
     format: ImageFormat | None = Field(
@@ -55,9 +57,16 @@ class _Options(BaseModel):
         description="the ends of the job for which the webhook is called, separated by commas",
     )
 
+    @property
+    def added_at_default(self) -> set[str]:
+        """The added fields that are at their defaults: an earlier version means the same without them."""
+        return {name for name in self.ADDED if getattr(self, name) == type(self).model_fields[name].default}
+
 
 class InpaintOptions(_Options):
     """Optional fields of POST /v1/inpaint."""
+
+    ADDED = ("texture",)
 
     mask_mode: MaskMode = Field(
         "white", description="mask pixels to fill: white (128 and more), black (less than 128), alpha (alpha is 0)"

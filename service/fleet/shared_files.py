@@ -41,7 +41,7 @@ class SharedOrders:
 
     def keep(self, job_id: str, order: Order) -> None:
         """See `OrderFiles`."""
-        options = order.options.model_dump(mode="json", exclude_none=True)
+        options = order.options_to_store()
         data = msgspec.msgpack.encode(_StoredOrder(order.task, options, dict(order.files)))
         try:
             self.objects.put(_order_name(job_id), data, _BYTES)

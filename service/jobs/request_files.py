@@ -65,7 +65,7 @@ class KeptOrders:
             OSError: the disk is full or failing; partial files are removed.
         """
         folder = self._folder(job_id)
-        about = {"task": order.task, "options": order.options.model_dump(mode="json", exclude_none=True)}
+        about = {"task": order.task, "options": order.options_to_store()}
         parts: Mapping[str, bytes] = {**order.files, _ORDER: json.dumps(about).encode()}
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -232,9 +232,13 @@ def key_name(key: str, client: str, endpoint: str) -> str:
 
 
 def fingerprint_of(order: Order, *varies_with: str) -> str:
-    """Return a digest of everything that determines the response: the order, and the values in `varies_with`."""
+    """Return a digest of everything that determines the response: the order, and the values in `varies_with`.
+
+    It stays what it was when an option is added: keys and cached results outlast an upgrade.
+    """
     digest = hashlib.sha256()
-    texts = (order.task, order.options.model_dump_json(), *varies_with)
+    options = order.options.model_dump_json(exclude=order.options.added_at_default)
+    texts = (order.task, options, *varies_with)
     pieces = [text.encode() for text in texts]
     for name, data in sorted(order.files.items()):
         pieces += [name.encode(), data]

@@ -10,6 +10,8 @@ from uuid import uuid4
 import pytest
 
 from service.core.errors import NotReady, ServiceError
+from service.core.order import Order
+from service.core.schemas import InpaintOptions
 from service.jobs.assembly import look_after
 from service.jobs.request_files import KeptOrders
 from service.lifecycle.background import run_in_background
@@ -28,6 +30,17 @@ def test_a_request_that_cannot_be_read_now_is_not_lost(tmp_path: Path) -> None:
         kept.find(JOB)
     assert refused.value.code == "storage_unavailable"
     assert kept.find(JOB) == ORDER
+
+
+@pytest.mark.parametrize(("texture", "stored"), [("none", False), ("copied", True)])
+def test_a_request_that_asks_for_nothing_new_can_be_read_by_an_earlier_version(
+    tmp_path: Path, texture: str, stored: bool
+) -> None:
+    """It refuses a field that it does not know, and hosts of two versions share a queue during an upgrade."""
+    order = Order("inpaint", ORDER.files, InpaintOptions.model_validate({"texture": texture}))
+    KeptOrders(tmp_path).keep(JOB, order)
+    assert ("texture" in (tmp_path / ".jobs" / JOB / "order.json").read_text()) == stored
+    assert KeptOrders(tmp_path).find(JOB) == order
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", None])
