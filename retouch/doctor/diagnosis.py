@@ -27,6 +27,7 @@ from engines.repository.listing import VersionKey, list_versions, read_manifest_
 from retouch.doctor.gpu_checks import GpuSources, gpu_facts
 from service.core.gpu_use import why_on_cpu
 from service.core.settings import Settings
+from service.imaging.texture.patch_match import HOW_TO_INSTALL, installed_kernel
 from service.processes.launcher.process_plan import choose_processes, facts_of_this_host
 
 Level = Literal["ok", "warning", "failed"]
@@ -89,6 +90,7 @@ def diagnose(settings: Settings, host: HostSources) -> Diagnosis:
         _check_processor(host),
         _check_library("OpenVINO", "openvino"),
         _check_library("ONNX Runtime", "onnxruntime"),
+        _check_texture(),
         *_check_gpu(settings, host.gpu),
         _check_processes(settings),
         _check_folder("engine cache", settings.engine_cache_dir, needed=False),
@@ -129,6 +131,12 @@ def _check_library(title: str, module: str) -> Check:
     if importlib.util.find_spec(module) is None:
         return Check(name=title, level="warning", detail=f"not installed; pip install {module}")
     return Check(name=title, level="ok", detail=importlib.metadata.version(module))
+
+
+def _check_texture() -> Check:
+    if installed_kernel() is None:
+        return Check(name="copied texture", level="warning", detail=f"not compiled; {HOW_TO_INSTALL}")
+    return Check(name="copied texture", level="ok", detail="compiled: `texture=copied` is served")
 
 
 def _check_gpu(settings: Settings, host: GpuSources) -> list[Check]:

@@ -18,6 +18,7 @@ from engines.base import Feed, Outputs
 from engines.engine_choice import ChosenEngine
 from engines.fake import FakeEngine, NotANumber
 from retouch.commands.doctor import doctor, show
+from retouch.doctor import diagnosis
 from retouch.doctor.diagnosis import Check, Diagnosis, HostSources, diagnose
 from retouch.doctor.gpu_checks import GpuSources
 from service.core.settings import Settings
@@ -109,6 +110,16 @@ def test_json_holds_every_check_and_model(settings):
     assert {"Python", "CPU", "OpenVINO", "ONNX Runtime", "GPU", "engine cache", "results"} <= {
         check["name"] for check in found["checks"]
     }
+
+
+def test_what_copies_texture_is_reported_and_may_be_missing(settings, monkeypatch):
+    monkeypatch.setattr(diagnosis, "installed_kernel", object)
+    assert check(diagnose(settings, HostSources()), "copied texture").level == "ok"
+    monkeypatch.setattr(diagnosis, "installed_kernel", lambda: None)
+    found = diagnose(settings, HostSources())
+    assert found.ok
+    assert check(found, "copied texture").level == "warning"
+    assert "g++" in check(found, "copied texture").detail
 
 
 def test_missing_default_model_fails_with_its_name(tmp_path, settings):
