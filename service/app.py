@@ -17,6 +17,7 @@ import structlog
 
 from engines.errors import DeviceLost
 from service.admission.admission import Admission
+from service.admission.long_work import LongWork
 from service.admission.loop_lag import LoopLag
 from service.admission.memory_budget import MemoryBudget
 from service.admission.retry_after import Reservations
@@ -195,7 +196,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
     clock, metrics = time.monotonic, Metrics()
     lag = LoopLag(clock)
     tracer = await stack.enter_async_context(open_request_tracer(settings))
-    codec_work = CodecWork(settings.codec_threads or usable_cores())
+    codec_work = CodecWork(threads := settings.codec_threads or usable_cores())
     stack.callback(codec_work.close)
     drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
     owner = SpoolOwner(settings.results_dir, _new_uuid)
@@ -228,6 +229,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
         metrics=metrics,
         codec_work=codec_work,
         memory=MemoryBudget(int(settings.max_decoded_mb * 2**20), clock),
+        long_work=LongWork(threads, clock),
         clock=clock,
         new_id=_new_uuid,
         new_seed=_new_seed,

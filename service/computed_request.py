@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from threading import Event
+from typing import NamedTuple
 
 from engines.manifest import Manifest
 from service.batching.backend import BackendModel
 from service.core.batch_rows import ComputedSample
 from service.core.call import Call, Timings
+from service.core.errors import Cancelled
 from service.core.order import Order
+from service.core.pictures import Picture
 from service.core.reply import Encoded, Reply
 from service.imaging.files import codec
 from service.imaging.pool.parallel_steps import StepRunner
 from service.imaging.several_results import tiles_by_result
 from service.imaging.tasks import DecodingCost, Headers, PreparedRequest, Tile, timed_stage
-from service.imaging.texture.patch_match import Kernel
+from service.imaging.texture.patch_match import Kernel, StoppableKernel
 from service.imaging.texture.windows import copy_texture
 from service.saving.results import SpoolReservation, StoredResult
 from service.saving.sidecar import sidecar_of
@@ -48,6 +52,15 @@ class RequestToCompute:
         return max(self.weight.effort, smallest_tile_pixels(self.model.manifest))
 
 
+class Finished(NamedTuple):
+    """A finished picture."""
+
+    body: bytes
+    """The bytes of its file."""
+    textured: bool
+    """Whether texture was copied into it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ComputedRequest:
     """The computed samples of a request and its last steps: postprocess, texture, encode, spool. All steps block."""
@@ -66,6 +79,8 @@ class ComputedRequest:
     trace: StageTrace | None
     texture: Kernel | None
     """Copies texture into the fills; None if it was not asked for."""
+    abandoned: Event = field(default_factory=Event)
+    """Set when nobody waits for the request any more: texture takes seconds, and ends then."""
 
     def samples(self) -> list[list[Tile]]:
         """Return the tiles of each picture."""
@@ -75,20 +90,35 @@ class ComputedRequest:
         """Run all steps for a single picture."""
         return self.spool([self.encode(tiles, self.timings, side_by_side)])
 
-    def encode(self, tiles: Sequence[Tile], timings: Timings, side_by_side: StepRunner) -> bytes:
-        """Encode one picture and return the bytes of its file."""
+    def encode(self, tiles: Sequence[Tile], timings: Timings, side_by_side: StepRunner) -> Finished:
+        """Finish and encode one picture.
+
+        Raises:
+            Cancelled: the request was abandoned.
+        """
         with timed_stage(timings, "postprocess"):
             picture = self.prepared.finish(tiles)
-        if self.texture is not None and self.prepared.hole is not None:
-            with timed_stage(timings, "texture"):
-                copy_texture(picture, self.prepared.hole, self.texture)
+        copied = self._copy_texture(picture, timings)
         with timed_stage(timings, "encode"):
-            return codec.encode(picture, self.order.format, self.order.options.quality, side_by_side)
+            body = codec.encode(picture, self.order.format, self.order.options.quality, side_by_side)
+        return Finished(body, copied)
 
-    def spool(self, bodies: Sequence[bytes]) -> Reply:
+    def _copy_texture(self, picture: Picture, timings: Timings) -> bool:
+        hole, plan = self.prepared.hole, self.prepared.texture
+        if self.texture is None or hole is None or plan is None:
+            return False
+        with timed_stage(timings, "texture"):
+            return copy_texture(picture, hole, plan.windows, StoppableKernel(self.texture, self._stop_if_abandoned))
+
+    def _stop_if_abandoned(self) -> None:
+        if self.abandoned.is_set():
+            raise Cancelled("nobody waits for the answer")
+
+    def spool(self, finished: Sequence[Finished]) -> Reply:
         """Write the pictures that are to be saved to the spool; an error here fails the request."""
+        copied = any(one.textured for one in finished)
         reply = Reply(
-            pictures=tuple(Encoded(body, self.new_id() if self.reserved else None) for body in bodies),
+            pictures=tuple(Encoded(one.body, self.new_id() if self.reserved else None) for one in finished),
             media_type=codec.MEDIA_TYPES[self.order.format],
             size=self.prepared.size,
             model=self.model.manifest.key,
@@ -97,7 +127,7 @@ class ComputedRequest:
             coverage=self.prepared.coverage,
             seed=self.seed,
             timings=self.timings,
-            texture=None if self.texture is None else "copied",
+            texture=None if self.texture is None else "copied" if copied else "none",
         )
         on_saved = partial(self.trace.stage_ended, "save") if self.trace is not None else None
         for index, (picture, reservation) in enumerate(zip(reply.pictures, self.reserved, strict=False)):

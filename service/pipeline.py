@@ -18,6 +18,7 @@ from engines.errors import EngineError, ModelError, ModelNotFound
 from engines.manifest import Manifest
 from service.admission.admission import Admission
 from service.admission.large_and_small_shares import Claim
+from service.admission.long_work import LongWork
 from service.admission.memory_budget import MemoryBudget
 from service.batching.backend import BackendModel, BackendModels, SampleQueue
 from service.computed_request import ComputedRequest, RequestToCompute, smallest_tile_pixels
@@ -56,6 +57,8 @@ class Pipeline:
     codec_work: CodecWork
     memory: MemoryBudget
     """Budget for the memory of decoded pictures, in bytes."""
+    long_work: LongWork
+    """The copying of texture that waits for a thread or runs."""
     clock: Callable[[], float]
     new_id: Callable[[], str]
     new_seed: Callable[[], int]
@@ -104,7 +107,10 @@ class Pipeline:
                     reserved = self._reserve_spool(spool, order, manifest)
                     seed = self._choose_seed(order, manifest)
                     request = RequestToCompute(order, headers, model, call, timings, weight, trace)
-                    prepared, computed = await self._compute(request, seed or 0)
+                    prepared = await self._prepare(request)
+                    if (plan := prepared.texture) is not None:
+                        spool.enter_context(self.long_work.count(call, plan.work, order.options.pictures))
+                    computed = await self._compute(request, prepared, seed or 0)
                     timings.add("queue", max(done.queue_s for done in computed))
                     timings.add("infer", max(done.infer_s for done in computed))
                     result = ComputedRequest(
@@ -122,7 +128,7 @@ class Pipeline:
                         texture,
                     )
                     reply = await self._encode_and_spool(result)
-                    self._record_measurements(computed, timings, weight)
+                    self._record_measurements(result, weight)
                     return reply
 
     def model_of(self, order: Order) -> str:
@@ -157,10 +163,10 @@ class Pipeline:
         Raises:
             DeadlineExceeded, Overloaded: on entering, if the wait would last too long.
         """
-        if weight.large and call.on_large is not None:
+        if weight.slow and call.on_large is not None:
             call.on_large()
         allowed_s = call.deadline - call.received_at
-        claim = Claim(weight.decoded_bytes, call.flow, weight.large, call.deadline, allowed_s)
+        claim = Claim(weight.decoded_bytes, call.flow, weight.slow, call.deadline, allowed_s)
         on_waited = partial(self._record_memory_wait, timings)
         return self.memory.share(claim, own_deadline=call.own_deadline, on_waited=on_waited)
 
@@ -183,14 +189,19 @@ class Pipeline:
             return None
         return self.new_seed() if order.options.seed is None else order.options.seed
 
-    async def _compute(self, request: RequestToCompute, seed: int) -> tuple[PreparedRequest, list[ComputedSample]]:
-        """Decode and cut, and compute the tiles."""
+    async def _prepare(self, request: RequestToCompute) -> PreparedRequest:
+        """Decode and cut."""
         order, manifest, timings = request.order, request.model.manifest, request.timings
         prepare = partial(PREPARE[order.task], order, request.headers, self.settings.max_pixels, manifest, timings)
         prepared = await self.codec_work.run_decoding(prepare, request.effort, large=request.weight.large)
         request.call.stop_if_left()
-        rows = add_latents(prepared.rows, manifest, seed, order.options.pictures, self.draw)
-        return prepared, await self._compute_rows(rows, request.model, request.call, request.trace)
+        return prepared
+
+    async def _compute(self, request: RequestToCompute, prepared: PreparedRequest, seed: int) -> list[ComputedSample]:
+        """Compute the tiles."""
+        manifest, pictures = request.model.manifest, request.order.options.pictures
+        rows = add_latents(prepared.rows, manifest, seed, pictures, self.draw)
+        return await self._compute_rows(rows, request.model, request.call, request.trace)
 
     async def _compute_rows(
         self, rows: list[Sample], model: BackendModel, call: Call, trace: StageTrace | None
@@ -214,6 +225,14 @@ class Pipeline:
         return done
 
     async def _encode_and_spool(self, result: ComputedRequest) -> Reply:
+        """Encode and spool; work that has begun is told if the call is cancelled."""
+        try:
+            return await self._finish(result)
+        except BaseException:
+            result.abandoned.set()
+            raise
+
+    async def _finish(self, result: ComputedRequest) -> Reply:
         """Encode and spool: all steps of a single picture on one thread, several pictures in parallel.
 
         A single picture stays on one thread because each thread hand-over costs as much as the write to the spool.
@@ -237,10 +256,12 @@ class Pipeline:
             result.timings.add(stage, max(its.stages[stage] for its in own))
         return await finish(lambda _: result.spool(bodies), pixels, file_format, writes=writes)
 
-    def _record_measurements(self, computed: list[ComputedSample], timings: Timings, weight: DecodingCost) -> None:
+    def _record_measurements(self, result: ComputedRequest, weight: DecodingCost) -> None:
+        computed, timings = result.computed, result.timings
+        if (plan := result.prepared.texture) is not None:
+            self.long_work.learn(plan.work, timings.stages["texture"])
         waited_s = timings.stages["queue"] + timings.stages.get("memory", 0.0)
-        typical = not weight.large and "texture" not in timings.stages
-        unloaded_s = sum(timings.stages.values()) - waited_s if typical else None
+        unloaded_s = None if weight.slow else sum(timings.stages.values()) - waited_s
         self.admission.service_rate.add_measurement(((done.batch_size, done.device_s) for done in computed), unloaded_s)
         self.metrics.stages_done(timings.stages)
 

@@ -31,7 +31,7 @@ from service.core.pictures import Picture
 from service.imaging import crops
 from service.imaging.holes import find_depths, largest_radius
 from service.imaging.texture.patch_match import HOW_TO_INSTALL, Kernel, installed_kernel
-from service.imaging.texture.windows import copy_texture
+from service.imaging.texture.windows import copy_texture, plan_texture
 from training.data.rgb import to_rgb
 from training.evaluate.holes import Band, Mask
 from training.evaluate.shapes import KINDS, Kind, draw
@@ -84,7 +84,7 @@ def served(pair: Pair, side: Side) -> Pixels:
     plan = crops.plan_crops(pair.hole, side.engine.manifest.size, "auto")
     picture = fill(Picture(pair.truth), pair.hole, plan, side.engine)
     if side.kernel:
-        copy_texture(picture, pair.hole, side.kernel)
+        copy_texture(picture, pair.hole, plan_texture(pair.hole).windows, side.kernel)
     return np.asarray(picture.pixels, np.uint8)
 
 

@@ -7,7 +7,7 @@ import time
 from service.core.pictures import Picture
 from service.imaging.texture.parameters import Parameters
 from service.imaging.texture.patch_match import Kernel
-from service.imaging.texture.windows import copy_texture
+from service.imaging.texture.windows import copy_texture, plan_texture
 from training.evaluate.cases import Case, Pixels
 from training.evaluate.painters import Painter
 
@@ -27,7 +27,8 @@ class TexturePainter(Painter):
             return fill
         painted = fill.copy()
         begun = time.process_time()
-        copy_texture(Picture(painted), case.hole, self._kernel, self._parameters, self._seed)
+        windows = plan_texture(case.hole).windows
+        copy_texture(Picture(painted), case.hole, windows, self._kernel, self._parameters, self._seed)
         self.seconds.append(time.process_time() - begun)
         return painted
 

@@ -40,7 +40,7 @@ class Reply:
     seed: int | None
     """The seed of the latents; None for models without latents."""
     timings: Timings
-    texture: Literal["copied"] | None = None
-    """Whether the fill got texture from the picture; None if it was not asked for."""
+    texture: Literal["copied", "none"] | None = None
+    """Whether the fill got texture: `none` where too little is known to copy from; None if it was not asked for."""
     cache: CacheOutcome | None = None
     """Whether the reply came from the cache; None if the cache is off."""

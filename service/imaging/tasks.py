@@ -26,7 +26,7 @@ from service.imaging import colours, crops, masks, postprocess, preprocess, seam
 from service.imaging.files import codec, decode_cost, label_maps
 from service.imaging.files.header import Header, read_header
 from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
-from service.imaging.texture.windows import working_bytes
+from service.imaging.texture.windows import TexturePlan, plan_texture, working_bytes
 from service.telemetry.profiler_ranges import stage_range
 
 Tile = NDArray[np.uint8]
@@ -41,6 +41,7 @@ class PreparedRequest:
     coverage: the share of the pixels that are filled; None without a mask.
     finish: makes a picture from the tiles of all rows, in their order; once for each result. Thread-safe.
     hole: the pixels that are filled, H×W; None without a mask.
+    texture: where texture is copied; None if it was not asked for.
     """
 
     rows: list[Sample]
@@ -48,16 +49,18 @@ class PreparedRequest:
     coverage: float | None
     finish: Callable[[Sequence[Tile]], Picture]
     hole: Bool2D | None = None
+    texture: TexturePlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _MaskPlan:
-    """The plan for a mask: the pixels to fill (H×W, True), their share, the crops, and where their fills are pasted."""
+    """The plan for a mask: the pixels to fill (H×W, True), their share, the crops, and where fills and texture go."""
 
     hole: Bool2D
     coverage: float
     crops: list[Crop]
     places: list[list[seam.PasteArea]]
+    texture: TexturePlan | None
 
 
 class DecodingCost(NamedTuple):
@@ -67,9 +70,11 @@ class DecodingCost(NamedTuple):
     decoded_bytes: int = 0
     large: bool = False
     """Whether one of the files is large."""
+    slow: bool = False
+    """Whether the request waits among the large ones: one of its files is large, or texture is copied."""
 
     def with_results(self, order: Order, headers: Headers, manifest: Manifest) -> DecodingCost:
-        """Add the memory of an upload's results beyond the first, which counts as the decoded upload, and of texture.
+        """Add what results cost: memory of those beyond the first, which counts as the decoded upload, and of texture.
 
         A result has the upload's size; from inpainting it has its channels and depth, too.
         """
@@ -82,7 +87,8 @@ class DecodingCost(NamedTuple):
         pixels = header.size.height * header.size.width
         working = working_bytes(pixels) * order.options.pictures if order.wants_texture else 0
         a_result = pixels * (channels + (header.alpha or header.transparent)) * depth
-        return self._replace(decoded_bytes=self.decoded_bytes + (order.options.pictures - 1) * a_result + working)
+        decoded_bytes = self.decoded_bytes + (order.options.pictures - 1) * a_result + working
+        return self._replace(decoded_bytes=decoded_bytes, slow=self.large or order.wants_texture)
 
 
 Headers = Mapping[str, Header]
@@ -134,7 +140,7 @@ def prepare_inpaint(
         rows = [preprocess.inpaint_sample(picture, plan.hole, crop, manifest) for crop in plan.crops]
     alone = order.options.pictures == 1
     finish = partial(postprocess.paste_fills, picture, plan.hole, plan.crops, places=plan.places, in_place=alone)
-    return PreparedRequest(rows, picture.size, plan.coverage, finish, plan.hole)
+    return PreparedRequest(rows, picture.size, plan.coverage, finish, plan.hole, plan.texture)
 
 
 def prepare_translate(
@@ -221,7 +227,8 @@ def _plan_mask(order: Order, headers: Headers, max_pixels: int, manifest: Manife
     look = partial(codec.measure_brightness, data, max_pixels=max_pixels, header=header)
     coverage = masks.measure_coverage(hole, options.mask_mode, look)
     planned = crops.plan_crops(hole, manifest.size, options.strategy)
-    return _MaskPlan(hole, coverage, planned, [seam.paste_areas(hole, crop) for crop in planned])
+    places = [seam.paste_areas(hole, crop) for crop in planned]
+    return _MaskPlan(hole, coverage, planned, places, plan_texture(hole) if order.wants_texture else None)
 
 
 def _optional_file(data: bytes | None, part: str, what: str, manifest: Manifest) -> bytes | None:

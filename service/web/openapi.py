@@ -37,7 +37,7 @@ _HEADERS = {
     "X-Batch-Size": "samples in the batch it was computed in",
     "X-Mask-Coverage": "share of the pixels that were filled (inpaint)",
     "X-Seed": "what was drawn from (models that draw)",
-    "X-Texture": "`copied`, where the fill got texture from the picture (`texture=copied`)",
+    "X-Texture": "whether the fill got texture from the picture (with `texture=copied`): `copied`, or `none`",
     "Server-Timing": "milliseconds in memory, decode, preprocess, queue, infer, postprocess, texture, encode",
     "Location": "where the stored result is",
     "Vary": "`Accept`",

@@ -85,7 +85,7 @@ class CodecWork:
             pixels: of the picture.
             encoder: its format.
             writes: whether it writes to a disk, which may block: on a thread.
-            slow: whether it does more, as to copy texture: on a thread, with the large pictures.
+            slow: whether it takes long, as to copy texture: on a thread, with the large pictures.
         """
         if not writes and not slow and (shares := self._event_loop_shares(pixels, 1 if encoder == "jpeg" else _SLOWER)):
             await self._finish_shares.take(shares)

@@ -7,6 +7,7 @@ releases the interpreter's lock while it runs.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -68,6 +69,20 @@ class Kernel(Protocol):
 
     def vote(self, view: View, matches: Places, weights: Floats, window: Floats) -> tuple[Floats, Floats]:
         """Add up the matched patches: sums H·W·3 and totals of weights H·W. `window` is 5·5."""
+
+
+class StoppableKernel(NamedTuple):
+    """A kernel that calls `stop` before each search, which takes up to half a second; it raises what ends the stage."""
+
+    kernel: Kernel
+    stop: Callable[[], None]
+
+    def search(self, view: View, step: Step, matches: Places, distances: Floats) -> None:
+        self.stop()
+        self.kernel.search(view, step, matches, distances)
+
+    def vote(self, view: View, matches: Places, weights: Floats, window: Floats) -> tuple[Floats, Floats]:
+        return self.kernel.vote(view, matches, weights, window)
 
 
 def installed_kernel() -> CompiledKernel | None:

@@ -28,10 +28,10 @@ def add_texture(
     parameters: Parameters = AS_CHOSEN,
     seed: int = 0,
     redrawn: Bool2D | None = None,
-) -> Rgb:
+) -> Rgb | None:
     """Return the fill H×W×3 with copied texture in the hole H×W; other pixels keep their bits.
 
-    Where too few patches are known it is the fill itself. The same arguments give the same bytes.
+    It is None where too few patches are known. The same arguments give the same bytes.
 
     Args:
         fill: the picture, filled by the net.
@@ -45,7 +45,7 @@ def add_texture(
     full = np.ascontiguousarray(fill, np.float32) / np.float32(255)
     level = Level(full, hole, redrawn, parameters, 1)
     if not redrawn.any() or not level.has_sources:
-        return np.array(fill)
+        return None
     half = Level(_halved_picture(full), _halved(hole), _halved(redrawn), parameters, 2)
     if half.has_sources and len(half.view.targets):
         half.search_afresh(kernel, seed)

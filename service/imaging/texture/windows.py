@@ -39,7 +39,7 @@ THIN = 64
 """Radius up to which holes are thin: in the middle of a cell with its margin, something is known."""
 
 
-Draw = Callable[..., Rgb]
+Draw = Callable[..., Rgb | None]
 """`add_texture` with all but its pictures."""
 
 
@@ -52,13 +52,23 @@ class Window(NamedTuple):
     """Pixels at which it is computed, for one of the picture, on each side; at most 1."""
 
 
-def plan_windows(hole: Bool2D) -> list[Window]:
+class TexturePlan(NamedTuple):
+    """The windows of a mask, and how much work they are."""
+
+    windows: list[Window]
+    work: int
+    """As `MOST_WORK` counts it; its seconds are proportional to it."""
+
+
+def plan_texture(hole: Bool2D) -> TexturePlan:
     """Plan the windows of a mask; each masked pixel is in exactly one core."""
     if not hole.any():
-        return []
+        return TexturePlan([], 0)
     planned = list(_plan_at(hole, 1))
     work = _work(hole, planned)
-    return planned if work <= MOST_WORK else list(_plan_at(hole, math.sqrt(MOST_WORK / work)))
+    if work <= MOST_WORK:
+        return TexturePlan(planned, math.ceil(work))
+    return TexturePlan(list(_plan_at(hole, math.sqrt(MOST_WORK / work))), MOST_WORK)
 
 
 def working_bytes(pixels: int) -> int:
@@ -67,12 +77,20 @@ def working_bytes(pixels: int) -> int:
 
 
 def copy_texture(
-    picture: Picture, hole: Bool2D, kernel: Kernel, parameters: Parameters = AS_CHOSEN, seed: int = 0
-) -> None:
-    """Copy texture into the filled holes of a picture, in place. Other pixels, alpha and profile are not touched."""
+    picture: Picture,
+    hole: Bool2D,
+    windows: list[Window],
+    kernel: Kernel,
+    parameters: Parameters = AS_CHOSEN,
+    seed: int = 0,
+) -> bool:
+    """Copy texture into the filled holes of a picture, in place. Other pixels, alpha and profile are not touched.
+
+    Returns whether anything was there to copy.
+    """
     draw = partial(add_texture, kernel=kernel, parameters=parameters, seed=seed)
-    for window in plan_windows(hole):
-        _redraw(picture.pixels, hole, window, draw)
+    copied = [_redraw(picture.pixels, hole, window, draw) for window in windows]
+    return any(copied)
 
 
 def _plan_at(hole: Bool2D, scale: float) -> Iterator[Window]:
@@ -115,7 +133,7 @@ def _cells(hole: Bool2D, box: Box, scale: float) -> Iterator[Window]:
                 yield Window(core, core.grown(round(MARGIN / scale), limit), scale)
 
 
-def _redraw(pixels: Any, hole: Bool2D, window: Window, draw: Draw) -> None:
+def _redraw(pixels: Any, hole: Bool2D, window: Window, draw: Draw) -> bool:
     core, seen = window.core, window.seen
     part = pixels[seen.top : seen.bottom, seen.left : seen.right]
     unknown = hole[seen.top : seen.bottom, seen.left : seen.right]
@@ -124,19 +142,25 @@ def _redraw(pixels: Any, hole: Bool2D, window: Window, draw: Draw) -> None:
     redrawn[inner] = unknown[inner]
     rgb = to_channels(np.ascontiguousarray(to_8_bits(part)), 3)
     drawn = _at_scale(rgb, unknown, redrawn, window.scale, draw)
+    if drawn is None:
+        return False
     own = to_channels(drawn, part.shape[2])
     found = own if part.dtype == np.uint8 else own.astype(np.uint16) * np.uint16(257)
     part[redrawn] = found[redrawn]
+    return True
 
 
-def _at_scale(rgb: Rgb, unknown: Bool2D, redrawn: Bool2D, scale: float, draw: Draw) -> Rgb:
+def _at_scale(rgb: Rgb, unknown: Bool2D, redrawn: Bool2D, scale: float, draw: Draw) -> Rgb | None:
     height, width = unknown.shape
     if scale == 1:
         return draw(rgb, unknown, redrawn=redrawn)
     size = max(1, round(width * scale)), max(1, round(height * scale))
     small = np.asarray(cv2.resize(rgb, size, interpolation=cv2.INTER_AREA), np.uint8)
     marked = [_shrunk(mask, size) for mask in (unknown, redrawn)]
-    change = draw(small, marked[0], redrawn=marked[1]) - small.astype(np.float32)
+    drawn = draw(small, marked[0], redrawn=marked[1])
+    if drawn is None:
+        return None
+    change = drawn - small.astype(np.float32)
     added: Any = rgb + cv2.resize(change, (width, height), interpolation=cv2.INTER_CUBIC)
     return np.asarray(np.rint(added.clip(0, 255)), np.uint8)
 

@@ -14,6 +14,7 @@ from PIL import Image
 
 from service.imaging.texture import patch_match
 from service.imaging.texture.patch_match import installed_kernel
+from tests.service.conftest import png
 from tests.service.web.replies import poll
 from tests.serving.tensor_specs import image, latent, output
 from tests.serving.tensor_specs import mask as mask_spec
@@ -60,7 +61,7 @@ def test_small_pictures_get_it_on_a_thread_not_on_the_event_loop(
 ) -> None:
     threads: list[str] = []
     monkeypatch.setattr(
-        "service.computed_request.copy_texture", lambda *_: threads.append(threading.current_thread().name)
+        "service.computed_request.copy_texture", lambda *_, **__: threads.append(threading.current_thread().name)
     )
     with serve(save=False).client() as client:
         assert client.post("/v1/inpaint", files=files, data=COPIED).status_code == 200
@@ -125,3 +126,14 @@ def test_other_tasks_do_not_take_it(serve: Serve, files: Files) -> None:
         refused = client.post("/v1/translate", files={"image": files["image"]}, data=COPIED)
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_option")
     assert "texture" in refused.json()["detail"]
+
+
+@needs_extension
+def test_where_too_little_is_known_to_copy_from_the_reply_says_none(serve: Serve, files: Files) -> None:
+    nearly_all = np.full((64, 64), 255, np.uint8)
+    nearly_all[:4] = 0
+    files = {**files, "mask": ("mask.png", png(nearly_all), "image/png")}
+    with serve(cache_entries=10).client() as client:
+        plain, first, cached = (client.post("/v1/inpaint", files=files, data=data) for data in ({}, COPIED, COPIED))
+    assert plain.content == first.content == cached.content
+    assert [reply.headers.get("x-texture") for reply in (plain, first, cached)] == [None, "none", "none"]

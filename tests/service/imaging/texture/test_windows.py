@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 
 from service.core.pictures import Bool2D, Picture
-from service.imaging.texture.patch_match import CompiledKernel
-from service.imaging.texture.windows import MARGIN, MOST_SEEN, MOST_WORK, Window, copy_texture, plan_windows
+from service.imaging.texture.patch_match import CompiledKernel, StoppableKernel
+from service.imaging.texture.windows import MARGIN, MOST_SEEN, MOST_WORK, Window, copy_texture, plan_texture
 from tests.service.imaging.texture.textured import textured
+
+
+def copied(picture: Picture, hole: Bool2D, kernel: CompiledKernel) -> bool:
+    return copy_texture(picture, hole, plan_texture(hole).windows, kernel)
 
 
 def box(height: int, width: int, *place: slice) -> Bool2D:
@@ -48,7 +52,7 @@ MASKS = {
 @pytest.mark.parametrize("hole", MASKS.values(), ids=MASKS)
 def test_every_masked_pixel_is_in_the_core_of_one_window(hole: Bool2D) -> None:
     covered = np.zeros(hole.shape, np.uint8)
-    for window in plan_windows(hole):
+    for window in plan_texture(hole).windows:
         core = window.core
         covered[core.top : core.bottom, core.left : core.right] += 1
         assert core.joined(window.seen) == window.seen
@@ -57,7 +61,7 @@ def test_every_masked_pixel_is_in_the_core_of_one_window(hole: Bool2D) -> None:
 
 @pytest.mark.parametrize("hole", MASKS.values(), ids=MASKS)
 def test_windows_are_bounded_whatever_the_mask(hole: Bool2D) -> None:
-    windows = plan_windows(hole)
+    windows = plan_texture(hole).windows
     seen = [window.seen.area * window.scale**2 for window in windows]
     cores = [(hole[core.top : core.bottom, core.left : core.right], scale) for core, _, scale in windows]
     filled = sum(np.count_nonzero(part) * scale**2 for part, scale in cores)
@@ -66,19 +70,19 @@ def test_windows_are_bounded_whatever_the_mask(hole: Bool2D) -> None:
 
 
 def test_a_small_hole_in_a_large_picture_is_seen_at_full_size_with_its_surroundings() -> None:
-    (window,) = plan_windows(MASKS["a box"])
+    (window,) = plan_texture(MASKS["a box"]).windows
     assert window == Window(window.core, window.core, 1)
     assert tuple(window.seen) == (100 - MARGIN, 100 - MARGIN, 200 + MARGIN, 200 + MARGIN)
 
 
 def test_a_wire_across_a_large_picture_keeps_its_resolution() -> None:
-    windows = plan_windows(MASKS["a wire across a large picture"])
+    windows = plan_texture(MASKS["a wire across a large picture"]).windows
     assert len(windows) > 1
     assert {window.scale for window in windows} == {1}
 
 
 def test_a_thick_hole_is_one_window_at_a_smaller_size() -> None:
-    (window,) = plan_windows(MASKS["most of a large picture"])
+    (window,) = plan_texture(MASKS["most of a large picture"]).windows
     assert window.scale < 0.6
 
 
@@ -96,7 +100,7 @@ def test_no_picture_fails_and_known_pixels_alpha_and_profile_stay(
     for hole in (random.random(shape) < 0.2, np.ones(shape, np.bool_), np.zeros(shape, np.bool_)):
         alpha = random.integers(0, 256, shape).astype(np.uint8)
         picture = Picture(pixels.copy(), alpha.copy(), b"profile")
-        copy_texture(picture, hole, kernel)
+        copied(picture, hole, kernel)
         assert np.array_equal(picture.pixels[~hole], pixels[~hole])
         assert np.array_equal(picture.alpha, alpha)
 
@@ -105,7 +109,7 @@ def test_grey_pictures_and_those_of_16_bits_get_texture(kernel: CompiledKernel) 
     filled = textured(64, 64, (slice(20, 44), slice(20, 44)))
     for pixels in (filled.fill[..., :1].copy(), filled.fill.astype(np.uint16) * 257):
         before = pixels.copy()
-        copy_texture(Picture(pixels), filled.hole, kernel)
+        copied(Picture(pixels), filled.hole, kernel)
         steps = [np.abs(np.diff(one[20:44, 20:44, 0].astype(float), axis=1)).mean() for one in (before, pixels)]
         assert steps[1] > 3 * steps[0]
 
@@ -116,10 +120,10 @@ def test_what_is_added_at_a_smaller_size_keeps_the_details_of_the_fill(
     filled = textured(128, 128, (slice(20, 108), slice(20, 108)))
     monkeypatch.setattr("service.imaging.texture.windows.MOST_WORK", 2000)
     hole = filled.hole
-    assert plan_windows(hole)[0].scale < 0.6
+    assert plan_texture(hole).windows[0].scale < 0.6
     checks = (np.indices(hole.shape).sum(0) % 2 * 20).astype(np.uint8)  # nothing of it is left at half the size
     pixels = np.where(hole[..., None], filled.fill + checks[..., None], filled.truth)
-    copy_texture(Picture(pixels), hole, kernel)
+    copied(Picture(pixels), hole, kernel)
     across = np.abs(np.diff(pixels[30:98, 30:98, 0].astype(float), axis=1)).mean()
     assert across > 15
 
@@ -128,5 +132,37 @@ def test_the_same_picture_gives_the_same_bytes(kernel: CompiledKernel) -> None:
     filled = textured(96, 96, (slice(20, 44), slice(20, 44)))
     twice = [filled.fill.copy() for _ in range(2)]
     for pixels in twice:
-        copy_texture(Picture(pixels), filled.hole, kernel)
+        copied(Picture(pixels), filled.hole, kernel)
     assert np.array_equal(*twice)
+
+
+def test_it_says_whether_anything_was_there_to_copy(kernel: CompiledKernel) -> None:
+    some = textured(64, 64, (slice(20, 44), slice(20, 44)))
+    everything = textured(64, 64, (slice(None), slice(None)))
+    assert copied(Picture(some.fill.copy()), some.hole, kernel)
+    assert not copied(Picture(everything.fill.copy()), everything.hole, kernel)
+    assert not copied(Picture(everything.fill.copy()), np.zeros((64, 64), np.bool_), kernel)
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_it_can_be_stopped_before_each_search(kernel: CompiledKernel) -> None:
+    filled = textured(900, 900, (slice(10, 60), slice(10, 60)), (slice(800, 880), slice(800, 880)))
+    windows, calls = plan_texture(filled.hole).windows, []
+    stoppable = StoppableKernel(kernel, lambda: calls.append(1))
+    copy_texture(Picture(filled.fill.copy()), filled.hole, windows, stoppable)
+    assert len(calls) == 4 * len(windows) == 8
+
+    def stop() -> None:
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        copy_texture(Picture(filled.fill.copy()), filled.hole, windows, StoppableKernel(kernel, stop))
+
+
+@pytest.mark.parametrize("hole", MASKS.values(), ids=MASKS)
+def test_the_work_of_a_plan_is_bounded_as_the_plan_is(hole: Bool2D) -> None:
+    assert plan_texture(hole).work <= MOST_WORK
+    assert (plan_texture(hole).work > 0) == hole.any()
