@@ -72,7 +72,7 @@ class Kernel(Protocol):
 
 
 class StoppableKernel(NamedTuple):
-    """A kernel that calls `stop` before each search, which takes up to half a second; it raises what ends the stage."""
+    """A kernel that calls `stop` before each search, which takes up to 0.6 s; it raises what ends the stage."""
 
     kernel: Kernel
     stop: Callable[[], None]
