@@ -163,7 +163,7 @@ class Pipeline:
         Raises:
             DeadlineExceeded, Overloaded: on entering, if the wait would last too long.
         """
-        if weight.slow and call.on_large is not None:
+        if weight.large and call.on_large is not None:
             call.on_large()
         allowed_s = call.deadline - call.received_at
         claim = Claim(weight.decoded_bytes, call.flow, weight.slow, call.deadline, allowed_s)
@@ -240,6 +240,8 @@ class Pipeline:
         slow = result.texture is not None
         if slow:
             result.call.stop_if_left()
+            if result.call.on_large is not None:
+                result.call.on_large(computed=True)
         finish, file_format = partial(self.codec_work.run_encoding, slow=slow), result.order.format
         pixels, writes = result.prepared.size.height * result.prepared.size.width, bool(result.reserved)
         samples = result.samples()

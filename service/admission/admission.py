@@ -184,12 +184,12 @@ class Admission:
         self.server_load.publish(self.ordinary_in_flight)
         self.waiting[flow] += 1
 
-    def mark_large(self, admitted: AdmittedRequest) -> None:
-        """Stop counting a request with large pictures towards the limit, unless that many large ones are in flight."""
+    def mark_large(self, admitted: AdmittedRequest, *, computed: bool = False) -> None:
+        """Stop counting a large request towards the limit, unless so many are in flight; if `computed`, as served."""
         if admitted.body_read and not admitted.large and self.large_in_flight < self.max_requests:
             admitted.large = True
             self.large_in_flight += 1
-            self._remove_from_queue(admitted.request.flow)
+            self._remove_from_queue(admitted.request.flow, served=computed)
 
     @property
     def ordinary_in_flight(self) -> int:
@@ -270,14 +270,15 @@ class Admission:
         if admitted.large:
             self.large_in_flight -= 1
             return
-        self._remove_from_queue(admitted.request.flow)
-        self.service_rate.count_reply(self.ordinary_in_flight, self.clock())
+        self._remove_from_queue(admitted.request.flow, served=True)
 
-    def _remove_from_queue(self, flow: Flow) -> None:
+    def _remove_from_queue(self, flow: Flow, *, served: bool) -> None:
         self.server_load.publish(self.ordinary_in_flight)
         self.waiting[flow] -= 1
         if not self.waiting[flow]:
             del self.waiting[flow]
+        if served:
+            self.service_rate.count_reply(self.ordinary_in_flight, self.clock())
 
 
 class _Admitting:

@@ -51,7 +51,8 @@ class Call:
     """Whether the client set the deadline."""
     is_job: bool = False
     """Whether nobody holds a connection open for the answer, so that it may wait where others are refused."""
-    on_large: Callable[[], None] | None = None
-    """Callback on the event loop when the request's pictures turn out to be large."""
+    on_large: Callable[..., None] | None = None
+    """Callback on the event loop when the request's pictures turn out to be large; `computed=True` when it is computed
+    and what is left takes long."""
     stop_if_left: Callable[[], None] = lambda: None
     """Raises Cancelled if the client has left, unless the answer is needed all the same."""

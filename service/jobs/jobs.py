@@ -212,7 +212,7 @@ class Jobs:
                     raise ShuttingDown("the server is shutting down") from None
                 await asyncio.sleep(_READ_AGAIN_S)
 
-    async def _await_admission(self, job: Job, admitted: ExitStack) -> Callable[[], None] | None:
+    async def _await_admission(self, job: Job, admitted: ExitStack) -> Callable[..., None] | None:
         """Wait for admission and return the callback for large pictures; None once the job's deadline has passed."""
         admission = self._parts.admission
         while True:
@@ -229,7 +229,7 @@ class Jobs:
             else:
                 return partial(admission.mark_large, place)
 
-    async def _run_job(self, job: Job, order: Order, admitted: ExitStack, on_large: Callable[[], None] | None) -> None:
+    async def _run_job(self, job: Job, order: Order, admitted: ExitStack, on_large: Callable[..., None] | None) -> None:
         parts, now = self._parts, self._parts.clock()
         left_s = self._seconds_left(job)
         call = Call(

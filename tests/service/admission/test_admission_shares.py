@@ -156,6 +156,21 @@ def test_how_fast_large_pictures_are_answered_says_nothing_about_others() -> Non
         assert admission.service_rate.request_s(clock.now) == 0
 
 
+def test_what_is_computed_and_goes_on_for_long_was_served_as_the_others_are() -> None:
+    """Else the rate would be that of the others alone, with all of them in the queue."""
+    clock = Clock()
+    admission = Admission(100, clock=clock, service_rate=ServiceRate(1))
+    with ExitStack() as stack:
+        enter(stack, admission, 5)
+        for _ in range(20):
+            with admission.admit(PATIENT) as place:
+                admission.count_in_flight(place)
+                clock.now += 1.0
+                admission.mark_large(place, computed=True)
+                assert admission.ordinary_in_flight == 5
+        assert admission.service_rate.request_s(clock.now) == pytest.approx(1.0)
+
+
 def test_large_pictures_beyond_the_limit_take_places_like_others() -> None:
     admission = admission_of(2)
     with ExitStack() as stack:
