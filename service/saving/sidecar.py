@@ -20,6 +20,7 @@ def sidecar_of(reply: Reply, index: int, options: Options, call: Call) -> dict[s
         "engine": reply.engine,
         "options": options.model_dump(exclude_none=True),
         **drawn,
+        **({"texture": reply.texture} if reply.texture else {}),
         "width": reply.size.width,
         "height": reply.size.height,
         "mask_coverage": reply.coverage,

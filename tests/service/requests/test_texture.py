@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -137,3 +138,14 @@ def test_where_too_little_is_known_to_copy_from_the_reply_says_none(serve: Serve
         plain, first, cached = (client.post("/v1/inpaint", files=files, data=data) for data in ({}, COPIED, COPIED))
     assert plain.content == first.content == cached.content
     assert [reply.headers.get("x-texture") for reply in (plain, first, cached)] == [None, "none", "none"]
+
+
+@needs_extension
+def test_the_sidecar_says_whether_texture_was_copied(serve: Serve, files: Files) -> None:
+    running = serve()
+    with running.client() as client:
+        ids = [client.post("/v1/inpaint", files=files, data=data).headers["location"][-32:] for data in ({}, COPIED)]
+    running.stop()
+    folder = running.service.settings.results_dir
+    found = [json.loads((folder / one[:2] / f"{one}.json").read_text()).get("texture") for one in ids]
+    assert found == [None, "copied"]
