@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from service.core.flow import ANYONE, Flow
 
@@ -30,6 +31,13 @@ class Timings:
         return ", ".join(f"{name};dur={seconds * 1e3:.3f}" for name, seconds in self.stages.items())
 
 
+class OnLarge(Protocol):
+    """Callback on the event loop when the work of a request turns out to be large."""
+
+    def __call__(self, *, computed: bool = False) -> None:
+        """Stop counting the request as an ordinary one; `computed`: by the engine, and what is left takes long."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One request: its id, its deadline, its flow in the queue, and callbacks for its progress."""
@@ -51,8 +59,6 @@ class Call:
     """Whether the client set the deadline."""
     is_job: bool = False
     """Whether nobody holds a connection open for the answer, so that it may wait where others are refused."""
-    on_large: Callable[..., None] | None = None
-    """Callback on the event loop when the request's pictures turn out to be large; `computed=True` when it is computed
-    and what is left takes long."""
+    on_large: OnLarge | None = None
     stop_if_left: Callable[[], None] = lambda: None
     """Raises Cancelled if the client has left, unless the answer is needed all the same."""

@@ -8,7 +8,6 @@ in all, so that a request that crashes processes cannot crash all of them. Any p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -18,7 +17,7 @@ import structlog
 
 from service.admission.admission import AdmissionRequest
 from service.admission.deadline import await_with_deadline
-from service.core.call import Call
+from service.core.call import Call, OnLarge
 from service.core.errors import NotFound, NotReady, Overloaded, ServiceError, ShuttingDown
 from service.core.flow import Flow
 from service.core.order import Order
@@ -212,7 +211,7 @@ class Jobs:
                     raise ShuttingDown("the server is shutting down") from None
                 await asyncio.sleep(_READ_AGAIN_S)
 
-    async def _await_admission(self, job: Job, admitted: ExitStack) -> Callable[..., None] | None:
+    async def _await_admission(self, job: Job, admitted: ExitStack) -> OnLarge | None:
         """Wait for admission and return the callback for large pictures; None once the job's deadline has passed."""
         admission = self._parts.admission
         while True:
@@ -229,7 +228,7 @@ class Jobs:
             else:
                 return partial(admission.mark_large, place)
 
-    async def _run_job(self, job: Job, order: Order, admitted: ExitStack, on_large: Callable[..., None] | None) -> None:
+    async def _run_job(self, job: Job, order: Order, admitted: ExitStack, on_large: OnLarge | None) -> None:
         parts, now = self._parts, self._parts.clock()
         left_s = self._seconds_left(job)
         call = Call(
