@@ -23,13 +23,13 @@ WARM_UP = 3
 
 
 class Recording(Protocol):
-    """What a function launched, as torch.cuda.CUDAGraph holds it."""
+    """The launches of a function, as torch.cuda.CUDAGraph holds them."""
 
     def replay(self) -> None:
-        """Launch it."""
+        """Launch them again."""
 
     def reset(self) -> None:
-        """Free it, whoever still refers to it."""
+        """Free them, whoever still refers to this."""
 
 
 class Recorder(Protocol):
