@@ -5,13 +5,12 @@ How much work a piece is, is known before it begins; how long a unit takes is le
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from service.admission.late_answer import late_answer_error
 from service.core.call import Call
-from service.core.errors import DeadlineExceeded, Overloaded, ServiceError
 
 _DECAY = 0.9
 """Decay of what was learned with each new piece of work: about the last ten count."""
@@ -40,7 +39,9 @@ class LongWork:
         """
         answer_s, left_s = self.predicted_s(work, pieces), call.deadline - self.clock()
         if self.pending and answer_s > left_s:  # without others it is begun whatever was learned: learning goes on
-            raise _too_late_error(answer_s, left_s, call)
+            pause_s = answer_s - (call.deadline - call.received_at)
+            why, way_out = "others wait for texture", ", or ask for none"
+            raise late_answer_error(why, answer_s, left_s, pause_s, own_deadline=call.own_deadline, way_out=way_out)
         self.pending += work * pieces
         try:
             yield
@@ -57,14 +58,3 @@ class LongWork:
     def learn(self, work: int, seconds: float) -> None:
         """Learn how long a piece of work took on its thread."""
         self._work, self._seconds = self._work * _DECAY + work, self._seconds * _DECAY + seconds
-
-
-def _too_late_error(answer_s: float, left_s: float, call: Call) -> ServiceError:
-    pause_s = max(1, math.ceil(answer_s - (call.deadline - call.received_at)))
-    message = (
-        f"others wait for texture: the answer would take {answer_s:.1f} s and {max(0.0, left_s):.1f} s are left; come "
-        f"back in {pause_s} s, or ask for none"
-    )
-    if call.own_deadline:
-        return DeadlineExceeded(f"{message}, or allow more", retry_after_s=pause_s)
-    return Overloaded(message, retry_after_s=pause_s)

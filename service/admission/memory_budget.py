@@ -6,11 +6,10 @@ large_and_small_shares.py decides the order.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
 
 from service.admission.large_and_small_shares import Claim, LateClaim, MemoryShares, QueuedClaim
-from service.core.errors import DeadlineExceeded, Overloaded, ServiceError
+from service.admission.late_answer import late_answer_error
 
 OnWaited = Callable[[float, bool], None]
 """Is told how many seconds a claim waited, and whether it was granted."""
@@ -84,7 +83,9 @@ class MemoryBudget:
             self._settle_claims()
             raise
         if late is not None:
-            raise _too_late_error(late, own_deadline)
+            raise late_answer_error(
+                "pictures wait for memory", late.answer_s, late.left_s, late.pause_s, own_deadline=own_deadline
+            )
         return queued
 
     def _settle_claims(self) -> None:
@@ -124,15 +125,3 @@ class _Share:
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._queued is not None:
             self._budget.give_back(self._queued, finished=kind is None)
-
-
-def _too_late_error(late: LateClaim, own_deadline: bool) -> ServiceError:
-    """The error for a claim that is too late, with a Retry-After at which there should be enough time."""
-    pause_s = max(1, math.ceil(late.pause_s))
-    message = (
-        f"pictures wait for memory: the answer would take {late.answer_s:.1f} s and {max(0.0, late.left_s):.1f} s are "
-        f"left; come back in {pause_s} s"
-    )
-    if own_deadline:
-        return DeadlineExceeded(f"{message}, or allow more", retry_after_s=pause_s)
-    return Overloaded(message, retry_after_s=pause_s)
