@@ -14,26 +14,16 @@ import json
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
-from io import BytesIO
 from pathlib import Path
-from random import Random
 from statistics import median
 from time import perf_counter
 from typing import Any
 
 import httpx
-import numpy as np
-from PIL import Image
 
-from benchmarks.harness.inputs import photo_and_mask
+from benchmarks.harness.fill_cases import fill_cases
 from benchmarks.harness.machine import load_average, machine_facts
 from tests.serving.served_process import ServedProcess
-from training.evaluate.holes import Band
-from training.evaluate.shapes import Kind, draw
-
-COVERAGES = (0.05, 0.3, 0.6)
-KINDS: tuple[Kind, ...] = ("strokes", "boxes")
 
 
 def main() -> None:
@@ -44,6 +34,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    cases = list(fill_cases(options.sizes))
     seconds: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -51,7 +42,8 @@ def main() -> None:
         httpx.Client(base_url=served.url, timeout=60) as client,
     ):
         for number in range(options.rounds + 1):  # the first is not counted
-            for cell, files in requests(options.sizes):
+            for cell, photo, mask in cases:
+                files = {"image": photo, "mask": mask}
                 for texture in ("none", "copied"):
                     timed(client, files, texture, seconds[cell] if number else defaultdict(list))
     print(f"{machine_facts()}, load {load_average()}, workers {options.workers}")
@@ -60,18 +52,6 @@ def main() -> None:
         print(f"{cell}: {row['none']} ms, with texture {row['copied']} ms, of which the stage {row['stage']} ms")
     if options.json:
         options.json.write_text(json.dumps({"machine": machine_facts(), "ms": rows}, indent=1) + "\n")
-
-
-def requests(sizes: list[int]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the parts of each request, with the name of its cell; the same in every round."""
-    for size in sizes:
-        photo, _ = photo_and_mask(size)
-        for coverage in COVERAGES:
-            for kind in KINDS:
-                hole = draw(kind, size, size, Band(coverage, coverage), Random(f"{size} {coverage} {kind}"))
-                mask = BytesIO()
-                Image.fromarray(hole.astype(np.uint8) * 255).save(mask, "PNG")
-                yield f"{size}² {coverage:.0%}", {"image": photo, "mask": mask.getvalue()}
 
 
 def timed(client: httpx.Client, files: dict[str, Any], texture: str, into: dict[str, list[float]]) -> None:

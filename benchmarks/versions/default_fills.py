@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import io
 import json
 import statistics
 import sys
@@ -22,24 +21,16 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from random import Random
 
-import numpy as np
-from PIL import Image
-
-from benchmarks.harness.inputs import photo_and_mask
+from benchmarks.harness.fill_cases import fill_cases
 from benchmarks.harness.processes import Server, free_port, retouch_is_ready, started
 from benchmarks.harness.ratios import Ratio, print_ratios, ratio_of
 from benchmarks.harness.raw_http import encode
 from benchmarks.versions.checkout import environment, source_of
 from retouch.bench.load import run_on_uvloop
 from retouch.bench.sender import encode as encode_form
-from training.evaluate.holes import Band
-from training.evaluate.shapes import Kind, draw
 
 SIDES = ("before", "after")
-COVERAGES = (0.05, 0.3, 0.6)
-KINDS: tuple[Kind, ...] = ("strokes", "boxes")
 
 Requests = Mapping[str, Sequence[bytes]]
 """Whole requests by cell, such as `512² 30 %`."""
@@ -48,17 +39,9 @@ Requests = Mapping[str, Sequence[bytes]]
 def default_requests(sizes: Sequence[int]) -> dict[str, list[bytes]]:
     """Return for each size and coverage a request with each kind of hole; they are the same in every run."""
     found: dict[str, list[bytes]] = {}
-    for size in sizes:
-        photo, _ = photo_and_mask(size)
-        for coverage in COVERAGES:
-            for kind in KINDS:
-                random = Random(f"{size} {coverage} {kind}")
-                hole = draw(kind, size, size, Band(coverage, coverage), random)
-                mask = io.BytesIO()
-                Image.fromarray(hole.astype(np.uint8) * 255).save(mask, "PNG")
-                form = encode_form("/v1/inpaint", {"image": photo, "mask": mask.getvalue()}, {})
-                cell = f"{size}² {coverage:.0%}"
-                found.setdefault(cell, []).append(encode("/v1/inpaint", form.content_type, form.body))
+    for cell, photo, mask in fill_cases(sizes):
+        form = encode_form("/v1/inpaint", {"image": photo, "mask": mask}, {})
+        found.setdefault(cell, []).append(encode("/v1/inpaint", form.content_type, form.body))
     return found
 
 
