@@ -23,8 +23,8 @@ job() { # LANE JOB LIMIT_S [needs=...] [alone] [NAME=VALUE...] COMMAND..., in th
   lanes queue "$lane" "$name" "$limit" "${words[@]}" "OUT=$RESULTS/$name" "$@"
 }
 stage() { # DATA
-  mkdir -p "$REPO" "$WORK/logs" "$RESULTS" # later commands bring another tree
-  tar -C "$here/../.." --exclude=./.carry --exclude=./.git --exclude=./models --exclude=./.venv -c . | tar -x -C "$REPO"
+  (. "$here/env.sh") # copies the repository, once
+  mkdir -p "$WORK/logs"
   CARRIED=$1 OUT=$RESULTS/stage bash "$REPO/training/gpu_host.sh" stage
   [ -e "$WORK/val" ] || ln -s "$WORK/eval/bsds500_val" "$WORK/val"
 }
