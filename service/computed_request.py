@@ -104,11 +104,11 @@ class ComputedRequest:
         return Finished(body, copied)
 
     def _copy_texture(self, picture: Picture, timings: Timings) -> bool:
-        hole, plan = self.prepared.hole, self.prepared.texture
-        if self.texture is None or hole is None or plan is None:
+        plan = self.prepared.texture
+        if self.texture is None or plan is None:
             return False
         with timed_stage(timings, "texture"):
-            return copy_texture(picture, hole, plan.windows, StoppableKernel(self.texture, self._stop_if_abandoned))
+            return copy_texture(picture, plan, StoppableKernel(self.texture, self._stop_if_abandoned))
 
     def _stop_if_abandoned(self) -> None:
         if self.abandoned.is_set():

@@ -248,7 +248,7 @@ class Pipeline:
         if len(samples) == 1:
             return await finish(partial(result.encode_and_spool, samples[0]), pixels, file_format, writes=writes)
         own = [Timings(on_ended=result.timings.on_ended) for _ in samples]
-        bodies = await asyncio.gather(
+        finished = await asyncio.gather(
             *(
                 finish(partial(result.encode, tiles, its), pixels, file_format, writes=False)
                 for tiles, its in zip(samples, own, strict=True)
@@ -256,7 +256,7 @@ class Pipeline:
         )
         for stage in own[0].stages:  # the slowest picture's time is reported
             result.timings.add(stage, max(its.stages[stage] for its in own))
-        return await finish(lambda _: result.spool(bodies), pixels, file_format, writes=writes)
+        return await finish(lambda _: result.spool(finished), pixels, file_format, writes=writes)
 
     def _record_measurements(self, result: ComputedRequest, weight: DecodingCost) -> None:
         computed, timings = result.computed, result.timings

@@ -84,7 +84,7 @@ def served(pair: Pair, side: Side) -> Pixels:
     plan = crops.plan_crops(pair.hole, side.engine.manifest.size, "auto")
     picture = fill(Picture(pair.truth), pair.hole, plan, side.engine)
     if side.kernel:
-        copy_texture(picture, pair.hole, plan_texture(pair.hole).windows, side.kernel)
+        copy_texture(picture, plan_texture(pair.hole), side.kernel)
     return np.asarray(picture.pixels, np.uint8)
 
 

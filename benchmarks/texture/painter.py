@@ -27,8 +27,7 @@ class TexturePainter(Painter):
             return fill
         painted = fill.copy()
         begun = time.process_time()
-        windows = plan_texture(case.hole).windows
-        copy_texture(Picture(painted), case.hole, windows, self._kernel, self._parameters, self._seed)
+        copy_texture(Picture(painted), plan_texture(case.hole), self._kernel, self._parameters, self._seed)
         self.seconds.append(time.process_time() - begun)
         return painted
 

@@ -40,7 +40,6 @@ class PreparedRequest:
     size: the size of the result.
     coverage: the share of the pixels that are filled; None without a mask.
     finish: makes a picture from the tiles of all rows, in their order; once for each result. Thread-safe.
-    hole: the pixels that are filled, H×W; None without a mask.
     texture: where texture is copied; None if it was not asked for.
     """
 
@@ -48,7 +47,6 @@ class PreparedRequest:
     size: Size
     coverage: float | None
     finish: Callable[[Sequence[Tile]], Picture]
-    hole: Bool2D | None = None
     texture: TexturePlan | None = None
 
 
@@ -70,8 +68,12 @@ class DecodingCost(NamedTuple):
     decoded_bytes: int = 0
     large: bool = False
     """Whether one of the files is large."""
-    slow: bool = False
-    """Whether the request waits among the large ones: one of its files is large, or texture is copied."""
+    copies_texture: bool = False
+
+    @property
+    def slow(self) -> bool:
+        """Whether the request waits among the large ones: one of its files is large, or texture is copied."""
+        return self.large or self.copies_texture
 
     def with_results(self, order: Order, headers: Headers, manifest: Manifest) -> DecodingCost:
         """Add what results cost: memory of those beyond the first, which counts as the decoded upload, and of texture.
@@ -88,7 +90,7 @@ class DecodingCost(NamedTuple):
         working = working_bytes(pixels) * order.options.pictures if order.wants_texture else 0
         a_result = pixels * (channels + (header.alpha or header.transparent)) * depth
         decoded_bytes = self.decoded_bytes + (order.options.pictures - 1) * a_result + working
-        return self._replace(decoded_bytes=decoded_bytes, slow=self.large or order.wants_texture)
+        return self._replace(decoded_bytes=decoded_bytes, copies_texture=order.wants_texture)
 
 
 Headers = Mapping[str, Header]
@@ -140,7 +142,7 @@ def prepare_inpaint(
         rows = [preprocess.inpaint_sample(picture, plan.hole, crop, manifest) for crop in plan.crops]
     alone = order.options.pictures == 1
     finish = partial(postprocess.paste_fills, picture, plan.hole, plan.crops, places=plan.places, in_place=alone)
-    return PreparedRequest(rows, picture.size, plan.coverage, finish, plan.hole, plan.texture)
+    return PreparedRequest(rows, picture.size, plan.coverage, finish, plan.texture)
 
 
 def prepare_translate(

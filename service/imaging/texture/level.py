@@ -29,7 +29,7 @@ class Level:
         marked = hole.astype(np.uint8)
         inner = np.zeros_like(hole)
         inner[REACH : self.height - REACH, REACH : self.width - REACH] = True
-        known = inner & ~_touched(hole)
+        known = inner & ~touched(hole)
         self._low = parameters.low_share * _blurred(picture, parameters.low_sigma / scale)
         self._now = _spared(picture - self._low)
         trust = parameters.trust_decay ** cv2.distanceTransform(marked, cv2.DIST_L2, 3)
@@ -41,7 +41,7 @@ class Level:
             trust=np.maximum(trust, parameters.trust_least).astype(np.float32).ravel(),
             guide=_guide(picture, hole, parameters, scale).ravel(),
             valid=known.astype(np.uint8).ravel(),
-            targets=_places(inner & _touched(redrawn)),
+            targets=_places(inner & touched(redrawn)),
             sources=_places(known),
         )
         self.matches: Places = np.full(len(self.view.targets), -1, np.int32)
@@ -96,7 +96,7 @@ class Level:
         return found
 
 
-def _touched(hole: Bool2D) -> Bool2D:
+def touched(hole: Bool2D) -> Bool2D:
     """Mark the centres of patches that reach into the hole."""
     return cv2.dilate(hole.view(np.uint8), np.ones((_SIDE, _SIDE), np.uint8)).view(np.bool_)
 

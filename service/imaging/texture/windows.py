@@ -20,7 +20,8 @@ from service.core.pictures import Bool2D, Box, Picture, Size
 from service.imaging.files.pixels import to_8_bits, to_channels
 from service.imaging.holes import bounding_box
 from service.imaging.seam import boxes_of_holes
-from service.imaging.texture.parameters import REACH, Parameters
+from service.imaging.texture.level import touched
+from service.imaging.texture.parameters import Parameters
 from service.imaging.texture.patch_match import Kernel
 from service.imaging.texture.stage import AS_CHOSEN, Rgb, add_texture
 
@@ -53,8 +54,9 @@ class Window(NamedTuple):
 
 
 class TexturePlan(NamedTuple):
-    """The windows of a mask, and how much work they are."""
+    """The windows of a mask H×W, and how much work they are."""
 
+    hole: Bool2D
     windows: list[Window]
     work: int
     """As `MOST_WORK` counts it; its seconds are proportional to it."""
@@ -63,12 +65,12 @@ class TexturePlan(NamedTuple):
 def plan_texture(hole: Bool2D) -> TexturePlan:
     """Plan the windows of a mask; each masked pixel is in exactly one core."""
     if not hole.any():
-        return TexturePlan([], 0)
+        return TexturePlan(hole, [], 0)
     planned = list(_plan_at(hole, 1))
     work = _work(hole, planned)
     if work <= MOST_WORK:
-        return TexturePlan(planned, math.ceil(work))
-    return TexturePlan(list(_plan_at(hole, math.sqrt(MOST_WORK / work))), MOST_WORK)
+        return TexturePlan(hole, planned, math.ceil(work))
+    return TexturePlan(hole, list(_plan_at(hole, math.sqrt(MOST_WORK / work))), MOST_WORK)
 
 
 def working_bytes(pixels: int) -> int:
@@ -77,19 +79,14 @@ def working_bytes(pixels: int) -> int:
 
 
 def copy_texture(
-    picture: Picture,
-    hole: Bool2D,
-    windows: list[Window],
-    kernel: Kernel,
-    parameters: Parameters = AS_CHOSEN,
-    seed: int = 0,
+    picture: Picture, plan: TexturePlan, kernel: Kernel, parameters: Parameters = AS_CHOSEN, seed: int = 0
 ) -> bool:
     """Copy texture into the filled holes of a picture, in place. Other pixels, alpha and profile are not touched.
 
     Returns whether anything was there to copy.
     """
     draw = partial(add_texture, kernel=kernel, parameters=parameters, seed=seed)
-    copied = [_redraw(picture.pixels, hole, window, draw) for window in windows]
+    copied = [_redraw(picture.pixels, plan.hole, window, draw) for window in plan.windows]
     return any(copied)
 
 
@@ -101,7 +98,7 @@ def _plan_at(hole: Bool2D, scale: float) -> Iterator[Window]:
 
 
 def _work(hole: Bool2D, windows: list[Window]) -> float:
-    near = cv2.countNonZero(cv2.dilate(hole.view(np.uint8), np.ones((2 * REACH + 1, 2 * REACH + 1), np.uint8)))
+    near = int(np.count_nonzero(touched(hole)))
     return near + sum(window.seen.area * window.scale**2 for window in windows) / _SEEN_OVER_FILLED
 
 

@@ -13,7 +13,7 @@ from tests.service.imaging.texture.textured import textured
 
 
 def copied(picture: Picture, hole: Bool2D, kernel: CompiledKernel) -> bool:
-    return copy_texture(picture, hole, plan_texture(hole).windows, kernel)
+    return copy_texture(picture, plan_texture(hole), kernel)
 
 
 def box(height: int, width: int, *place: slice) -> Bool2D:
@@ -150,16 +150,16 @@ class Stopped(Exception):
 
 def test_it_can_be_stopped_before_each_search(kernel: CompiledKernel) -> None:
     filled = textured(900, 900, (slice(10, 60), slice(10, 60)), (slice(800, 880), slice(800, 880)))
-    windows, calls = plan_texture(filled.hole).windows, []
+    plan, calls = plan_texture(filled.hole), []
     stoppable = StoppableKernel(kernel, lambda: calls.append(1))
-    copy_texture(Picture(filled.fill.copy()), filled.hole, windows, stoppable)
-    assert len(calls) == 4 * len(windows) == 8
+    copy_texture(Picture(filled.fill.copy()), plan, stoppable)
+    assert len(calls) == 4 * len(plan.windows) == 8
 
     def stop() -> None:
         raise Stopped
 
     with pytest.raises(Stopped):
-        copy_texture(Picture(filled.fill.copy()), filled.hole, windows, StoppableKernel(kernel, stop))
+        copy_texture(Picture(filled.fill.copy()), plan, StoppableKernel(kernel, stop))
 
 
 @pytest.mark.parametrize("hole", MASKS.values(), ids=MASKS)
