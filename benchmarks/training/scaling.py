@@ -5,9 +5,9 @@
     with --set photos:data.path=DIR --set facades:data.path=DIR
 
 Each run is the first phase of a config with a global batch: on one GPU, as many runs at once as there are GPUs; on all
-GPUs, with gradients averaged while the backward pass goes on; on one GPU with its share of the batch, which bounds what
-averaging can reach; and, unless --no-afterwards, on all GPUs with gradients averaged after it. The first quarter of the
-lines of the log, which compilation and warm-up fall into, is left out of the speed.
+GPUs, with gradients averaged after the backward pass; on one GPU with its share of the batch, which bounds what
+averaging can reach; and, with --overlap, on all GPUs with gradients averaged while the backward pass goes on. The first
+quarter of the lines of the log, which compilation and warm-up fall into, is left out of the speed.
 Where the compiler's cache is empty each run takes a minute or two longer: `--steps 12` fills it.
 """
 
@@ -41,11 +41,11 @@ class Run(NamedTuple):
     config: Path
     batch: int
     gpus: int = 1
-    overlap: bool = True
+    overlap: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.config.stem}-{self.batch}-{self.gpus}gpu{'' if self.overlap else '-afterwards'}"
+        return f"{self.config.stem}-{self.batch}-{self.gpus}gpu{'-overlap' if self.overlap else ''}"
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def speed(curve: Curve) -> float:
 
 def figures_of(run: Run, curves: Mapping[Run, Curve]) -> dict[str, float]:
     """Return a run's speed, of that of one GPU with the same batch and with the share of it, and its losses."""
-    curve, base = curves[run], curves.get(run._replace(gpus=1, overlap=True))
+    curve, base = curves[run], curves.get(run._replace(gpus=1, overlap=False))
     figures: dict[str, float] = {"lines": len(curve), "images_per_s": speed(curve)}
     share = curves.get(Run(run.config, run.batch // run.gpus))
     if share:
@@ -122,14 +122,14 @@ def figures_of(run: Run, curves: Mapping[Run, Curve]) -> dict[str, float]:
 
 
 def measure(
-    plan: Plan, runs: Sequence[Run], gpus: int, report: Callable[[Mapping[Run, Curve]], None], *, afterwards: bool
+    plan: Plan, runs: Sequence[Run], gpus: int, report: Callable[[Mapping[Run, Curve]], None], *, overlap: bool
 ) -> None:
     """Train all runs on one GPU and on several; reports after each part."""
     shares = [run for run in dict.fromkeys(run._replace(batch=run.batch // gpus) for run in runs) if run not in runs]
     together = [run._replace(gpus=gpus) for run in runs]
     stages: list[list[Sequence[Run]]]
     stages = [[runs[lane::gpus] for lane in range(gpus)], [together], [shares[lane::gpus] for lane in range(gpus)]]
-    stages += [[[run._replace(overlap=False) for run in together]]] if afterwards else []
+    stages += [[[run._replace(overlap=True) for run in together]]] if overlap else []
     done: list[Run] = []
     for stage in stages:
         if time.monotonic() > plan.until:
@@ -155,7 +155,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=120, help="of the config's first phase")
     parser.add_argument("--seconds", type=float, default=60, help="end each run after so long, compilation included")
     parser.add_argument("--limit", type=float, default=3600, help="end everything after so many seconds")
-    parser.add_argument("--afterwards", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--overlap", action="store_true", help="measure averaging during the backward pass, too")
     parser.add_argument("--set", action="append", default=[], metavar="[NAME:]KNOB=VALUE", help="NAME: of a config")
     parser.add_argument("--json", type=Path, help="write figures and curves there")
     return parser.parse_args()
@@ -179,7 +179,7 @@ def main() -> None:
     until = time.monotonic() + arguments.limit
     with tempfile.TemporaryDirectory() as folder:
         plan = Plan(Path(folder), arguments.steps, arguments.seconds, until, arguments.set)
-        measure(plan, parse_runs(arguments.runs), arguments.gpus, report, afterwards=arguments.afterwards)
+        measure(plan, parse_runs(arguments.runs), arguments.gpus, report, overlap=arguments.overlap)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -18,7 +20,11 @@ def read_request(path: Path) -> CellRequest:
 
 
 def main() -> None:
-    """Measure the cell; a failure is written in the place of the figures, by whichever process meets it."""
+    """Measure the cell; a failure is written in the place of the figures, by whichever process meets it.
+
+    Ended by SIGTERM, as at its limit, it first prints where each thread stands.
+    """
+    faulthandler.register(signal.SIGTERM, all_threads=True, chain=True)
     request, began = read_request(Path(sys.argv[1])), time.monotonic()
     result = Path(request.result)
 

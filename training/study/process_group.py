@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
+_GRACE_S = 5.0
+"""Time for the command to end processes of other sessions, as torchrun's are."""
 
 
 def run_in_group(command: Sequence[str], limit_s: float | None) -> int:
@@ -28,6 +30,10 @@ def run_in_group(command: Sequence[str], limit_s: float | None) -> int:
             deliver()
             return process.wait(limit_s)
         finally:
+            if process.poll() is None:
+                process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_GRACE_S)
             with suppress(ProcessLookupError):  # nothing is left of it
                 os.killpg(process.pid, signal.SIGKILL)
 

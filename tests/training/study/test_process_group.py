@@ -64,6 +64,16 @@ def test_the_limit_ends_what_a_process_has_started_too(tmp_path: Path) -> None:
     wait_until(lambda: not is_running(child), 5)
 
 
+@pytest.mark.slow
+def test_the_limit_ends_the_processes_of_torchrun_which_have_sessions_of_their_own(tmp_path: Path) -> None:
+    note, worker = tmp_path / "note", tmp_path / "worker.sh"
+    worker.write_text(f"echo $$ > '{note}'; exec sleep 60")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "--no-python"]
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_in_group([*command, "sh", str(worker)], 20)
+    wait_until(lambda: not is_running(int(note.read_text())), 5)
+
+
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_study_that_is_ended_ends_its_cell(sent: signal.Signals, tmp_path: Path) -> None:
     note = tmp_path / "child"
