@@ -1,4 +1,4 @@
-"""One size of the picture in the texture stage: what is matched, with what, and the votes."""
+"""One level of the picture's pyramid in the texture stage: its patches, their matches, and the fill made of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,16 @@ _SIDE = 2 * REACH + 1
 
 
 class Level:
-    """The picture H×W×3 in [0, 1] at one size, filled by the net, its hole, and the part of it that is redrawn.
+    """The picture at one size, and for each patch that touches the hole its match: a patch of the known part.
 
-    scale: pixels of the full size in one of this one.
+    Low frequencies are taken away before matching, and `picture` adds them again.
+
+    Args:
+        picture: H×W×3 in [0, 1], filled by the net.
+        hole: H×W, True where nothing is copied from.
+        redrawn: H×W, the part of the hole that gets texture.
+        parameters: the choices of the stage.
+        scale: side of one pixel of this size, in pixels of the full size.
     """
 
     def __init__(self, picture: Floats, hole: Bool2D, redrawn: Bool2D, parameters: Parameters, scale: float) -> None:
@@ -52,13 +59,13 @@ class Level:
         return len(self.view.sources) >= LEAST_SOURCES
 
     def search_afresh(self, kernel: Kernel, seed: int) -> None:
-        """Find matches in the whole picture; coherence comes later, as random neighbours have nothing to say."""
+        """Find matches in the whole picture, without coherence: at first all matches are random, neighbours' too."""
         anywhere = max(self.height, self.width)
         how = Step(self.parameters.guide_weight, 0, 0, self.parameters.first_sweeps, anywhere, fresh=True, seed=seed)
         kernel.search(self.view, how, self.matches, self.distances)
 
     def improve(self, kernel: Kernel, seed: int) -> None:
-        """Run one round: search from the matches there are, then vote."""
+        """Run one round: improve the matches, then fill the hole from them."""
         chosen = self.parameters
         coherence = chosen.coherence, chosen.coherence_flat
         how = Step(chosen.guide_weight, *coherence, chosen.sweeps, chosen.reach, fresh=False, seed=seed)
@@ -66,7 +73,7 @@ class Level:
         self._vote(kernel)
 
     def _vote(self, kernel: Kernel) -> None:
-        """Fill the hole with the mean of the matched patches; near matches in trusted places weigh most."""
+        """Set each pixel to the mean of the matched patches over it; close matches in trusted places weigh most."""
         typical = np.percentile(self.distances, 75) + 1e-6
         weights = self.view.trust[self.view.targets] * np.exp(-self.distances / typical) + 1e-6
         window = _window(self.parameters.vote_decay)
@@ -76,7 +83,7 @@ class Level:
         now[filled] = sums.reshape(-1, 3)[filled] / totals[filled, None]
 
     def take_matches(self, half: Level, random: np.random.Generator) -> None:
-        """Start from the matches at half the size; a random source replaces one that is not known at this size."""
+        """Start from the matches at half the size; where those are not known patches of this size, from random ones."""
         found = np.full(half.height * half.width, -1, np.int32)
         found[half.view.targets] = half.matches
         y, x = np.divmod(self.view.targets, self.width)
@@ -106,6 +113,7 @@ def _blurred(values: Floats, sigma: float) -> Any:
 
 
 def _spared(picture: Floats) -> Floats:
+    """Return the picture flat, with `SPARE` values behind it."""
     return np.concatenate([picture.ravel(), np.zeros(SPARE, np.float32)]).astype(np.float32)
 
 
@@ -114,15 +122,16 @@ def _places(chosen: Bool2D) -> Places:
 
 
 def _window(decay: float) -> Floats:
-    ahead = range(-REACH, REACH + 1)
-    return np.array([math.exp(-decay * (y * y + x * x)) for y in ahead for x in ahead], np.float32)
+    """Return the weights of a patch's pixels, flat: a Gaussian of their distance from its centre."""
+    offsets = range(-REACH, REACH + 1)
+    return np.array([math.exp(-decay * (y * y + x * x)) for y in offsets for x in offsets], np.float32)
 
 
 def _guide(picture: Floats, hole: Bool2D, parameters: Parameters, scale: float) -> Floats:
-    """Describe each pixel H×W×16: colour at two widths, grey beside it, and contrast by direction and fineness.
+    """Describe each pixel, H×W×16: colour at two blurs, the grey on four sides, four contrasts; two values are 0.
 
-    In Darabi et al., "Image Melding", SIGGRAPH 2012, gradients are matched; here the fill's are not to be trusted, so
-    their energy is.
+    Darabi et al., "Image Melding", SIGGRAPH 2012, match gradients. Those of the net's fill are unreliable, so their
+    energy is matched here.
     """
     low = _blurred(picture, parameters.guide_sigma / scale)
     guide = np.zeros((*picture.shape[:2], GUIDE), np.float32)
@@ -144,7 +153,7 @@ def _beside(grey: Floats) -> Floats:
 
 
 def _contrasts(grey: Floats, sigma: float) -> Floats:
-    """Return the local RMS of differences across, down, and of the bands above sigma 1.2 and from 1.2 to 3."""
+    """Return the local RMS, H×W×4, of horizontal and vertical differences, and of what blurs of 1.2, and 3, remove."""
     fine, coarse = _blurred(grey, 1.2), _blurred(grey, 3)
     across, down = cv2.Sobel(grey, -1, 1, 0, ksize=1), cv2.Sobel(grey, -1, 0, 1, ksize=1)
     energies = (0.5 * across**2, 0.5 * down**2, (grey - fine) ** 2, (fine - coarse) ** 2)

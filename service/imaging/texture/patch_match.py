@@ -16,20 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 _EXTENSION = f"{__package__}._patch_match"
-"""As in pyproject.toml."""
+"""Name of the extension module in pyproject.toml."""
 HOW_TO_INSTALL = "install a C++ compiler (g++), then Retouch again"
 GUIDE = 16
 """Values of the guide at each pixel, as the C++ reads them."""
 SPARE = 16
-"""Values behind a plane that the C++ may touch."""
+"""Values after the end of an array that the C++ may read and write, because it takes several at a time."""
 
 Floats = NDArray[np.float32]
 Places = NDArray[np.int32]
-"""Places in a picture: y · width + x."""
+"""Pixels of a picture by their index y · width + x."""
 
 
 class Step(NamedTuple):
-    """One search. `fresh` starts from random matches, and tries two random sources for each target."""
+    """One search, with its parameters. `fresh`: from random matches, with two random sources tried for each target."""
 
     guide_weight: float
     coherence: float
@@ -41,7 +41,7 @@ class Step(NamedTuple):
 
 
 class View(NamedTuple):
-    """A picture H×W as the kernel reads it. Arrays are contiguous, and have `SPARE` more values behind planes."""
+    """A picture H×W as the kernel reads it. Arrays are flat; `now` and `source` have `SPARE` more values."""
 
     height: int
     width: int
@@ -50,9 +50,9 @@ class View(NamedTuple):
     source: Floats
     """H·W·3, the picture that known patches are copied from."""
     trust: Floats
-    """H·W, in (0, 1]."""
+    """H·W, in (0, 1]: how reliable each pixel is; 1 outside the hole."""
     guide: Floats
-    """H·W·16."""
+    """H·W·16: the features of each pixel that are matched besides its colour."""
     valid: NDArray[np.uint8]
     """H·W, 1 at centres of known patches."""
     targets: Places
@@ -62,17 +62,24 @@ class View(NamedTuple):
 
 
 class Kernel(Protocol):
-    """The two loops that take the time."""
+    """The two loops that take nearly all of the stage's time."""
 
     def search(self, view: View, step: Step, matches: Places, distances: Floats) -> None:
-        """Improve `matches`, the source of each target (-1: none yet), and set their distances."""
+        """Improve `matches`, the source of each target (-1: none yet), and set `distances`, both in place."""
 
     def vote(self, view: View, matches: Places, weights: Floats, window: Floats) -> tuple[Floats, Floats]:
-        """Add up the matched patches: sums H·W·3 and totals of weights H·W. `window` is 5·5."""
+        """Return the weighted sums of the matched patches' colours at each pixel, H·W·3, and of their weights, H·W.
+
+        Args:
+            view: the picture.
+            matches: the source of each target.
+            weights: the weight of each target's patch.
+            window: 5·5, the weights of the pixels of a patch.
+        """
 
 
 class StoppableKernel(NamedTuple):
-    """A kernel that calls `stop` before each search, which takes up to 0.6 s; it raises what ends the stage."""
+    """A kernel that calls `stop` before each search of up to 0.6 s; `stop` raises an error to end the stage."""
 
     kernel: Kernel
     stop: Callable[[], None]
@@ -86,7 +93,7 @@ class StoppableKernel(NamedTuple):
 
 
 def installed_kernel() -> CompiledKernel | None:
-    """Load the extension; None where Retouch was installed without it, for want of a compiler."""
+    """Load the extension; None where Retouch was installed without a compiler, and so without it."""
     spec = find_spec(_EXTENSION)
     if spec is None or spec.origin is None:
         return None

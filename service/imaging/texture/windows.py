@@ -28,8 +28,9 @@ from service.imaging.texture.stage import AS_CHOSEN, Rgb, add_texture
 MARGIN = 64
 """Known pixels around a hole that texture is copied from, on each side."""
 MOST_WORK = 600_000
-"""Work that is done at full size: pixels near holes, and an eighth of those of the windows. A core takes about 2 s."""
+"""Work that is done at full size: pixels near holes, and an eighth of the windows' pixels. A core takes 2 to 3 s."""
 _SEEN_OVER_FILLED = 8
+"""Pixels of a window that take as long as one pixel near a hole, which alone is matched with a patch."""
 MOST_SEEN = 1024 * 1024
 """Pixels of a window that is not cut or scaled down."""
 BYTES_A_PIXEL = 240
@@ -41,25 +42,25 @@ THIN = 64
 
 
 Draw = Callable[..., Rgb | None]
-"""`add_texture` with all but its pictures."""
+"""`add_texture` with all arguments but `fill`, `hole` and `redrawn`."""
 
 
 class Window(NamedTuple):
-    """A part of the picture. `core`: what is redrawn of it; `seen`: the core and what is around it."""
+    """A part of the picture, in its coordinates: `core` is redrawn, from `seen`, which includes it."""
 
     core: Box
     seen: Box
     scale: float
-    """Pixels at which it is computed, for one of the picture, on each side; at most 1."""
+    """Factor on each side at which the window is computed; at most 1."""
 
 
 class TexturePlan(NamedTuple):
-    """The windows of a mask H×W, and how much work they are."""
+    """The windows of a mask (`hole`: H×W, True = fill), and how much work they are."""
 
     hole: Bool2D
     windows: list[Window]
     work: int
-    """As `MOST_WORK` counts it; its seconds are proportional to it."""
+    """The work as `MOST_WORK` counts it; the time is proportional to it."""
 
 
 def plan_texture(hole: Bool2D) -> TexturePlan:
@@ -83,7 +84,8 @@ def copy_texture(
 ) -> bool:
     """Copy texture into the filled holes of a picture, in place. Other pixels, alpha and profile are not touched.
 
-    Returns whether anything was there to copy.
+    Returns:
+        Whether any window had enough known patches to copy.
     """
     draw = partial(add_texture, kernel=kernel, parameters=parameters, seed=seed)
     copied = [_redraw(picture.pixels, plan.hole, window, draw) for window in plan.windows]
@@ -91,6 +93,7 @@ def copy_texture(
 
 
 def _plan_at(hole: Bool2D, scale: float) -> Iterator[Window]:
+    """Plan the windows of a mask, all scaled by at most `scale`."""
     margin = round(MARGIN / scale)
     around = bounding_box(hole).grown(margin, Size(*hole.shape))
     for box in boxes_of_holes(hole[around.top : around.bottom, around.left : around.right], margin):
@@ -103,6 +106,7 @@ def _work(hole: Bool2D, windows: list[Window]) -> float:
 
 
 def _windows_of(hole: Bool2D, box: Box, scale: float) -> Iterator[Window]:
+    """Plan one box around holes: as a whole, in cells if its holes are thin, or scaled down."""
     area = box.area * scale**2
     if area <= MOST_SEEN:
         yield Window(box, box, scale)
@@ -113,11 +117,13 @@ def _windows_of(hole: Bool2D, box: Box, scale: float) -> Iterator[Window]:
 
 
 def _radius(hole: Bool2D, box: Box) -> float:
+    """Return the radius of the largest circle that fits in a hole of the box, in pixels of the picture."""
     inside = np.ascontiguousarray(hole[box.top : box.bottom, box.left : box.right]).view(np.uint8)
     return float(cv2.distanceTransform(inside, cv2.DIST_L2, 3).max())
 
 
 def _cells(hole: Bool2D, box: Box, scale: float) -> Iterator[Window]:
+    """Cut a box into cells; the core of a cell is what it has of the holes, and cells without any are left out."""
     side, limit = round(CELL / scale), Size(*hole.shape)
     for top in range(box.top, box.bottom, side):
         for left in range(box.left, box.right, side):
@@ -131,6 +137,7 @@ def _cells(hole: Bool2D, box: Box, scale: float) -> Iterator[Window]:
 
 
 def _redraw(pixels: Any, hole: Bool2D, window: Window, draw: Draw) -> bool:
+    """Redraw the holes in one window's core, in `pixels` H×W×C (uint8 or uint16); False if nothing could be copied."""
     core, seen = window.core, window.seen
     part = pixels[seen.top : seen.bottom, seen.left : seen.right]
     unknown = hole[seen.top : seen.bottom, seen.left : seen.right]
@@ -148,6 +155,7 @@ def _redraw(pixels: Any, hole: Bool2D, window: Window, draw: Draw) -> bool:
 
 
 def _at_scale(rgb: Rgb, unknown: Bool2D, redrawn: Bool2D, scale: float, draw: Draw) -> Rgb | None:
+    """Draw at a smaller size and add the change, scaled up; None if nothing could be copied."""
     height, width = unknown.shape
     if scale == 1:
         return draw(rgb, unknown, redrawn=redrawn)
