@@ -185,7 +185,7 @@ class Admission:
         self.waiting[flow] += 1
 
     def mark_large(self, admitted: AdmittedRequest, *, computed: bool = False) -> None:
-        """Stop counting a large request towards the limit, unless so many are in flight; if `computed`, as served."""
+        """Stop counting a large request towards the limit, for at most as many; a `computed` one counts as served."""
         if admitted.body_read and not admitted.large and self.large_in_flight < self.max_requests:
             admitted.large = True
             self.large_in_flight += 1

@@ -20,7 +20,7 @@ from service.core.flow import ANYONE, Flow
 SMALL_DIVISOR = 8
 """An eighth of the budget: with the default of 2 GiB, any picture below 4 megapixels fits with its mask."""
 _DECAY = 0.8
-"""Decay of what was learned with each new share: about the last five count."""
+"""Weight of what was learned before, at each new share: about the last five count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class QueuedClaim:
 
     claim: Claim
     nbytes: int
-    """Size of the share: the claim's, cut to what its queue can have."""
+    """Size of the share in bytes: the claim's, or less where the whole budget of its queue is smaller."""
     position: QueuePosition
     granted_at: float = 0.0
     """When the share was granted."""
@@ -117,7 +117,7 @@ class _ClaimQueue:
         self.scheduler.refund(queued.claim.flow, queued.nbytes)
 
     def is_only_claim(self, queued: QueuedClaim) -> bool:
-        """Whether no other claim or share exists; it is then granted whatever was learned, so that learning goes on."""
+        """Whether no other claim or share exists: it is then granted in any case, which corrects wrong predictions."""
         return not self.holders and len(self.waiting) == 1 and not queued.has_waited
 
     def predicted_answer_s(self, queued: QueuedClaim, ahead: int, now: float) -> float:

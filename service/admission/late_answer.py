@@ -13,12 +13,12 @@ def late_answer_error(
     """Make the error, with a Retry-After at which there should be enough time.
 
     Args:
-        why: what others wait for.
+        why: the beginning of the message: what delays the answer.
         answer_s: predicted seconds until the answer.
         left_s: seconds until the deadline.
         pause_s: seconds after which to come back.
         own_deadline: whether the client chose the deadline.
-        way_out: what the client can do besides, after a comma.
+        way_out: another remedy, for the end of the message; begins with a comma.
     """
     pause = max(1, math.ceil(pause_s))
     message = (

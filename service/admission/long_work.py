@@ -1,6 +1,6 @@
-"""Long work that waits for codec threads or runs on them: a request that would get its turn too late is refused.
+"""Long work on codec threads, waiting or running: a request whose work would be done too late is refused.
 
-How much work a piece is, is known before it begins; how long a unit takes is learned.
+The amount of work is known before it begins; the time that a unit takes is learned.
 """
 
 from __future__ import annotations
@@ -13,32 +13,37 @@ from service.admission.late_answer import late_answer_error
 from service.core.call import Call
 
 _DECAY = 0.9
-"""Decay of what was learned with each new piece of work: about the last ten count."""
+"""Weight of what was learned before, at each new piece of work: about the last ten count."""
 
 
 @dataclass(slots=True)
 class LongWork:
-    """Pieces of long work, in units to which their seconds are proportional. Used on the event loop only."""
+    """Pieces of long work, in units that each take the same time. Used on the event loop only."""
 
     threads: int
     clock: Callable[[], float]
     """Returns seconds; deadlines are on this clock."""
     pending: int = 0
-    """Work that is not done."""
+    """Units of work that are not done."""
     _work: float = 0.0
     _seconds: float = 0.0
-    """Decaying sums over what was done."""
+    """Decaying sums over finished work: units, and seconds."""
 
     @contextmanager
     def count(self, call: Call, work: int, pieces: int = 1) -> Iterator[None]:
         """Count pieces of equal work as pending, for the length of the block.
 
+        Args:
+            call: the request, with its deadline.
+            work: units of each piece.
+            pieces: how many can run in parallel.
+
         Raises:
-            DeadlineExceeded: on entering: behind what is pending, they would be done after the client's own deadline.
+            DeadlineExceeded: on entering: after all pending work, they would be done after the client's own deadline.
             Overloaded: the same for the server's deadline.
         """
         answer_s, left_s = self.predicted_s(work, pieces), call.deadline - self.clock()
-        if self.pending and answer_s > left_s:  # without others it is begun whatever was learned: learning goes on
+        if self.pending and answer_s > left_s:  # alone it always runs, so that a wrong prediction can be corrected
             pause_s = answer_s - (call.deadline - call.received_at)
             why, way_out = "others wait for texture", ", or ask for none"
             raise late_answer_error(why, answer_s, left_s, pause_s, own_deadline=call.own_deadline, way_out=way_out)
@@ -49,7 +54,7 @@ class LongWork:
             self.pending -= work * pieces
 
     def predicted_s(self, work: int, pieces: int = 1) -> float:
-        """Predicted seconds until so many pieces would be done; 0 until some work was done."""
+        """Predicted seconds until these pieces would be done, after all pending work; 0 until some work was done."""
         if not self._work:
             return 0.0
         own = max(work, work * pieces / self.threads)

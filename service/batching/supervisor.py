@@ -31,7 +31,7 @@ class Supervisor:
     hang_timeout_s: float
     restarts: int = 0
     device_lost: DeviceLost | None = field(default=None, init=False)
-    """Event that is set once the process has lost the device: no worker is started, and the process should end."""
+    """The loss of the device, once it has happened: no worker is started, and the process should end."""
     worker: DeviceWorker = field(init=False)
 
     def __post_init__(self) -> None:

@@ -35,7 +35,11 @@ class OnLarge(Protocol):
     """Callback on the event loop when the work of a request turns out to be large."""
 
     def __call__(self, *, computed: bool = False) -> None:
-        """Stop counting the request as an ordinary one; `computed`: by the engine, and what is left takes long."""
+        """Stop counting the request as an ordinary one.
+
+        Args:
+            computed: whether the engine has computed it already, so that only postprocessing takes long.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,4 +65,4 @@ class Call:
     """Whether nobody holds a connection open for the answer, so that it may wait where others are refused."""
     on_large: OnLarge | None = None
     stop_if_left: Callable[[], None] = lambda: None
-    """Raises Cancelled if the client has left, unless the answer is needed all the same."""
+    """Raises Cancelled if the client has left; does nothing for a job, and where other requests share the result."""
