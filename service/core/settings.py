@@ -73,7 +73,7 @@ class Settings(BaseModel):
         0, ge=0, le=65535, description="serve the Open Inference Protocol over gRPC on this port, too; 0: no gRPC"
     )
 
-    page: bool = Field(True, description="serve the page for people at /")
+    page: bool = Field(True, description="serve the web page at /")
 
     keys_file: str = Field("", description="file of API keys, as `retouch keys` writes it; empty: no key is needed")
     allow_anonymous: bool = Field(False, description="allow a public address although no key is needed")
@@ -87,7 +87,7 @@ class Settings(BaseModel):
     )
     cors_origins: str = Field("", description="origins whose pages may call the API, separated by commas; empty: none")
     apis: str = Field(
-        ",".join(FOREIGN_APIS), description="foreign APIs that are served too, separated by commas; empty: none"
+        ",".join(FOREIGN_APIS), description="APIs of other servers to offer, too, separated by commas; empty: none"
     )
 
     models_dir: Path = Field(Path("models"), description="model repository: NAME/VERSION/{manifest.json, model.onnx}")
@@ -101,20 +101,22 @@ class Settings(BaseModel):
     translate_model: str = Field("facades", description="model of /v1/translate when the request names none")
     generate_model: str = Field("housefronts", description="model of /v1/generate when the request names none")
 
-    engine: EngineChoice = Field("auto", description="runtime; auto picks the best that is available")
-    device: DeviceChoice = Field("auto", description="auto uses an NVIDIA GPU where there is one; cpu leaves it alone")
+    engine: EngineChoice = Field("auto", description="runtime of the models; auto picks the best one available")
+    device: DeviceChoice = Field("auto", description="auto uses an NVIDIA GPU if there is one; cpu never does")
     engine_cache_dir: Path = Field(Path("cache"), description="folder of compiled engines and precision decisions")
     engine_threads: int = Field(0, ge=0, description="CPU threads of the engine; 0 means all cores")
     trt_level: int = Field(
         3, ge=0, le=5, description="TensorRT's builder optimisation level: lower builds faster, higher may run faster"
     )
-    allow_int8: bool = Field(True, description="serve models of precision int8; without, an older version serves")
+    allow_int8: bool = Field(True, description="serve models of precision int8; if not, an older version is served")
     fake_batch_ms: float = Field(0.0, ge=0, description="time that the fake engine takes for a batch, in milliseconds")
 
     max_batch_size: int = Field(8, ge=1, le=256, description="most samples in a batch; a model's own limit applies too")
-    max_queue_size: int = Field(256, ge=1, description="most admitted requests; further ones are refused with 503")
+    max_queue_size: int = Field(
+        256, ge=1, description="most requests admitted at once; further ones are refused with 503"
+    )
     request_timeout_s: float = Field(60.0, gt=0, description="deadline of a request that sets none")
-    body_timeout_s: float = Field(30.0, gt=0, description="longest time that a request's body may take to arrive")
+    body_timeout_s: float = Field(30.0, gt=0, description="longest time for a request's body to arrive")
     max_memory_mb: float = Field(
         4096.0,
         gt=0,
@@ -158,7 +160,7 @@ class Settings(BaseModel):
     )
 
     cache_entries: int = Field(
-        0, ge=0, description="most saved results that answer identical requests; 0 computes every request"
+        0, ge=0, description="entries of the cache that answers identical requests with saved results; 0: no cache"
     )
 
     webhook_secret_file: str = Field(
@@ -170,7 +172,7 @@ class Settings(BaseModel):
     webhook_private: bool = Field(False, description="allow webhooks to private addresses and over http://")
 
     drain_delay_s: float = Field(
-        0.0, ge=0, description="after SIGTERM: seconds that /readyz answers 503 before new work is refused"
+        0.0, ge=0, description="after SIGTERM: seconds for which /readyz answers 503 before new work is refused"
     )
     drain_timeout_s: float = Field(
         60.0, gt=0, description="after SIGTERM and its delay: longest wait for requests and saves in flight"
