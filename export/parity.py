@@ -100,7 +100,7 @@ def fp16_missed(cases: Iterable[ParityCase], bars: Bars) -> str | None:
 def kept_promise(cases: Iterable[ParityCase], bars: Bars, published: str) -> tuple[Bars, list[str]]:
     """Return the bars with the `fill_levels` that the graph to be published keeps, and a note if those are more.
 
-    Such a net may still meet its bars: it is published, and a CPU adds nothing to what it is off by itself.
+    Such a net may still meet its bars: it is published, and CPUs compute it in FP32, which adds no error of their own.
     """
     farthest = max((case for case in cases if case.backend == published), key=lambda case: case.max_abs)
     missed = _missed_levels(farthest, bars)

@@ -68,7 +68,7 @@ class Pipeline:
     tracer: RequestTracer | None = None
     """Tracer of requests; None without tracing."""
     promise: StorePromise | None = None
-    """Holds replies back until their results are in the storage; None: the spool is promise enough."""
+    """Holds replies back until their results are in the storage; None: replies promise what is in the spool."""
 
     async def run(self, order: Order, call: Call) -> Reply:
         """Compute the pictures of an order. For inpainting, pixels outside the mask are returned bit-identical.
@@ -225,7 +225,7 @@ class Pipeline:
         return done
 
     async def _encode_and_spool(self, result: ComputedRequest) -> Reply:
-        """Encode and spool; work that has begun is told if the call is cancelled."""
+        """Encode and spool. If the call is cancelled, work that has begun sees it in `result.abandoned`."""
         try:
             return await self._finish(result)
         except BaseException:

@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def read_here(job: Job, notify: Callable[[str], None], enforced: Enforced) -> Report:
-    """Read, wrap and check the graph in this process, under the limits that hold in it; `notify` is told each step."""
+    """Read, wrap and check the graph in this process, under its limits; `notify` is called with each step."""
     try:
         from export.foreign.preparing import import_graph  # noqa: PLC0415 -- onnx and its runtime start threads
 

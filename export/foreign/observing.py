@@ -167,7 +167,7 @@ def _core(mask: Array) -> Array:
 
 
 def _grown(mask: Array, pixels: int) -> Array:
-    """Return the mask, 1×1×H×W, grown by a square of so many pixels to each side."""
+    """Return the mask, 1×1×H×W, grown by a square of that many pixels to each side."""
     picture = Image.fromarray((mask[0, 0] * 255).astype(np.uint8)).filter(ImageFilter.MaxFilter(2 * pixels + 1))
     return np.asarray(picture)[None, None] > 0
 

@@ -92,7 +92,7 @@ def _converse(child: subprocess.Popen[bytes], job: Job, notify: Callable[[str], 
 def _wait(child: subprocess.Popen[bytes], seconds: float) -> int | None:
     try:
         return child.wait(seconds)
-    except subprocess.TimeoutExpired:  # it closed its output and goes on
+    except subprocess.TimeoutExpired:  # it closed its output but still runs
         return None
 
 

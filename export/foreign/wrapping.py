@@ -42,7 +42,7 @@ def wrapped(model: ModelProto, wiring: Wiring) -> ModelProto:
     """Return a model of the contract's tensors that computes the same; what is of no use in it is left out.
 
     Raises:
-        GraphRefused: the names in the graph cannot be told apart.
+        GraphRefused: the names in the graph contradict each other.
     """
     try:
         inner = compose.add_prefix_graph(_bare_graph(model, wiring), _NET)

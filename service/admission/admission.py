@@ -107,7 +107,7 @@ class Admission:
     reservations: Reservations = field(default_factory=Reservations)
     server_load: ServerLoad = field(default_factory=SingleFrontEndLoad)
     max_bodies_bytes: float = math.inf
-    """Limit of the memory for all request bodies, because few large ones take as much as many small ones."""
+    """Limit of the memory for all request bodies, because a few large ones take as much as many small ones."""
     bodies_bytes: int = 0
     in_flight: int = 0
     """Requests that are computed or wait for it."""

@@ -12,7 +12,7 @@ from service.admission.large_and_small_shares import Claim, LateClaim, MemorySha
 from service.admission.late_answer import late_answer_error
 
 OnWaited = Callable[[float, bool], None]
-"""Is told how many seconds a claim waited, and whether it was granted."""
+"""Called with the seconds that a claim waited, and whether it was granted."""
 
 
 class MemoryBudget:
@@ -45,7 +45,7 @@ class MemoryBudget:
         Args:
             claim: the memory; a claim of no bytes neither waits nor reports.
             own_deadline: whether the client chose the deadline.
-            on_waited: is told how long the wait was, also when it ends in an error.
+            on_waited: called with the length of the wait, also when it ends in an error.
 
         Raises:
             DeadlineExceeded: the request would miss its deadline, which the client chose (`own_deadline`).

@@ -173,7 +173,7 @@ class Clients:
 
         Raises:
             TooManyRequests: over the rate or the quota; nothing was counted against the quota.
-            NotReady: code `ledger_unavailable`: what other hosts have used cannot be told now.
+            NotReady: code `ledger_unavailable`: the use by other hosts cannot be read now.
         """
         record = self._records.get(client.id.removeprefix("key:"))
         if self.path is None or record is None:

@@ -52,7 +52,7 @@ class KeyUsage(Protocol):
         """Count a request against a rate and return 0; if it is over the rate, return the seconds to wait.
 
         Raises:
-            NotReady: code `ledger_unavailable`: it cannot be told now.
+            NotReady: code `ledger_unavailable`: the ledger cannot be read now.
         """
 
     def take_request(self, key_id: str, allowed: int) -> float:

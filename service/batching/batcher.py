@@ -80,7 +80,7 @@ class BatchPolicy:
         return [queue.key for queue in sorted(waiting, key=lambda queue: queue.position)]
 
     def largest_batch(self, model_max_batch: int, samples: int = 1) -> int:
-        """Largest number of rows in one batch; a row that gives `samples` results takes the memory of so many rows."""
+        """Largest number of rows in one batch; a row of `samples` results takes the memory of as many rows."""
         return max(1, min(self.max_batch_size, model_max_batch) // samples)
 
 

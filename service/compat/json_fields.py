@@ -117,7 +117,7 @@ def decoded_bytes(body: bytes | bytearray) -> int:
 
 
 async def off_loop(nbytes: int, work: Callable[[], T]) -> T:
-    """Run work on so many bytes: on a thread if they are many, so that the event loop is not blocked."""
+    """Run work on `nbytes` bytes: on a thread if they are many, so that the event loop is not blocked."""
     return await asyncio.to_thread(work) if nbytes > _LARGE_BYTES else work()
 
 

@@ -46,7 +46,7 @@ _UNSAVED_LOOK_S = 0.02
 class SharedState:
     """The results of this process, and what it shares with the others of its ledger.
 
-    pause_for_keys: waits so many seconds, or until another process has answered a key.
+    pause_for_keys: waits for a number of seconds, or until another process has answered a key.
     key_usage: the use of API keys; None: each process counts its own.
     agreement: of the hosts on the model versions that are served; None: each serves what it has.
     """

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 _SHARE = 50
 """Blocks of all processes together are a fiftieth of the limit."""
 _RATE_S = 0.05
-"""A block of a rate lasts so many seconds at least, longer than it takes to fetch the next one."""
+"""Least seconds that a block of a rate lasts; longer than it takes to fetch the next one."""
 _SOON_S = 0.05
 _MOMENT_S = 1.0
 

@@ -32,7 +32,7 @@ class _KeyBlocks:
 
 
 class SharedKeyUsage:
-    """The use of keys by all processes of a ledger. Keeps `KeyUsage`; used on the event loop.
+    """The use of keys by all processes of a ledger. Implements `KeyUsage`; used on the event loop.
 
     Args:
         ledger: a PostgreSQL database.

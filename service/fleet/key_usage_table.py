@@ -50,13 +50,13 @@ class Grant:
 def take(ledger: Transaction, demand: Demand, lease_s: float) -> Grant:
     """Take a block of each limit that is wanted; what is owed is taken in any case."""
     ledger.execute(
-        "INSERT INTO key_usage (key_id, tokens, at, day, requests) "  # noqa: S608 -- ours
+        "INSERT INTO key_usage (key_id, tokens, at, day, requests) "  # noqa: S608 -- values are bound
         f"SELECT ?, ?, now, floor(now / {_DAY_S})::int, 0 FROM (SELECT {_NOW} AS now) AS clock "
         "ON CONFLICT (key_id) DO NOTHING",
         (demand.key_id, float(demand.burst)),
     )
     row = ledger.execute(
-        f"SELECT tokens, at, day, requests, {_NOW} AS now, "  # noqa: S608 -- ours
+        f"SELECT tokens, at, day, requests, {_NOW} AS now, "  # noqa: S608 -- values are bound
         "(SELECT count(*) FROM nodes WHERE seen_at > clock_timestamp() - ? * interval '1 second') AS processes "
         "FROM key_usage WHERE key_id = ? FOR UPDATE",
         (lease_s, demand.key_id),

@@ -18,12 +18,14 @@ _EPSILON = 1e-9
 
 @dataclass(slots=True)
 class SharedAgreement:
-    """Keeps `Agreement`. A version that was agreed on once is served by every process that has it.
+    """The agreement of all hosts of a ledger. See `Agreement`.
 
-    share: of the processes that told what they have and are alive, how many must have a version; 1 for all.
+    A version that was agreed on once is served by every process that has it.
+
+    share: the share of the live processes, among those that have announced versions, that must have one; 1: all.
     node_id: this process.
-    lease_s: the time from its last heartbeat on that a process counts as alive.
-    is_steady: whether missing heartbeats of others mean something.
+    lease_s: how long a process counts as alive after its last heartbeat.
+    is_steady: whether this process has watched the others' heartbeats long enough to judge them.
     """
 
     connections: Connections
@@ -57,7 +59,7 @@ def _agree(ledger: Transaction, agreement: SharedAgreement, held: list[str], ste
         enough = [(version,) for version in held if sum(version in has for has in everyone) >= needed]
         _forget_withdrawn(ledger, set().union(*everyone))
         ledger.executemany("INSERT INTO model_agreed (version) VALUES (?) ON CONFLICT DO NOTHING", enough)
-    found = ledger.execute(f"SELECT version FROM model_agreed WHERE version IN {named(held)}", held)  # noqa: S608 -- ours
+    found = ledger.execute(f"SELECT version FROM model_agreed WHERE version IN {named(held)}", held)  # noqa: S608 -- values are bound
     return {row["version"] for row in found}
 
 

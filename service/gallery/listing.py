@@ -77,7 +77,7 @@ def find_page(ledger: Transaction, query: ListQuery) -> ResultPage:
     """Read a page. Raises as `ListQuery.condition`."""
     condition, values = query.condition()
     found = ledger.execute(
-        f"SELECT * FROM results WHERE deleted_at IS NULL AND {condition} ORDER BY created_at DESC, id DESC LIMIT ?",  # noqa: S608 -- ours
+        f"SELECT * FROM results WHERE deleted_at IS NULL AND {condition} ORDER BY created_at DESC, id DESC LIMIT ?",  # noqa: S608 -- values are bound
         [*values, query.limit + 1],
     ).fetchall()
     rows = [row_from(row) for row in found[: query.limit]]

@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 _LOCK = ".read-in.lock"
 _MOST_AT_ONCE = 200
 _PAUSE_S = 0.02
-"""Pause after so many sidecars, as nobody waits for this and others need the core."""
+"""Pause after `_MOST_AT_ONCE` sidecars: nobody waits for this, and others need the core."""
 
 
 def read_in(storage: Storage, index: ResultIndex, root: Path, stop: threading.Event) -> int:

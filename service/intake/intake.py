@@ -124,7 +124,7 @@ class Intake:
         return reply
 
     async def on_codec_thread(self, work: Callable[[], T], pixels: int) -> T:
-        """Convert a picture of so many pixels where all pictures are decoded."""
+        """Convert a picture of that many pixels, on the threads that decode pictures."""
         return await self.service.pipeline.codec_work.run_decoding(lambda _: work(), pixels)
 
     async def answered(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:

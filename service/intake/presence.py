@@ -30,7 +30,7 @@ class ClientPresence:
     """The client at the other end of a connection.
 
     The event loop reads its sockets only when everything that is ready has run. After a burst that is many requests
-    later, so what asks here is told by the kernel at once, in less than a microsecond.
+    later, so this asks the kernel, in less than a microsecond.
 
     Args:
         gone: a future that is done once the event loop has seen the client disconnect.

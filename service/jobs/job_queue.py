@@ -23,7 +23,7 @@ class JobQueue(Protocol):
     """The jobs of all processes, of which this one runs some. Used on the event loop."""
 
     def owner_of_new(self, running: int) -> str:
-        """The owner of a job that this process accepts while it runs so many; empty: the first one with room."""
+        """The owner of a job that this process accepts beside its `running` ones; empty: the first with a free slot."""
 
     async def take(self, running: Collection[str]) -> list[Job]:
         """Jobs that this process owns from now on and must run, oldest first; `running` are those it runs or enters.
@@ -38,8 +38,8 @@ class JobQueue(Protocol):
     async def pause(self) -> None:
         """Wait until there may be something to take or to stop."""
 
-    def room_made(self) -> None:
-        """A job of this process has ended."""
+    def slot_freed(self) -> None:
+        """Take note that a job of this process has ended, so that another may be taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,5 +82,5 @@ class HostQueue:
         """See `JobQueue`."""
         await asyncio.sleep(_LOOK_EVERY_S)
 
-    def room_made(self) -> None:
-        """Do nothing: there is room for whatever is admitted."""
+    def slot_freed(self) -> None:
+        """Do nothing: every admitted job runs at once."""

@@ -88,7 +88,7 @@ class Jobs:
         """Store the order, then the job, which is as old as that. See `start` for errors.
 
         Returns the job, and what `jobs_table.insert` returns for it. The order stays if the ledger fails, as the job
-        may be entered all the same; `drop_orphans` removes it if not.
+        may be entered nevertheless; `drop_orphans` removes it if not.
         """
         parts, limit = self._parts, self._limits.max_unfinished
         self._entering[new.id] = new.owner
@@ -287,7 +287,7 @@ class Jobs:
     def _forget_task(self, job_id: str, task: asyncio.Task[None]) -> None:
         if self.running.get(job_id) is task:
             del self.running[job_id]
-        self._parts.queue.room_made()
+        self._parts.queue.slot_freed()
 
     def _stop(self, job_id: str) -> None:
         if (task := self.running.get(job_id)) is not None:

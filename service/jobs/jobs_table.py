@@ -174,7 +174,7 @@ def inherit(ledger: Transaction, dead: str, heir: str) -> list[Job]:
 def lost_among(ledger: Transaction, job_ids: Sequence[str], owner: str) -> set[str]:
     """Return the ids of those jobs that have ended, or that another process has inherited."""
     rows = ledger.execute(
-        f"SELECT id FROM jobs WHERE finished_at IS NULL AND owner = ? AND id IN {named(job_ids)}",  # noqa: S608 -- ours
+        f"SELECT id FROM jobs WHERE finished_at IS NULL AND owner = ? AND id IN {named(job_ids)}",  # noqa: S608 -- values are bound
         [owner, *job_ids],
     )
     return set(job_ids) - {row["id"] for row in rows}
@@ -188,7 +188,7 @@ def unfinished(ledger: Transaction) -> set[str]:
 def forget(ledger: Transaction, finished_before: float) -> None:
     """Remove jobs that finished before `finished_before`."""
     old = "SELECT id FROM jobs WHERE finished_at <= ?"
-    ledger.execute(f"DELETE FROM webhook_states WHERE job_id IN ({old})", (finished_before,))  # noqa: S608 -- ours
+    ledger.execute(f"DELETE FROM webhook_states WHERE job_id IN ({old})", (finished_before,))  # noqa: S608 -- values are bound
     ledger.execute("DELETE FROM jobs WHERE finished_at <= ?", (finished_before,))
 
 

@@ -1,4 +1,4 @@
-"""Who runs a job when hosts share the ledger: the process that accepted it while it has room, else the first that has.
+"""Who runs a job when hosts share the ledger: the process that accepted it, or the first with a free slot.
 
 A process takes jobs without an owner, jobs of processes whose lease has ended, and its own that it does not run: a
 commit of which the database's answer was lost.
@@ -43,15 +43,15 @@ class SharedQueue:
 
     async def take(self, running: Collection[str]) -> list[Job]:
         """See `JobQueue`."""
-        room = self.slots - len(running)
-        if room <= 0:
+        free = self.slots - len(running)
+        if free <= 0:
             return []
         judges = int(self.owner.is_steady)
         mine = (self.owner.id, self.now() - jobs_table.IN_DOUBT_S)
-        values = (*mine, judges, self.owner.id, self.owner.lease_s, room + len(running))
+        values = (*mine, judges, self.owner.id, self.owner.lease_s, free + len(running))
         if not (set(await self.ledger.read(partial(_waiting, values=values))) - set(running)):
             return []
-        take = partial(_take, values=values, running=frozenset(running), most=room, owner=self.owner.id)
+        take = partial(_take, values=values, running=frozenset(running), most=free, owner=self.owner.id)
         return await self.ledger.write(take)
 
     async def give_back(self, job_id: str) -> None:
@@ -62,7 +62,7 @@ class SharedQueue:
         """See `JobQueue`."""
         await self.owner.changed(TOPIC, _LOOK_EVERY_S)
 
-    def room_made(self) -> None:
+    def slot_freed(self) -> None:
         """See `JobQueue`."""
         self.owner.wake(TOPIC)
 

@@ -41,7 +41,7 @@ async def open_idempotency(
         owner: this process.
         store: its results.
         now: the ledger's clock, in seconds since the epoch.
-        pause: waits so many seconds, or until another process has answered a key.
+        pause: waits for a number of seconds, or until another process has answered a key.
     """
     deleted = store.index.deleted
     idempotency = Idempotency(ledger, kept, store.disk, owner, now, _KEPT_S, _LONGEST_WAIT_S, deleted, pause)

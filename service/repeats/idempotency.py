@@ -49,7 +49,7 @@ class Idempotency:
     deleted: Callable[[Collection[str]], set[str]] = lambda _: set()
     """Returns those of the results that are deleted; blocks."""
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
-    """Waits so many seconds, or until a key was answered in another process."""
+    """Waits for a number of seconds, or until a key was answered in another process."""
     _background: set[asyncio.Task[Any]] = field(default_factory=set)
     """Tasks that go on when their requests have ended."""
 
@@ -133,7 +133,7 @@ class Idempotency:
         except asyncio.CancelledError:  # the ledger may still write the claim
             self._in_background(self._release_after_failure(claiming, mine))
             raise
-        except NotReady:  # it may be written all the same: a database can go away between a commit and its answer
+        except NotReady:  # it may be written nevertheless: a database can go away between a commit and its answer
             self._release_in_background(mine)
             raise
 
@@ -150,7 +150,7 @@ class Idempotency:
         except BaseException:
             self._release_in_background(mine)
             raise
-        # goes on if the client leaves: what is being stored must not meet the answer to the next request with the key
+        # shielded if the client leaves, so that two answers to the same key are never stored at once
         return await asyncio.shield(self._in_background(self._record(mine, response)))
 
     async def _record(self, mine: Claim, response: KeptResponse) -> KeptResponse:
@@ -189,7 +189,7 @@ class Idempotency:
     def _forget_task(self, task: asyncio.Task[Any]) -> None:
         self._background.discard(task)
         if not task.cancelled():
-            task.exception()  # it has been told to whoever still waits
+            task.exception()  # whoever still waits has got it
 
     async def _release(self, mine: Claim) -> None:
         """Release a key without an answer. If its answer was recorded after all, it stays: it may have been sent."""

@@ -88,7 +88,7 @@ def containing(ledger: Transaction, result_id: str) -> list[Claim]:
 def mark_answered(ledger: Transaction, claimed: Claim) -> bool:
     """Mark the claim as answered: its response is stored. Returns False if there is another claim by now."""
     ledger.notify(TOPIC)
-    held = ledger.execute(f"UPDATE idempotency SET done = 1 WHERE {_THIS}", _this(claimed))  # noqa: S608 -- ours
+    held = ledger.execute(f"UPDATE idempotency SET done = 1 WHERE {_THIS}", _this(claimed))  # noqa: S608 -- values are bound
     return held.rowcount == 1
 
 
@@ -100,7 +100,7 @@ def release(ledger: Transaction, claimed: Claim) -> None:
 def release_unanswered(ledger: Transaction, claimed: Claim) -> bool:
     """Release a claim unless its answer is recorded; returns whether there is no such claim any more."""
     _release(ledger, claimed, (0, 0))
-    return ledger.execute(f"SELECT 1 FROM idempotency WHERE {_THIS}", _this(claimed)).fetchone() is None  # noqa: S608 -- ours
+    return ledger.execute(f"SELECT 1 FROM idempotency WHERE {_THIS}", _this(claimed)).fetchone() is None  # noqa: S608 -- values are bound
 
 
 def is_free(ledger: Transaction, name: str) -> bool:
@@ -119,7 +119,7 @@ def delete_expired(ledger: Transaction, now: float) -> list[Claim]:
 def _release(ledger: Transaction, claimed: Claim, done: tuple[int, int]) -> None:
     """Release a claim that is in one of the states."""
     ledger.notify(TOPIC)
-    gone = ledger.execute(f"DELETE FROM idempotency WHERE {_THIS} AND done IN (?, ?)", (*_this(claimed), *done))  # noqa: S608 -- ours
+    gone = ledger.execute(f"DELETE FROM idempotency WHERE {_THIS} AND done IN (?, ?)", (*_this(claimed), *done))  # noqa: S608 -- values are bound
     if gone.rowcount:
         ledger.execute("DELETE FROM idempotency_results WHERE name = ?", (claimed.name,))
 

@@ -42,7 +42,7 @@ class Backlog:
         with self._changed:
             self._refuse_if_closed()
             self._spool.reserve(bytes_estimate, self._clock.now())
-            self._wake_if_due()  # it may have taken the room that a group was gathering in
+            self._wake_if_due()  # it may have taken the space that a gathering group counted on
         return SpoolReservation(bytes_estimate, self._release)
 
     def use_reservation(self, reservation: SpoolReservation, result_id: str) -> None:
@@ -109,7 +109,7 @@ class Backlog:
         return now
 
     def retry(self, group: list[UnsavedResult], pause: Backoff, failures: int, recoveries: int) -> None:
-        """Requeue results that could not be saved, each by itself; then pause the writer that tried.
+        """Requeue results that could not be saved, each alone; then pause the writer that tried.
 
         A writer pauses only after a single result: it is unknown which of a group is at fault, so a group's results
         are tried at once. A flush, a recovery of the disk or `close` cuts the pause short.
@@ -221,4 +221,4 @@ class Backlog:
     def _next_group_due_in_s(self) -> float:
         if self._flushing:
             return 0.0
-        return self._queue.next_group_due_in_s(self._clock.now(), self._spool.reserved_items, self._spool.room)
+        return self._queue.next_group_due_in_s(self._clock.now(), self._spool.reserved_items, self._spool.free_items)

@@ -95,7 +95,7 @@ class ResultIndex:
         """Return those of the results that are deleted.
 
         Raises:
-            NotReady: code `ledger_unavailable`: it cannot be told now.
+            NotReady: code `ledger_unavailable`: it cannot be read now.
         """
         return self.read(partial(index_table.deleted, result_ids=list(result_ids))) if result_ids else set()
 

@@ -123,7 +123,7 @@ def set_read_in(ledger: Transaction) -> None:
 def deleted(ledger: Transaction, result_ids: Sequence[str]) -> set[str]:
     """Return those of the results that are deleted."""
     rows = ledger.execute(
-        f"SELECT id FROM results WHERE deleted_at IS NOT NULL AND id IN {named(result_ids)}",  # noqa: S608 -- ours
+        f"SELECT id FROM results WHERE deleted_at IS NOT NULL AND id IN {named(result_ids)}",  # noqa: S608 -- values are bound
         result_ids,
     )
     return {row["id"] for row in rows}
@@ -132,7 +132,7 @@ def deleted(ledger: Transaction, result_ids: Sequence[str]) -> set[str]:
 def known(ledger: Transaction, result_ids: Sequence[str]) -> set[str]:
     """Return those of the results that have a row and are not deleted."""
     rows = ledger.execute(
-        f"SELECT id FROM results WHERE deleted_at IS NULL AND id IN {named(result_ids)}",  # noqa: S608 -- ours
+        f"SELECT id FROM results WHERE deleted_at IS NULL AND id IN {named(result_ids)}",  # noqa: S608 -- values are bound
         result_ids,
     )
     return {row["id"] for row in rows}

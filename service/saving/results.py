@@ -74,7 +74,7 @@ class StoredResult:
 
 
 class SpoolReservation:
-    """Room promised in the spool. `put` uses it; `release` or the end of its `with` gives an unused one back."""
+    """Reserved space in the spool. `put` uses it; `release` or the end of its `with` gives an unused one back."""
 
     def __init__(self, estimate: int, release: Callable[[SpoolReservation], None]) -> None:
         self.estimate = estimate
@@ -83,7 +83,7 @@ class SpoolReservation:
         self._release = release
 
     def release(self) -> None:
-        """Give the room back, unless it was used or given back already."""
+        """Give the space back, unless it was used or given back already."""
         self._release(self)
 
     def __enter__(self) -> SpoolReservation:

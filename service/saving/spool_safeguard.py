@@ -79,7 +79,7 @@ class SpoolSafeguard:
         return UnsavedCounts(spooled, unsure, lost)
 
     def _deleted(self, group: Collection[UnsavedResult]) -> set[str]:
-        """The ids of deleted results of the group; none if that cannot be told: a writer asks again."""
+        """The ids of deleted results of the group; none if the index cannot be read: a writer asks again."""
         with suppress(ServiceError):
             return self.index.deleted([waiting.id for waiting in group])
         return set()

@@ -31,7 +31,7 @@ class UnsavedResult:
     on_saved: tuple[Callable[[float], None], ...] = ()
     """Called on a writer's thread when it is durable, with the seconds since it was accepted."""
     failed: bool = False
-    """Saving it, or a group with it, has failed: it is saved by itself from now on and delays no other."""
+    """Saving it, or a group with it, has failed: it is saved alone from now on and delays no other."""
 
 
 class WriteQueue:
@@ -53,7 +53,7 @@ class WriteQueue:
         """Add a result at the end."""
         self._queue.append(waiting)
 
-    def next_group_due_in_s(self, now: float, coming: int, room: int) -> float:
+    def next_group_due_in_s(self, now: float, coming: int, free_items: int) -> float:
         """Seconds until the next group should be written; 0 if it is full or no result is expected to join it.
 
         Nor does a group wait that fills half of what the spool has for results: the spool would refuse meanwhile.
@@ -61,9 +61,9 @@ class WriteQueue:
         Args:
             now: in seconds, of the clock that `UnsavedResult.since` was read from.
             coming: reservations whose results have not arrived yet.
-            room: how many more results the spool can take.
+            free_items: how many more results the spool can take.
         """
-        enough = min(self._max_group_size, room)
+        enough = min(self._max_group_size, free_items)
         if not coming or not self._queue or self._queue[0].failed or len(self._queue) >= enough:
             return 0.0
         return max(0.0, self._queue[0].since + self._gather_s - now)

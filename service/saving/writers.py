@@ -69,7 +69,7 @@ class Writers:
         while group := self.backlog.next_group():
             try:
                 self._save_group(group)
-            except Exception:  # noqa: PERF203 -- a bug; without its thread nothing is saved any more, and none is told
+            except Exception:  # noqa: PERF203 -- a bug; without its thread nothing would be saved any more, unnoticed
                 results = [waiting.id for waiting in group]
                 _log.exception("what follows a save failed; the thread goes on", results=results)
 

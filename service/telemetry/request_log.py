@@ -32,7 +32,7 @@ class RequestOutcome:
     client: str = ""
 
     def record(self, metrics: Metrics, seconds: float, *, quiet: bool = False, **further: str) -> None:
-        """Count the request, which took so many seconds, and log it; probes are `quiet`."""
+        """Count the request, which took `seconds`, and log it; probes are `quiet`."""
         metrics.request_done(self.endpoint, self.model, self.status, seconds)
         present = {"model": self.model, "code": self.code, "client": self.client, **further}
         (log.debug if quiet else log.info)(

@@ -49,7 +49,7 @@ class LaMaOptions(GeneratorOptions):
         return self.width(self.downsamplings)
 
     def width(self, level: int) -> int:
-        """Return the channels after so many halvings."""
+        """Return the number of channels after that many halvings."""
         return min(_MOST_FEATURES, self.ngf << level)
 
     @property

@@ -47,7 +47,7 @@ def shift_depthwise(net: nn.Module) -> nn.Module:
 
 
 def _is_depthwise(module: nn.Module) -> TypeGuard[nn.Conv2d]:
-    """Return whether it is a convolution of each channel by itself, with square geometry and no dilation."""
+    """Return whether it is a convolution of each channel alone, with square geometry and no dilation."""
     if not isinstance(module, nn.Conv2d) or not module.in_channels == module.out_channels == module.groups:
         return False
     square = all(len({*pair}) == 1 for pair in (module.kernel_size, module.stride, module.padding))

@@ -78,7 +78,7 @@ class CodecWork:
     async def run_encoding(
         self, work: Callable[[StepRunner], T], pixels: int, encoder: ImageFormat, *, writes: bool, slow: bool = False
     ) -> T:
-        """Postprocess and encode so many pixels.
+        """Postprocess and encode a picture.
 
         Args:
             work: gets a function that runs several steps in parallel.

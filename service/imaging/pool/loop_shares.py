@@ -25,7 +25,7 @@ class LoopShares:
         self._next_iteration: asyncio.Handle | None = None
 
     async def take(self, shares: int = 1) -> None:
-        """Wait until so many of the work shares of one iteration of the event loop are free, and use them.
+        """Wait until this many work shares of one iteration of the event loop are free, and use them.
 
         The last caller of an iteration may use more than is left. A cancelled caller uses none.
         """

@@ -75,7 +75,7 @@ def plan_texture(hole: Bool2D) -> TexturePlan:
 
 
 def working_bytes(pixels: int) -> int:
-    """Return the most memory that texture takes in a picture of so many pixels."""
+    """Return the most memory that texture takes in a picture of that size, in bytes."""
     return min(pixels, MOST_SEEN) * BYTES_A_PIXEL
 
 

@@ -176,7 +176,7 @@ class RemoteBatcher:
                 return await client.compute(remote, order)
             except EngineProcessLost:
                 continue
-            except NotReady as error:  # its device worker was lost, but the process goes on
+            except NotReady as error:  # its device worker was lost, but the process still runs
                 if error.code != "worker_lost" or attempt == 2:
                     raise
         raise NotReady("the engine was lost twice over this request", code="worker_lost")

@@ -213,7 +213,7 @@ class Launcher:
 
 
 def launch(settings: Settings, front_ends: int) -> int:
-    """Serve with so many front ends until SIGTERM, SIGINT or SIGHUP.
+    """Serve with this many front ends until SIGTERM, SIGINT or SIGHUP.
 
     Returns:
         The exit status: 0 when every process ended well.

@@ -65,7 +65,7 @@ class SpoolCapacity:
         return self.reserved_bytes + self.waiting_bytes
 
     @property
-    def room(self) -> int:
+    def free_items(self) -> int:
         """About how many more results fit, each as large as those that wait; 0 if the spool is full."""
         free_items = self._limits.max_items - self.items
         if self.waiting_bytes:

@@ -1,4 +1,4 @@
-"""Inheritance of spools: segments of dead processes are moved to this process's folder, each result told of once."""
+"""Inheritance of spools: segments of dead processes are moved to this process's folder."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Inheritance:
                 for path in segments:
                     try:
                         self._adopt_segment(path)
-                    except OSError as error:  # noqa: PERF203 -- each by itself
+                    except OSError as error:  # noqa: PERF203 -- one segment must not stop the others
                         failed.append(error)
         except OSError as error:  # such as a folder of another user's process
             failed.append(error)

@@ -66,12 +66,12 @@ async def beat(ledger: Database, name: str, age_s: float = 0.0) -> None:
     await ledger.write(seen)
 
 
-async def test_a_process_owns_what_it_accepts_while_it_has_room(ledger: Database) -> None:
+async def test_a_process_owns_what_it_accepts_while_it_has_a_free_slot(ledger: Database) -> None:
     here = queue(ledger, "here", slots=2)
     assert [here.owner_of_new(running) for running in range(3)] == ["here", "here", ""]
 
 
-async def test_waiting_jobs_are_taken_oldest_first_by_whoever_has_room(ledger: Database) -> None:
+async def test_waiting_jobs_are_taken_oldest_first_by_whoever_has_a_free_slot(ledger: Database) -> None:
     await enter(ledger, job(3), job(1), job(2))
     here, there = queue(ledger, "here", slots=2), queue(ledger, "there")
     assert await here.take(["one that it runs", "another"]) == []
@@ -116,6 +116,6 @@ async def test_a_job_that_is_given_back_counts_no_attempt(ledger: Database) -> N
     assert await queue(ledger, "there").take([]) == [job(1, "there")]
     await here.give_back(job(1).id)
     assert await here.take([]) == [], "it belongs to another by now"
-    here.room_made()
+    here.slot_freed()
     assert isinstance(here.owner, Member)
     assert here.owner.woken == ["jobs"]

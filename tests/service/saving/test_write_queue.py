@@ -45,18 +45,18 @@ def test_one_that_failed_goes_by_itself_and_holds_up_nobody() -> None:
 
 def test_a_group_waits_for_what_is_coming_but_not_for_long() -> None:
     gathering = queue(*map(waits, "ab"))
-    assert gathering.next_group_due_in_s(0.04, coming=1, room=9) == GATHER_S - 0.04
-    assert gathering.next_group_due_in_s(GATHER_S + 1, coming=1, room=9) == 0
+    assert gathering.next_group_due_in_s(0.04, coming=1, free_items=9) == GATHER_S - 0.04
+    assert gathering.next_group_due_in_s(GATHER_S + 1, coming=1, free_items=9) == 0
 
 
 def test_a_group_goes_at_once_when_nothing_is_coming_or_it_is_full_or_was_refused_before() -> None:
-    assert queue(waits("a")).next_group_due_in_s(0.0, coming=0, room=9) == 0
-    assert queue(*map(waits, "abcd"), most=4).next_group_due_in_s(0.0, coming=9, room=9) == 0
-    assert queue(waits("a", failed=True)).next_group_due_in_s(0.0, coming=9, room=9) == 0
+    assert queue(waits("a")).next_group_due_in_s(0.0, coming=0, free_items=9) == 0
+    assert queue(*map(waits, "abcd"), most=4).next_group_due_in_s(0.0, coming=9, free_items=9) == 0
+    assert queue(waits("a", failed=True)).next_group_due_in_s(0.0, coming=9, free_items=9) == 0
 
 
-def test_a_group_does_not_wait_once_it_is_as_large_as_the_room_that_is_left() -> None:
+def test_a_group_does_not_wait_once_it_is_as_large_as_the_space_that_is_left() -> None:
     gathering = queue(*map(waits, "ab"))
-    assert gathering.next_group_due_in_s(0.0, coming=1, room=3) == GATHER_S
-    assert gathering.next_group_due_in_s(0.0, coming=1, room=2) == 0
-    assert gathering.next_group_due_in_s(0.0, coming=1, room=0) == 0
+    assert gathering.next_group_due_in_s(0.0, coming=1, free_items=3) == GATHER_S
+    assert gathering.next_group_due_in_s(0.0, coming=1, free_items=2) == 0
+    assert gathering.next_group_due_in_s(0.0, coming=1, free_items=0) == 0

@@ -98,11 +98,11 @@ def test_pauses_double_up_to_the_longest() -> None:
     assert [backoff.pause_s(n) for n in (1, 2, 3, 4, 5, 10_000)] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
 
 
-def test_the_room_is_what_still_fits_by_number_and_by_the_size_of_those_that_wait() -> None:
+def test_free_items_are_those_that_still_fit_by_number_and_by_the_size_of_those_that_wait() -> None:
     spool = SpoolCapacity(SpoolLimits(max_items=10, max_bytes=1000))
-    assert spool.room == 10
+    assert spool.free_items == 10
     fill(spool, 100, 300)
     spool.reserve(100, now=0.0)
-    assert spool.room == 2, "500 bytes, for results of 200 as those that wait"
+    assert spool.free_items == 2, "500 bytes, for results of 200 as those that wait"
     spool.fill(100, 700)
-    assert spool.room == 0
+    assert spool.free_items == 0
