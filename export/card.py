@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from engines.manifest import FixedSize, Manifest, ParityCase, TensorSpec
 
-_NO_ROOM = 0.01
-"""Grey levels within which bf16 stays for no net."""
+_TOO_TIGHT_LEVELS = 0.01
+"""Grey levels (of 255) below which no net in bf16 keeps a limit, so that the card need not mention bf16."""
 _RESULTS = {"inpaint": "filled.png", "translate": "translated.png", "generate": "generated.png"}
 _PARTS = {
     "label": "image=@labels.png",
@@ -75,7 +75,7 @@ def _int8_section(manifest: Manifest) -> list[str]:
 def _fill_levels(manifest: Manifest) -> list[str]:
     if manifest.bf16_levels is None:
         return []
-    if manifest.bf16_levels < _NO_ROOM:
+    if manifest.bf16_levels < _TOO_TIGHT_LEVELS:
         return ["It promises its graph's own distance from torch: a CPU computes in FP32."]
     return [
         f"A CPU computes in bf16 if that changes no fill by more than {manifest.bf16_levels:.2g} of 255 grey levels."

@@ -44,7 +44,7 @@ class ParityFailed(ExportError):
 
 
 class GraphRefused(ExportError):
-    """A graph of others is hostile or damaged, does not fit the contract, or is not what was declared."""
+    """A foreign graph is hostile or damaged, does not fit the contract, or is not what was declared."""
 
 
 class CalibrationInvalid(ExportError):

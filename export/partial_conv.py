@@ -1,4 +1,4 @@
-"""Shared by the partial-convolution families: the public layer, and its count of valid pixels for a graph.
+"""The layer that the partial-convolution families share, in its public form and with mask sums for a graph.
 
 Liu et al., "Image Inpainting for Irregular Holes Using Partial Convolutions", ECCV 2018. Masks here: 1 = VALID.
 """

@@ -47,7 +47,7 @@ _OF_CHECKPOINT = re.compile(
     r"|(pytorch_lightning|lightning|lightning_fabric|omegaconf)(\.\w+)+"
     r"|numpy\.(_core|core)\.multiarray\.scalar|numpy\.dtype|_codecs\.encode|pathlib(\._local)?\.\w*Path"
 )
-"""Besides tensors: what trainings leave in parameters and metrics. NumPy's numbers are bytes that `encode` makes."""
+"""Names accepted besides tensors, for hyperparameters and metrics. NumPy's numbers are bytes that `encode` makes."""
 
 
 def is_script(entries: ZipEntries) -> bool:

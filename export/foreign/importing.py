@@ -63,7 +63,7 @@ def import_model(
     Args:
         request: the file, and what to make of it.
         notify: called with the name of each step as it begins.
-        read: reads the foreign file; by default a sandboxed process, as nobody vouches for the file.
+        read: reads the foreign file; by default a sandboxed process, because the file is not trusted.
 
     Raises:
         ExportError: the graph is refused, or cannot be published; the repository is unchanged.

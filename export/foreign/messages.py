@@ -36,7 +36,7 @@ class Limits(_Message):
 
 
 class Job(_Message):
-    """Orders to the child: files to read, folder to write into, and what the user says about the graph."""
+    """The child's job: files to read, the folder to write into, and what the user declared about the graph."""
 
     graph: Path
     pictures: Path
@@ -46,7 +46,7 @@ class Job(_Message):
 
 
 class Enforced(_Message):
-    """Limits that really held while the file was read, in words for people."""
+    """Protections that were in force while the file was read, in words for people."""
 
     memory: str
     time: str

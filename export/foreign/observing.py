@@ -101,7 +101,7 @@ def keeps_known(wiring: Wiring, observed: Observed) -> bool:
 
 
 def find_faults(wiring: Wiring, observed: Observed, *, composites: bool | None) -> list[str]:
-    """Return what speaks against a wiring, a sentence each; empty if it does what an inpainting net does.
+    """Return the reasons against a wiring, a sentence each; none if it does what an inpainting net does.
 
     Args:
         wiring: how the results were computed and are to be read.

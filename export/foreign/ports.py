@@ -94,7 +94,7 @@ def find_ports(model: onnx.ModelProto, declared: Declaration) -> tuple[Ports, li
 
 
 def _guess_layout(values: Sequence[ValueInfoProto]) -> Layout:
-    """Take the channels for last where a last dimension is small and the second is not."""
+    """Guess that channels are last if some last dimension is small and the second one is not."""
     for value in values:
         dims = value.type.tensor_type.shape.dim
         if len(dims) == 4 and 0 < dims[3].dim_value <= _MOST_CHANNELS and not 0 < dims[1].dim_value <= _MOST_CHANNELS:

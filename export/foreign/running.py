@@ -66,7 +66,7 @@ def _converse(child: subprocess.Popen[bytes], job: Job, notify: Callable[[str], 
     """Give the child its job and follow its steps until it ends.
 
     Returns:
-        Its exit status, None if its time was over or it said too much; and the last that it said besides steps.
+        Its exit status, None if it took too long or wrote too much; and the last line that it wrote besides steps.
     """
     assert child.stdin is not None  # noqa: S101 -- both are pipes
     assert child.stdout is not None  # noqa: S101

@@ -39,7 +39,7 @@ def tensor_specs(ports: Ports) -> tuple[tuple[TensorSpec, TensorSpec], TensorSpe
 
 
 def wrapped(model: ModelProto, wiring: Wiring) -> ModelProto:
-    """Return a model of the contract's tensors that computes the same; what is of no use in it is left out.
+    """Return a model with the contract's tensors that computes the same, without nodes and outputs it does not need.
 
     Raises:
         GraphRefused: the names in the graph contradict each other.

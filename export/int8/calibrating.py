@@ -1,8 +1,8 @@
 """The scales of a graph's convolutions from the values that flow into them.
 
-The pictures are run twice: first for the largest magnitude of every channel, from which the factors follow that even
-out the channels; then for a histogram of the magnitudes after that, from which the limit follows. Memory does not grow
-with the number of pictures.
+The pictures are run twice. The first run finds the largest magnitude of every channel, and so the factors that equalise
+the channels. The second makes a histogram of the equalised magnitudes, and so the limit. Memory does not grow with the
+number of pictures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The gate of INT8 graphs: figures on pictures that were not calibrated on, and their bars. Pure."""
+"""The gate of INT8 graphs: figures on pictures that were not used for calibration, and their bars. Pure."""
 
 from __future__ import annotations
 

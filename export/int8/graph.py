@@ -1,7 +1,7 @@
 """Rewrites an FP32 graph so that chosen convolutions compute in INT8: QuantizeLinear and DequantizeLinear, opset 17.
 
 Weights are symmetric with a scale for each output channel, inputs symmetric with one scale: what TensorRT, ONNX Runtime
-and OpenVINO all read. Channels of an input are first divided by factors that even out their ranges, and the weights
+and OpenVINO all read. The channels of an input are first divided by factors that equalise their ranges, and the weights
 multiplied by them, which changes nothing in exact arithmetic. Source: Xiao et al., "SmoothQuant", 2022; here for
 convolutions. Where the input is the activation of a convolution that feeds nothing else, that convolution's
 weights take the division; elsewhere a multiplication is added.

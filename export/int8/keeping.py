@@ -1,4 +1,4 @@
-"""The choice of the layers that stay in higher precision: each is measured alone, then the fewest are kept."""
+"""The choice of the layers that stay in higher precision: each is measured alone, then the fewest are chosen."""
 
 from __future__ import annotations
 

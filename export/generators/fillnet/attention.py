@@ -23,7 +23,7 @@ def activation(x: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    """x + conv(what each place takes from all places, by how alike they are).
+    """Self-attention over all places, with a residual: x + conv(attention(x)).
 
     Queries and keys have unit length times a learnt temperature, so that scores stay within about ten whatever the
     weights: half precision holds them. They and the softmax are FP32 in a graph whatever the convolutions are.

@@ -25,7 +25,7 @@ from export.generators.fillnet.options import PATCH, FillNetOptions, join_number
 
 _RGB = 3
 _SIDES_SERVED = (256, 512)
-"""Sides of tiles: about those of the training crops; in larger ones holes are wider than the net bridges."""
+"""Sides of tiles, about those of the training crops: in larger tiles holes can be wider than the net can fill."""
 
 
 class _Composite(nn.Module):

@@ -15,13 +15,13 @@ from export.lowering import compute_type
 
 _RGB = 3
 _LEAST_SHARE = 1e-3
-"""Smallest share of known pixels in a cell; soft masks leave less, and such a cell counts for as little."""
+"""Smallest share of known pixels in a cell that is divided by; soft masks leave less, and such a cell hardly counts."""
 _COLOUR_SCALES = 4
 _DILATED_LEVELS = (2, 3)
-"""At 1/16 and 1/32 each block's first convolution takes every second place: large holes are bridged in fewer layers."""
+"""Levels (1/16 and 1/32) where each block's first convolution has dilation 2, to bridge large holes in fewer layers."""
 
 _LOOKED_AT = 3
-"""Attention looks at places of 1/32 of the size, or their means: those of 1/16 would take four times as long."""
+"""Level whose places, or their means, attention is given: at 1/16 of the size, not 1/32, it would be 4 times slower."""
 
 
 def downsample(x: Tensor) -> Tensor:

@@ -9,9 +9,9 @@ from pydantic import Field, field_validator, model_validator
 from export.generators.family import GeneratorOptions
 
 PATCH = 4
-"""Pixels down and across that are one place of the finest level."""
+"""Side of the square of pixels that is one place of the finest level."""
 HEADS = 4
-"""Parts of the channels that attend by themselves, each to other places."""
+"""Attention heads."""
 _NUMBERS = r"^\d{1,4}(,\d{1,4})*$"
 _NUMBERS_OR_NONE = r"^(\d(,\d)*)?$"
 

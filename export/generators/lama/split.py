@@ -1,8 +1,8 @@
 """The generator as a GPU's program has it: local and global features apart, the transform with channels last.
 
-One convolution for each input in place of one for each output, so no layer joins features and divides them again; 1×1
-convolutions of the spectral transform are products over the channels (ADR 55). Nets with local Fourier units or an
-outer Fourier block keep the graph's form (`fits`): none of them was measured.
+Each layer has a convolution for each input instead of one for each output, so that features are never joined and
+divided again; 1×1 convolutions of the spectral transform are products over the channels (ADR 55). Nets with local
+Fourier units or an outer Fourier block keep the graph's form (`fits`): none of them was measured.
 """
 
 from __future__ import annotations

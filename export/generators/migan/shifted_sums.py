@@ -1,7 +1,7 @@
 """Depthwise convolutions as sums of shifted inputs, for programs: torch.compile makes one kernel of each.
 
-A depthwise convolution multiplies little and moves much. As a library's kernel it reads and writes its tensors by
-itself; as a sum it is fused with the padding before it and the activation after it (ADR 56).
+A depthwise convolution is limited by memory, not by arithmetic. A library's kernel reads and writes whole tensors; a
+sum is fused with the padding before it and the activation after it (ADR 56).
 """
 
 from __future__ import annotations
