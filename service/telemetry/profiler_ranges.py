@@ -1,6 +1,6 @@
 """NVTX ranges for profilers such as Nsight Systems; they do nothing if the package nvtx is missing.
 
-They are named after the stages: decode preprocess infer postprocess encode save.
+They are named after the stages: decode preprocess infer postprocess texture encode save.
 """
 
 from __future__ import annotations
