@@ -34,7 +34,7 @@ class JsonFields(Mapping[str, msgspec.Raw]):
     def __init__(self, raws: Mapping[str, msgspec.Raw], *, escaped: bool = False) -> None:
         self._raws = {name: raw for name, raw in raws.items() if bytes(memoryview(raw)[:5]) != b"null"}
         self._escaped = escaped
-        """Whether a backslash occurs in the body, so that texts must be unescaped before they are read."""
+        """Whether a backslash occurs in the body, so that strings must be unescaped before they are read."""
 
     def __getitem__(self, name: str) -> msgspec.Raw:
         return self._raws[name]
@@ -46,7 +46,7 @@ class JsonFields(Mapping[str, msgspec.Raw]):
         return len(self._raws)
 
     def value(self, name: str, kind: type[T], default: T) -> T:
-        """Return a field converted to `kind`; numbers and booleans may be written as texts.
+        """Return a field converted to `kind`; numbers and booleans may be strings.
 
         Raises:
             InvalidOption: it cannot be converted.
@@ -67,7 +67,7 @@ class JsonFields(Mapping[str, msgspec.Raw]):
         return [JsonFields(one, escaped=self._escaped) for one in raws]
 
     def scalar(self, name: str) -> str:
-        """Return a text, number or boolean as a form would have it; empty if it is absent."""
+        """Return a string, number or boolean as a form field has it; empty if it is absent."""
         value: object = self.value(name, str | int | float | bool, "")  # type: ignore[arg-type]
         return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -144,7 +144,7 @@ def _converted(raw: msgspec.Raw, kind: type[T], name: str) -> T:
 
 
 def _start_of(beginning: bytes, name: str) -> int:
-    """Return the index at which base64 begins in a text: 0, or behind the head of a data URL.
+    """Return the index at which base64 begins in a string: 0, or after the prefix of a data URL.
 
     Raises:
         InvalidRequest: the text is another URL, or a data URL without base64.

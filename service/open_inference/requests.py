@@ -27,7 +27,7 @@ class Parameters(Protocol):
         """Iterate over the names."""
 
     def scalar(self, name: str) -> str:
-        """Return a text, number or boolean as a form would have it; empty if it is absent.
+        """Return a string, number or boolean as a form field has it; empty if it is absent.
 
         Raises:
             InvalidOption: the value is none of these.

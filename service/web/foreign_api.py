@@ -16,7 +16,7 @@ from service.web.responses import error_headers
 
 @dataclass(frozen=True, slots=True)
 class ForeignApi:
-    """An API of somebody else's that this server speaks beside its own."""
+    """Another server's API that this server implements beside its own."""
 
     name: str
     """Name of the API in the setting `apis`, and its tag in the OpenAPI document."""

@@ -29,7 +29,7 @@ class ImagesRequest:
     order: Order
     stream: bool = False
     own_alpha: bool = False
-    """Whether the picture's own alpha is the mask, so that its file must be divided before it is computed."""
+    """Whether the picture's own alpha is the mask, so that its file must be split into picture and mask first."""
     links: bool = False
     """Whether the response has links to stored results in place of the pictures."""
     ignored: frozenset[str] = frozenset()
