@@ -33,7 +33,7 @@ def bench(  # noqa: PLR0913, PLR0917 -- each is a flag
     ] = None,
     mask: Annotated[list[Path] | None, typer.Option(help="mask or folder of each --image, or one for all")] = None,
     url: Annotated[str, typer.Option(help="the server")] = "http://127.0.0.1:8000",
-    endpoint: Annotated[Endpoint, typer.Option(help="what to ask for")] = "inpaint",
+    endpoint: Annotated[Endpoint, typer.Option(help="endpoint to call")] = "inpaint",
     rate: Annotated[str, typer.Option(help="open loop: requests due per second, as in 5,10,20")] = "",
     concurrency: Annotated[
         str, typer.Option(help=f"closed loop: clients ({_CLOSED_BY_DEFAULT} when there is no --rate)")
@@ -41,12 +41,12 @@ def bench(  # noqa: PLR0913, PLR0917 -- each is a flag
     duration: Annotated[float, typer.Option(min=0.1, help="seconds of each run")] = 10.0,
     warm_up: Annotated[float, typer.Option(min=0, help="seconds of load before the first run; not counted")] = 2.0,
     grace: Annotated[float, typer.Option(min=0, help="seconds to wait for the last replies of a run")] = 30.0,
-    seed: Annotated[int, typer.Option(help="of the arrival times")] = 0,
+    seed: Annotated[int, typer.Option(help="seed of the arrival times")] = 0,
     model: Annotated[str | None, typer.Option(help="NAME or NAME/VERSION")] = None,
-    image_format: Annotated[Format | None, typer.Option("--format", help="of the replies")] = None,
+    image_format: Annotated[Format | None, typer.Option("--format", help="format of the replies")] = None,
     quality: Annotated[int | None, typer.Option(min=1, max=100, help="of JPEG and WebP")] = None,
     save: Annotated[
-        bool | None, typer.Option("--save/--no-save", help="store the results; else as the server is set")
+        bool | None, typer.Option("--save/--no-save", help="store the results; by default as the server is set")
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the report there; - is standard output")

@@ -25,15 +25,19 @@ class CacheUnwritable(RetouchError):
 
 
 def build(
-    models: Annotated[list[str] | None, typer.Argument(help="names of models; all of them when none is given")] = None,
+    models: Annotated[list[str] | None, typer.Argument(help="names of models; by default all")] = None,
     engine: Annotated[Buildable | None, typer.Option(help="runtime to build for (RETOUCH_ENGINE)")] = None,
     compute_capability: Annotated[
         list[str] | None,
-        typer.Option(help="of GPUs that are not here, like 8.9, for TensorRT-RTX; can be given several times"),
+        typer.Option(
+            help="compute capability of GPUs in other hosts, such as 8.9, for TensorRT-RTX; repeat for several"
+        ),
     ] = None,
     models_dir: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
     engine_cache_dir: Annotated[Path | None, typer.Option(help="engine cache (RETOUCH_ENGINE_CACHE_DIR)")] = None,
-    max_batch_size: Annotated[int | None, typer.Option(min=1, help="the server's (RETOUCH_MAX_BATCH_SIZE)")] = None,
+    max_batch_size: Annotated[
+        int | None, typer.Option(min=1, help="largest batch of the server (RETOUCH_MAX_BATCH_SIZE)")
+    ] = None,
 ) -> None:
     """Build the engines of the newest versions into the cache; exit code 1 if one cannot be built or kept."""
     from engines.engine_choice import candidates_for  # noqa: PLC0415 -- loads the engines

@@ -23,30 +23,33 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         list[Path],  # looked for before torch is loaded, which takes seconds
         typer.Argument(exists=True, dir_okay=False, help="the weights; several files for one model of several nets"),
     ],
-    name: Annotated[str | None, typer.Option(help="model name, as in models/NAME; after the file without")] = None,
-    generator: Annotated[str | None, typer.Option(help="family; recognised from the keys when left out")] = None,
-    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; wins over what was recognised")] = None,
+    name: Annotated[str | None, typer.Option(help="model name, as in models/NAME; by default that of the file")] = None,
+    generator: Annotated[
+        str | None, typer.Option(help="family of the net; by default recognised from the keys")
+    ] = None,
+    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE: overrides what was recognised")] = None,
     batch_norm: Annotated[
         Literal["eval", "batch-statistics"] | None,
         typer.Option(help="running statistics, or the picture's own as in upstream's pix2pix test script"),
     ] = None,
     precision: Annotated[
         Literal["fp16", "fp32", "int8"],
-        typer.Option(help="what the graph computes in; int8: for CPUs, inpainting only"),
+        typer.Option(help="precision of the graph; int8: for inpainting on CPUs only"),
     ] = "fp16",
     calibration: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="of --precision int8: 132 photographs or more, to calibrate on and to judge by"
+            metavar="FOLDER", help="for --precision int8: at least 132 photographs, for calibration and judgement"
         ),
     ] = None,
     sheet: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="of --precision int8: fills in FP32 and INT8, side by side")
+        Path | None,
+        typer.Option(metavar="FILE.png", help="for --precision int8: write fills in FP32 and INT8, side by side"),
     ] = None,
     max_batch: Annotated[int, typer.Option(min=1, max=1024, help="largest batch an engine is built for")] = 32,
     output: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
     licence: Annotated[str, typer.Option(help="licence of the weights, for the card")] = "not stated",
-    training_data: Annotated[str, typer.Option(help="what they were trained on, for the card")] = "not stated",
+    training_data: Annotated[str, typer.Option(help="training data of the weights, for the card")] = "not stated",
     images: Annotated[Path, typer.Option(help="pictures to compare the graphs on")] = SAMPLE_PICTURES,
     program: Annotated[
         bool, typer.Option("--program", help="also write program.pt2, which GPUs without TensorRT compile")
@@ -59,10 +62,10 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     ] = None,
     sweep: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="inpainting: measure on these photographs what strategy auto is to do"),
+        typer.Option(metavar="FOLDER", help="inpainting: measure on these photographs which strategy auto should use"),
     ] = None,
     lpips_features: Annotated[
-        Path | None, typer.Option(help="AlexNet features (safetensors) for LPIPS, which --sweep and INT8 measure by")
+        Path | None, typer.Option(help="AlexNet features (safetensors) for LPIPS, which --sweep and int8 need")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the manifest instead of a table")] = False,
 ) -> None:

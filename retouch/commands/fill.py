@@ -34,28 +34,34 @@ Strategy = Literal["auto", "crop", "whole"]
 Texture = Literal["none", "copied"]
 
 _Image = Annotated[Path, typer.Argument(help="an image, or a folder of them")]
-_Mask = Annotated[Path, typer.Argument(help="its mask, one mask for all, or a folder of masks of the same file names")]
+_Mask = Annotated[
+    Path, typer.Argument(help="its mask, one mask for all images, or a folder of masks named like the images")
+]
 _Out = Annotated[Path, typer.Option("--out", "-o", help="file to write; a folder for a folder of images")]
-_Seed = Annotated[int | None, typer.Option(min=0, help="for models that draw: the same gives the same picture")]
-_Concurrency = Annotated[int, typer.Option(min=1, help="pictures in the works at once")]
+_Seed = Annotated[
+    int | None, typer.Option(min=0, help="for models that draw random numbers: the same seed gives the same picture")
+]
+_Concurrency = Annotated[int, typer.Option(min=1, help="pictures computed at once")]
 
 
 @dataclass(frozen=True, slots=True)
 class _Common:
     """The flags that all three commands have."""
 
-    model: Annotated[str | None, typer.Option(help="NAME or NAME/VERSION; the server's default otherwise")] = None
+    model: Annotated[str | None, typer.Option(help="NAME or NAME/VERSION; by default the model of the settings")] = None
     image_format: Annotated[
-        Format | None, typer.Option("--format", help="png, jpeg or webp; by OUT's suffix, else png")
+        Format | None, typer.Option("--format", help="png, jpeg or webp; by default that of OUT's suffix, or png")
     ] = None
-    quality: Annotated[int | None, typer.Option(min=1, max=100, help="of JPEG and WebP")] = None
+    quality: Annotated[int | None, typer.Option(min=1, max=100, help="quality of JPEG and WebP")] = None
     url: Annotated[
-        str | None, typer.Option(help="ask the server at http://HOST:PORT; without it the models run here")
+        str | None, typer.Option(help="use the server at http://HOST:PORT; by default the models run in this process")
     ] = None
-    models_dir: Annotated[Path | None, typer.Option(help="models to run here (RETOUCH_MODELS_DIR)")] = None
-    engine: Annotated[EngineChoice | None, typer.Option(help="runtime to run them on (RETOUCH_ENGINE)")] = None
+    models_dir: Annotated[Path | None, typer.Option(help="model repository, without --url (RETOUCH_MODELS_DIR)")] = None
+    engine: Annotated[
+        EngineChoice | None, typer.Option(help="runtime of the models, without --url (RETOUCH_ENGINE)")
+    ] = None
     timeout: Annotated[float, typer.Option(min=0.001, help="seconds that one picture may take")] = 120.0
-    retries: Annotated[int, typer.Option(min=0, help="how often a busy server is asked again")] = 8
+    retries: Annotated[int, typer.Option(min=0, help="how often a request to a busy server is repeated")] = 8
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace files that exist")] = False
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON")] = False
 
@@ -80,10 +86,10 @@ def inpaint(  # noqa: PLR0913, PLR0917 -- each is a flag
     out: _Out,
     mask_mode: Annotated[MaskMode | None, typer.Option(help="pixels to fill: white (≥ 128), black, alpha 0")] = None,
     mask_resize: Annotated[Literal["nearest"] | None, typer.Option(help="scale a mask of another size")] = None,
-    strategy: Annotated[Strategy | None, typer.Option(help="crop round the holes, or the whole image")] = None,
-    texture: Annotated[Texture | None, typer.Option(help="copied: give the fill texture from the picture")] = None,
+    strategy: Annotated[Strategy | None, typer.Option(help="crop: around the holes; whole: the whole image")] = None,
+    texture: Annotated[Texture | None, typer.Option(help="copied: copy texture from the picture into the fill")] = None,
     seed: _Seed = None,
-    samples: Annotated[int, typer.Option(min=1, max=8, help="results of each: OUT-1.png …")] = 1,
+    samples: Annotated[int, typer.Option(min=1, max=8, help="results for each image: OUT-1.png …")] = 1,
     concurrency: _Concurrency = 4,
     *,
     common: _Common,
@@ -101,10 +107,10 @@ def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
     out: _Out,
     instance: Annotated[Path | None, typer.Option(help="instance ids, for models that take them; or a folder")] = None,
     reference: Annotated[
-        Path | None, typer.Option(help="picture whose look is taken, for some models; or a folder")
+        Path | None, typer.Option(help="picture whose style is used, for models that take one; or a folder")
     ] = None,
     seed: _Seed = None,
-    samples: Annotated[int, typer.Option(min=1, max=8, help="results of each: OUT-1.png …")] = 1,
+    samples: Annotated[int, typer.Option(min=1, max=8, help="results for each image: OUT-1.png …")] = 1,
     concurrency: _Concurrency = 4,
     *,
     common: _Common,
@@ -125,7 +131,7 @@ def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
 def generate(
     out: _Out,
     seed: _Seed = None,
-    count: Annotated[int, typer.Option(min=1, max=16, help="how many: OUT-1.png …")] = 1,
+    count: Annotated[int, typer.Option(min=1, max=16, help="number of pictures: OUT-1.png …")] = 1,
     *,
     common: _Common,
 ) -> None:

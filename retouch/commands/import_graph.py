@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def import_graph(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
-    graph: Annotated[Path, typer.Argument(help="the .onnx file; its external data lies beside it")],
-    name: Annotated[str | None, typer.Option(help="model name, as in models/NAME; after the file without")] = None,
+    graph: Annotated[Path, typer.Argument(help="the .onnx file, with its external data beside it")],
+    name: Annotated[str | None, typer.Option(help="model name, as in models/NAME; by default that of the file")] = None,
     task: Annotated[Literal["inpaint"], typer.Option(help="what the graph does")] = "inpaint",
     image: Annotated[
         str | None, typer.Option(help="the input for the picture: NAME, or its channels: NAME[0:3]")
@@ -27,7 +27,7 @@ def import_graph(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the com
     output_tensor: Annotated[str | None, typer.Option(help="the output with the picture, if there are several")] = None,
     layout: Annotated[Literal["nchw", "nhwc"] | None, typer.Option(help="the order of dimensions")] = None,
     image_range: Annotated[
-        Literal["0..1", "-1..1", "0..255"] | None, typer.Option(help="what black and white are in the picture")
+        Literal["0..1", "-1..1", "0..255"] | None, typer.Option(help="values of black and white in the picture")
     ] = None,
     mask_range: Annotated[
         Literal["0..1", "-0.5..0.5", "-1..1", "0..255"] | None, typer.Option(help="the two values of the mask")
@@ -35,11 +35,9 @@ def import_graph(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the com
     mask_means: Annotated[
         Literal["hole", "known"] | None, typer.Option(help="what the larger value of the mask marks")
     ] = None,
-    hole_value: Annotated[
-        float | None, typer.Option(help="what the net is to see under the mask, in its own range")
-    ] = None,
+    hole_value: Annotated[float | None, typer.Option(help="the value under the mask, in the net's own range")] = None,
     output_range: Annotated[
-        Literal["0..1", "-1..1", "0..255"] | None, typer.Option(help="what black and white are in the result")
+        Literal["0..1", "-1..1", "0..255"] | None, typer.Option(help="values of black and white in the result")
     ] = None,
     composite: Annotated[
         Literal["inside", "outside"] | None,
@@ -47,18 +45,22 @@ def import_graph(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the com
     ] = None,
     channels: Annotated[Literal["rgb", "bgr"], typer.Option(help="the order of colours, in and out")] = "rgb",
     sides: Annotated[
-        str | None, typer.Option(help="of a graph of free size: the tiles to serve, as in 256,512 (the default)")
+        str | None, typer.Option(help="for a graph of free size: sides of the tiles to serve, by default 256,512")
     ] = None,
-    multiple_of: Annotated[int, typer.Option(min=1, max=512, help="what its sides must be multiples of")] = 8,
+    multiple_of: Annotated[
+        int, typer.Option(min=1, max=512, help="for a graph of free size: its sides must be multiples of this")
+    ] = 8,
     images: Annotated[Path, typer.Option(help="photographs to try the graph on")] = SAMPLE_PICTURES,
     max_batch: Annotated[int, typer.Option(min=1, max=1024, help="largest batch an engine is built for")] = 32,
     output: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
     licence: Annotated[str, typer.Option(help="licence of the weights, for the card")] = "not stated",
-    training_data: Annotated[str, typer.Option(help="what they were trained on, for the card")] = "not stated",
+    training_data: Annotated[str, typer.Option(help="training data of the weights, for the card")] = "not stated",
     memory_gib: Annotated[
         float, typer.Option(min=0.5, max=4096, help="address space of the process that reads the file")
     ] = 8,
-    timeout_s: Annotated[float, typer.Option(min=1, max=86400, help="after so long that process is killed")] = 600,
+    timeout_s: Annotated[
+        float, typer.Option(min=1, max=86400, help="seconds after which that process is killed")
+    ] = 600,
     as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON instead of a table")] = False,
 ) -> None:
     """Turn an ONNX graph of others into models/NAME/VERSION: wrapped, tried on photographs, with manifest and card.

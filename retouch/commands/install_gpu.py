@@ -13,9 +13,13 @@ if TYPE_CHECKING:
 
 
 def install_gpu(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be installed, and do nothing")] = False,
-    again: Annotated[bool, typer.Option("--again", help="choose anew, also if everything is installed")] = False,
-    undo: Annotated[bool, typer.Option("--undo-unfinished", help="after one that was cut off: CPU only")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="say what would be installed, and install nothing")
+    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="choose again, even if everything is installed")] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo-unfinished", help="undo an installation that was cut off: CPU only")
+    ] = False,
     nvidia_index: Annotated[
         str | None, typer.Option(help="index or folder with TensorRT (RETOUCH_NVIDIA_INDEX); empty: none")
     ] = None,

@@ -20,18 +20,19 @@ _File = Annotated[Path | None, typer.Option("--file", help=f"key file (RETOUCH_K
 
 @keys_app.command()
 def create(  # noqa: PLR0913, PLR0917 -- each is a flag
-    name: Annotated[str, typer.Argument(help="whose key it is, for lists and people")],
+    name: Annotated[str, typer.Argument(help="whose key it is; lists show it")],
     file: _File = None,
     scope: Annotated[
         list[str] | None, typer.Option(help="inference, metrics, results:read or results:delete; repeat for several")
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="requests per second in the long run; else without limit")] = None,
-    burst: Annotated[int | None, typer.Option(help="requests at once above --rate; else 10")] = None,
+    rate: Annotated[float | None, typer.Option(help="requests per second on average; by default no limit")] = None,
+    burst: Annotated[int | None, typer.Option(help="requests at once above --rate; by default 10")] = None,
     per_day: Annotated[
-        int | None, typer.Option(help="requests for pictures in a day (UTC), refused ones too; else no limit")
+        int | None,
+        typer.Option(help="requests for pictures in a day (UTC), refused ones included; by default no limit"),
     ] = None,
     expires_days: Annotated[
-        float | None, typer.Option(min=0, max=36500, help="days until it holds no more; else never")
+        float | None, typer.Option(min=0, max=36500, help="days until the key expires; by default never")
     ] = None,
 ) -> None:
     """Make a key and print it, once: the file keeps its digest alone."""

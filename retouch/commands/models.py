@@ -70,16 +70,18 @@ def list_published(
 @models_app.command("add")
 def add(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     published: Annotated[str, typer.Argument(metavar="NAME", help="as `retouch models list` shows it")],
-    file: Annotated[Path | None, typer.Option(help="the published file, where it cannot be downloaded")] = None,
-    name: Annotated[str | None, typer.Option(help="model name, as in models/NAME; the published one without")] = None,
+    file: Annotated[Path | None, typer.Option(help="the published file, if you have it")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="model name, as in models/NAME; by default the published name")
+    ] = None,
     accept_licence: Annotated[
-        bool, typer.Option("--accept-licence", help="you read the licence and accept it")
+        bool, typer.Option("--accept-licence", help="you have read the licence and accept it")
     ] = False,
-    sha256: Annotated[str | None, typer.Option(metavar="DIGEST", help="what the file must have")] = None,
-    trust: Annotated[bool, typer.Option("--trust", help="take a file of which nobody states a SHA-256")] = False,
+    sha256: Annotated[str | None, typer.Option(metavar="DIGEST", help="SHA-256 that the file must have")] = None,
+    trust: Annotated[bool, typer.Option("--trust", help="accept a file whose SHA-256 nobody states")] = False,
     output: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
     images: Annotated[Path, typer.Option(help="photographs to compare the graphs on")] = SAMPLE_PICTURES,
-    downloads: Annotated[Path | None, typer.Option(help="folder for the file; below ~/.cache without")] = None,
+    downloads: Annotated[Path | None, typer.Option(help="folder for the file; by default below ~/.cache")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
 ) -> None:
     """Make a published model a model here: licence, download or --file, digest, export or import.
@@ -122,7 +124,7 @@ def add(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
 
 @models_app.command("push")
 def push(
-    version: Annotated[str, typer.Argument(metavar="NAME/VERSION", help="of the model repository")],
+    version: Annotated[str, typer.Argument(metavar="NAME/VERSION", help="the version in the model repository")],
     to: Annotated[str | None, typer.Option(metavar="URL", help="s3://BUCKET/PREFIX (RETOUCH_MODELS_URL)")] = None,
     models_dir: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
 ) -> None:
@@ -139,7 +141,7 @@ def push(
 
 @models_app.command("withdraw")
 def withdraw(
-    version: Annotated[str, typer.Argument(metavar="NAME/VERSION", help="of the bucket")],
+    version: Annotated[str, typer.Argument(metavar="NAME/VERSION", help="the version in the bucket")],
     origin: Annotated[
         str | None, typer.Option("--from", metavar="URL", help="s3://BUCKET/PREFIX (RETOUCH_MODELS_URL)")
     ] = None,

@@ -21,7 +21,7 @@ _TABLE_WIDTH = 120
 
 def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     model: Annotated[Path, typer.Argument(help="models/NAME/VERSION")],
-    pictures: Annotated[Path, typer.Argument(help="folder of photographs; folders in it count too")],
+    pictures: Annotated[Path, typer.Argument(help="folder of photographs, with subfolders")],
     lpips_features: Annotated[Path, typer.Option(help="AlexNet features (safetensors) for LPIPS")],
     sizes: Annotated[
         str,
@@ -31,13 +31,13 @@ def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         ),
     ] = "",
     per_cell: Annotated[int, typer.Option(min=1, help="pictures for each size, coverage and kind of hole")] = 8,
-    seed: Annotated[int, typer.Option(help="of the order of the pictures and of the holes")] = 0,
+    seed: Annotated[int, typer.Option(help="seed of the order of the pictures, and of the holes")] = 0,
     write: Annotated[bool, typer.Option("--write", help="put the rules into the model's manifest")] = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="only what a request may ask for: auto against whole and crop; no rules")
+        bool, typer.Option("--compare", help="measure auto against whole and crop, and choose no rules")
     ] = False,
-    engine: Annotated[EngineChoice, typer.Option(envvar="RETOUCH_ENGINE", help="what runs the model")] = "auto",
-    threads: Annotated[int, typer.Option(min=0, help="of the engine and of LPIPS; 0: all cores")] = 0,
+    engine: Annotated[EngineChoice, typer.Option(envvar="RETOUCH_ENGINE", help="runtime of the model")] = "auto",
+    threads: Annotated[int, typer.Option(min=0, help="threads of the engine and of LPIPS; 0: all cores")] = 0,
     cache_dir: Annotated[
         Path, typer.Option(envvar="RETOUCH_ENGINE_CACHE_DIR", help="compiled graphs of the engine")
     ] = Path("cache"),

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 
 def bench_pipeline(  # noqa: PLR0913, PLR0917 -- each is a flag
-    images: Annotated[Path, typer.Option(help="image or folder to work off")],
-    masks: Annotated[Path | None, typer.Option(help="mask or folder of masks: measures inpainting")] = None,
+    images: Annotated[Path, typer.Option(help="image, or folder of images")],
+    masks: Annotated[Path | None, typer.Option(help="mask, or folder of masks: measures inpainting")] = None,
     model: Annotated[str | None, typer.Option(help="NAME or NAME/VERSION; the default of its task otherwise")] = None,
-    count: Annotated[int, typer.Option(min=1, help="pictures in each variant; the folder again and again")] = 50,
-    max_batch_size: Annotated[int | None, typer.Option(min=1, max=256, help="of the batched variants")] = None,
+    count: Annotated[int, typer.Option(min=1, help="pictures for each variant; those of the folder are repeated")] = 50,
+    max_batch_size: Annotated[
+        int | None, typer.Option(min=1, max=256, help="largest batch of the batched variants")
+    ] = None,
     models_dir: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
     engine: Annotated[str | None, typer.Option(help="runtime (RETOUCH_ENGINE)")] = None,
     engine_cache_dir: Annotated[Path | None, typer.Option(help="engine cache (RETOUCH_ENGINE_CACHE_DIR)")] = None,
