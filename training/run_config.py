@@ -41,7 +41,7 @@ class DataConfig(ConfigSection):
     layout: Layout = Field("folder", description="how the folder is laid out")
     split: Literal["train", "val"] = Field("train", description="of a public data set: which part")
     direction: Literal["AtoB", "BtoA"] = Field(
-        "AtoB", description="pairs, facades: A is the left half; BtoA has it as the aim"
+        "AtoB", description="pairs, facades: A is the left half; BtoA has it as the target"
     )
     load_side: int = Field(288, ge=8, description="pictures are shrunk to this shorter side; pairs are resized to it")
     crop: int = Field(256, ge=8, description="side of a training crop; smaller pictures are enlarged to it")

@@ -18,7 +18,7 @@ Uniform = Callable[..., Tensor]
 STROKES, JOINTS, BLOBS, BOXES = 5, 6, 5, 4
 _FAR = 1e3
 _GRID = 4
-"""The level is found on every 4th pixel down and across: a sort of a 16th of them, within a percent of the aim."""
+"""The level is found on every 4th pixel down and across: a sort of 1/16 of them, within a percent of the wanted."""
 
 
 @dataclass(frozen=True)

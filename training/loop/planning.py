@@ -50,7 +50,7 @@ def _await_device(runtime: Runtime) -> None:
 
 
 def plan_steps(config: AnyConfig, seconds_a_step: Sequence[float], seconds: float) -> Plan:
-    """Scale the phases, in proportion, to so many seconds together; steps are rounded from 50 on."""
+    """Scale the phases in proportion so that together they take `seconds`; 50 steps or more are rounded."""
     whole = sum(phase.steps * each for phase, each in zip(config.phase, seconds_a_step, strict=True))
     steps = (int(phase.steps * seconds / whole) for phase in config.phase)
     return Plan(

@@ -23,7 +23,7 @@ _BLOCKS = 5
 _CHANNELS = (3, 64, 128, 256, 512, 512)
 """Channels of the picture itself and of each block's last layer."""
 _SIDE = 256
-"""Larger pictures are scaled until their shorter side has so many pixels, as the authors do."""
+"""Larger pictures are scaled until their shorter side has this many pixels, as the authors do."""
 _LEAST = 1e-6
 _LEAST_SQUARE = 1e-12
 

@@ -98,7 +98,7 @@ class FeatureDistance(nn.Module):
 
 
 def load_features(path: Path, blocks: int | None = None) -> VGG16Features:
-    """Load the net with a file's weights, on the CPU, with as many blocks as the file has, or so many: at least three.
+    """Load the net on the CPU, with all blocks that the file has or the first `blocks`: at least three.
 
     Raises:
         DataMissing: the file is missing, is not a safetensors file or lacks a layer; the message says which.

@@ -80,7 +80,7 @@ def best_on_two(images_per_s: dict[str, float]) -> Cell | None:
 
 
 def reason_not_run(cell: Cell, machine: Machine) -> str | None:
-    """Return why the machine cannot run the cell; None if it can, as far as can be told beforehand."""
+    """Return why the machine cannot run the cell; None if it can, as far as is known beforehand."""
     if cell.gpus > max(machine.gpus, 1):
         return f"it needs {cell.gpus} GPUs, and {machine.gpus} can be used here"
     if cell.precision == "tf32" and not machine.gpus:
@@ -124,7 +124,7 @@ def _cuda_capability() -> tuple[int, int] | None:
 
 
 def config_of_cell(config: AnyConfig, cell: Cell, phase: int, steps: int, pictures: int) -> AnyConfig:
-    """Return the config of a cell: one phase of so many steps, of at most so many pictures.
+    """Return the config of a cell: one phase of `steps` steps, on at most `pictures` pictures.
 
     Two cells of one batch differ in nothing that a step's losses depend on but arithmetic.
     """

@@ -2,7 +2,7 @@
 
 Paper: Zhang et al., "Semantic Image Inpainting with Progressive Generative Networks", ACM MM 2018. Nets, losses and
 rates as in crashmoon/Progressive-Generative-Networks: stage k of n sees the picture with its hole of 64×64 and what the
-stage before made of it; its aim is the picture with a hole of 1 - k/n of that side. All stages learn together, each
+stage before made of it; its target is the picture with a hole of 1 - k/n of that side. All stages learn together, each
 against a discriminator of its own. `gan_lstm.py` (four stages) gives the defaults; `gan_lstm_two.py` has two stages,
 `l2` in place of `l1`, `gan = "vanilla"` and a `discriminator_rate` of 1. Different: the generator takes its step before
 the discriminators, and averaged weights are saved.
@@ -115,7 +115,7 @@ def _halving_block(into: int, out: int) -> tuple[nn.Module, ...]:
 
 
 class ShrinkingHole(nn.Module):
-    """The centred hole: whole for the net's input, smaller in the aim of every stage, gone in that of the last."""
+    """The centred hole: whole for the net's input, smaller in the target of every stage, gone in that of the last."""
 
     fill: Tensor
     holes: Tensor
@@ -129,7 +129,7 @@ class ShrinkingHole(nn.Module):
         self.register_buffer("fill", torch.tensor(FILL).view(3, 1, 1))
 
     def forward(self, image: Tensor) -> list[Tensor]:
-        """Map N×3×128×128 in [0, 1] to the input and the aims of all stages, of the same shape."""
+        """Map N×3×128×128 in [0, 1] to the input and the targets of all stages, of the same shape."""
         return [torch.where(hole, self.fill, image) for hole in self.holes]
 
     def laid_into(self, image: Tensor, output: Tensor) -> Tensor:
@@ -157,10 +157,10 @@ class GeneratorLosses(nn.Module):
         self.net, self.gan, self.phase = net, config.gan, phase
         self.judges = judges if phase.adversarial else None
 
-    def forward(self, painted: Tensor, aims: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """Map the input N×3×128×128 and the aims of the stages to their pictures and losses."""
+    def forward(self, painted: Tensor, targets: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """Map the input N×3×128×128 and the targets of the stages to their pictures and losses."""
         outputs, phase = self.net.pictures(painted), self.phase
-        gaps = [output - aim for output, aim in zip(outputs, aims, strict=True)]
+        gaps = [output - target for output, target in zip(outputs, targets, strict=True)]
         terms = {
             "l1": _total(gap.abs().mean() for gap in gaps),
             "l2": _total(gap.square().mean() for gap in gaps),
@@ -177,16 +177,16 @@ def _total(values: Iterable[Tensor]) -> Tensor:
 
 
 class DiscriminatorLosses(nn.Module):
-    """The losses of all discriminators: cross entropy of their stages' aims and of what the stages made."""
+    """The losses of all discriminators: cross entropy of their stages' targets and of what the stages made."""
 
     def __init__(self, judges: nn.ModuleList) -> None:
         super().__init__()
         self.judges = judges
 
-    def forward(self, aims: Sequence[Tensor], outputs: Sequence[Tensor]) -> dict[str, Tensor]:
+    def forward(self, targets: Sequence[Tensor], outputs: Sequence[Tensor]) -> dict[str, Tensor]:
         """Compute the losses of N×3×128×128 pictures of every stage; `outputs` must be detached."""
-        trios = list(zip(self.judges, aims, outputs, strict=True))
-        real = _total(adversarial_loss(judge(aim), "vanilla", real=True) for judge, aim, _ in trios)
+        trios = list(zip(self.judges, targets, outputs, strict=True))
+        real = _total(adversarial_loss(judge(target), "vanilla", real=True) for judge, target, _ in trios)
         fake = _total(adversarial_loss(judge(output), "vanilla", real=False) for judge, _, output in trios)
         return {"real": real, "fake": fake, "discriminator": real + fake}
 
@@ -225,15 +225,15 @@ class PGNTrainee(AdversarialTrainee[PGNPhase]):
         judged = self._runtime.compile(DiscriminatorLosses(self.discriminator), wanted)
 
         def update(rate: Rate, image: Tensor) -> dict[str, Tensor]:
-            painted, *aims = self._hole(image)
+            painted, *targets = self._hole(image)
             self.discriminator.requires_grad_(requires_grad=False)
             with self._runtime.autocast():
-                outputs, terms = losses(painted, aims)
+                outputs, terms = losses(painted, targets)
             self._updates.apply(terms["loss"], rate)
             self.discriminator.requires_grad_(requires_grad=True)
             if phase.adversarial:
                 with self._runtime.autocast():
-                    terms |= judged(aims, [output.detach() for output in outputs])
+                    terms |= judged(targets, [output.detach() for output in outputs])
                 self._discriminator_updates.apply(terms["discriminator"], rate * self._config.discriminator_rate)
             return {name: value.detach() for name, value in terms.items()}
 

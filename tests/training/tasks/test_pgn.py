@@ -1,4 +1,4 @@
-"""The batches, aims, nets and losses of a PGN run, and what half precision would do to them."""
+"""The batches, targets, nets and losses of a PGN run, and what half precision would do to them."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def test_processes_together_see_the_batch_that_one_sees_alone(pgn_config: Config
 @pytest.mark.parametrize(("stages", "sides"), [(2, [64, 32, 0]), (4, [64, 48, 32, 16, 0])])
 def test_the_hole_shrinks_from_stage_to_stage_until_nothing_is_left_of_it(stages: int, sides: list[int]) -> None:
     image = torch.rand(1, 3, 128, 128, generator=random())
-    for aim, side in zip(ShrinkingHole(stages)(image), sides, strict=True):
+    for target, side in zip(ShrinkingHole(stages)(image), sides, strict=True):
         wanted, edge = image.clone(), (128 - side) // 2
         wanted[..., edge : 128 - edge, edge : 128 - edge] = torch.tensor(FILL).view(3, 1, 1)
-        assert torch.equal(aim, wanted if side else image)
+        assert torch.equal(target, wanted if side else image)
 
 
 def test_the_net_is_trained_on_what_the_served_model_shows_it() -> None:
@@ -97,14 +97,14 @@ def test_losses_are_sums_over_the_stages_by_their_weights(pgn_config: Config) ->
     trainee = begun(config)
     place = position_of_step(0, config.phase)
     (image,) = trainee.batch(0, place)
-    painted, *aims = ShrinkingHole(2)(image)
+    painted, *targets = ShrinkingHole(2)(image)
     pictures = build_generator(config.generator, random())
     pictures.load_state_dict(trainee.net.state_dict())
     with torch.no_grad():
         made = pictures.pictures(painted)
     terms = trainee.step(0, place)
     assert float(terms["l1"]) == pytest.approx(
-        float(sum((one - aim).abs().mean() for one, aim in zip(made, aims, strict=True))), rel=1e-4
+        float(sum((one - target).abs().mean() for one, target in zip(made, targets, strict=True))), rel=1e-4
     )
     assert float(terms["total_variation"]) == pytest.approx(float(sum(map(roughness, made))), rel=1e-4)
     total = sum(weight * float(terms[name]) for name, weight in weights.items())
