@@ -1,21 +1,21 @@
-# Each target works alone on a fresh machine that has Python >= 3.10 with venv; installs happen once, in .venv.
+# Each target runs on a fresh machine with Python >= 3.10 and venv, without the others; it installs once, into .venv.
 
 PYTHON ?= python3
 BIN := .venv/bin
 PINS := requirements/constraints.txt
-# what an installation reads once
+# the files that an installation reads only once, so that a change of them installs again
 BUILT_FROM := pyproject.toml $(wildcard service/imaging/texture/*.cpp)
-# what is compiled is kept, also where the environment says otherwise, as in containers: else each process compiles all
-# that it imports, a server for 1.4 s of a core
+# compiled modules are kept even where the environment says otherwise, as in containers: otherwise each process compiles
+# all that it imports, which takes a server 1.4 s of a core
 unexport PYTHONDONTWRITEBYTECODE
-# modules are compiled when they are first imported: most of what is installed never is; pip is not quiet, as it takes long
+# modules are compiled when they are first imported, as most of them never are; pip shows its progress, as it takes long
 INSTALL := -m pip --disable-pip-version-check install --no-compile --constraint $(PINS) --editable
 PIP := $(BIN)/python $(INSTALL)
-# processes for all cores, a file in one of them, the longest first (tests/conftest.py says how many, and which);
-# one that dies ends the run and names its test: started again, xdist may wait for it for ever
+# one process for each core, each file in a single one, the longest first (tests/conftest.py says how many, and which);
+# a process that dies ends the run and names its test, because xdist may wait for ever for one that it started again
 PYTEST_CORES ?= --numprocesses=auto --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
 PYTEST_ARGS ?=
-# looked for by their mark, as to import all the others takes as long as a dozen of their tests
+# found by their mark, because importing all other files takes as long as a dozen of their tests
 SLOW_FILES = $(sort $(shell grep -rl --include='test_*.py' --exclude-dir=browser --exclude-dir='*clients' \
 	'pytest\.mark\.slow' tests))
 SOAK_MINUTES ?= 60
@@ -27,7 +27,7 @@ GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 
 .PHONY: serve test test-slow test-310 test-gpu lint check coverage bench-overload bench-peers chaos soak install-export install-dev install-310 grpc-messages pins bench security fuzz clients compat smoke clean browser
 
-# a GPU's packages depend on its driver, so `retouch install-gpu` chooses them; where there is no driver it does nothing
+# a GPU's packages depend on its driver, so `retouch install-gpu` chooses them; without a driver it does nothing
 CPU ?=
 serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000, on an NVIDIA GPU if there is one; CPU=1: without
 ifeq ($(CPU),1)
@@ -44,7 +44,7 @@ test: .venv/.dev ## the fast tests: at least four fifths of all
 test-slow: .venv/.dev ## the others: families end to end, training, processes, faults, images, a full disk
 	$(BIN)/python -m pytest $(subst =auto,=logical,$(PYTEST_CORES)) $(PYTEST_ARGS) -m "slow and not gpu" $(SLOW_FILES)
 
-test-310: install-310 ## the fast tests of what serves under CPython 3.10 without torch, where there is one
+test-310: install-310 ## the fast tests of engines and service under CPython 3.10 without torch; nothing if it is missing
 	@test ! -e .venv-310/.test || .venv-310/bin/python -m pytest $(PYTEST_CORES) --durations=10 -m "not gpu and not slow" tests/engines tests/service
 
 test-gpu: $(if $(findstring $(BIN),$(GPU_PYTHONS)),.venv/.dev) ## tests that need an NVIDIA GPU, under each Python; skipped ones say what is missing
@@ -66,7 +66,7 @@ lint: .venv/.dev ## format, lint, types, import contracts
 
 check: lint coverage
 
-coverage: .venv/.dev ## all tests with coverage: that of the fast ones alone, and of both
+coverage: .venv/.dev ## all tests, with the coverage of the fast ones alone and of all
 	rm -f .coverage .coverage.*
 	$(MAKE) test PYTEST_ARGS="--cov --cov-report= --cov-fail-under=90 --durations=20"
 	$(MAKE) test-slow PYTEST_ARGS="--cov --cov-append --cov-report=term --cov-fail-under=98 --durations=20"
@@ -114,7 +114,7 @@ pins: .venv/.dev ## resolve the newest allowed versions for every supported Pyth
 clients: .venv/.serve .venv-clients/.ready ## /docs in Chromium (CHROMIUM=/usr/bin/chromium), and clients generated from /openapi.json; needs node
 	.venv-clients/bin/python -m pytest --config-file tests/clients/pytest.ini tests/clients
 
-compat: .venv/.grpc .venv-compat/.ready ## other people's clients against a server with the shipped model; needs node, curl and Chromium
+compat: .venv/.grpc .venv-compat/.ready ## clients of other servers' APIs against a server with the shipped model; needs node, curl and Chromium
 	.venv-compat/bin/python -m pytest --config-file tests/foreign_clients/pytest.ini --rootdir . --ignore tests/foreign_clients/of_kserve tests/foreign_clients
 	.venv-compat/bin/python -m pytest --config-file tests/foreign_clients/pytest.ini --rootdir . tests/foreign_clients/of_kserve # its messages and tritonclient's have the same names
 
