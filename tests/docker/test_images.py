@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -28,6 +29,7 @@ pytestmark = pytest.mark.slow
 DATA = ROOT / "tests" / "data"
 NOBODY = 65532
 MAX_BYTES = 900_000_000
+EXTENSION = "service/imaging/texture/_patch_match.abi3.so"
 HADOLINT = Path(sys.executable).with_name("hadolint")
 
 
@@ -91,9 +93,10 @@ class Served:
     process: subprocess.Popen[str]
     key: str
 
-    def post(self) -> httpx.Response:
+    def post(self, **options: str) -> httpx.Response:
         files = {"image": (DATA / "dress.jpg").read_bytes(), "mask": (DATA / "dress_mask.png").read_bytes()}
-        return httpx.post(f"{self.url}/v1/inpaint", files=files, headers={"X-API-Key": self.key}, timeout=120)
+        headers = {"X-API-Key": self.key}
+        return httpx.post(f"{self.url}/v1/inpaint", files=files, data=options, headers=headers, timeout=120)
 
     def in_flight(self) -> float:
         series = httpx.get(f"{self.url}/metrics", headers={"X-API-Key": self.key}).text
@@ -192,6 +195,19 @@ class TestCpuImage:
             moved = [word.replace("127.0.0.1:8000", address) for word in check]
             assert Container(image).run(entry=moved).returncode == status
 
+    def test_it_copies_texture(self, served: Served) -> None:
+        textured = served.post(texture="copied")
+        assert textured.status_code == 200, textured.text
+        assert textured.headers["X-Texture"] == "copied"
+        assert not np.array_equal(pixels(textured.content), pixels(served.post().content))
+
+    @pytest.mark.skipif(shutil.which("objdump") is None, reason="objdump is not installed (it comes with g++)")
+    def test_its_extension_uses_no_instructions_that_only_some_processors_have(self, image: Image) -> None:
+        (extension,) = (image.root / "opt/retouch/lib").glob(f"python3*/site-packages/{EXTENSION}")
+        code = containers.run("objdump", "--disassemble", extension)
+        assert "<search" in code
+        assert not re.search("%[yz]mm", code)  # of AVX; a build machine's -march would bring them
+
     def test_on_sigterm_it_finishes_what_is_inside_saves_it_and_exits_with_0(
         self, image: Image, served: Served
     ) -> None:
@@ -216,6 +232,7 @@ def test_the_stages_of_the_gpu_image_that_are_not_nvidias_are_built(base: str) -
     with containers.unpacked(tag) as image:
         (wheel,) = (image.root / "wheels").iterdir()
         assert wheel.name.startswith("retouch-")
-        assert "retouch/py.typed" in zipfile.ZipFile(wheel).namelist()
+        assert {"retouch/py.typed", EXTENSION} <= set(zipfile.ZipFile(wheel).namelist())
+        assert not list((image.root / "source" / "service").rglob("*.so"))  # of the checkout, for this machine
         listed = (image.root / "source" / "dependencies.txt").read_text().splitlines()
         assert {"httpx", "fastapi", "obstore"} <= {line.partition(">")[0] for line in listed}
