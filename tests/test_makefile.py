@@ -90,6 +90,24 @@ def test_another_value_of_cpu_which_a_shell_may_export_does_not_leave_the_gpu_ou
     assert commands_of(make(python, "serve", f"CPU={value}")) == ["retouch install-gpu", "retouch serve"]
 
 
+def test_serve_says_what_is_missing_without_a_compiler_and_serves_all_else(python: Path) -> None:
+    without = make(python, "serve", "CPU=1")
+    (said,) = [line for line in without.stdout.splitlines() if "texture=copied" in line]
+    assert "g++" in said
+    assert commands_of(without) == ["retouch serve --device cpu"]
+    compiled = python.parent / "service/imaging/texture/_patch_match.abi3.so"
+    compiled.parent.mkdir(parents=True)
+    compiled.touch()
+    assert "texture=copied" not in make(python, "serve", "CPU=1").stdout
+
+
+def test_what_is_said_without_a_compiler_helps_once_there_is_one(python: Path) -> None:
+    make(python, "serve", "CPU=1")
+    assert "pip speaks" not in make(python, "serve", "CPU=1").stdout
+    (python.parent / ".venv/.serve").unlink()
+    assert "pip speaks" in make(python, "serve", "CPU=1").stdout
+
+
 def test_serve_ends_where_the_gpus_packages_cannot_be_installed_and_serves_on_the_cpu_on_request(python: Path) -> None:
     failed = make(python, "serve", fails="install-gpu")
     assert failed.returncode != 0
