@@ -138,9 +138,8 @@ def served(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         running = Served(f"http://{address}", folder / "log", folder / "results", process, made.stdout.strip())
         wait_until(running.ready, 180)
         yield running
-    finally:
-        process.kill()
-        process.wait(10)
+    finally:  # not killed: tini's child, the server, would outlive it
+        stopped(process, image, 90)
 
 
 class TestCpuImage:
