@@ -149,6 +149,7 @@ class TestCpuImage:
         installed = {path.name for path in (image.root / "opt/retouch/lib").glob("python3*/site-packages/*")}
         assert "service" in installed
         assert not {name for name in installed if name.startswith(("torch", "nvidia", "tensorrt", "pip", "pytest"))}
+        assert not list((image.root / "var/cache/apt").iterdir())  # 78 MB, where the base does not turn its caches off
         for name in ("tests", "docs", "benchmarks", ".git"):
             assert not (image.root / name).exists()
 
