@@ -44,7 +44,10 @@ def make_serve_command() -> Callable[..., None]:
         if print_config:
             typer.echo(to_toml(settings), nl=False)
             return
+        from service.lifecycle.end_limit import write_stacks_on_request  # noqa: PLC0415 -- loads structlog
+
         _log_start(settings)
+        write_stacks_on_request()
         front_ends = _chosen_front_ends(settings)
         settings = settings.model_copy(update={"workers": front_ends})
         if front_ends:

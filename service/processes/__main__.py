@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from service.lifecycle.end_limit import write_stacks_on_request
 from service.processes.shared.assignment import Assignment, CodeChanged, end_with_launcher, read_assignment
 from service.processes.shared.code_version import code_version
 from service.telemetry.logs import configure_logs
@@ -26,6 +27,7 @@ def main() -> int:
         assignment = read_assignment(sys.stdin.buffer.read(), code_version())
     except CodeChanged as error:
         sys.exit(str(error))
+    write_stacks_on_request()
     end_with_launcher(assignment.launcher)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     configure_logs(assignment.settings)

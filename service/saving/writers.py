@@ -6,6 +6,7 @@ A failing or missing storage delays results: they are synced in the spool and tr
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 
 import structlog
@@ -49,10 +50,11 @@ class Writers:
             thread.start()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the threads to end once the backlog is closed; each for at most `timeout_s` seconds."""
+        """Wait for the threads to end once the backlog is closed; for at most `timeout_s` seconds in all."""
+        ends_at = time.monotonic() + timeout_s
         for thread in self._threads:
             if thread.ident is not None:
-                thread.join(timeout_s)
+                thread.join(max(0.0, ends_at - time.monotonic()))
 
     @property
     def failing_s(self) -> float:

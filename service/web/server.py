@@ -23,6 +23,7 @@ from service.batching.local_backend import open_local_backend
 from service.core.addresses import with_port
 from service.core.settings import Settings, SettingsInvalid
 from service.lifecycle.drain import EXIT_DEVICE_LOST
+from service.lifecycle.end_limit import END_WITHIN_S, end_within
 from service.lifecycle.end_requests import EndRequests
 from service.lifecycle.sighup import handling_hangups
 from service.preflight import check_ports, run_preflight
@@ -71,7 +72,9 @@ def run(
         check_ports(settings)
     run_preflight(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    server = DrainingServer(settings, open_backend, apis, beside=beside, end_requests=end_requests)
+    server = DrainingServer(
+        settings, open_backend, apis, beside=beside, end_requests=end_requests, limit_end=end_within
+    )
     server.run(None if listener is None else [listener])
     service = server.app.service
     if service is not None and service.backend.lost.is_set():
@@ -96,6 +99,7 @@ class DrainingServer(uvicorn.Server):
         limits: ConnectionLimits = _CONNECTION_LIMITS,
         beside: OpenBeside | None = None,
         end_requests: EndRequests | None = None,
+        limit_end: Callable[[float], None] = lambda _: None,
     ) -> None:
         self.app = App(settings, open_backend, version("retouch"), apis, opened=self._serve_beside)
         self._settings = settings
@@ -103,6 +107,8 @@ class DrainingServer(uvicorn.Server):
         self._signalled = False
         self._end_requests = end_requests or EndRequests()
         self._cut_at_s: float | None = None
+        self._limit_end: Callable[[float], None] | None = limit_end
+        """Called once, with the longest time that the end may take; None afterwards."""
         self._open_beside, self._beside = beside, AsyncExitStack()
         self.failed = False
         """Whether what serves beside could not be opened."""
@@ -148,11 +154,18 @@ class DrainingServer(uvicorn.Server):
     def _drain(self, service: Service, name: str) -> None:
         """Begin the drain; on the event loop, as a signal handler may interrupt the holder of a log lock."""
         log.info("draining", signal=name, in_flight=service.admission.in_flight)
+        self._limit_the_end(self._settings.drain_delay_s + self._settings.drain_timeout_s + END_WITHIN_S)
         service.announce_shutdown()
         if self._settings.drain_delay_s and self._loop is not None:
             self._loop.call_later(self._settings.drain_delay_s, service.begin_draining)
         else:
             service.begin_draining()
+
+    def _limit_the_end(self, seconds: float) -> None:
+        """Limit how long the end takes; a drain before it has set its own limit."""
+        limit, self._limit_end = self._limit_end, None
+        if limit is not None:
+            limit(seconds)
 
     async def on_tick(self, counter: int) -> bool:
         """Leave the main loop when all requests in flight are answered, or the drain timed out."""
@@ -187,6 +200,7 @@ class DrainingServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close what serves beside, then this server."""
+        self._limit_the_end(self._settings.drain_timeout_s + END_WITHIN_S)
         await self._beside.aclose()
         await super().shutdown(sockets)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import httpx
+import psutil
 
 from tests.serving.waiting import wait_until
 
@@ -17,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 SERVE = (sys.executable, "-m", "retouch", "serve")
 LONGEST_START_S = 120.0
 """Longest time for a start on a busy machine, in seconds."""
+_STACKS_S = 2.0
+_LOG_TAIL = 40_000
 
 
 class ServedProcess:
@@ -101,7 +106,17 @@ class ServedProcess:
     def terminate(self) -> int:
         """Send SIGTERM, wait for the end and return the exit status."""
         self.process.terminate()
-        return self.process.wait(60)
+        return self.ended()
+
+    def ended(self, timeout_s: float = 60.0) -> int:
+        """Wait for the end and return the exit status; if it does not come: AssertionError with stacks and the log."""
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            for process in (psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(True)):
+                process.send_signal(signal.SIGUSR1)  # each writes the stacks of its threads to the log
+            time.sleep(_STACKS_S)
+            raise AssertionError(f"it has not ended within {timeout_s:.0f} s:\n{self.log[-_LOG_TAIL:]}") from None
 
     def __enter__(self) -> ServedProcess:
         return self.start()

@@ -22,6 +22,7 @@ from engines.errors import RetouchError
 from service.batching.local_backend import LocalBackend, open_local_backend
 from service.lifecycle.background import cancel_and_wait
 from service.lifecycle.drain import EXIT_DEVICE_LOST
+from service.lifecycle.end_limit import END_WITHIN_S, end_within
 from service.lifecycle.sighup import hangup_signals
 from service.processes.engine.leases import ModelOffers
 from service.processes.engine.page_locks import PageLocks, open_page_locks
@@ -176,6 +177,7 @@ async def serve(assignment: Assignment) -> int:
                 stack.push_async_callback(cancel_and_wait, asyncio.create_task(work))
             while not (ending.is_set() and server.has_no_front_end) and not backend.lost.is_set():  # noqa: ASYNC110 -- three events
                 await asyncio.sleep(_LOOK_EVERY_S)
+            end_within(END_WITHIN_S)
         row.clear_row()
         if backend.lost.is_set():
             _log.error("the device is lost or hangs; this process ends")

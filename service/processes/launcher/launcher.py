@@ -36,6 +36,8 @@ _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
 _LOOK_EVERY_S = 0.2
 _GRACE_S = 20.0
 """Longest time for processes to end after the drain and its delay."""
+_STACKS_S = 1.0
+"""Time for processes that have not ended by then to write their stacks."""
 
 
 class Launcher:
@@ -69,7 +71,7 @@ class Launcher:
         self._end_requests = EndRequests(LAUNCHER_APART_S)
         self._drained_at = 0.0
         self._looked_at = self._watching_since = time.monotonic()
-        self._clean = True
+        self._clean, self._overdue = True, False
 
     @property
     def _children(self) -> list[Child]:
@@ -124,12 +126,24 @@ class Launcher:
         alive = any(child.running for child in self._front_ends)
         allowed_s = self._settings.drain_delay_s + self._settings.drain_timeout_s + _GRACE_S
         if self._signalled and now - self._drained_at > allowed_s:
-            self._kill(self._children)
+            self._end_overdue(now - self._drained_at, allowed_s)
         if self._signalled and not alive:
             for child in self._engines:
                 child.signal(signal.SIGTERM)
         for child in self._children:
             self._check_child(child, now, alive)
+
+    def _end_overdue(self, waited_s: float, allowed_s: float) -> None:
+        """Kill the processes that have not ended in time, after they have written what they wait for."""
+        if not self._overdue:
+            self._overdue = True
+            running = [child for child in self._children if child.running]
+            names, after_s = [child.name for child in running], round(waited_s, 1)
+            _log.error("processes have not ended; they write stacks and are killed", processes=names, after_s=after_s)
+            for child in running:
+                child.signal(signal.SIGUSR1)
+        elif waited_s > allowed_s + _STACKS_S:
+            self._kill(self._children)
 
     def _check_child(self, child: Child, now: float, alive: bool) -> None:
         if child.running and min(child.silent_s(now), now - self._watching_since) > self._settings.hang_timeout_s:

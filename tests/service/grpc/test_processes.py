@@ -116,7 +116,7 @@ def test_a_drain_answers_what_was_accepted_and_refuses_the_rest(
         assert answer_of(waiting[0]).code is StatusCode.OK
         served.process.terminate()
         answers: list[Answered] = [answer_of(future) for future in waiting]
-        assert served.process.wait(60) == 0
+        assert served.ended() == 0
     odd = [one for one in answers if one.code not in (StatusCode.OK, StatusCode.UNAVAILABLE)]
     assert odd == [], served.lines("request failed")
     accepted = [line for line in served.lines("request") if line["status"] == 200 and "Infer" in str(line["path"])]
