@@ -66,6 +66,7 @@ def _awaited(outermost: Any) -> list[str]:
         else:  # a step of an asynchronous generator, which has no other way to it; or a future, which has none
             awaited = next(filter(inspect.isasyncgen, gc.get_referents(awaited)), None)
             continue
-        found.append(f"{awaited.__qualname__}:{frame.f_lineno}" if frame is not None else awaited.__qualname__)
+        line = frame.f_lineno if frame is not None else None  # compiled ones have no line
+        found.append(f"{awaited.__qualname__}:{line}" if line else awaited.__qualname__)
         awaited = after
     return found

@@ -72,9 +72,8 @@ def run(
         check_ports(settings)
     run_preflight(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    server = DrainingServer(
-        settings, open_backend, apis, beside=beside, end_requests=end_requests, limit_end=end_within
-    )
+    server = DrainingServer(settings, open_backend, apis, beside=beside, end_requests=end_requests)
+    server.limit_end = end_within
     server.run(None if listener is None else [listener])
     service = server.app.service
     if service is not None and service.backend.lost.is_set():
@@ -99,7 +98,6 @@ class DrainingServer(uvicorn.Server):
         limits: ConnectionLimits = _CONNECTION_LIMITS,
         beside: OpenBeside | None = None,
         end_requests: EndRequests | None = None,
-        limit_end: Callable[[float], None] = lambda _: None,
     ) -> None:
         self.app = App(settings, open_backend, version("retouch"), apis, opened=self._serve_beside)
         self._settings = settings
@@ -107,9 +105,9 @@ class DrainingServer(uvicorn.Server):
         self._signalled = False
         self._end_requests = end_requests or EndRequests()
         self._cut_at_s: float | None = None
-        self._limit_end: Callable[[float], None] | None = limit_end
-        """Called once, with the longest time that the end may take; None afterwards."""
         self._open_beside, self._beside = beside, AsyncExitStack()
+        self.limit_end: Callable[[float], None] | None = None
+        """Called once, with the longest time in seconds that the end may take; None: it is not limited."""
         self.failed = False
         """Whether what serves beside could not be opened."""
         super().__init__(
@@ -163,7 +161,7 @@ class DrainingServer(uvicorn.Server):
 
     def _limit_the_end(self, seconds: float) -> None:
         """Limit how long the end takes; a drain before it has set its own limit."""
-        limit, self._limit_end = self._limit_end, None
+        limit, self.limit_end = self.limit_end, None
         if limit is not None:
             limit(seconds)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -86,6 +87,19 @@ async def test_a_second_signal_cuts_the_drain_short(start: Callable[..., Server]
     assert server.launcher.poll() is None
     server.launcher.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(server.launcher.wait, 30) == 1
+
+
+async def test_processes_that_do_not_end_are_named_write_their_stacks_and_are_killed(
+    start: Callable[..., Server],
+) -> None:
+    server = start(workers=1, drain_timeout_s=0.1)
+    await ready(server, 1)
+    os.kill(server.pid("front_end-0"), signal.SIGSTOP)  # so that the engine process waits for it
+    server.launcher.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(server.launcher.wait, 60) == 1
+    (line,) = server.lines("processes have not ended; they write stacks and are killed")
+    assert line["processes"] == ["engine-0", "front_end-0"]
+    assert "in _run_engine_process" in server.log
 
 
 def test_a_port_that_is_taken_stops_the_start(start: Callable[..., Server], free_port: int) -> None:
