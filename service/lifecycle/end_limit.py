@@ -25,6 +25,8 @@ END_WITHIN_S = 17.0
 """Less than the launcher allows, which can say less about a process than the process itself."""
 _LAST_RESORT_S = 1.0
 """Time after which C code ends the process: a thread that hangs may hold the interpreter's lock, or that of the log."""
+_STANDARD_ERROR = 2
+"""The descriptor, as `sys.stderr` may have none."""
 
 
 def end_within(seconds: float) -> None:
@@ -34,13 +36,13 @@ def end_within(seconds: float) -> None:
     """
     arguments = (seconds, asyncio.get_running_loop())
     threading.Thread(target=_end_later, args=arguments, name="end-limit", daemon=True).start()
-    faulthandler.dump_traceback_later(seconds + _LAST_RESORT_S, exit=True)
+    faulthandler.dump_traceback_later(seconds + _LAST_RESORT_S, exit=True, file=_STANDARD_ERROR)
 
 
 def write_stacks_on_request() -> None:
     """Write the stacks of all threads to standard error on SIGUSR1, from now on."""
     if sys.platform != "win32":
-        faulthandler.register(signal.SIGUSR1)
+        faulthandler.register(signal.SIGUSR1, file=_STANDARD_ERROR)
 
 
 def waits_of_tasks(loop: asyncio.AbstractEventLoop) -> list[str]:
@@ -51,7 +53,7 @@ def waits_of_tasks(loop: asyncio.AbstractEventLoop) -> list[str]:
 def _end_later(seconds: float, loop: asyncio.AbstractEventLoop) -> None:
     time.sleep(seconds)
     _log.error("the process does not end; it is ended", after_s=seconds, tasks_wait_in=waits_of_tasks(loop))
-    faulthandler.dump_traceback()
+    faulthandler.dump_traceback(file=_STANDARD_ERROR)
     os._exit(1)
 
 

@@ -16,6 +16,7 @@ from engines.base import Feed
 from engines.errors import EngineDead, EngineFailed
 from engines.fake import FakeEngine, Fault, Hang, Raise
 from engines.manifest import Manifest
+from service.lifecycle.end_limit import END_WITHIN_S
 from tests.serving.waiting import until, wait_until
 
 pytestmark = pytest.mark.slow
@@ -231,3 +232,15 @@ async def test_draining_finishes_what_is_inside_and_refuses_what_comes(serve: Se
         assert (await inside).status_code == 200
         await until(lambda: not running.thread.is_alive())
     assert not running.server.force_exit
+
+
+@pytest.mark.parametrize("drains", [True, False])
+def test_every_end_is_limited_once(serve: Serve, *, drains: bool) -> None:
+    running, limits = serve(drain_timeout_s=7.0), list[float]()
+    running.server.limit_end = limits.append
+    if drains:
+        running.server.handle_exit(15, None)
+        wait_until(lambda: not running.thread.is_alive())
+    else:
+        running.stop()
+    assert limits == [7.0 + END_WITHIN_S]

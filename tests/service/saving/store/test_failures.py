@@ -111,6 +111,15 @@ def test_closing_leaves_a_hanging_disk_behind(files: SlowFiles) -> None:
     assert time.monotonic() - begun < 5
 
 
+def test_many_threads_that_hang_are_waited_for_together(files: SlowFiles) -> None:
+    store = open_store(files, ROOMY, threads=12).start()
+    put(store, *map(result, range(12)))
+    wait_until(lambda: files.tries == 12)
+    begun = time.monotonic()
+    store.close(timeout_s=0.5)
+    assert time.monotonic() - begun < 4
+
+
 async def test_put_waits_for_no_slow_storage(files: SlowFiles) -> None:
     with open_store(files, ROOMY, threads=1) as store:
         put(store, *(result(n, bytes(1_000_000)) for n in range(20)))
