@@ -46,7 +46,7 @@ def write_stacks_on_request() -> None:
 
 
 def waits_of_tasks(loop: asyncio.AbstractEventLoop) -> list[str]:
-    """What each unfinished task of a loop waits for: its functions with their lines, the innermost last."""
+    """Return what each unfinished task of a loop waits for: functions with their lines, the innermost last."""
     return sorted(" > ".join(_awaited(task.get_coro())) for task in asyncio.all_tasks(loop))
 
 
@@ -58,7 +58,7 @@ def _end_later(seconds: float, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _awaited(outermost: Any) -> list[str]:
-    """The functions that wait for each other, from the outermost on."""
+    """Return the functions that wait for each other, from the outermost on."""
     found, awaited = [], outermost
     while awaited is not None:
         if inspect.isasyncgen(awaited):
