@@ -79,7 +79,11 @@ async def open_state(
         index_ledger = node.server.separate() if node else None
         store = await stack.enter_async_context(open_store(settings, observer, drain, owner, index_ledger))
         if node is None:
-            ledger = stack.enter_context(make_ledger_file(settings, store.disk.suspect_failure, owner.recreate))
+            ledger = stack.enter_context(
+                make_ledger_file(
+                    settings, store.disk.suspect_failure, owner.recreate, lambda: drain.began_at is not None
+                )
+            )
             yield _state_of_host(settings, ledger, store, owner)
         else:
             ledger = stack.enter_context(Database(node.server.separate()))
@@ -90,7 +94,10 @@ async def open_state(
 
 
 def make_ledger_file(
-    settings: Settings, on_failed: Callable[[], None] = lambda: None, on_replaced: Callable[[], None] = lambda: None
+    settings: Settings,
+    on_failed: Callable[[], None] = lambda: None,
+    on_replaced: Callable[[], None] = lambda: None,
+    ending: Callable[[], bool] = lambda: False,
 ) -> Database:
     """Return the ledger in `results_dir`, with all tables. `with` opens it; see `Database.__enter__`.
 
@@ -98,9 +105,10 @@ def make_ledger_file(
         settings: the server's configuration.
         on_failed: called when the file cannot be used, on any thread.
         on_replaced: called before another file at its path is used, on any thread: there this process owns jobs, too.
+        ending: see `Database`.
     """
     schemas = [one.SCHEMA for one in (jobs_table, webhook_table, idempotency_table, cache_table)]
-    return Database(SqliteFile(settings.results_dir / LEDGER_FILE, schemas, on_failed, on_replaced))
+    return Database(SqliteFile(settings.results_dir / LEDGER_FILE, schemas, on_failed, on_replaced), ending=ending)
 
 
 def make_server(settings: Settings) -> PostgresServer:

@@ -287,6 +287,8 @@ class Jobs:
     def _forget_task(self, job_id: str, task: asyncio.Task[None]) -> None:
         if self.running.get(job_id) is task:
             del self.running[job_id]
+        if not task.cancelled():
+            task.exception()  # the ledger told it: its end is not recorded, and another process runs the job
         self._parts.queue.slot_freed()
 
     def _stop(self, job_id: str) -> None:

@@ -22,11 +22,14 @@ class Database:
     Args:
         connections: to the ledger; opened and closed here.
         retry_s: pause of `write_until_done` before another try.
+        ending: whether this process is about to end: then it does not wait until somebody mends the ledger.
     """
 
-    def __init__(self, connections: Connections, *, retry_s: float = 1.0) -> None:
+    def __init__(
+        self, connections: Connections, *, retry_s: float = 1.0, ending: Callable[[], bool] = lambda: False
+    ) -> None:
         self.connections = connections
-        self._retry_s = retry_s
+        self._retry_s, self._ending = retry_s, ending
         self._writers = ThreadPoolExecutor(connections.max_at_once, "ledger-write")
         self._readers = ThreadPoolExecutor(connections.max_at_once, "ledger-read")
 
@@ -49,11 +52,18 @@ class Database:
         return asyncio.get_running_loop().run_in_executor(self._writers, self.connections.write, work)
 
     async def write_until_done(self, work: Callable[[Transaction], T]) -> T:
-        """Like `write`, but retry until it succeeds, for changes that must not be lost."""
+        """Like `write`, but retry until it succeeds, for changes that must not be lost.
+
+        Raises:
+            NotReady: the ledger is refused, and this process is about to end. Others do again what it did not record.
+        """
         while True:
             try:
                 return await self.write(work)
-            except NotReady as error:  # noqa: PERF203 -- the loop is for retries
+            except NotReady as error:
+                if self.connections.refusal and self._ending():
+                    _log.error("the ledger is not waited for, as the server ends", error=str(error))  # noqa: TRY400 -- the reason is enough
+                    raise
                 _log.warning("the ledger cannot be written; it is tried again", error=str(error))
                 await asyncio.sleep(self._retry_s)
 

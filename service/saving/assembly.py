@@ -20,6 +20,7 @@ from service.saving.retention import Retention, RetentionLimits
 from service.saving.spool.capacity import SpoolLimits
 from service.saving.spool.files import SpoolFiles
 from service.saving.spool.process_folder import SpoolOwner
+from service.saving.spool_safeguard import UnsavedCounts
 from service.saving.storage.contract import Storage
 from service.saving.storage.disk import ResultFiles, unusable_folder
 from service.saving.storage.s3 import ObjectLocation, ObjectStorage, open_object_storage
@@ -38,6 +39,8 @@ _LOOK_EVERY_S = 1.0
 """How often a disk that failed is probed."""
 _ENTER_EVERY_S = 0.25
 """How often results that are not durable yet are entered into the index, for lists by other processes."""
+_TRIED_S = 2.0
+"""Time that the end gives a save that fails, though the next start can do it."""
 _INHERIT_EVERY_S = 2.0
 """How often results of dead processes are looked for."""
 
@@ -145,17 +148,36 @@ async def _delete_old_results(settings: Settings, storage: Storage, store: Resul
         await asyncio.sleep(_SWEEP_EVERY_S)
 
 
+def flush_at_end(store: ResultStore, flush_s: float) -> UnsavedCounts:
+    """Flush the store and count what is left; blocks.
+
+    It does not wait long for a save that fails while the spool, beside the results, has everything for the next start.
+    With a bucket it does: the disk of the spool may end with this process.
+    """
+    tried_s = min(_TRIED_S, flush_s)
+    if not store.flush(tried_s):
+        return store.count_unsaved()
+    left = store.count_unsaved()
+    if store.failing_s:
+        if store.storage.shares_spool_disk and left.total == left.spooled:
+            return left
+        further_s = round(flush_s - tried_s, 1)
+        _log.warning("waiting to save results", left=left.total, at_most_s=further_s, why=store.why_failing)
+    store.flush(flush_s - tried_s)
+    return store.count_unsaved()
+
+
 async def _flush_and_close_store(store: ResultStore, drain: Drain) -> None:
-    flush_s = drain.flush_s
-    await asyncio.to_thread(store.flush, flush_s)
-    left = await asyncio.to_thread(store.count_unsaved)
+    began, flush_s = time.monotonic(), drain.flush_s
+    left = await asyncio.to_thread(flush_at_end, store, flush_s)
     await asyncio.to_thread(store.close)
     if left.spooled or left.unsure:
         _log.error(
             "results not saved in time; the next start takes them up",
             left=left.spooled + left.unsure,
             unsure=left.unsure,
-            waited_s=flush_s,
+            waited_s=round(time.monotonic() - began, 1),
+            why=store.why_failing,
         )
     if left.lost:
         _log.error("results that were promised are lost", lost=left.lost)

@@ -180,6 +180,11 @@ class ResultStore:
         return self._writers.failing_s
 
     @property
+    def why_failing(self) -> str:
+        """The error of the last attempt to make a result durable; empty if it succeeded."""
+        return self._writers.why_failing
+
+    @property
     def pending(self) -> int:
         """The number of accepted results that are not durable yet."""
         return self._backlog.items

@@ -37,6 +37,8 @@ class Writers:
     _failures: int = field(default=0, init=False)
     """Number of failed attempts in a row, over all threads."""
     _failing_since: float | None = field(default=None, init=False)
+    why_failing: str = field(default="", init=False)
+    """Error of the last attempt; empty if it succeeded."""
     _counting: threading.Lock = field(default_factory=threading.Lock, init=False)
     _threads: list[threading.Thread] = field(init=False)
 
@@ -103,7 +105,7 @@ class Writers:
             _log.error("results are lost: somebody deleted them from the spool", results=lost)
         with self._counting:
             failures, self._failures = self._failures, 0
-            self._failing_since = None
+            self._failing_since, self.why_failing = None, ""
         now = self.backlog.remove_saved(group, len(lost))
         if failures:
             _log.info("saving works again", failures=failures)
@@ -115,7 +117,7 @@ class Writers:
     def _keep_after_failure(self, group: list[UnsavedResult], error: Exception) -> None:
         with self._counting:
             self._failures += 1
-            failures = self._failures
+            failures, self.why_failing = self._failures, str(error)
             if self._failing_since is None:
                 self._failing_since = self.backlog.now()
         everyone, recoveries = self.backlog.all_unsaved(), self.backlog.recoveries

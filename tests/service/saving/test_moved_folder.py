@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from functools import partial
 from pathlib import Path
@@ -76,3 +77,24 @@ def test_a_server_is_not_ready_while_its_ledger_is_moved_without_its_log(
         moved.rename(ledger)
         wait_until(lambda: client.get("/readyz").status_code == 200)
         assert client.post("/v1/inpaint", files=files, headers=AS_JOB).status_code == 202
+
+
+def test_a_ledger_that_is_not_used_does_not_hold_up_the_end_of_a_server_that_can_lose_nothing(
+    tmp_path: Path, models_dir: Path, files: Files
+) -> None:
+    ledger, moved = tmp_path / "results" / LEDGER_FILE, tmp_path / "results" / "moved"
+    release = threading.Event()
+    busy = partial(FakeEngine, batch_s=1, sleep=lambda _: release.wait(60))
+    with serving(tmp_path, busy, models_dir=models_dir) as running, running.client() as client:
+        job = client.post("/v1/inpaint", files=files, headers=AS_JOB).headers["location"]
+        wait_until(lambda: client.get(job).json()["status"] == "running")
+        ledger.rename(moved)
+        release.set()
+        promised = client.post("/v1/inpaint", files=files).headers["location"]
+        running.server.handle_exit(signal.SIGTERM, None)
+        running.thread.join(30)
+        assert not running.thread.is_alive(), "the drain takes 60 s"
+    moved.rename(ledger)
+    with serving(tmp_path, models_dir=models_dir) as running, running.client() as client:
+        assert client.get(promised).status_code == 200
+        wait_until(lambda: finished(client, job))

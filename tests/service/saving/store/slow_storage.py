@@ -58,6 +58,14 @@ class SlowFiles(ResultFiles):
         super().write_all(results)
 
 
+class Elsewhere(SlowFiles):
+    """Not on the disk that the spool is on."""
+
+    @property
+    def shares_spool_disk(self) -> bool:
+        return False
+
+
 class Counts:
     """A SaveObserver that remembers."""
 

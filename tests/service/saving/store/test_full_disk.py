@@ -24,6 +24,7 @@ from tests.service.saving.store.slow_storage import (
     ROOMY,
     AnHour,
     Counts,
+    Elsewhere,
     SlowFiles,
     open_store,
     put,
@@ -36,14 +37,6 @@ def store_on(disk: Disk, root: Path, limits: SpoolLimits = ROOMY, **options: Any
     """A store all of whose effects are that disk's."""
     spool_files = SpoolFiles(SpoolOwner(root, lambda: uuid4().hex), disk)
     return ResultStore(ResultFiles(root, disk), spool_files, limits, disk=DiskState(root, disk=disk), **options)
-
-
-class Elsewhere(SlowFiles):
-    """Not on the disk that the spool is on."""
-
-    @property
-    def shares_spool_disk(self) -> bool:
-        return False
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO])
