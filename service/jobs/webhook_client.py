@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -22,6 +23,16 @@ from service.jobs.webhook_targets import Destinations, Resolve
 
 _MOST_HEADS = 100
 """Interim answers and the final one: a receiver that works for a while sends one a second."""
+
+
+_GONE = 410
+Outcome = Literal["delivered", "failed", "given_up"]
+STATES: dict[Outcome, Literal["delivered", "pending", "failed"]] = {
+    "delivered": "delivered",
+    "failed": "pending",
+    "given_up": "failed",
+}
+"""What clients are told of a delivery after each outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +48,12 @@ class AttemptResult:
     reason: str | None = None
     refused: bool = False
 
+    def outcome(self, *, is_last: bool) -> Outcome:
+        """What it means for the message; `is_last`: whether another attempt would be one too many."""
+        if 200 <= self.status < 300:
+            return "delivered"
+        return "given_up" if self.refused or self.status == _GONE or is_last else "failed"
+
 
 class AddressRefused(OSError):
     """A name resolves to an address that webhooks may not go to."""
@@ -48,6 +65,8 @@ class CheckedResolver(AbstractResolver):
     def __init__(self, destinations: Destinations, resolve: Resolve) -> None:
         self._destinations = destinations
         self._resolve = resolve
+        self.looking_up: Counter[str] = Counter()
+        """Look-ups under way, by name: there may be few at a time."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -58,7 +77,12 @@ class CheckedResolver(AbstractResolver):
             AddressRefused: one of them is not public.
             OSError: the name does not resolve.
         """
-        found = await self._resolve(host, port, family)
+        self.looking_up[host] += 1
+        try:
+            found = await self._resolve(host, port, family)
+        finally:
+            self.looking_up[host] -= 1
+            self.looking_up += Counter()  # forgets those that are at 0
         addresses = [(info[0], info[4][0]) for info in found]
         if not all(self._destinations.allows_address(address) for _, address in addresses):
             raise AddressRefused(f"{host} resolves to an address that is not public")
@@ -98,6 +122,17 @@ class FinalAnswer(aiohttp.ClientResponse):
 
         protocol.read = read_counted
         return await super().start(connection)
+
+
+def open_client(resolver: CheckedResolver) -> aiohttp.ClientSession:
+    """The HTTP client; who uses it limits attempts in number and time."""
+    return aiohttp.ClientSession(
+        # each attempt resolves its name again, unless that is being resolved for another one just then
+        connector=aiohttp.TCPConnector(limit=0, resolver=resolver, ttl_dns_cache=0, force_close=True),
+        timeout=aiohttp.ClientTimeout(total=None),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        response_class=FinalAnswer,
+    )
 
 
 def why_not_delivered(status: int) -> str | None:

@@ -7,18 +7,19 @@ before that is recorded; both have the same id.
 A process makes few attempts at a time, and the next one to the host with the fewest under way, of these to the one that
 was tried longest ago. A host gets more than one place only after it answered, and leaves some to the others; those that
 did not answer their last attempt share a few. So a receiver that hangs delays its own messages. Some places are for
-first attempts to hosts that answered only, so that any number of unknown ones that hang delays no known one.
+first attempts to hosts that answered only, so that any number of unknown ones that hang delays no known one. Attempts
+to unknown ones that take long leave their places and go on without, so that they delay each other by moments.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -29,10 +30,12 @@ from service.core.schemas import WebhookReply
 from service.jobs import webhook_signing, webhook_table
 from service.jobs.jobs_table import Job
 from service.jobs.webhook_client import (
+    STATES,
     AttemptResult,
     CheckedResolver,
-    FinalAnswer,
+    Outcome,
     attempt_without_response,
+    open_client,
     why_not_delivered,
 )
 from service.jobs.webhook_signing import Secrets
@@ -44,7 +47,6 @@ from service.ledger.database import Database
 _log = structlog.get_logger(__name__)
 RETRY_AFTER_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0)
 """Pauses between attempts, as Standard Webhooks proposes, about 31 hours in all; no attempts after the last."""
-_GONE = 410
 _AT_ONCE = 16
 _KEPT_FREE = 4
 """Places for the first attempts to hosts that answered, but one for those to unknown hosts and one to silent ones.
@@ -53,6 +55,10 @@ Hosts that hang at the same moment, however many, leave them to others; hosts th
 """
 _AT_ONCE_TO_SILENT = 4
 """Places for all hosts together that did not answer their last attempt; each has one at most."""
+_PLACE_S = 1.0
+"""Time after which a first attempt to an unknown host leaves its place and goes on waiting for its answer."""
+_MOST_WAITING = 192
+"""Limit of those: more than begin in the time of an attempt, and few beside the connections of clients."""
 _MOST_HOSTS = 4096
 """Limit of the hosts that are remembered."""
 _MOST_CONSIDERED = 1024
@@ -64,12 +70,6 @@ _READ_S = 1.0
 _LEASE_S = 60.0
 """Lease of a message, longer than an attempt: after it the leasing process is dead, and another may take over."""
 _ID_PREFIX = "msg_"
-Outcome = Literal["delivered", "failed", "given_up"]
-_STATES: dict[Outcome, Literal["delivered", "pending", "failed"]] = {
-    "delivered": "delivered",
-    "failed": "pending",
-    "given_up": "failed",
-}
 
 
 class _Answers:
@@ -95,13 +95,15 @@ class _Answers:
 class _Attempts:
     """Attempts under way. A context manager that cancels them at its end, and waits for theirs."""
 
-    def __init__(self, answers: _Answers) -> None:
-        self.under_way: dict[asyncio.Task[None], str | None] = {}
-        """Their tasks, with the host that each goes to."""
+    def __init__(self, answers: _Answers, looking_up: Container[str | None]) -> None:
+        self.under_way: dict[asyncio.Task[None], tuple[str | None, float]] = {}
+        """Their tasks, with the host that each goes to and the time at which it began, on the loop's clock."""
+        self._waiting: set[asyncio.Task[None]] = set()
+        """Those that have left their places."""
         self.due: dict[str, str | None] = {}
         """Ids of messages that were due at the last look and not chosen since, with their hosts."""
         self.look_again_at = 0.0
-        self._answers = answers
+        self._answers, self._looking_up = answers, looking_up
 
     async def __aenter__(self) -> _Attempts:
         return self
@@ -113,15 +115,17 @@ class _Attempts:
 
     def choose(self) -> list[str]:
         """Take ids of the messages to begin now from those due, in the order of the module's docstring."""
-        places, ranked = Counter(self.under_way.values()), []
-        alike = Counter(self._answers.last(host)[1] for host in self.under_way.values())
+        self._leave_places()
+        places, ranked = Counter(host for host, _ in self.under_way.values()), []
+        holding = [host for attempt, (host, _) in self.under_way.items() if attempt not in self._waiting]
+        alike = Counter(self._answers.last(host)[1] for host in holding)
         for message_id, host in self.due.items():
             ranked.append((places[host], *self._answers.last(host), message_id))
             places[host] += 1
         ranked.sort(key=itemgetter(0, 1))
         chosen: list[str] = []
         for others, _, answered, message_id in ranked:
-            free = _AT_ONCE - len(self.under_way) - len(chosen)
+            free = _AT_ONCE - len(holding) - len(chosen)
             if free and _may_begin(answered, others, alike[answered], free):
                 alike[answered] += 1
                 chosen.append(message_id)
@@ -130,14 +134,25 @@ class _Attempts:
 
     def begin(self, url: str, attempt: Coroutine[Any, Any, None]) -> None:
         """Run an attempt beside the others."""
-        self.under_way[asyncio.create_task(attempt)] = _host(url)
+        self.under_way[asyncio.create_task(attempt)] = _host(url), asyncio.get_running_loop().time()
+
+    def _leave_places(self) -> None:
+        """Let first attempts to unknown hosts that take long go on without a place; not in a look-up, of which few run.
+
+        So many that hang delay others by moments.
+        """
+        before = asyncio.get_running_loop().time() - _PLACE_S
+        for attempt, (host, began) in self.under_way.items():
+            known = self._answers.last(host)[1] is not None
+            if began <= before and not known and host not in self._looking_up and len(self._waiting) < _MOST_WAITING:
+                self._waiting.add(attempt)
 
     async def wait_for_place(self, at_most_s: float) -> None:
-        """Wait until an attempt ends, at most so long if there is a place."""
-        timeout_s = at_most_s if len(self.under_way) < _AT_ONCE else None
-        ended, _ = await asyncio.wait(self.under_way, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        """Wait until an attempt ends, at most so long."""
+        ended, _ = await asyncio.wait(self.under_way, timeout=at_most_s, return_when=asyncio.FIRST_COMPLETED)
         for attempt in ended:
-            host = self.under_way.pop(attempt)
+            host, _ = self.under_way.pop(attempt)
+            self._waiting.discard(attempt)
             if error := attempt.exception():  # one at a receiver must not stop the others
                 _log.error("an attempt to deliver a webhook failed; it is tried again", host=host, exc_info=error)
 
@@ -192,7 +207,8 @@ class Deliverer:
         A place that an attempt leaves is taken at once, so one that hangs keeps only its own.
         """
         tried = 0
-        async with self._open_client() as session, _Attempts(self.answers) as attempts:
+        resolver = CheckedResolver(self.destinations, self.resolve)
+        async with open_client(resolver) as session, _Attempts(self.answers, resolver.looking_up) as attempts:
             while True:
                 claimed = await self._claim_for_free_places(attempts)
                 tried += len(claimed)
@@ -201,16 +217,6 @@ class Deliverer:
                 if not attempts.under_way:
                     return tried
                 await attempts.wait_for_place(_LOOK_EVERY_S)
-
-    def _open_client(self) -> aiohttp.ClientSession:
-        resolver = CheckedResolver(self.destinations, self.resolve)
-        return aiohttp.ClientSession(
-            # each attempt resolves its name again, unless that is being resolved for another one just then
-            connector=aiohttp.TCPConnector(resolver=resolver, ttl_dns_cache=0, force_close=True),
-            timeout=aiohttp.ClientTimeout(total=None),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            response_class=FinalAnswer,
-        )
 
     async def _claim_for_free_places(self, attempts: _Attempts) -> list[Delivery]:
         try:
@@ -240,7 +246,7 @@ class Deliverer:
             return  # this process stood still since its claim, and another one sends it
         answer = await self._answer_in_time(self._post_message(session, message))
         self.answers.record(_host(message.url), answered=bool(answer.status))
-        outcome = self._delivery_outcome(answer, message)
+        outcome = answer.outcome(is_last=message.tries > len(self.retry_after_s))
         # until it is done: a message that was delivered and is not recorded would be sent again
         await self.ledger.write_until_done(
             partial(self._record_attempt, message=message, outcome=outcome, reason=answer.reason)
@@ -250,13 +256,6 @@ class Deliverer:
         level("webhook", id=message.id, host=_host(message.url), **facts)
         self.observer.webhook_attempted(outcome)
 
-    def _delivery_outcome(self, answer: AttemptResult, message: Delivery) -> Outcome:
-        if 200 <= answer.status < 300:
-            return "delivered"
-        if answer.refused or answer.status == _GONE or message.tries > len(self.retry_after_s):
-            return "given_up"
-        return "failed"
-
     def _record_attempt(self, ledger: Transaction, message: Delivery, outcome: Outcome, reason: str | None) -> None:
         """Record the result of an attempt, for the next one and for clients that poll the job."""
         if outcome == "failed":
@@ -265,7 +264,7 @@ class Deliverer:
                 return
         else:
             webhook_table.remove(ledger, message.id)
-        told = WebhookReply(state=_STATES[outcome], tries=message.tries, reason=reason)
+        told = WebhookReply(state=STATES[outcome], tries=message.tries, reason=reason)
         webhook_table.set_state(ledger, message.id.removeprefix(_ID_PREFIX), told)
 
     async def _answer_in_time(self, posting: Coroutine[Any, Any, AttemptResult]) -> AttemptResult:

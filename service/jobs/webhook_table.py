@@ -51,7 +51,11 @@ due AS (
     SELECT id, url, tries, next_at, ROW_NUMBER() OVER (PARTITION BY origin ORDER BY next_at) AS turn
     FROM bounded CROSS JOIN deliveries WHERE {_ORIGIN} = origin AND {_NEXT} <= latest
 )
-SELECT id, url FROM due WHERE turn <= ? ORDER BY turn, tries, next_at LIMIT ?
+SELECT id, url FROM (
+    SELECT id, url, ROW_NUMBER() OVER (ORDER BY turn, tries, next_at) AS from_oldest,
+        ROW_NUMBER() OVER (ORDER BY turn, tries, next_at DESC) AS from_newest
+    FROM due WHERE turn <= ?
+) AS ranked ORDER BY CASE WHEN from_oldest < from_newest THEN from_oldest ELSE from_newest END, from_oldest LIMIT ?
 """  # noqa: S608 -- ours
 """Steps from origin to origin in the index and reads the first messages of each: others of a backlog cost nothing.
 
@@ -86,6 +90,7 @@ def due_in_turn(ledger: Transaction, now: float, most_each: int, most: int) -> l
     """Return ids and URLs of due messages, hosts in turn: the longest due one of each, then the next of each.
 
     Of these, those with the fewest attempts come first: thousands of receivers that failed before hide no new message.
+    Nor do thousands of new ones: the longest and the shortest due of them come in turn.
 
     Args:
         ledger: the transaction.

@@ -60,9 +60,9 @@ class Database:
         while True:
             try:
                 return await self.write(work)
-            except NotReady as error:
+            except NotReady as error:  # noqa: PERF203 -- the loop is for retries
                 if self.connections.refusal and self._ending():
-                    _log.error("the ledger is not waited for, as the server ends", error=str(error))  # noqa: TRY400 -- the reason is enough
+                    _log.error("the ledger is not waited for, as the server ends", error=str(error))
                     raise
                 _log.warning("the ledger cannot be written; it is tried again", error=str(error))
                 await asyncio.sleep(self._retry_s)

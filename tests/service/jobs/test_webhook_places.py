@@ -152,6 +152,48 @@ async def test_however_many_unknown_receivers_hang_one_that_answered_has_a_place
         assert await delivering == 41
 
 
+async def test_a_new_receiver_waits_moments_for_however_many_other_new_ones_that_hang(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    clock = Clock(1e9)
+    async with receiving(hangs=True) as hung, deliverer(tmp_path, clock, resolve=_loopback) as one:
+        for number in range(60):
+            await _announce(one, hung, f"unknown{number}", 1)
+            clock.now += 0.01
+        delivering = asyncio.create_task(replace(one, timeout_s=40.0).deliver_due())
+        await until(lambda: hung.waiting == 12)
+        clock.now += 1.0
+        await _announce(one, receiver, "healthy", 1)
+        await until(lambda: receiver.got)
+        assert hung.waiting < 60, "it did not wait for all of them"
+        await until(lambda: hung.waiting == 60, 30)
+        hung.let_go()
+        assert await delivering == 61
+
+
+async def test_names_that_are_being_looked_up_keep_their_places_as_few_look_ups_run_at_a_time(tmp_path: Path) -> None:
+    known = asyncio.Event()
+    most = names = 0
+
+    async def slow(_host: str, port: int, _family: int) -> list[Any]:
+        nonlocal most, names
+        names += 1
+        most = max(most, names)
+        await known.wait()
+        names -= 1
+        return _found("127.0.0.1", port)
+
+    async with receiving() as receiver, deliverer(tmp_path, Clock(1e9), resolve=slow) as one:
+        for number in range(40):
+            await _announce(one, receiver, f"unknown{number}", 1)
+        delivering = asyncio.create_task(replace(one, timeout_s=40.0).deliver_due())
+        await until(lambda: names == 12)
+        await asyncio.sleep(2.0)
+        assert most == 12
+        known.set()
+        assert await delivering == 40
+
+
 async def test_a_receiver_that_gave_no_answer_has_its_turn_however_busy_others_are(
     tmp_path: Path, receiver: Receiver
 ) -> None:

@@ -70,10 +70,10 @@ def test_hosts_come_in_turn_whatever_the_paths_of_their_urls(ledger: Connections
     ledger.write(add)
     due = partial(webhook_table.due_in_turn, most_each=2, most=7)
     assert [url for _, url in ledger.read(partial(due, now=304.0))] == [
-        *(urls[number] for number in (0, 300, 301, 304)),
+        *(urls[number] for number in (0, 304, 300, 301)),
         *(urls[number] for number in (1, 302)),
     ]
-    assert [name for name, _ in ledger.read(partial(due, now=303.0, most=3))] == ["msg_000", "msg_300", "msg_301"]
+    assert [name for name, _ in ledger.read(partial(due, now=303.0, most=3))] == ["msg_000", "msg_301", "msg_300"]
     assert ledger.read(partial(due, now=-1.0)) == []
 
 
@@ -90,6 +90,19 @@ def test_messages_that_were_tried_before_hide_no_new_one_however_many_hosts_they
     due = ledger.read(partial(webhook_table.due_in_turn, now=300.0, most_each=2, most=10))
     assert due[0] == ("msg_new", "https://new.test")
     assert len(due) == 10
+
+
+def test_a_new_message_is_found_however_many_messages_to_hosts_that_were_never_tried_are_older(
+    ledger: Connections,
+) -> None:
+    def add(transaction: Transaction) -> None:
+        add_to_hosts(transaction, hosts=60, numbers=range(60))
+        webhook_table.add(transaction, Delivery("msg_new", "https://new.test", "{}", next_at=300.0))
+
+    ledger.write(add)
+    due = ledger.read(partial(webhook_table.due_in_turn, now=300.0, most_each=2, most=10))
+    assert ("msg_new", "https://new.test") in due[:2]
+    assert {name for name, _ in due} == {"msg_new", *(f"msg_{number}" for number in (*range(5), *range(56, 60)))}
 
 
 @pytest.mark.parametrize("hosts", [1, 30])
