@@ -54,7 +54,7 @@ class Connections(ABC):
     max_at_once: int = 1
     """Most transactions of each kind, reading and writing, that are worth running at a time."""
     refusal: str = ""
-    """Why it is not used until somebody mends it on this host; empty otherwise, also while a database is away."""
+    """Why it is not used until somebody mends it on this host, and how; empty otherwise, even if a database is away."""
 
     @abstractmethod
     def open(self) -> None:

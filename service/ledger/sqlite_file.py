@@ -3,7 +3,8 @@
 It uses a write-ahead log: readers never wait for a writer, and writers wait for each other. A commit survives the
 process, even `kill -9`. A power failure may lose the last commits, but does not damage the file (synchronous=NORMAL).
 If somebody moves or removes the file meanwhile, the one at its path is used from then on; if there is none, a new one.
-While its log or shared memory is still at the path, none is used: SQLite would take them for the other file's.
+While its log or shared memory is still at the path, none is used: SQLite would take them for the other file's. Nor is
+one that was overwritten in place.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import TypeVar
 
 import structlog
 
-from service.core.settings import SettingsInvalid
 from service.ledger.contract import Connections, Transaction, unavailable
+from service.ledger.overwriting import OverwriteWatch
+from service.ledger.sqlite_refusals import Overwritten, Refused, WithoutItsLog, not_usable
 
 _log = structlog.get_logger(__name__)
 LEDGER_FILE = ".ledger.sqlite3"
@@ -30,19 +32,8 @@ _SWITCHED_AGAIN_S = 0.01
 _MIB = 2**20
 _BESIDE = ("-wal", "-shm")
 """Ends of the names of SQLite's files beside the ledger: its write-ahead log, and memory that its users share."""
-_OF_THE_DISK = ("disk is full", "disk I/O error")
-"""Messages of SQLITE_FULL and SQLITE_IOERR; CPython has their codes only from 3.11 on."""
-_OF_THE_USER = ("readonly database", "unable to open")
-"""Messages of SQLITE_READONLY and SQLITE_CANTOPEN."""
 _FileId = tuple[int, int]
 T = TypeVar("T")
-
-
-class _WithoutItsLog(sqlite3.OperationalError):
-    """The file was moved or replaced, and its log or shared memory was not."""
-
-    def __init__(self, left: Sequence[Path]) -> None:
-        super().__init__(f"it was moved or replaced without {' and '.join(path.name for path in left)}")
 
 
 class _SqliteConnection(sqlite3.Connection):
@@ -75,7 +66,8 @@ class SqliteFile(Connections):
         self._schemas = schemas
         self._on_failed = on_failed
         self._on_replaced = on_replaced
-        self._reading, self._writing = _OpenFile(path, schemas), _OpenFile(path, schemas)
+        self._watch = watch = OverwriteWatch(path)
+        self._reading, self._writing = _OpenFile(path, schemas, watch), _OpenFile(path, schemas, watch)
         self._closed = False
 
     def open(self) -> None:
@@ -85,7 +77,7 @@ class SqliteFile(Connections):
             self._writing.open()
             self._reading.open()
         except sqlite3.Error as error:
-            raise _not_usable(self.path, error) from error
+            raise not_usable(self.path, error) from error
 
     def close(self) -> None:
         """See `Connections`; a thread that hangs in the disk is not waited for."""
@@ -119,6 +111,7 @@ class SqliteFile(Connections):
                 self._writing.sync_commits(synced)
                 with self._writing.connection as transaction:
                     transaction.execute("BEGIN IMMEDIATE")
+                    self._watch.raise_version(transaction)
                     return work(transaction)
         except sqlite3.Error as error:
             self._on_failed()
@@ -130,6 +123,8 @@ class SqliteFile(Connections):
             raise sqlite3.ProgrammingError("it is closed")
         try:
             if file.is_at_its_path:
+                if self._watch.is_overwritten():
+                    raise Overwritten(self.path)
                 self.refusal = ""
                 return
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,10 +133,10 @@ class SqliteFile(Connections):
         except OSError as error:
             self._on_failed()
             raise unavailable(error.strerror or error) from error
-        except _WithoutItsLog as error:
+        except Refused as error:
             if not self.refusal:
-                _log.error("the ledger is not used: move its log, too", reason=str(error), path=str(self.path))
-            self.refusal = str(error)
+                _log.error("the ledger is not used", reason=f"{error}; {error.way_out}", path=str(self.path))
+            self.refusal = f"{error}; {error.way_out}"
             raise
         self.refusal = ""
         if file is self._writing:
@@ -151,8 +146,9 @@ class SqliteFile(Connections):
 class _OpenFile:
     """A connection to the file, and which file it is. Whoever uses it holds `lock`, after `open`."""
 
-    def __init__(self, path: Path, schemas: Sequence[str]) -> None:
+    def __init__(self, path: Path, schemas: Sequence[str], watch: OverwriteWatch) -> None:
         self.lock = threading.Lock()
+        self._watch = watch
         self.connection: _SqliteConnection
         self._path = path
         self._schemas = schemas
@@ -185,6 +181,7 @@ class _OpenFile:
         if opened is None or opened != _file_at(self._path):  # then what is beside it may be another file's
             self.connection.close()
             raise sqlite3.OperationalError("it was moved while it was opened")
+        self._watch.begin()
         self._file, self._beside, self._synced = opened, beside, False
 
     def _refuse_parts_of_another(self) -> bool:
@@ -195,13 +192,13 @@ class _OpenFile:
 
         Raises:
             OSError: what is there cannot be told.
-            _WithoutItsLog: there are such parts.
+            WithoutItsLog: there are such parts.
         """
         beside = [path for path in self._beside_the_path() if os.access(path, os.F_OK)]
         is_new = not os.access(self._path, os.F_OK)  # looked at last: SQLite makes the file first
         left = beside if is_new else [path for path in beside if _file_at(path) in self._beside]
         if left and (is_new or not self.is_at_its_path):
-            raise _WithoutItsLog(left)
+            raise WithoutItsLog(left)
         return is_new
 
     def set_aside(self) -> None:
@@ -221,6 +218,8 @@ class _OpenFile:
 
     def close(self) -> None:
         """Close the connection. SQLite leaves a file that was moved, and its log, as they are."""
+        if self._file is not None:
+            self._watch.leave()
         self._file, self._beside = None, set()
         if hasattr(self, "connection"):
             self.connection.close()
@@ -282,18 +281,3 @@ def _create(connection: sqlite3.Connection, schema: str) -> None:
         except sqlite3.OperationalError as error:  # noqa: PERF203 -- SQLite has no IF NOT EXISTS for columns
             if "duplicate column name" not in str(error):
                 raise
-
-
-def _not_usable(path: Path, error: sqlite3.Error) -> SettingsInvalid:
-    """The error for a ledger that cannot be opened; what to do depends on what is at fault."""
-    way_out = "move it away to start with an empty one"
-    unwritable = path.exists() and not os.access(path, os.R_OK | os.W_OK, effective_ids=True)
-    if unwritable or any(words in str(error) for words in _OF_THE_USER):
-        way_out = "let the user of this server read and write that file and its folder, or " + way_out
-    elif any(words in str(error) for words in _OF_THE_DISK):
-        way_out = "make room on that disk, or mend it, and start again"
-    elif isinstance(error, _WithoutItsLog):
-        way_out = "move those to it, or remove them to start with an empty one"
-    elif "locked" in str(error):
-        way_out = "another program writes to it and does not end: end that one, and start again"
-    return SettingsInvalid(f"the ledger {path} cannot be used ({error}); {way_out}")

@@ -79,8 +79,8 @@ def storage_reasons(why: str, refusal: str, *, saves: bool) -> list[str]:
 
     Args:
         why: error of the disk; empty while it accepts results.
-        refusal: of the ledger; empty while it is used.
+        refusal: of the ledger, and what to do; empty while it is used.
         saves: whether results are saved by default: a failing disk does not matter to a server that saves on request.
     """
     reasons = [f"results cannot be saved ({why})"] if why and saves else []
-    return [*reasons, f"the ledger is not used ({refusal}); move these to it, or it back"] if refusal else reasons
+    return [*reasons, f"the ledger is not used: {refusal}"] if refusal else reasons

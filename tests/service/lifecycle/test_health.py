@@ -43,7 +43,7 @@ def test_a_disk_that_takes_nothing_is_named_where_results_are_saved() -> None:
     assert storage_reasons("No space left on device", "", saves=False) == [], "it works for those who save nothing"
     for disk, saves in (("", True), ("No space left on device", False)):
         assert storage_reasons(disk, "it was moved without its log", saves=saves) == [
-            "the ledger is not used (it was moved without its log); move these to it, or it back"
+            "the ledger is not used: it was moved without its log"
         ]
 
 

@@ -69,7 +69,7 @@ def test_a_server_is_not_ready_while_its_ledger_is_moved_without_its_log(
         wait_until(lambda: client.get("/readyz").status_code == 503)
         (reason,) = client.get("/readyz").json()["reasons"]
         assert reason == (
-            f"the ledger is not used (it was moved or replaced without {ledger.name}-wal and {ledger.name}-shm); "
+            f"the ledger is not used: it was moved or replaced without {ledger.name}-wal and {ledger.name}-shm; "
             "move these to it, or it back"
         )
         assert client.get("/livez").status_code == 200

@@ -1,0 +1,87 @@
+"""Notices that an SQLite file was overwritten in place while it is used, as `cp backup ledger` does.
+
+SQLite does not: the file is the same, and its log is laid over what was copied. Whoever writes to the file raises the
+`user_version` in its header, which checkpoints bring into the file itself: one that has become less is that of an older
+file. What was copied since the last checkpoint needs no notice: the log has all pages that differ.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+_RAISED_EVERY_S = 1.0
+_LOOK_AGAIN_S = 0.05
+"""Pause before a file counts as overwritten: a checkpoint may write its header just then."""
+
+
+class OverwriteWatch:
+    """The version of the file at a path, for all connections that use it. Thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._file = self._seen = (0, 0)
+        self._users = self._highest = 0
+        self._raised_at = 0.0
+        self._overwritten = False
+
+    def begin(self) -> None:
+        """Begin with the file that is at the path now, if it is another one. Raises OSError, sqlite3.Error."""
+        found = self._path.stat()
+        with self._lock:
+            if self._file != (found.st_dev, found.st_ino):
+                self._overwritten, self._raised_at = False, 0.0
+                self._seen, self._highest = self._last_change(), self._version()
+                self._file = found.st_dev, found.st_ino
+            self._users += 1
+
+    def leave(self) -> None:
+        """End what `begin` began, for one connection: once none is left, another file may get the same number."""
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._file = (0, 0)
+
+    def raise_version(self, writing: sqlite3.Connection) -> None:
+        """Raise the version in a transaction that writes, once a second."""
+        now = time.monotonic()
+        if now >= self._raised_at + _RAISED_EVERY_S:
+            (version,) = writing.execute("PRAGMA user_version").fetchone()
+            writing.execute(f"PRAGMA user_version={version + 1}")
+            self._raised_at = now
+
+    def is_overwritten(self) -> bool:
+        """Whether an older file was written over it. Raises OSError, sqlite3.Error: it cannot be told."""
+        with self._lock:
+            seen = self._last_change()
+            if seen != self._seen:
+                version = self._version()
+                if version < self._highest:
+                    time.sleep(_LOOK_AGAIN_S)
+                    version = self._version()
+                self._overwritten = version < self._highest
+                self._seen, self._highest = seen, max(self._highest, version)
+            return self._overwritten
+
+    def _last_change(self) -> tuple[int, int]:
+        found = self._path.stat()
+        return found.st_mtime_ns, found.st_size
+
+    def _version(self) -> int:
+        """The version in the file itself, without its log.
+
+        SQLite reads it: a program that opens the file beside SQLite and closes it gives up SQLite's locks.
+        """
+        address = f"{self._path.absolute().as_uri()}?mode=ro&immutable=1"
+        try:
+            with closing(sqlite3.connect(address, uri=True)) as reading:
+                version: int = reading.execute("PRAGMA user_version").fetchone()[0]
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError:  # what was copied is no database
+            return -1
+        return version
