@@ -32,7 +32,7 @@ STATES: dict[Outcome, Literal["delivered", "pending", "failed"]] = {
     "failed": "pending",
     "given_up": "failed",
 }
-"""What clients are told of a delivery after each outcome."""
+"""State of the delivery that clients are told after each outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class AttemptResult:
     refused: bool = False
 
     def outcome(self, *, is_last: bool) -> Outcome:
-        """What it means for the message; `is_last`: whether another attempt would be one too many."""
+        """Meaning for the message; `is_last`: whether another attempt would be one too many."""
         if 200 <= self.status < 300:
             return "delivered"
         return "given_up" if self.refused or self.status == _GONE or is_last else "failed"
