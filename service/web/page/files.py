@@ -45,7 +45,7 @@ def page_files() -> dict[str, PageFile]:
 
 def _bare_style(style: str) -> str:
     """The style sheet without spaces that mean nothing; it has no strings that hold such spaces."""
-    return re.sub(r"\s*([{};,>])\s*|(?<=:) |(?<=\n)\s+", r"\1", style)
+    return re.sub(r"\s*([{};,>])\s*|(?<=:) |(?<=\n)\s+", r"\1", style).replace(";}", "}")
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 The modules share one scope, so that a name is declared once in all of them, and end each statement with a semicolon.
 Comments, indentation, spaces around punctuation and semicolons before a brace are left out. Private names, which
-nothing outside a module knows, and the modules' constants become letters, `const` becomes `let`; strings, templates and
-regular expressions stay as they are.
+nothing outside a module knows, and names that modules declare become letters, `const` becomes `let`; strings, templates
+and regular expressions stay as they are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _TOKEN = re.compile(
     | (?P<line>\n)\s*""",
     re.VERBOSE | re.DOTALL,
 )
-_CONSTANT = re.compile(r"(?<![\w$#])(?:(?<!\.)|(?<=\.\.\.))[A-Z][A-Z0-9_]{2,}(?![\w$])")
+_NAME = re.compile(r"(?<![\w$#])(?:(?<!\.)|(?<=\.\.\.))[A-Za-z]\w{2,}(?![\w$])")
+_PROPERTY = re.compile(r"(?<!\.)\.(\w+)|(?<=[{,])(\w+)(?=[,}=])|(\w+):")
 _NEEDLESS_LINE = re.compile(r"(?<=[;,{}(\[])\n|\n(?=[})\]])")
 
 
@@ -51,7 +52,7 @@ def joined(folder: Path, entry: str) -> str:
             if name in declared:
                 raise ScriptInvalid(f"{name} is declared in {declared[name]} and in {path.name}; name one of them anew")
             declared[name] = path.name
-    return _with_short_constants("".join(_bare(path) for path in order), declared)
+    return _with_short_names("".join(_bare(path) for path in order), declared)
 
 
 def _visit(path: Path, above: tuple[Path, ...], order: list[Path]) -> None:
@@ -66,13 +67,18 @@ def _visit(path: Path, above: tuple[Path, ...], order: list[Path]) -> None:
     order.append(path)
 
 
-def _with_short_constants(code: str, declared: Iterable[str]) -> str:
-    """The code with letters for its constants, but for those that a string or template names too."""
+def _with_short_names(code: str, declared: Iterable[str]) -> str:
+    """The code with letters for what its modules declare, but for names that a string or template has too.
+
+    A function or class keeps its name if a property may have the same one.
+    """
     texts = " ".join(token["kept"] for token in _TOKEN.finditer(code) if token["kept"])
-    named = set(_CONSTANT.findall(texts))
-    constants = [name for name in declared if _CONSTANT.fullmatch(name) and name not in named]
-    short = {name: f"${letter}" for name, letter in zip(constants, string.ascii_letters, strict=False)}
-    return _CONSTANT.sub(lambda used: short.get(used[0], used[0]), code)
+    named = set(_NAME.findall(texts))
+    properties = {name for found in _PROPERTY.findall(code) for name in found}
+    renamed = [name for name in declared if name not in named and (name.isupper() or name not in properties)]
+    letters = (f"${first}{more}" for more in ("", *string.ascii_letters) for first in string.ascii_letters)
+    short = dict(zip((name for name in renamed if _NAME.fullmatch(name)), letters, strict=False))
+    return _NAME.sub(lambda used: short.get(used[0], used[0]), code)
 
 
 def _sent(token: re.Match[str]) -> str:

@@ -26,7 +26,7 @@ def test_a_module_comes_once_and_after_what_it_imports(tmp_path: Path) -> None:
         b='import { a } from "./a.js";\n// why\n/** What.\n * @type {x} */\nexport function b() {\n  a();\n}\n',
         a="const hidden = 1;\nexport const a = () => hidden;\n",
     )
-    assert joined(folder, "main.js") == "let hidden=1;let a=()=>hidden;function b(){a()}b(a);"
+    assert joined(folder, "main.js") == "let $a=1;let a=()=>$a;function b(){a()}b(a);"
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,16 @@ def test_constants_become_letters_but_for_those_that_a_text_names(tmp_path: Path
         a="export const LONG = 1;\n",
     )
     assert joined(folder, "main.js").rstrip("\n") == ("let $a=1;let IN_TEXT=$a;say(`${IN_TEXT}`,Node.LONG,...$a,JSON);")
+
+
+def test_functions_become_letters_but_for_those_named_as_a_property_may_be(tmp_path: Path) -> None:
+    code = (
+        "function plain() {}\nfunction get() {}\nfunction size() {}\nfunction key() {}\n"
+        "const { size } = map.get(plain);\ncall({ key: 1 }, ...plain(key));\n"
+    )
+    kept = "function get(){}function size(){}function key(){}let{size}"
+    sent = f"function $a(){{}}{kept}=map.get($a);call({{key:1}},...$a(key));"
+    assert joined(written(tmp_path, main=code), "main.js").rstrip("\n") == sent
 
 
 @pytest.mark.parametrize(
