@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageCms
 
-from tests.browser.conftest import Tab
+from tests.browser.conftest import Serve, Tab
 from tests.browser.desk import PICTURES, Desk, encoded, noise
 
 SIDE = 256
@@ -30,6 +30,20 @@ def test_after_twenty_fills_in_a_row_every_pixel_outside_them_is_the_files(desk:
     after = np.asarray(desk.saved())
     assert (after[~painted] == before[~painted]).all()
     assert (after[painted] != before[painted]).any()
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+def test_work_is_saved_though_the_server_is_gone(tab: Tab, serve: Serve, kind: str) -> None:
+    server = serve()
+    desk = tab(f"{server.url}/", expected="ERR_")
+    before = np.asarray(Image.open(PICTURES / "dress.jpg").convert("RGB"))
+    desk.open(PICTURES / "dress.jpg")
+    desk.drag(LINE)
+    desk.filled()
+    server.kill()
+    after = np.asarray(desk.saved(kind).convert("RGB"))
+    assert (after[:64] == before[:64]).all()
+    assert (after[95:105, 100:140] != before[95:105, 100:140]).any()
 
 
 def grey(pixels: NDArray[np.uint8]) -> Image.Image:

@@ -3,7 +3,6 @@
 import { RAW } from "../editing/raw.js";
 import { ascii, asciiBytes, through } from "./bytes.js";
 import { composed } from "./compose.js";
-import { isLosslessWebp } from "./export.js";
 import { inspect, joined } from "./inspect.js";
 import { writeFills } from "./jpeg/blocks.js";
 import { withMetadata } from "./jpeg/metadata.js";
@@ -15,16 +14,17 @@ const JPEG_QUALITY = 0.95;
 
 /** Answers each message with the encoded picture. */
 export function serveExports() {
-  self.onmessage = async ({ data: { file, patches, format } }) => {
+  self.onmessage = async ({ data }) => {
     try {
-      self.postMessage({ result: await encoded(file, patches, format) });
+      self.postMessage({ result: await encoded(data) });
     } catch (error) {
       self.postMessage({ error: error.message });
     }
   };
 }
 
-async function encoded(file, patches, format) {
+/** A picture's file with its fills, in a format. @returns {Promise<{blob: Blob, exact: boolean}>} */
+export async function encoded({ file, patches, format }) {
   const bytes = new Uint8Array(await file.arrayBuffer());
   const facts = inspect(bytes);
   const own = format === "jpeg" && facts.format === "jpeg" && ownBlocks(bytes, patches, facts.orientation);
@@ -93,4 +93,18 @@ async function gathered(stream) {
   const parts = [];
   for await (const piece of stream) parts.push(piece);
   return joined(parts);
+}
+
+/** Whether this browser writes WebP without loss, found out by looking at what it writes. */
+export async function writesLosslessWebp() {
+  const canvas = new OffscreenCanvas(8, 8);
+  canvas.getContext("2d").fillRect(1, 2, 3, 4);
+  const blob = await canvas.convertToBlob({ type: "image/webp", quality: 1 });
+  return isLosslessWebp(blob);
+}
+
+/** Whether a file is WebP without loss; the browser says only that it is WebP, or falls back to PNG. @param {Blob} blob */
+export async function isLosslessWebp(blob) {
+  const head = new Uint8Array(await blob.slice(0, 4096).arrayBuffer());
+  return inspect(head)?.lossless === true;
 }

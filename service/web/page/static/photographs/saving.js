@@ -1,7 +1,8 @@
 // Saving of the edited picture.
 
 import { safeName, stem } from "../files/bytes.js";
-import { download, exportPicture, writesLosslessWebp } from "../files/export.js";
+import { download, exportPicture } from "../files/export.js";
+import { writesLosslessWebp } from "../files/export_worker.js";
 import { $ } from "../ui/dom.js";
 import { say } from "../ui/status.js";
 
