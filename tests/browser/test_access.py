@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import Tab
+from tests.browser.conftest import CHROMIUM, SWITCHES, Tab
 from tests.browser.desk import PICTURES, Desk
 
 AXE = Path(__file__).parents[2] / ".venv-browser/node_modules/axe-core/axe.min.js"
@@ -62,6 +62,68 @@ def test_everything_is_on_the_screen_and_large_enough_for_a_finger(tab: Tab, url
         assert box["y"] + box["height"] <= height, name
     assert small == []
     assert desk.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [320, 360, 390])
+def test_a_phone_has_one_row_for_the_header_and_one_for_the_fill(tab: Tab, url: str, width: int) -> None:
+    desk = tab(url, viewport={"width": width, "height": 700}).open(PICTURES / "dress.jpg")
+    expect(desk.page.locator("#texture")).to_be_visible()
+    tops = {name: desk.page.locator(f"#{name}").bounding_box()["y"] for name in ("fill", "code", "theme", "help")}
+    assert abs(tops["fill"] + 12 - desk.page.locator("#texture").bounding_box()["y"]) < 2
+    assert tops["code"] == tops["theme"] == tops["help"]
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_text_twice_as_large_as_usual_is_shown_as_large_and_hides_no_control(
+    browser: Browser, url: str, tmp_path: Path, width: int
+) -> None:
+    (tmp_path / "Default").mkdir()
+    (tmp_path / "Default/Preferences").write_text('{"webkit": {"webprefs": {"default_font_size": 32}}}')
+    with browser.browser_type.launch_persistent_context(
+        tmp_path, executable_path=CHROMIUM, args=SWITCHES, viewport={"width": width, "height": 720}
+    ) as context:
+        desk = Desk(context.new_page(), url).go().open(PICTURES / "dress.jpg")
+        size = desk.page.evaluate("parseFloat(getComputedStyle(document.body).fontSize)")
+        boxes = {
+            button.get_attribute("aria-label") or button.inner_text(): button.bounding_box()
+            for button in desk.page.locator("button:not([role=tab]):visible, summary:visible").all()  # tabs scroll
+        }
+    assert size >= 30
+    assert {
+        name: box for name, box in boxes.items() if box["x"] + box["width"] > width or box["y"] + box["height"] > 720
+    } == {}
+
+
+def test_no_frame_is_around_the_picture_while_one_paints_on_it_with_the_mouse(desk: Desk) -> None:
+    desk.open(PICTURES / "dress.jpg")  # nothing was pressed before, as when it is dropped or pasted
+    desk.drag(((100, 150), (140, 150)))
+    expect(desk.page.locator("#surface")).to_be_focused()
+    framed = "surface => surface.matches(':focus-visible')"
+    assert not desk.page.locator("#surface").evaluate(framed)
+    for key in ("Shift+Tab", "Tab"):
+        desk.page.keyboard.press(key)
+    assert desk.page.locator("#surface").evaluate(framed), "the keyboard's place is not seen"
+
+
+def test_the_picture_is_in_hand_once_it_is_opened_with_the_keyboard(desk: Desk) -> None:
+    desk.page.on("filechooser", lambda _: None)
+    desk.go()
+    desk.page.focus("#open-first")
+    with desk.page.expect_file_chooser() as chooser:
+        desk.page.keyboard.press("Enter")
+    chooser.value.set_files(PICTURES / "dress.jpg")
+    desk.says("open")
+    expect(desk.page.locator("#surface")).to_be_focused()
+
+
+def test_the_size_of_the_brush_is_read_out_once(desk: Desk) -> None:
+    nodes = desk.cdp.send("Accessibility.getFullAXTree")["nodes"]
+    live = [
+        node["name"]["value"]
+        for node in nodes
+        if any(part["name"] == "live" and part["value"]["value"] == "polite" for part in node.get("properties", []))
+    ]
+    assert sorted(live) == ["", "Zoom"]  # what happened, and the zoom
 
 
 def test_every_control_has_a_name_and_is_reached_with_the_tab_key(desk: Desk) -> None:

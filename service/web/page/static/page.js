@@ -48,7 +48,9 @@ export async function startPage() {
   view.onTransform = () => ($("zoom").textContent = `${Math.round(view.transform.scale * 100)} %`);
   workspace.addEventListener("active", ({ detail: picture }) => {
     view.show(picture);
+    const lost = $("empty").contains(document.activeElement);
     $("empty").hidden = picture !== null;
+    if (lost) $("surface").focus(); // the button that was pressed is gone
     $("surface").setAttribute("aria-label", picture ? `Picture ${picture.name}, ${picture.width} by ${picture.height} pixels` : "Picture");
   });
   workspace.addEventListener("edit", ({ detail }) => detail === workspace.active && view.redraw());

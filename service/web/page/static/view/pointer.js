@@ -27,7 +27,7 @@ export function connectPointers(stage, view, hands) {
 
   stage.addEventListener("pointerdown", (event) => {
     if (!view.picture || event.target.closest("[data-no-paint]")) return;
-    stage.querySelector("[tabindex]")?.focus({ preventScroll: true });
+    stage.querySelector("[tabindex]")?.focus({ preventScroll: true, focusVisible: false });
     event.preventDefault();
     if (event.pointerType === "touch") {
       if (mode && last.pointerType !== "touch") return; // the palm of the hand that holds the pen
