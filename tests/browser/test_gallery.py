@@ -198,6 +198,19 @@ def test_the_keyboard_alone_is_enough(tab: Tab, serve: Serve) -> None:
     desk.says("is open")
 
 
+def test_a_server_that_is_gone_is_named_while_results_are_looked_at(tab: Tab, serve: Serve) -> None:
+    server = serve()
+    kept(server.url, 1)
+    desk = tab(f"{server.url}/", expected="ERR_")
+    server.kill()
+    desk.page.click("#tab-results")
+    desk.says("cannot be reached")
+    desk.page.click("#tab-inpaint")
+    desk.open(PICTURES / "dress.jpg")
+    desk.page.wait_for_timeout(3500)
+    assert "reached" not in (desk.page.text_content("#status") or "")
+
+
 def test_axe_finds_nothing_and_a_phone_shows_all_of_it(tab: Tab, serve: Serve) -> None:
     server = serve()
     kept(server.url, 3)

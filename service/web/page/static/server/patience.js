@@ -13,7 +13,7 @@ export function waitFor(error, attempt) {
   const backoff = BACKOFF_S[Math.min(attempt, BACKOFF_S.length - 1)];
   if (error instanceof Unreachable) return backoff;
   if (!(error instanceof Refusal)) return null;
-  const repeatable = [429, 503].includes(error.status) || (error.status === 504 && error.retryAfter !== null);
+  const repeatable = [429, 502, 503].includes(error.status) || (error.status === 504 && error.retryAfter !== null);
   if (!repeatable) return null;
   const seconds = error.retryAfter ?? backoff;
   return seconds <= LONGEST_WAIT_S ? seconds : null;

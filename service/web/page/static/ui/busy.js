@@ -75,7 +75,7 @@ export class Busy {
     const until = Date.now() + seconds * 1000;
     const reason = error instanceof Refusal ? "The server is busy" : error.message.replace(/\.$/, "");
     this.#show(() => `${reason}: again in ${Math.max(0, Math.ceil((until - Date.now()) / 1000))} s`);
-    say(`${reason}. It is tried again in ${seconds} seconds.`, false, false);
+    say(`${reason}: again in ${seconds} s`, false, false);
   }
 
   #seconds(since) {

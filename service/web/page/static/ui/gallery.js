@@ -42,7 +42,7 @@ export class Gallery {
     this.#asking = true;
     try {
       const path = this.#cursor ? `${PAGE}&cursor=${encodeURIComponent(this.#cursor)}` : PAGE;
-      const { results, next_cursor } = await this.#patient(() => this.api.get(path, signal), signal);
+      const { results, next_cursor } = await patiently(() => this.api.get(path, signal), signal, (_, error) => $("panel-results").hidden || say(explained(error), true));
       this.#cursor = next_cursor;
       $("kept").append(...results.map((result) => this.#figure(result, signal)));
       this.#count();
@@ -60,10 +60,6 @@ export class Gallery {
     if (this.#cursor) last ? this.#end.observe(last) : this.#more();
   }
 
-  #patient(call, signal) {
-    return patiently(call, signal, () => {});
-  }
-
   #count() {
     const { length } = $("kept").children;
     $("kept-count").textContent = `${length || "No"} result${length === 1 ? "" : "s"}${this.#cursor ? ", more below" : ""}.`;
@@ -73,7 +69,7 @@ export class Gallery {
     const path = `v1/results/${id}`;
     const caption = `${model}, ${new Date(created).toLocaleString()}`;
     const image = element("img", { alt: caption, width: width ?? 4, height: height ?? 3 });
-    this.#patient(() => this.api.blob(`${path}/thumbnail`, { signal }), signal).then(
+    patiently(() => this.api.blob(`${path}/thumbnail`, { signal }), signal, () => {}).then(
       (blob) => made.isConnected && (image.src = URL.createObjectURL(blob)), // it may be deleted by now
       () => {}, // its caption is shown instead
     );
