@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.browser.conftest import ROOT, Serve, Tab
 from tests.browser.desk import PICTURES, Desk, encoded, noise
@@ -183,6 +183,41 @@ def test_a_server_that_is_restarted_is_waited_for(tab: Tab, serve: Serve) -> Non
     expect(desk.page.locator("#busy-text")).to_contain_text("cannot be reached: again in", timeout=30_000)
     serve(fake_batch_ms=100, port=port)
     desk.filled()
+
+
+def test_a_server_that_is_restarted_behind_a_proxy_is_waited_for(tab: Tab, url: str) -> None:
+    desk = tab(url, expected=REFUSED).open(PICTURES / "dress.jpg").collect()
+
+    def away(route: Route) -> None:
+        route.fulfill(status=502, content_type="text/html", body="<h1>Bad Gateway</h1>")
+
+    desk.page.route("**/v1/inpaint", away, times=1)
+    desk.drag(LINE)
+    desk.page.click("#fill")
+    desk.filled()
+
+
+def test_the_last_mask_is_filled_again_in_another_way_as_one_step(desk: Desk) -> None:
+    replies = []
+    desk.page.on(
+        "response", lambda reply: replies.append(reply.headers.get("x-texture")) if "inpaint" in reply.url else None
+    )
+    desk.open(PICTURES / "dress.jpg")
+    desk.drag(LINE)
+    desk.filled()
+    sharper = np.asarray(desk.saved())
+    desk.page.uncheck("#texture")
+    desk.choose("mask-menu", '[data-mask="again"]')
+    desk.filled()
+    assert replies == ["copied", None]
+    smooth = np.asarray(desk.saved())
+    assert (smooth != sharper).any()
+    desk.page.keyboard.press("Control+z")
+    assert desk.page.locator("#fill").is_disabled()
+    assert (np.asarray(desk.saved()) == sharper).all()
+    desk.page.keyboard.press("a")
+    desk.filled()
+    assert (np.asarray(desk.saved()) == smooth).all()
 
 
 def test_a_model_that_is_gone_is_replaced_by_those_that_are_there(tab: Tab, serve: Serve, tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def test_a_stroke_that_was_filled_when_let_go_is_one_step(desk: Desk) -> None:
     desk.drag(((100, 150), (140, 150)))
     desk.filled()
     desk.page.keyboard.press("Control+z")
+    desk.says("Undone")
     assert desk.page.locator("#undo").is_disabled()
     assert desk.page.locator("#fill").is_disabled()
 

@@ -2,7 +2,7 @@
 
 import { maskPng } from "../files/png_writer.js";
 import { pictures } from "../server/api.js";
-import { removeSent } from "./morphology.js";
+import { writeSent } from "./morphology.js";
 import { Patch } from "./picture.js";
 import { RAW } from "./raw.js";
 import { windowFor } from "./window.js";
@@ -51,7 +51,7 @@ export async function requested(api, { hole, area, sent, image, mask }, choice, 
 /** Puts a fill into the picture and takes what was sent out of the mask, as one entry of the history. */
 export function applied(picture, { hole, sent }, patch, joinTo) {
   picture.mask.begin();
-  removeSent(picture.mask, hole, sent);
+  writeSent(picture.mask, hole, sent, 0);
   const diff = picture.mask.commit();
   picture.patches = [...picture.patches, patch];
   const changes = diff ? [{ patch }, { diff }] : [{ patch }];

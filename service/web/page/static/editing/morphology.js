@@ -29,13 +29,13 @@ export function clear(mask) {
   }
 }
 
-/** Removes the pixels that `sent` has, a byte a pixel of `rect`; what was painted since stays. @param {Mask} mask */
-export function removeSent(mask, rect, sent) {
+/** Writes `value` where `sent` is set, a byte a pixel of `rect`; all else stays. @param {Mask} mask */
+export function writeSent(mask, rect, sent, value) {
   mask.touch(rect.x, rect.y, rect.x + rect.width, rect.y + rect.height);
   for (let row = 0; row < rect.height; row++) {
     const at = (rect.y + row) * mask.width + rect.x;
     for (let column = 0; column < rect.width; column++) {
-      if (sent[row * rect.width + column]) mask.data[at + column] = 0;
+      if (sent[row * rect.width + column]) mask.data[at + column] = value;
     }
   }
 }

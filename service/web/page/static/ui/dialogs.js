@@ -11,6 +11,7 @@ const KEYS = [
   ["F", "fill; Esc cancels"],
   ["Ctrl Z, Ctrl Shift Z", "undo, redo"],
   ["G S I Del", "grow, shrink, invert, clear the mask"],
+  ["A", "fill the last mask again, as with another model"],
   ["+ − 0 1", "zoom in, out, whole picture, 100 %"],
   ["Space and drag", "pan; so do two fingers and the middle button"],
   ["D, hold C", "before and after; the original"],

@@ -1,6 +1,6 @@
 // Undo and redo, changes of the whole mask, and the mask as a file.
 
-import { clear, grow, invert, replace, shrink } from "../editing/morphology.js";
+import { clear, grow, invert, replace, shrink, writeSent } from "../editing/morphology.js";
 import { safeName, stem } from "../files/bytes.js";
 import { download } from "../files/export.js";
 import { maskPng } from "../files/png_writer.js";
@@ -41,13 +41,14 @@ export class EditMenu {
     this.#travel((history) => history.redo(), false);
   }
 
-  /** Changes the whole mask. @param {"grow" | "shrink" | "invert" | "clear" | "import" | "export"} what */
+  /** Changes the whole mask. @param {"grow" | "shrink" | "invert" | "clear" | "again" | "import" | "export"} what */
   run(what) {
     const picture = this.workspace.active;
     if (!picture) return;
     this.painting.lift();
     if (what === "import") $("pick-mask").click();
     else if (what === "export") this.#export(picture);
+    else if (what === "again") this.#again(picture);
     else {
       // a step that is seen: a 400th of the picture, two pixels at least
       const radius = Math.max(2, Math.round(Math.max(picture.width, picture.height) / 400));
@@ -55,11 +56,20 @@ export class EditMenu {
     }
   }
 
+  /** Paints the mask of the last fill once more, to be filled in another way. */
+  #again(picture) {
+    const patch = picture.patches.at(-1);
+    if (!patch || !picture.edit((mask) => writeSent(mask, patch, patch.inside, 1))) return;
+    this.workspace.edited();
+    this.painting.onStroke();
+  }
+
   #travel(step, undo) {
     const picture = this.workspace.active;
     const entry = picture && step(picture.history);
     if (!entry) return;
     picture.apply(entry, undo);
+    say(undo ? "Undone." : "Redone.", false, false);
     this.workspace.edited();
   }
 

@@ -23,6 +23,7 @@ export function connectShortcuts({ view, workspace, painting, fills, menu, compa
     g: () => menu.run("grow"),
     s: () => menu.run("shrink"),
     i: () => menu.run("invert"),
+    a: () => menu.run("again"),
     delete: () => menu.run("clear"),
     backspace: () => menu.run("clear"),
     "+": () => view.zoomBy(1.25),
