@@ -64,13 +64,11 @@ def test_the_limit_ends_what_a_process_has_started_too(tmp_path: Path) -> None:
     wait_until(lambda: not is_running(child), 5)
 
 
-@pytest.mark.slow
-def test_the_limit_ends_the_processes_of_torchrun_which_have_sessions_of_their_own(tmp_path: Path) -> None:
-    note, worker = tmp_path / "note", tmp_path / "worker.sh"
-    worker.write_text(f"echo $$ > '{note}'; exec sleep 60")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "--no-python"]
+def test_the_limit_ends_processes_of_another_session_if_whoever_began_them_does_so_when_told(tmp_path: Path) -> None:
+    """torchrun begins its workers so, and ends them on SIGTERM."""
+    note = tmp_path / "worker"
     with pytest.raises(subprocess.TimeoutExpired):
-        run_in_group([*command, "sh", str(worker)], 20)
+        run_in_group(["sh", "-c", f"setsid sleep 60 & trap 'kill $!; exit 1' TERM; echo $! >'{note}'; wait"], 0.5)
     wait_until(lambda: not is_running(int(note.read_text())), 5)
 
 
