@@ -9,7 +9,7 @@
 #   gpu_host.sh profile NAME [FLAGS]       take steps of training/configs/NAME.toml apart: $OUT/profile-NAME
 #   gpu_host.sh scaling [FLAGS]            benchmarks.training.scaling, one GPU and two: $OUT/scaling.json; with
 #                                          --steps 12 before it, to fill the compiler's cache beside other work.
-#                                          BATCHES, PAIRS: global batches of photos and facades, 512,256 and 512
+#                                          BATCHES, PAIRS: global batches of photos and facades, 512,256 and 512; PAIRS= leaves facades out
 #   gpu_host.sh take NAME FILE             put FILE of the run (generator, generator-phase0) into $OUT, in parts
 # Studies: study_host.sh. EXTRA holds further --set flags of fit. What is carried lies in $CARRIED (.carry), what is made in $WORK; logs and sheets go to $OUT.
 set -euo pipefail
@@ -90,12 +90,12 @@ profile() {
 }
 
 scaling() {
-    local set=(--set data.limit=300 --set data.threads=8) knob
+    local set=(--set data.limit=300 --set data.threads=8) runs=() knob
     for knob in $(paths photos | sed 's/--set//g'); do set+=(--set "photos:$knob"); done
     for knob in $(paths facades | sed 's/--set//g'); do set+=(--set "facades:$knob"); done
     export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$WORK/inductor} TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-$WORK/triton}
-    NCCL_NVLS_ENABLE=0 python3 -m benchmarks.training.scaling training/configs/facades.toml:"${PAIRS:-512}" \
-        training/configs/photos.toml:"${BATCHES:-512,256}" --steps 100 --json "$OUT/scaling.json" "${set[@]}" "$@"
+    if [ -n "${PAIRS-512}" ]; then runs+=(training/configs/facades.toml:"${PAIRS-512}"); fi
+    NCCL_NVLS_ENABLE=0 python3 -m benchmarks.training.scaling "${runs[@]}" training/configs/photos.toml:"${BATCHES:-512,256}" --steps 100 --json "$OUT/scaling.json" "${set[@]}" "$@"
 }
 
 take() {
