@@ -5,7 +5,7 @@
 #   START/photos-5.pth and START/val (photographs to watch runs by), photo shards in $WORK/photos: training_window.sh begin START END_S
 #   lanes.sh wait S by=T; training_window.sh collect                     again and again: what there is comes back to $OUT
 #   NAME=even CONFIG=... fill_host.sh collect                            a fill's weights; crisp is the other
-# FillNet goes on from a published model, a run on each GPU, when all that is timed has ended, until END_S after the first lane began.
+# FillNet goes on from a published model, a run on each GPU, while PD-GAN's code is compiled, until END_S after the first lane began.
 # Each lane has all CORES. FAKE=1: every job sleeps for a second, to rehearse the order.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -27,7 +27,7 @@ job() { # LANE JOB LIMIT_S [needs=...] [alone] [NAME=VALUE...] COMMAND..., in th
 stage() { # DATA
   (. "$here/env.sh") # copies the repository, once
   mkdir -p "$WORK/logs"
-  CARRIED=$1 OUT=$RESULTS/stage bash "$REPO/training/gpu_host.sh" stage
+  CARRIED=$(realpath "$1") OUT=$RESULTS/stage bash "$REPO/training/gpu_host.sh" stage
 }
 begin() { # START END_S
   local study="bash training/study_host.sh" scaling="bash training/gpu_host.sh scaling" cell
@@ -43,17 +43,17 @@ begin() { # START END_S
   fill gpu1 crisp "$2" --set shares.adversarial=0.3 --set shares.patches=0.1 --set patches.rate=0.33
   job both scaling 150 needs=warm_1,warm_2,warm_s,fill_even_warm,fill_crisp_warm BATCHES=512 PAIRS= $scaling --seconds 70 --limit 140
   job both studies 190 needs=scaling "STUDIES=$QUICK" LIMIT_S=80 "ROUNDS=bf16-compiled-graphs bf16-compiled-graphs-2gpu" $study run 180
-  job both pdgan 130 needs=studies,warm_d1,warm_d2 CELLS=bf16-compiled-graphs,bf16-compiled-graphs-2gpu $study one pdgan --no-apart
+  job both pdgan 100 needs=fill_even,fill_crisp,warm_d1,warm_d2 CELLS=bf16-compiled-graphs,bf16-compiled-graphs-2gpu $study one pdgan --no-apart
 }
 warm() { # LANE CELL: compiled code of the studies; PD-GAN's takes more than five minutes
   job "warm_$1" "warm_$1" 200 "STUDIES=$QUICK" ROUNDS=$2 FOLDER=$2 AT_ONCE=3 WARM_S=190 bash training/study_host.sh warm_all
-  job "warm_d$1" "warm_d$1" 480 STUDIES=pdgan ROUNDS=$2 FOLDER=$2 WARM_S=470 bash training/study_host.sh warm_all
+  job "warm_d$1" "warm_d$1" 800 STUDIES=pdgan ROUNDS=$2 FOLDER=$2 WARM_S=790 bash training/study_host.sh warm_all
 }
 fill() { # LANE NAME END_S FLAGS...: FillNet's steps compiled, then trained
   local lane=$1 name=$2 end=$3; shift 3
   local settings=("CONFIG=$CONFIG" "SHAPES=256:32 384:16" "CARRIED=$REPO" "NAME=$name" "EXTRA=--set initial=$WORK/photos-5.pth $*")
   job "$lane" "fill_${name}_warm" 300 "${settings[@]}" bash training/fill_host.sh prepare_all 0
-  job "$lane" "fill_$name" 1700 "needs=pdgan,fill_${name}_warm" "${settings[@]}" bash benchmarks/gpu_host/training_window.sh fit_fill "$end"
+  job "$lane" "fill_$name" 1700 "needs=studies,fill_${name}_warm" "${settings[@]}" bash benchmarks/gpu_host/training_window.sh fit_fill "$end"
 }
 fit_fill() { # END_S after the first lane began
   local seconds=$(($(<"$LANES/zero") + $1 - $(date +%s))) set="output=$WORK/$NAME data.path=$WORK/photos data.validation=$WORK/val data.threads=12"
