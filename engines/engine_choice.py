@@ -45,11 +45,11 @@ class EngineOptions:
     gpu: the number of the NVIDIA GPU, as in nvidia-smi.
     trt_level: TensorRT's builder optimisation level, 0 to 5.
     int8: whether models of precision int8 may be opened.
-    device: `cpu` leaves a GPU alone.
-    notify: told what is done next, in words; building for a GPU takes minutes.
+    device: `cpu` does not use a GPU.
+    notify: called with each next step, as text; building for a GPU takes minutes.
     race_s: seconds to time the engines of a device side by side, if `choice` is `auto`; 0 in a server, which must not
-        race beside its traffic. What an earlier race found counts in any case; without one the fixed order does.
-    gpu_use: the models of this process on the GPU; a loss of it beside another model is held against no engine.
+        race beside its traffic. The result of an earlier race is used in any case, without one the fixed order.
+    gpu_use: the models of this process on the GPU; if it is lost while there are several, no engine is blamed.
     """
 
     choice: EngineChoice = "auto"
@@ -74,7 +74,7 @@ class Candidate:
     reads_onnx: whether it reads model.onnx.
     automatic: whether `auto` may choose it.
     needs_gpu: whether it runs on an NVIDIA GPU.
-    keeps: whether it keeps something in the engine cache for the next start.
+    keeps: whether it stores something in the engine cache for the next start.
     """
 
     name: EngineChoice
@@ -170,14 +170,14 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
         among: the runtimes to try; all of the table by default.
         gpu_is_here: whether there is a GPU; without one no GPU library is imported.
         warm_up_shapes: the shapes to run once; an engine with too little memory for them is passed over too.
-        open_gpu: opens the GPU of a number, whose name and driver a race's result depends on.
+        open_gpu: opens the GPU of that number; a race's result depends on the GPU's name and driver.
 
     Raises:
         ModelCorrupt: model.onnx is missing or is not the file that the manifest was written for, or the directory
             holds something other than regular files.
         EngineUnavailable: no runtime works, or the model is INT8 and that is forbidden; the message has every reason.
         EngineOutOfMemory: no runtime works, one of them only for lack of memory: it may work later.
-        DeviceLost: the process must end; the next one passes the engine over. Here another would fail, too.
+        DeviceLost: the process must end, as no other engine works in it; the next process passes the engine over.
     """
     to_try = candidates_for(options.choice) if among is None else among
     check_model(directory, manifest, int8=options.int8, reads_onnx=any(candidate.reads_onnx for candidate in to_try))
@@ -185,7 +185,7 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
     setup = Setup(directory, manifest, options.max_batch, {"threads": options.threads, "level": options.trt_level})
     device = processor_facts if why_no_gpu else partial(gpu_facts, open_gpu, options.gpu)
     losses = GpuLossMemory(options.cache_dir / "losses", setup, device, options.gpu_use)
-    with losses.kept() as load:
+    with losses.recording_losses() as load:
         race = _race(to_try, setup, options, device, None if why_no_gpu else losses)
         passed_over = dict(race.left_out)
         failure: type[EngineError] = EngineUnavailable
@@ -216,7 +216,7 @@ def _open_and_warm_up(
 ) -> Engine:
     """Open an engine, unless it is open since the race, and run its shapes once."""
     options.notify(f"opening {candidate.name}")
-    shapes = partial(_told_shapes, warm_up_shapes, options.notify)
+    shapes = partial(_announced_shapes, warm_up_shapes, options.notify)
     raced = race.engine if candidate.name in race.result.order else None
     try:
         engine = warm_up_engine(raced or candidate.open(setup.directory, setup.manifest, options), shapes)
@@ -240,7 +240,7 @@ def _race(
     device: Callable[[], Mapping[str, object]],
     losses: GpuLossMemory | None,
 ) -> Raced:
-    """Return which engines of the GPU, if losses are given, or of the CPU are fastest; NO_RACE if that is not known."""
+    """Return the engines by speed: the GPU's if `losses` are given, else the CPU's; NO_RACE if it is not known."""
     if options.choice != "auto":
         return NO_RACE
     racers = [
@@ -254,9 +254,9 @@ def _race(
 
 
 def _in_order(candidates: tuple[Candidate, ...], race: Raced) -> list[Candidate]:
-    """Return the candidates with those that raced in the order of the race, in the places that they had.
+    """Return the candidates, those that raced sorted by the result among the positions that they had.
 
-    Those that were left out of the race, which happened just now, are not among them.
+    Candidates that failed in a race just now are left out.
     """
     order = race.result.order
     raced = iter(sorted((one for one in candidates if one.name in order), key=lambda one: order.index(one.name)))
@@ -267,7 +267,7 @@ def _in_order(candidates: tuple[Candidate, ...], race: Raced) -> list[Candidate]
 def _note_race(
     race: Raced, candidates: tuple[Candidate, ...], name: str, engine: Engine, passed_over: dict[str, str]
 ) -> None:
-    """Note a race that the engine has won, also as the reason against those that are better in the fixed order."""
+    """Note a race that the engine has won, also as the reason for passing over engines before it in the fixed order."""
     order, why = race.result.order, race.result.why
     if len(order) < 2 or name != order[0]:
         return
@@ -276,8 +276,8 @@ def _note_race(
     passed_over.update({other: why for other in order[1:] if names.index(other) < names.index(name)})
 
 
-def _told_shapes(shapes: WarmUpShapes, notify: Callable[[str], None], engine: Engine) -> Iterator[BatchShape]:
-    """Yield the shapes of the warm-up, each of which may be compiled first, and say before each how many there are."""
+def _announced_shapes(shapes: WarmUpShapes, notify: Callable[[str], None], engine: Engine) -> Iterator[BatchShape]:
+    """Yield the shapes of the warm-up, and report each before it runs, because it may be compiled first."""
     every = list(shapes(engine))
     for number, shape in enumerate(every, 1):
         notify(f"warming up {engine.name}, shape {number} of {len(every)}")

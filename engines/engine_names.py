@@ -6,4 +6,4 @@ EngineChoice = Literal["auto", "trt", "inductor", "onnxrt-cuda", "openvino", "on
 """The values of `--engine`; `auto` selects the fastest runtime that works on this host."""
 
 DeviceChoice = Literal["auto", "cpu"]
-"""The values of `--device`: `auto` uses an NVIDIA GPU where there is one, `cpu` leaves it alone."""
+"""The values of `--device`: `auto` uses an NVIDIA GPU where there is one, `cpu` does not."""

@@ -1,6 +1,6 @@
 """A deterministic engine that needs no weights, for demos, tests and fault injection in the real service.
 
-inpaint: the hole becomes the mean of the kept pixels, plus a pattern made of the latent; translate: the negative, or
+inpaint: the hole becomes the mean of the known pixels, plus a pattern made of the latent; translate: the negative, or
 for label maps the ids themselves; generate: a pattern made of the latent. It reads the manifest alone, so a model
 directory with only `manifest.json` is enough.
 """
@@ -21,7 +21,7 @@ from engines.feeds import batch_shape
 from engines.manifest import FixedSize, Manifest
 
 FAULT_FILE = "fake_fault"
-"""In the cache of engines: tells the fake engine's next batch to raise, die, hang or give NaN. See `FaultFile`."""
+"""Name of the file in the engine cache that injects a fault into the fake engine's next batch. See `FaultFile`."""
 
 
 @dataclass(frozen=True, slots=True)

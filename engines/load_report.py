@@ -1,4 +1,4 @@
-"""The report of a start: the model that is being loaded and how far that is. One thread writes it, any reads it."""
+"""The progress of a start: the model that is being loaded, and its step. One thread writes it, any thread reads it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class _Loading(NamedTuple):
-    """A model that is being loaded; replaced as a whole, so that no reader sees parts of two."""
+    """A model that is being loaded; replaced as a whole, so that no reader sees a mixture of two states."""
 
     model: str
     number: int
@@ -22,7 +22,7 @@ class LoadReport:
 
     Args:
         clock: monotonic seconds.
-        log: told each new model and, at most every `log_every_s`, how far it is.
+        log: called with the progress of a load, at most every `log_every_s`.
         log_every_s: seconds between two lines of the log.
     """
 
@@ -39,7 +39,7 @@ class LoadReport:
         self._logged_at = 0.0
 
     def expect(self, models: int) -> None:
-        """Say how many models will be loaded, before the first of them."""
+        """Set how many models will be loaded, before the first of them."""
         self._expected = models
 
     @contextmanager
@@ -56,7 +56,7 @@ class LoadReport:
             self._loading = None
 
     def step(self, text: str) -> None:
-        """Say which step the load of the present model is at."""
+        """Set the step of the present load."""
         if (loading := self._loading) is None:
             return
         self._loading = loading._replace(step=text)
@@ -65,7 +65,7 @@ class LoadReport:
             self._log(self.describe())
 
     def describe(self) -> str:
-        """Say what is loaded: `photos/5 (2 of 4), building its plan with TensorRT 11.4.0, 40 %, for 34 s`; or empty."""
+        """Return the progress: `photos/5 (2 of 4), building its plan with TensorRT 11, 40 %, for 34 s`; or nothing."""
         if (loading := self._loading) is None:
             return ""
         place = f" ({loading.number} of {self._expected})" if loading.number <= self._expected else ""

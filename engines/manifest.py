@@ -96,7 +96,7 @@ class FixedSize(_InpaintingRules):
     )
 
     @model_validator(mode="after")
-    def _hole_lies_inside(self) -> FixedSize:
+    def _check_hole(self) -> FixedSize:
         if self.hole is not None:
             top, left, bottom, right = self.hole
             if not (0 <= top < bottom <= self.height and 0 <= left < right <= self.width):
@@ -121,7 +121,7 @@ class MultipleSize(_InpaintingRules):
     fit: Literal["pad", "resize"] = "pad"
 
     @model_validator(mode="after")
-    def _sides_fit(self) -> MultipleSize:
+    def _check_sides(self) -> MultipleSize:
         if list(self.sides) != sorted(set(self.sides)) or any(s < 1 or s % self.multiple_of for s in self.sides):
             raise ValueError(f"sides {self.sides} must ascend and be positive multiples of {self.multiple_of}")
         return self
@@ -150,18 +150,18 @@ class ParityCase(_FrozenModel):
 
     @property
     def levels_kept(self) -> float:
-        """The grey levels that a graph so far off can promise and that leave bf16 next to nothing: hundredths, up."""
+        """The `fill_levels` that such a graph can promise: its `levels` rounded up to hundredths, so none for bf16."""
         return math.ceil(round(100 * self.levels, 6)) / 100
 
 
 class Parity(_FrozenModel):
     """The measurements of the export, taken before it published the model."""
 
-    bar_db: float = Field(description="an engine whose outputs fall under this PSNR is refused")
+    bar_db: float = Field(description="an engine whose outputs have a lower PSNR is refused")
     fill_levels: float | None = Field(
         default=None,
         ge=0,
-        description="inpainting: most grey levels of 255 that a fill on a CPU may be from torch's; null: no limit",
+        description="inpainting: grey levels of 255 by which a fill on a CPU may differ from torch's; null: no limit",
     )
     cases: tuple[ParityCase, ...]
 
@@ -174,13 +174,13 @@ class QuantisedLayer(_FrozenModel):
 
 
 class QuantisationFigures(_FrozenModel):
-    """The quality of INT8 fills, on pictures that were not calibrated on."""
+    """The quality of INT8 fills, on pictures that were not used for calibration."""
 
     pictures: int
-    engine: str = Field(description="that filled the holes, and its precision")
-    psnr_db: float = Field(description="in the holes against FP32, mean of the pictures")
+    engine: str = Field(description="engine that filled the holes, and its precision")
+    psnr_db: float = Field(description="PSNR in the holes against FP32, mean of the pictures")
     worst_psnr_db: float
-    lpips: float = Field(description="to the truth, mean of the pictures")
+    lpips: float = Field(description="LPIPS to the truth, mean of the pictures")
     lpips_fp32: float
 
 
@@ -188,9 +188,9 @@ class Quantisation(_FrozenModel):
     """How an INT8 model was made, and the figures of its gate."""
 
     calibration: str = Field(description="name of the folder of pictures")
-    calibration_sha256: Sha256 = Field(description="digest of the digests of the pictures calibrated on, sorted")
-    pictures: int = Field(description="calibrated on; layers were chosen on some of them")
-    seed: int = Field(description="of the choice of the pictures and of their holes")
+    calibration_sha256: Sha256 = Field(description="digest of the sorted digests of the calibration pictures")
+    pictures: int = Field(description="number of calibration pictures; the layers were chosen on some of them")
+    seed: int = Field(description="seed of the choice of pictures and of their holes")
     int8_layers: int
     kept: tuple[QuantisedLayer, ...] = Field(description="convolutions in higher precision, those that cost most first")
     gate: QuantisationFigures
@@ -217,29 +217,29 @@ class Manifest(_FrozenModel):
     training_data: str
     parity: Parity
     quality: dict[str, float] = Field(default_factory=dict)
-    quantisation: Quantisation | None = Field(default=None, description="of a model of precision int8")
+    quantisation: Quantisation | None = Field(default=None, description="only of a model of precision int8")
 
     @model_validator(mode="after")
-    def _int8_tells_how(self) -> Manifest:
+    def _check_quantisation(self) -> Manifest:
         if (self.precision == "int8") != (self.quantisation is not None):
             raise ValueError("`quantisation` belongs to precision int8: either both or neither")
         return self
 
     @model_validator(mode="after")
-    def _samples_go_in_and_come_out(self) -> Manifest:
+    def _check_samples(self) -> Manifest:
         if self.samples_together != ("samples" in self.output.shape):
             raise ValueError("either both `latent` and `output` have the dimension `samples`, or neither")
         return self
 
     @property
     def bf16_levels(self) -> float | None:
-        """The part of `fill_levels` that bf16 may use: what the graph's own differences leave; None for no limit.
+        """The part of `fill_levels` that is left for bf16 after the graph's own differences; None for no limit.
 
-        INT8 graphs have none: their gate judges them as they are computed.
+        INT8 graphs have no limit, because their gate measures them in the engine that serves them.
         """
         if self.parity.fill_levels is None or self.precision == "int8":
             return None
-        graph = {f"onnx-{self.precision}", "onnx"}  # the latter: imported, compared with the file's own graph
+        graph = {f"onnx-{self.precision}", "onnx"}  # `onnx`: an imported graph, compared with the file's own
         own = [case.levels for case in self.parity.cases if case.backend in graph]
         return max(0.0, self.parity.fill_levels - max(own, default=0.0))
 

@@ -60,5 +60,5 @@ def refuse_irregular_files(directory: Path, manifest: Manifest) -> None:
         raise ModelCorrupt(f"{directory}: cannot be read ({error.strerror}); {to_do}") from error
     if odd:
         raise ModelCorrupt(
-            f"{directory}: {', '.join(odd)}: no regular file; remove it, or copy or export {manifest.key} again"
+            f"{directory}: {', '.join(odd)}: not a regular file; remove it, or copy or export {manifest.key} again"
         )

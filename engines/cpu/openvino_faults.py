@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 _MOST_CHANNELS = 16
-"""Channels of one vector of 512 bits in FP32; with more of them oneDNN takes another path, which ends."""
+"""FP32 channels in a vector of 512 bits; with more channels oneDNN takes another path, which ends."""
 _WIDEST_KERNEL = 14
 
 

@@ -16,7 +16,7 @@ from engines.parity.probes import probe_feeds, single_row_probe_feeds, smallest_
 _DECISIONS_FORMAT = 1
 """The format of stored precision decisions; increased when the probes or the rule change, which discards older ones."""
 _INT8_BAR_DB = 35.0
-"""Least PSNR of bf16 beside INT8 layers: their roundings alone leave 37 to 44 dB, and what is computed wrongly 26."""
+"""Least PSNR of bf16 beside INT8 layers: rounding alone leaves 37 to 44 dB, kernels with errors 26 dB."""
 
 
 def choose_precision(compiler: Compiler, manifest: Manifest, cache: DecisionCache) -> Decision:
@@ -57,7 +57,7 @@ def executed_precision(compiled: Any, manifest: Manifest, decision: Decision) ->
         for operation in compiled.get_runtime_model().get_ops()
         if operation.get_rt_info()["layerType"].astype(str) == "Convolution"
     ]
-    int8 = sum(kernel.lower().endswith("_i8") for kernel in kernels)  # spelt one way or the other, by processor
+    int8 = sum(kernel.lower().endswith("_i8") for kernel in kernels)  # upper or lower case, depending on the processor
     why = f"{int8} of {len(kernels)} convolutions run INT8 kernels, the rest is {decision.precision}: {decision.why}"
     return ("int8" if int8 else decision.precision), why
 
@@ -70,16 +70,16 @@ def _measure_bf16(compiler: Compiler, manifest: Manifest) -> Decision:
     bar_db, most_levels = _bar_db(manifest), manifest.bf16_levels
     reference, candidate = compiler.all_threads_request("fp32"), compiler.all_threads_request("bf16")
     probes = [*probe_feeds(manifest)]
-    if most_levels is not None:  # LaMa in bf16 is six times as far off at 512² as at 256²
+    if most_levels is not None:  # LaMa's error in bf16 is six times as large at 512² as at 256²
         probes += single_row_probe_feeds(manifest, smallest_and_largest_tiles(manifest)[1:])
     verdict = compare(lambda feed: run_request(reference, feed), lambda feed: run_request(candidate, feed), probes)
     measured = f"{verdict}, the bar is {bar_db:g} dB"
     if not verdict.passes(bar_db):
         return Decision(precision="fp32", why=f"bf16 refused: {measured}")
     if most_levels is not None:
-        measured += f"; fills differ by {verdict.levels:.2g} grey levels at most, allowed are {most_levels:.2g}"
+        measured += f"; fills differ by {verdict.levels:.2g} grey levels at most, the limit is {most_levels:.2g}"
         if verdict.levels > most_levels:
             return Decision(
-                precision="fp32", why=f"bf16 refused: {measured} (null as fill_levels in manifest.json allows it)"
+                precision="fp32", why=f"bf16 refused: {measured} (fill_levels null in manifest.json allows it)"
             )
     return Decision(precision="bf16", why=f"bf16 against fp32: {measured}")

@@ -122,7 +122,7 @@ class InductorEngine(Engine):
     def enqueue(self, shape: BatchShape, stream: Stream) -> None:
         """Compute the batch in device memory on that stream; waits only when a shape is compiled first.
 
-        The batch is padded to a power of two with whatever rows earlier batches left in memory.
+        The batch is padded to a power of two with rows that earlier batches left in memory.
 
         Raises:
             EngineFailed, EngineOutOfMemory, EngineDead: as `infer`.
@@ -147,7 +147,7 @@ class InductorEngine(Engine):
         self._memory.clear()
         self._program = self._pool = None
         if self.device != "cpu" and self._torch.cuda.is_initialized():
-            with suppress(RuntimeError):  # a lost device, of which whoever closes the engine knows
+            with suppress(RuntimeError):  # the device is lost, which the caller knows
                 self._torch.cuda.empty_cache()  # else torch keeps what it freed, and other engines cannot use it
 
     @contextmanager

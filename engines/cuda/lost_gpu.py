@@ -1,7 +1,7 @@
 """Remembers which engines lost the GPU while they loaded a model, so that the next process passes them over.
 
-A lost GPU ends the process. Without this memory the next one would open the same engine and be lost in the same way.
-After a fault of one engine's kernel every call of every engine fails, so only a load that was alone is to blame.
+A lost GPU ends the process. Without this memory the next one would open the same engine and lose the GPU again. After a
+fault of one engine's kernel every call of every engine fails, so only an engine that was loaded alone is blamed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Load:
     """One model that is being loaded.
 
     alone: whether no other model of the process was loaded or loading meanwhile, and none had lost the GPU before.
-    engine: the engine on the GPU that came of it, if any.
+    engine: the engine on the GPU that was loaded, if any.
     """
 
     alone: bool
@@ -80,22 +80,22 @@ class GpuLossMemory:
 
     Args:
         folder: of the records; made when it is needed.
-        setup: the model and its settings. Other files, settings and versions of the runtimes are tried anew.
-        device: returns the facts of the GPU, with which a loss counts; without any if they cannot be read.
+        setup: the model and its settings. With other files, settings or versions of the runtimes a loss does not count.
+        device: returns the facts of the GPU, likewise; if they cannot be read, a loss counts for any GPU.
         use: the models of this process on the GPU.
     """
 
     def __init__(self, folder: Path, setup: Setup, device: Callable[[], Mapping[str, object]], use: GpuUse) -> None:
         self._folder, self._setup, self._device, self._use = folder, setup, device, use
         self._records = RecordCache(folder, GpuLoss, "loss")
-        self._keys: dict[str, str] = {}  # made before an engine is opened: a lost GPU tells no facts
+        self._keys: dict[str, str] = {}  # made before an engine is opened: a lost GPU cannot be asked for its facts
 
     def why_not(self, engine: str) -> str:
-        """Return why an engine is passed over; empty if it is to be tried. Only those that were asked for are kept."""
+        """Return why an engine is passed over; empty if it is not. Losses of other engines are not recorded."""
         if engine not in self._keys:
             try:
                 facts = self._setup.facts([engine])
-            except OSError as error:  # the engine says what it misses; here only the memory does without
+            except OSError as error:  # opening the engine will report the missing file
                 _log.warning("losses of the GPU not read", model=self._setup.manifest.key, reason=error.strerror)
                 return ""
             self._keys[engine] = fingerprint({**facts, **self._facts(), "what": "loss"})
@@ -105,21 +105,21 @@ class GpuLossMemory:
         return f"it lost the GPU when it loaded this model before ({loss.why}); remove {self._folder} to try it again"
 
     @contextmanager
-    def kept(self) -> Iterator[Load]:
-        """Count a load, and remember a loss in this block if a kernel of an engine that is known caused it."""
+    def recording_losses(self) -> Iterator[Load]:
+        """Count a load, and record a loss of the GPU in this block if a kernel of a known engine caused it."""
         with self._use.load() as load:
             try:
                 yield load
             except DeviceLost as lost:
-                self._note(lost, load)
+                self._record(lost, load)
                 raise
 
-    def _note(self, lost: DeviceLost, load: Load) -> None:
+    def _record(self, lost: DeviceLost, load: Load) -> None:
         about = {"model": self._setup.manifest.key, "engine": lost.engine, "reason": str(lost)}
         if not is_kernel_fault(lost):
             _log.warning("GPU lost, not by a kernel: no engine is passed over for it", **about)
         elif not load.alone:
-            to_do = "if this comes again, retouch build finds the engine: it loads each model alone"
+            to_do = "if it happens again, find the engine with retouch build, which loads each model alone"
             _log.warning("GPU lost beside other models: no engine is passed over for it", **about, to_do=to_do)
         elif key := self._keys.get(lost.engine):
             self._records.put(key, GpuLoss(why=str(lost)))
@@ -130,10 +130,10 @@ class GpuLossMemory:
             return self._device()
         except DeviceLost:
             raise
-        except Exception:  # torch needs no cuda-python; whatever else cannot be read must not keep engines from opening
+        except Exception:  # cuda-python may be missing, and unreadable facts must not keep engines from opening
             return {}
 
 
 def gpu_facts(open_gpu: Callable[[int], Cuda], number: int) -> Mapping[str, object]:
-    """Return the facts of the GPU of a number: its name, capability, memory and the CUDA version of its driver."""
+    """Return the facts of GPU `number`: its name, capability, memory and the CUDA version of its driver."""
     return open_gpu(number).device._asdict()

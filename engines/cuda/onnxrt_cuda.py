@@ -232,7 +232,7 @@ def _open_session(ort: Any, model: Path | bytes, name: str, provider: str, provi
     options = ort.SessionOptions()
     options.log_severity_level = _ERRORS
     if provider == _CUDA:
-        ort.set_default_logger_severity(_ERRORS)  # it warns at each session that this provider is no plugin
+        ort.set_default_logger_severity(_ERRORS)  # it warns at each session that this provider is not a plugin
     try:
         session = ort.InferenceSession(model, options, providers=[(provider, provider_options)])
     except Exception as error:  # as above; this graph does not load here

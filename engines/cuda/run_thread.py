@@ -1,6 +1,6 @@
-"""Runs calls on a thread of its own, which a call that hangs cannot keep the process from ending.
+"""Runs calls on a daemon thread, so that a call that hangs does not keep the process from ending.
 
-The thread of `ThreadPoolExecutor` is joined when the interpreter ends, for ever if its call hangs.
+A thread of `ThreadPoolExecutor` would: it is joined when the interpreter ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class RunThread:
     """One daemon thread for calls that must all be on the same thread; it ends when this object is closed or freed.
 
     Args:
-        name: of the thread.
+        name: the thread's name.
         join_s: seconds that `close` waits for the call that is running.
     """
 
@@ -35,7 +35,7 @@ class RunThread:
         done.result()
 
     def close(self) -> bool:
-        """Let the thread end; return whether it did: not if its call hangs. A second call does not wait again."""
+        """End the thread; returns False if its call hangs, so that it does not end. A second call does not wait."""
         if self._end.alive:
             self._end()
             self._thread.join(self._join_s)

@@ -38,8 +38,8 @@ _FATAL = frozenset(
         "cudaErrorUnknown",
     }
 )
-# faults of a kernel, with the words of cudaGetErrorString that torch gives; the rest of _FATAL is the device's or the
-# driver's doing, or unknown
+# faults of a kernel, with their text from cudaGetErrorString, which torch's messages contain; the others in _FATAL are
+# caused by the device or the driver, or by something unknown
 _KERNEL_FAULTS = {
     "cudaErrorIllegalAddress": "an illegal memory access",
     "cudaErrorLaunchFailure": "unspecified launch failure",

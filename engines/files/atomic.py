@@ -25,8 +25,8 @@ def write_atomically(path: Path, content: bytes) -> None:
 def replace_file(path: Path, content: bytes) -> bool:
     """Replace a file's content atomically; a new file is readable by its owner only.
 
-    It keeps its owner and its permissions, those of an access control list too, where this user may give it away;
-    where it cannot keep its group or that list, the group gets no access.
+    It keeps its owner, its permissions and its access control list, as far as this user may set them. If it cannot keep
+    its group or that list, the group gets no access.
 
     No link is followed: another user may own the folder, and must not choose the files that root writes.
 
@@ -34,7 +34,7 @@ def replace_file(path: Path, content: bytes) -> bool:
         Whether its owner, its group and its access control list are those that it had.
 
     Raises:
-        OSError: it cannot be written, or there is a link or something else than a file; the old content is unchanged
+        OSError: it cannot be written, or there is a link or something other than a file; the old content is unchanged
             and no temporary file is left.
     """
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -45,7 +45,7 @@ def replace_file(path: Path, content: bytes) -> bool:
 
 
 def _replace_in(folder: int, name: str, content: bytes) -> bool:
-    """Replace a file of an open folder; returns whether who may use it is as before."""
+    """Replace a file of an open folder; returns whether the same users have access as before."""
     before = _state_in(folder, name)
     fresh = f".{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -57,7 +57,7 @@ def _replace_in(folder: int, name: str, content: bytes) -> bool:
             file.flush()
             os.fsync(file.fileno())
         os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:  # also for Ctrl-C nothing is left behind
+    except BaseException:  # also on Ctrl-C no temporary file is left
         with suppress(OSError):
             os.unlink(fresh, dir_fd=folder)
         raise
@@ -68,14 +68,14 @@ def _state_in(folder: int, name: str) -> os.stat_result | None:
     """Return the state of a file in an open folder; None if there is none.
 
     Raises:
-        OSError: it is a link, or something else than a file.
+        OSError: it is a link, or something other than a file.
     """
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
     return found
 
 

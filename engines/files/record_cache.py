@@ -32,9 +32,9 @@ class RecordCache(Generic[Record]):
     """One JSON file for each key.
 
     Args:
-        directory: of the files; made when it is needed.
+        directory: folder of the files; made when it is needed.
         kind: the type of the records.
-        word: for a record in the log, such as `decision`.
+        word: what the log calls a record, such as `decision`.
     """
 
     def __init__(self, directory: Path, kind: type[Record], word: str) -> None:

@@ -73,7 +73,7 @@ def find_fastest(
         device: returns the facts of the device that a result depends on.
         memory: the folder of results.
         seconds: for a race; 0 for none.
-        notify: told what is done.
+        notify: called with each step, as text.
 
     Returns:
         None if nothing is known or the race failed, which is logged: then the fixed order holds.

@@ -47,7 +47,7 @@ class Raced(NamedTuple):
     """The outcome of a race, or of an earlier one.
 
     result: the engines that finished.
-    engine: the only one that did, still open; None after an earlier race, or if there are several.
+    engine: the only one that did, still open; None if several did, or after an earlier race.
     left_out: why the others did not finish, by name.
     """
 
@@ -66,14 +66,14 @@ def run_race(
     notify: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Raced | None:
-    """Time the engines side by side; None if none runs. All are closed, except one that is the only one left.
+    """Time the engines side by side; returns None if none runs. All are closed, except a single one that is left.
 
     Args:
         racers: the engines in their fixed order.
         shapes: the shapes to time, each in turn; later ones are left out when the time is up.
-        seconds: after which no round is begun, except that a shape that was begun gets at least three. Only these
-            rounds count: opening an engine, and its first two blocks of a shape, may compile.
-        notify: told what is done, in words.
+        seconds: the time after which no round begins, except that a shape gets at least three rounds once it has
+            begun. Only rounds count: opening an engine, and its first two blocks of a shape, may compile.
+        notify: called with each step, as text.
         clock: monotonic seconds.
 
     Raises:

@@ -156,7 +156,7 @@ class ModelRepository:
         found = {key: files for key, files in there.items() if self._only is None or key.name in self._only}
         kept = unreadable_versions(self._root, found, before)
         for key in sorted(set(kept) - self._unreadable):
-            _log.warning("model cannot be read, what is loaded of it serves on", model=str(key), root=str(self._root))
+            _log.warning("model cannot be read, its loaded version keeps serving", model=str(key), root=str(self._root))
         self._unreadable = set(kept)
         return found | kept
 
@@ -231,7 +231,7 @@ class ModelRepository:
         return [VersionChange("refused", key, str(error))]
 
     def _offer_older(self, key: VersionKey, version_files: VersionFiles) -> list[VersionChange]:
-        """Make a version that is not the newest available; if the files of a loaded one changed, it is unloaded."""
+        """Make an older version available for leases; if it is loaded and its files changed, it is unloaded."""
         entry = self._version_states().get(key)
         if entry is not None and entry.files == version_files.files:
             return []

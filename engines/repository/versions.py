@@ -17,7 +17,7 @@ from engines.manifest import Manifest
 from engines.repository.listing import State, VersionFiles, VersionKey, VersionState
 
 _RETRY_S = 30.0
-"""Seconds until a model is tried again that was refused for what its files do not tell."""
+"""Seconds until a model is tried again that was refused for a reason outside its files, such as too little memory."""
 
 _log = structlog.get_logger(__name__)
 
@@ -164,8 +164,8 @@ class VersionEntry:
     def refuse(self, version_files: VersionFiles, error: RetouchError, now: float) -> bool:
         """Record why these files cannot be served; a loaded engine stays. Returns whether this is news.
 
-        Too little device memory is retried later, and so are files that cannot be read: whoever mends their
-        permissions does not change them.
+        After too little device memory, and after files that could not be read, it is tried again later: neither more
+        memory nor other permissions change the files.
         """
         is_news = self.reason != str(error) or self.version_files.files != version_files.files
         self.version_files, self.reason = version_files, str(error)

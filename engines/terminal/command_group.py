@@ -1,4 +1,4 @@
-"""The group of commands that both command lines of this project are."""
+"""The command group of both command lines of this project."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typer.core import TyperGroup
 from engines.errors import RetouchError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Errors without a file's name are those of standard output, where it goes to a file on a full disk."""
+"""The errors of a full disk. One without a file's name comes from standard output, redirected to a file."""
 
 
 class CommandGroup(TyperGroup):
     """Turns an error of this project into one line on stderr and the exit status that it names.
 
-    So it does with a full disk under standard output.
+    Likewise for standard output that is redirected to a file on a full disk.
     """
 
     def invoke(self, ctx: Any) -> Any:

@@ -1,7 +1,7 @@
 """Tables for terminals in which no word is cut: both command lines of this project print them.
 
-rich cuts words, and at last whole columns, where a table is wider than the terminal, or than 80 columns where there is
-none. What people read in a table they type into the next command, so here a table is rather wider than the terminal.
+rich cuts words, and then whole columns, of a table that is wider than the terminal (80 columns where there is none).
+But people type what they read in a table into the next command, so here such a table becomes wider than the terminal.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from rich.table import Column, Table
 from rich.text import Text
 
 _LONGEST_WORD = 40
-"""Cells. Longer words of prose (a path in a reason, say) are folded, and not lost; those of names are not."""
+"""Width in cells beyond which words of prose (a path in a reason, say) are folded; names are never folded."""
 
 
 def print_table(table: Table, console: Console | None = None) -> None:
     """Print a table without cutting a word: wider than the terminal if its words need that.
 
-    Columns that are declared `no_wrap` hold names: they are as wide as their longest one, whatever it takes.
+    Columns that are declared `no_wrap` hold names: they are as wide as the longest one.
 
     Args:
         table: its cells are text or markup; the widths of its columns are set here.
@@ -38,7 +38,7 @@ def print_table(table: Table, console: Console | None = None) -> None:
 def column_widths(spans: Sequence[tuple[int, int]], room: int) -> list[int]:
     """Return the width of each column in cells: its minimum, and a part of the space that is left.
 
-    The columns that need the least more get it first.
+    Columns that need the least additional space get it first.
 
     Args:
         spans: the minimum width of each column, and the width that needs no line breaks.

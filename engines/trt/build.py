@@ -41,7 +41,7 @@ class ComputeCapability:
         if match := re.fullmatch(r"(?:(\d+)\.(\d)|sm_?(\d+)(\d))", text.strip().lower()):
             major, minor = (group for group in match.groups() if group is not None)
             return cls(int(major), int(minor))
-        raise EngineUnavailable(f"{text!r} is no compute capability; write it like 8.9")
+        raise EngineUnavailable(f"{text!r} is not a compute capability; write it like 8.9")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class BuildOptions:
     version_compatible: the plan also runs on later TensorRT versions (slower).
     hardware_compatible: the plan also runs on other GPUs, Ampere and later (slower).
     level: builder optimisation level, 0 (fastest build) to 5, in versions that have it.
-    notify: told how far the build is, in words; versions before 8.7 do not say.
+    notify: called with the progress of the build, as text; versions before 8.7 report none.
     """
 
     max_batch: int = 8
@@ -192,7 +192,7 @@ def _configure(library: TensorRt, builder: Any, options: BuildOptions) -> Any:
 
 def _set_targets(library: TensorRt, config: Any, targets: tuple[ComputeCapability, ...]) -> None:
     if not hasattr(config, "set_compute_capability"):
-        raise EngineUnavailable(f"{library.name} builds for the GPU that is here only; leave the capability out")
+        raise EngineUnavailable(f"{library.name} builds for this host's GPU only; leave the capability out")
     known = library.module.ComputeCapability
     config.num_compute_capabilities = len(targets)
     for index, target in enumerate(targets):

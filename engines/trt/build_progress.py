@@ -23,11 +23,11 @@ class BuildProgress:
     """The fraction of a build that is done. Called from several threads of the library.
 
     Args:
-        tell: told each new percentage.
+        notify: called with each new percentage.
     """
 
-    def __init__(self, tell: Callable[[int], None]) -> None:
-        self._tell = tell
+    def __init__(self, notify: Callable[[int], None]) -> None:
+        self._notify = notify
         self._lock = Lock()
         self._phases: dict[str, _Phase] = {}
         self._percent = -1
@@ -44,9 +44,9 @@ class BuildProgress:
                 return
             self._phases[name].done = step + 1
             percent = int(100 * self._fraction(name))
-            news, self._percent = percent > self._percent, max(percent, self._percent)
-        if news:
-            self._tell(percent)
+            is_news, self._percent = percent > self._percent, max(percent, self._percent)
+        if is_news:
+            self._notify(percent)
 
     def end(self, name: str) -> None:
         """Note that a phase ends."""

@@ -37,7 +37,7 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, str]:
         The model, and the digest of its bytes: of the graph's file, or of the digests of all files, graph first.
 
     Raises:
-        GraphRefused: a file cannot be read, is no ONNX, or its external data breaks a rule; the message says which.
+        GraphRefused: a file cannot be read, is not ONNX, or its external data breaks a rule; the message says which.
     """
     content = _read_file(path.parent, path.name, follow=True)
     try:
@@ -54,7 +54,7 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, str]:
 
 
 def _drop_unused_domains(model: onnx.ModelProto) -> None:
-    """Forget domains that no node is of: ONNX Runtime writes all that it knows into each graph that it saves."""
+    """Drop domains that no node uses: ONNX Runtime writes all that it knows into each graph that it saves."""
     used = {node.domain for graph in graphs_of(model, DEEPEST_GRAPH) for node in graph.node}
     kept = [entry for entry in model.opset_import if entry.domain in {"", "ai.onnx", *used}]
     del model.opset_import[:]
@@ -120,7 +120,7 @@ def _read_file(folder: Path, name: str, *, follow: bool) -> bytes:
         with os.fdopen(os.open(folder / name, flags), "rb") as file:
             facts = os.fstat(file.fileno())
             if not stat.S_ISREG(facts.st_mode):
-                raise GraphRefused(f"{name}: it is no regular file")
+                raise GraphRefused(f"{name}: it is not a regular file")
             if facts.st_size > MOST_BYTES:
                 raise GraphRefused(f"{name}: {facts.st_size} bytes; at most {MOST_BYTES} are read")
             return file.read(facts.st_size)

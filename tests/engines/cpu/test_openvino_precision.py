@@ -34,9 +34,7 @@ def test_fill_that_differs_by_more_levels_than_promised_is_computed_in_fp32(publ
     engine = open_engine(directory, manifest, options)
     assert engine.precision == "fp32"
     assert engine.note.startswith("bf16 refused: ")
-    assert engine.note.endswith(
-        "grey levels at most, allowed are 0.001 (null as fill_levels in manifest.json allows it)"
-    )
+    assert engine.note.endswith("grey levels at most, the limit is 0.001 (fill_levels null in manifest.json allows it)")
     unlimited = read_manifest(publish(onnx_model=conv_graph(), parity=allowing(None)))
     assert open_engine(directory, unlimited, options).precision == "bf16"
     assert open_engine(directory, manifest, options).precision == "fp32"  # one decision does not replace the other
@@ -47,7 +45,7 @@ def test_fill_within_the_promised_levels_is_computed_in_bf16(publish, options):
     directory = publish(onnx_model=conv_graph(), parity=allowing(20))
     engine = open_engine(directory, read_manifest(directory), options)
     assert engine.precision == "bf16"
-    assert "grey levels at most, allowed are 20" in engine.note
+    assert "grey levels at most, the limit is 20" in engine.note
 
 
 @needs_bf16

@@ -75,7 +75,7 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
     path, other = tmp_path / "file", tmp_path / "other"
     other.write_bytes(b"of another")
     path.symlink_to(other)
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         replace_file(path, b"second")
     assert (other.read_bytes(), path.is_symlink()) == (b"of another", True)
     assert sorted(tmp_path.iterdir()) == [path, other]

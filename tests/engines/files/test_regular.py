@@ -107,7 +107,7 @@ def test_a_model_with_anything_odd_beside_its_files_is_refused_before_a_runtime_
 ) -> None:
     directory = publish()
     fifo(directory / name)
-    with pytest.raises(ModelCorrupt, match=f"{name}: no regular file"):
+    with pytest.raises(ModelCorrupt, match=f"{name}: not a regular file"):
         choose_engine(directory, make_manifest(), EngineOptions(cache_dir=tmp_path / "cache"))
 
 

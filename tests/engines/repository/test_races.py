@@ -83,7 +83,7 @@ def test_what_is_loaded_serves_on_while_the_folder_or_the_manifest_is_away(
         assert repository.scan() == []
     assert states(repository) == {"tiny/2": "ready", "tiny/1": "available"}
     assert leased(repository, "tiny").version == 2
-    assert {line["event"] for line in logs} == {"model cannot be read, what is loaded of it serves on"}
+    assert {line["event"] for line in logs} == {"model cannot be read, its loaded version keeps serving"}
     assert len(logs) == (2 if lost == "models" else 1), "said once for each version"
     (tmp_path / "away").rename(tmp_path / lost)
     assert repository.scan() == []

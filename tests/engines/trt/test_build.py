@@ -187,7 +187,7 @@ def test_compute_capability_is_read(text, capability):
 
 @pytest.mark.parametrize("text", ["", "8", "Ada", "8.9.1", "-8.9"])
 def test_anything_else_is_no_compute_capability(text):
-    with pytest.raises(EngineUnavailable, match="is no compute capability"):
+    with pytest.raises(EngineUnavailable, match="is not a compute capability"):
         ComputeCapability.parse(text)
 
 

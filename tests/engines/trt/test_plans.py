@@ -47,7 +47,7 @@ def test_rtx_plan_depends_on_the_generation_alone_and_others_on_the_very_gpu_and
 
 def test_other_libraries_build_for_the_gpu_that_is_here_only(directory, tmp_path):
     library = FakeTensorRt(FakeRuntime(), "10").library()
-    with pytest.raises(EngineUnavailable, match=r"TensorRT 10\.9\.0 builds for the GPU that is here only"):
+    with pytest.raises(EngineUnavailable, match=r"TensorRT 10\.9\.0 builds for this host's GPU only"):
         build_ahead(library, directory, read_manifest(directory), BuildOptions(), tmp_path, ADA)
 
 

@@ -78,9 +78,9 @@ def test_what_is_no_onnx_may_be_a_checkpoint_and_the_other_command_is_named(refu
 
 def test_file_that_is_a_device_or_missing_is_refused(refusal, tmp_path):
     (tmp_path / "endless.onnx").symlink_to("/dev/zero")
-    assert "no regular file" in refusal(tmp_path / "endless.onnx")
+    assert "not a regular file" in refusal(tmp_path / "endless.onnx")
     os.mkfifo(tmp_path / "waiting.onnx")
-    assert "no regular file" in refusal(tmp_path / "waiting.onnx")
+    assert "not a regular file" in refusal(tmp_path / "waiting.onnx")
     assert "No such file" in refusal(tmp_path / "missing.onnx")
 
 
@@ -111,7 +111,7 @@ EXTERNAL: dict[str, tuple[Callable[[], ModelProto], str]] = {
     "nowhere": (lambda: _with_data_at(""), "beside the graph only"),
     "with a zero byte": (lambda: _with_data_at("data\0.bin"), "beside the graph only"),
     "a link": (lambda: _with_data_at("link"), "it is a link"),
-    "a pipe": (lambda: _with_data_at("pipe"), "no regular file"),
+    "a pipe": (lambda: _with_data_at("pipe"), "not a regular file"),
     "missing": (lambda: _with_data_at("absent"), "No such file"),
     "past the end": (lambda: _with_data_at("data", 4000), "ends after 4096 bytes"),
     "before the beginning": (lambda: _with_data_at("data", -8), "offset -8"),

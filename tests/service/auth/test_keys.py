@@ -60,7 +60,7 @@ def test_a_link_that_takes_the_files_place_before_it_is_written_is_refused(tmp_p
         keys = read_keys(locked)
         path.rename(tmp_path / "moved.json")
         path.symlink_to(other)
-        with pytest.raises(KeysInvalid, match="no regular file"):
+        with pytest.raises(KeysInvalid, match="not a regular file"):
             write_keys(locked, keys)
     assert (other.read_bytes(), path.is_symlink()) == (before, True)
     assert not list(tmp_path.glob(".*.tmp"))
@@ -99,7 +99,7 @@ def test_a_file_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
 
 def test_a_file_that_nobody_writes_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "keys.json")
-    with pytest.raises(KeysInvalid, match="no regular file"):
+    with pytest.raises(KeysInvalid, match="not a regular file"):
         read_keys(tmp_path / "keys.json")
 
 

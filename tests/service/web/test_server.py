@@ -71,7 +71,7 @@ async def test_a_manifest_that_nobody_writes_holds_up_neither_the_other_models_n
             return str(models["aaa"]["reason"]) if models.get("aaa", {}).get("state") == "refused" else ""
 
         await asyncio.to_thread(wait_until, refusal)
-        assert "no regular file" in await asyncio.to_thread(refusal)
+        assert "not a regular file" in await asyncio.to_thread(refusal)
         server.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(server.wait, 60) == 0
 
