@@ -1,4 +1,4 @@
-"""Measures the largest activation of a net: FP16 ends at 65504, and a net that exceeds it gives black."""
+"""Measures the largest activation of a net: FP16 ends at 65504, and a net that exceeds it gives black pictures."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engines.manifest import FixedSize, Manifest, ParityCase, TensorSpec
 
 _TOO_TIGHT_LEVELS = 0.01
-"""Grey levels (of 255) below which no net in bf16 keeps a limit, so that the card need not mention bf16."""
+"""Grey levels (of 255) below which no net in bf16 stays within the limit, so the card does not mention bf16."""
 _RESULTS = {"inpaint": "filled.png", "translate": "translated.png", "generate": "generated.png"}
 _PARTS = {
     "label": "image=@labels.png",
@@ -13,7 +13,7 @@ _PARTS = {
     "reference": "reference=@photo.jpg",
     "mask": "mask=@mask.png",
 }
-"""Form parts by the input that they become."""
+"""Fields of a request's form, by the input that they become."""
 
 
 def card_text(manifest: Manifest, reference: str = "torch FP32") -> str:
@@ -76,7 +76,7 @@ def _fill_levels(manifest: Manifest) -> list[str]:
     if manifest.bf16_levels is None:
         return []
     if manifest.bf16_levels < _TOO_TIGHT_LEVELS:
-        return ["It promises its graph's own distance from torch: a CPU computes in FP32."]
+        return ["The graph itself differs from torch by as much as it may, so a CPU computes in FP32."]
     return [
         f"A CPU computes in bf16 if that changes no fill by more than {manifest.bf16_levels:.2g} of 255 grey levels."
     ]

@@ -7,7 +7,7 @@ ExportError
 ├── SamplesMissing       there are no pictures to compare the graphs on
 ├── GraphInvalid         the exporter wrote a graph that breaks the tensor contract
 ├── ParityFailed         a graph's outputs differ too much from torch; nothing was published
-├── GraphRefused         a graph of others is hostile or damaged, does not fit the contract, or is not what was declared
+├── GraphRefused         a foreign graph is hostile or damaged, does not fit the contract, or is not what was declared
 ├── CalibrationInvalid   the pictures to calibrate on are too few, or one of them cannot be read
 └── QuantisationRefused  in INT8 the fills differ too much from FP32; the message names the layers that cost most
 """

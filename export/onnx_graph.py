@@ -2,8 +2,8 @@
 
 Written with torch's TorchScript exporter (`dynamo=False`) on purpose. The newer one removes `x + 1e-8` as if it were
 `x + 0`, which turns partial convolutions into NaN; at opset 17, which TensorRT 8.6 stops at, it writes 18 and converts
-down; and it has no symbol for a half convolution that a CPU can also compute. What the older exporter does worse, long
-constant chains in front of every reflected border, is folded here.
+down; and it has no symbol for a half convolution that a CPU can also compute. The older exporter writes a long chain of
+constants in front of every reflected border, which is folded here.
 """
 
 from __future__ import annotations
@@ -136,11 +136,11 @@ def check_graph(path: Path, interface: Interface) -> None:
     model = onnx.load(path)
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     if opsets != {"": OPSET}:
-        raise GraphInvalid(f"the graph uses opsets {opsets}, wanted is {OPSET} alone")
+        raise GraphInvalid(f"the graph uses opsets {opsets} instead of {OPSET} alone")
     found = {value.name: _type_and_shape(value) for value in (*model.graph.input, *model.graph.output)}
     wanted = {spec.name: (_ONNX_TYPES[spec.dtype], spec.shape) for spec in (*interface.inputs, interface.output)}
     if found != wanted:
-        raise GraphInvalid(f"the graph's tensors are {found}, wanted are {wanted}")
+        raise GraphInvalid(f"the graph's tensors are {found} instead of {wanted}")
 
 
 def _type_and_shape(value: Any) -> tuple[int, tuple[int | str, ...]]:

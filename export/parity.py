@@ -79,10 +79,10 @@ def _missed_bar(case: ParityCase, bars: Bars) -> str | None:
         return f"{where}: NaN or infinity"
     full = case.backend.endswith("fp32")
     if full and case.max_abs > bars.fp32_max_abs:
-        return f"{where}: differs by {case.max_abs:.2g}, allowed is {bars.fp32_max_abs:g}"
+        return f"{where}: differs by {case.max_abs:.2g}, more than {bars.fp32_max_abs:g}"
     wanted = bars.fp32_psnr_db if full else bars.fp16_psnr_db
     if case.psnr_db is not None and case.psnr_db < wanted:
-        return f"{where}: {case.psnr_db:.1f} dB, wanted are {wanted:g} dB"
+        return f"{where}: {case.psnr_db:.1f} dB, less than {wanted:g} dB"
     return None
 
 
@@ -98,9 +98,9 @@ def fp16_missed(cases: Iterable[ParityCase], bars: Bars) -> str | None:
 
 
 def kept_promise(cases: Iterable[ParityCase], bars: Bars, published: str) -> tuple[Bars, list[str]]:
-    """Return the bars with the `fill_levels` that the graph to be published keeps, and a note if those are more.
+    """Return the bars with the `fill_levels` that the graph to be published keeps, and a note if they are larger.
 
-    Such a net may still meet its bars: it is published, and CPUs compute it in FP32, which adds no error of their own.
+    Such a net may still meet its bars. It is published, and CPUs compute it in FP32, which adds no further error.
     """
     farthest = max((case for case in cases if case.backend == published), key=lambda case: case.max_abs)
     missed = _missed_levels(farthest, bars)
@@ -114,7 +114,7 @@ def _missed_levels(case: ParityCase, bars: Bars) -> str | None:
     if bars.fill_levels is None or case.levels <= bars.fill_levels:
         return None
     where = f"{case.backend} on {case.inputs}"
-    return f"{where}: {case.levels:.2f} of 255 grey levels off, promised are {bars.fill_levels:g}"
+    return f"{where}: {case.levels:.2f} of 255 grey levels off, more than {bars.fill_levels:g}"
 
 
 def require_parity(cases: Iterable[ParityCase], bars: Bars, published: str) -> None:

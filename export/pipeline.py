@@ -86,7 +86,7 @@ def export_model(request: ExportRequest, notify: Notify) -> ExportResult:
     notify(f"building {found.family.name}: {found.options}")
     translation = found.family.translate(found.state, found.options)
     net = _load_net(found, translation)
-    notify("looking at the net's own values")
+    notify("measuring the net's activations")
     request, measured = _examined(request, found, net)
     with tempfile.TemporaryDirectory(prefix=".export-", dir=request.output) as staging:
         with report_write_errors(request.output):
@@ -181,7 +181,7 @@ def _examined(request: ExportRequest, found: RecognisedNet, net: nn.Module) -> t
     """Run the net on the pictures before any graph is written.
 
     Returns:
-        The request, in FP32 if FP16 cannot hold the net's activations, and notes on what was seen.
+        The request, in FP32 if FP16 cannot hold the net's activations, and notes on what was measured.
 
     Raises:
         OptionInvalid: the pictures contradict an option that the file does not show; the message names the right one.
@@ -196,7 +196,7 @@ def _examined(request: ExportRequest, found: RecognisedNet, net: nn.Module) -> t
     held = f"largest activation {largest:.4g} on these pictures; FP16 ends at {FP16_LARGEST:g}"
     if fits_fp16(largest):
         return request, [*notes, held]
-    return replace(request, precision="fp32"), [*notes, f"{held}, too near: published in FP32 instead"]
+    return replace(request, precision="fp32"), [*notes, f"{held}, which is too close: published in FP32 instead"]
 
 
 def _write_graphs(found: RecognisedNet, net: nn.Module, staging: Path, notify: Notify) -> dict[str, Path]:
@@ -239,7 +239,7 @@ def _manifest(
     bars: Bars,
     cases: tuple[ParityCase, ...],
 ) -> Manifest:
-    """Make the manifest of version 1, still without the graph's digest; of an INT8 model that of its FP32 graph."""
+    """Make the manifest of version 1, without the graph's digest; for an INT8 model that of its FP32 graph."""
     interface = found.family.interface(found.options)
     return Manifest(
         name=request.name,
@@ -285,7 +285,7 @@ def _check_int8(request: ExportRequest) -> None:
 def _check_task(request: ExportRequest, found: RecognisedNet) -> None:
     task = found.family.interface(found.options).task
     if request.quantiser and task != "inpaint":
-        raise OptionInvalid(f"INT8 is judged in holes, and this net's task is {task}: export --precision fp16")
+        raise OptionInvalid(f"INT8 is measured in holes, and this net's task is {task}: export --precision fp16")
 
 
 def _quantised(quantiser: Quantiser, graph: Path, manifest: Manifest, notify: Notify) -> tuple[Path, Manifest]:

@@ -42,7 +42,7 @@ def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapp
     """
     families = FAMILIES.values() if generator is None else [family_named(generator)]
     ranked = sorted(parts, key=_path_preference)
-    for family in families:  # before one net of several is taken for the whole model
+    for family in families:  # first, so that one of several nets is not mistaken for the whole model
         joined = family.join([part.state for part in ranked]) if len(ranked) > 1 else None
         if joined is not None and (found := _recognised_options(family, joined)) is not None:
             options = _override_options(family, found.model_dump(), overrides)
@@ -57,7 +57,7 @@ def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapp
         raise LayoutMismatch(_unrecognised_message(ranked))
     family = family_named(generator)
     if not overrides and (other := _family_of(ranked)) is not None:
-        raise LayoutMismatch(f"this is no net of {generator}: its keys and shapes are those of {other}")
+        raise LayoutMismatch(f"this is not a net of {generator}: its keys and shapes are those of {other}")
     # the strict loader will name the keys that differ
     return RecognisedNet(
         family, _override_options(family, {}, overrides), ranked[0].state, tuple(_notes_on_parts(ranked[0], ranked))
@@ -118,7 +118,7 @@ def _join_parts(parts: Sequence[StateDict]) -> list[StateDict]:
 
 
 def _together(parts: Sequence[StateDict]) -> str:
-    return f"took {len(parts)} nets as one model"
+    return f"used {len(parts)} nets as one model"
 
 
 def _path_preference(part: StateDict) -> int:
@@ -130,7 +130,7 @@ def _notes_on_parts(chosen: StateDict, parts: Sequence[StateDict]) -> list[str]:
         return [_together(parts)]
     others = [part.path for part in parts if not _contain_each_other(part.path, chosen.path)]
     others = [path for path in others if not any(_holds(other, path) for other in others if other != path)]
-    notes = [f"took the weights from {chosen.path}"] if chosen.path else []
+    notes = [f"used the weights of {chosen.path}"] if chosen.path else []
     return [*notes, f"left out: {', '.join(others)}"] if others else notes
 
 

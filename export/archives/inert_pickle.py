@@ -1,8 +1,8 @@
 """Reads a pickle as data, without the pickle module.
 
 A pickle is a program for a small stack machine, and two of its instructions import names and call them. This machine
-has them write down what would be called, with which arguments. A name that is not on the caller's list ends the
-reading, so that a file that means to run something is refused and not read in part.
+does neither: it records what would be called, with which arguments. A name that the caller does not allow ends the
+reading, so a file that tries to run code is refused as a whole.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Made:
     """An object that a call would have made: what was called, with which arguments, and what was put into it."""
 
     of: object
-    """A `Name`, unless the file is odd."""
+    """A `Name` in every file that torch writes."""
     arguments: tuple[object, ...]
     items: dict[str, object] = field(default_factory=dict)
     """Entries set on it, of a dictionary."""
@@ -55,7 +55,7 @@ def read_pickle(data: bytes, is_allowed: Callable[[str], bool]) -> object:
 
     Args:
         data: the pickle, protocol 2 as torch writes it.
-        is_allowed: says of an imported name, as in `collections.OrderedDict`, whether it may occur.
+        is_allowed: returns whether an imported name, as in `collections.OrderedDict`, may occur.
 
     Raises:
         NotReadable: anything else.
@@ -71,7 +71,7 @@ def read_pickle(data: bytes, is_allowed: Callable[[str], bool]) -> object:
 
 
 class _Machine:
-    """The stack, its marks, and the memo, which may be as large as the pickle has entries for it and no larger."""
+    """The stack, its marks, and the memo: a dictionary, so that no index in the file makes it large."""
 
     def __init__(self, is_allowed: Callable[[str], bool]) -> None:
         self.is_allowed = is_allowed
@@ -107,21 +107,21 @@ class _Machine:
     def make(self) -> None:
         arguments, of = self.pop(), self.pop()
         if not isinstance(arguments, tuple):
-            raise TypeError("arguments are no tuple")
+            raise TypeError("arguments are not a tuple")
         self.push(Made(of, arguments))
 
     def build(self) -> None:
         state, made = self.pop(), self.stack[-1]
         if not isinstance(made, Made):
-            raise TypeError("a state for what has none")
+            raise TypeError("a state for an object that was not made")
         made.state = state
 
     def set_items(self, values: list[Any]) -> None:
-        """Set entries of the dictionary on the stack; only those named by a string, which no key of a net is not."""
+        """Set entries of the dictionary on the stack; only those with string keys, as all keys of a net are."""
         target = self.stack[-1]
         entries = target.items if isinstance(target, Made) else target
         if not isinstance(entries, dict) or len(values) % 2:
-            raise TypeError("entries for what is no dictionary")
+            raise TypeError("entries for an object that is not a dictionary")
         entries.update(
             (key, value) for key, value in zip(values[::2], values[1::2], strict=True) if isinstance(key, str)
         )
@@ -130,8 +130,8 @@ class _Machine:
         target = self.stack[-1]
         if isinstance(target, list):
             target.extend(values)
-        elif not isinstance(target, Made):  # a list of a class of its own, whose entries nobody needs
-            raise TypeError("entries for what is no list")
+        elif not isinstance(target, Made):  # a subclass of list, whose entries are not needed
+            raise TypeError("entries for an object that is not a list")
 
 
 def _step_of(instruction: str) -> _Step:

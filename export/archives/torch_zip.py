@@ -22,7 +22,7 @@ from export.errors import CheckpointRefused
 _MOST_PICKLE_BYTES = 4 * 2**20
 """Largest `data.pkl` in bytes; that of a net of a thousand tensors has 150 kB."""
 _MOST_SHARING = 4
-"""How many times the bytes of the file its tensors may have; tied weights share storages, hostile ones a single one."""
+"""Most bytes of all tensors, as a multiple of the file's: tied weights share storages, hostile tensors share one."""
 _DEEPEST, _MOST_STEPS, _MOST_AXES = 64, 200_000, 8
 _TYPES: Mapping[str, torch.dtype] = MappingProxyType(
     {
@@ -47,7 +47,7 @@ _OF_CHECKPOINT = re.compile(
     r"|(pytorch_lightning|lightning|lightning_fabric|omegaconf)(\.\w+)+"
     r"|numpy\.(_core|core)\.multiarray\.scalar|numpy\.dtype|_codecs\.encode|pathlib(\._local)?\.\w*Path"
 )
-"""Names accepted besides tensors, for hyperparameters and metrics. NumPy's numbers are bytes that `encode` makes."""
+"""Names accepted besides tensors, for hyperparameters and metrics. NumPy's scalars are pickled as bytes (`encode`)."""
 
 
 def is_script(entries: ZipEntries) -> bool:
@@ -95,7 +95,7 @@ class _Reader:
         order = f"{self.root}/byteorder"
         if order in entries.by_name and entries.read(order, 16) != b"little":
             raise CheckpointRefused(
-                f"{entries.path}: its numbers are not little-endian; save it again on an ordinary machine"
+                f"{entries.path}: its tensors are not little-endian; save it again on a little-endian machine"
             )
         self.storages: dict[str, bytearray] = {}
         self.handed_out = 0
@@ -135,7 +135,7 @@ class _Reader:
             raise CheckpointRefused(f"{self.entries.path}: {name} claims shape {shape} but holds fewer values")
         self.handed_out += values * flat.element_size()
         if self.handed_out > _MOST_SHARING * self.entries.size:
-            raise CheckpointRefused(f"{self.entries.path}: its tensors share their values too often to be a net's")
+            raise CheckpointRefused(f"{self.entries.path}: its tensors share storages more often than those of a net")
         return torch.as_strided(flat, shape, strides, offset) if values else torch.empty(shape, dtype=flat.dtype)
 
     def _storage(self, stored: object, name: str) -> Tensor:
@@ -172,7 +172,7 @@ def _attributes(reader: _Reader, value: object) -> Iterator[tuple[str, Made]]:
         path, found = waiting.pop()
         steps += 1
         if len(path) > _DEEPEST or steps > _MOST_STEPS:
-            raise CheckpointRefused(f"{reader.entries.path}: its modules hold each other too deeply to be a net's")
+            raise CheckpointRefused(f"{reader.entries.path}: its modules are nested more deeply than those of a net")
         if isinstance(found, Made) and _is_tensor(found):
             yield ".".join(path), found
         elif isinstance(found, Made) and isinstance(found.state, dict):

@@ -1,1 +1,1 @@
-"""The import of ONNX graphs of others: a child process reads, wraps and tries them, this process publishes (ADR 26)."""
+"""The import of foreign ONNX graphs: a child process reads, wraps and tries them, this process publishes (ADR 26)."""

@@ -1,6 +1,6 @@
-"""Decides how a graph is wired: what was declared is tried, what was left out is measured, the rest is asked for.
+"""Decides how a graph is wired: declared properties are tried as they are, others are measured or asked for.
 
-A property that the user left out is taken only if exactly one of its values passes every check on a photograph.
+A property that the user left out is used only if exactly one of its values passes every check on a photograph.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def decide(net: Net, ports: Ports, declared: Declaration, result_type: str, prob
     Args:
         net: the graph, unchanged.
         ports: its inputs and output.
-        declared: what the user said.
+        declared: the user's declaration.
         result_type: the type of the result's numbers.
         probe: a photograph with a hole.
 
@@ -55,9 +55,9 @@ def decide(net: Net, ports: Ports, declared: Declaration, result_type: str, prob
         emptied = declared.model_copy(update={"hole_value": 0.0})
         passing = [t for t in _trials(net, _wirings(ports, emptied, result_type), declared, probe) if not t.faults]
     if not passing:
-        raise GraphRefused(_why_none(net, ports, declared, result_type, trials))
+        raise GraphRefused(_failure_message(net, ports, declared, result_type, trials))
     if open_flags := _open_flags([trial.wiring.flags() for trial in passing]):
-        raise GraphRefused(_which_one(passing, open_flags))
+        raise GraphRefused(_ambiguity_message(passing, open_flags))
     chosen = passing[0]
     composites = keeps_known(chosen.wiring, chosen.observed)
     return Decision(chosen.wiring, composites, tuple(_measured(chosen.wiring, ports, declared)))
@@ -126,7 +126,7 @@ def _open_flags(passing: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
     return {name: found for name, found in values.items() if len(found) > 1}
 
 
-def _which_one(passing: Sequence[_Trial], open_flags: Mapping[str, Sequence[str]]) -> str:
+def _ambiguity_message(passing: Sequence[_Trial], open_flags: Mapping[str, Sequence[str]]) -> str:
     shown = [
         " ".join(f"--{name} {trial.wiring.flags()[name]}" for name in open_flags) for trial in passing[:_MOST_SHOWN]
     ]
@@ -136,7 +136,7 @@ def _which_one(passing: Sequence[_Trial], open_flags: Mapping[str, Sequence[str]
     )
 
 
-def _why_none(net: Net, ports: Ports, declared: Declaration, result_type: str, trials: Sequence[_Trial]) -> str:
+def _failure_message(net: Net, ports: Ports, declared: Declaration, result_type: str, trials: Sequence[_Trial]) -> str:
     first = trials[0]
     seen = "; ".join(first.faults)
     freed = declared.model_copy(
@@ -157,7 +157,7 @@ def _why_none(net: Net, ports: Ports, declared: Declaration, result_type: str, t
 
 
 def _advice(said: Mapping[str, object], trial: _Trial) -> str:
-    """Return the flags to be given otherwise than the user did, for this trial's wiring."""
+    """Return the flags that differ between the user's declaration and this trial's wiring, with the wiring's values."""
     flags = trial.wiring.flags()
     if "composite" in said:
         flags["composite"] = "inside" if keeps_known(trial.wiring, trial.observed) else "outside"

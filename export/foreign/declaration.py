@@ -1,4 +1,4 @@
-"""A user's declaration of a foreign inpainting graph; whatever is left out is guessed or measured, or asked for."""
+"""A user's declaration of a foreign inpainting graph; what is left out is guessed, measured or asked for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def parse_place(text: str) -> Place:
     """Parse `NAME`, `NAME[CHANNEL]` or `NAME[FIRST:AFTER_LAST]`.
 
     Raises:
-        ValueError: the channels are no range.
+        ValueError: the channels are not a range.
     """
     found = _PLACE.fullmatch(text)
     if found is None or found["first"] is None:
@@ -51,7 +51,7 @@ def parse_place(text: str) -> Place:
 
 
 class Declaration(_Frozen):
-    """The flags of `retouch import` that describe the graph; None where the user said nothing."""
+    """The flags of `retouch import` that describe the graph; None where the user gave none."""
 
     image: Place | None = None
     mask: Place | None = None

@@ -25,7 +25,7 @@ from export.publish import publish, report_write_errors
 GENERATOR = "onnx"
 """The value of `generator` in the manifests of imported graphs."""
 ReadGraph = Callable[[Job, Callable[[str], None]], Report]
-"""Reads a foreign graph and tells each step: `read_in_child`, or in tests a function of this process."""
+"""Reads a foreign graph and reports each step: `read_in_child`, or in tests a function of this process."""
 _BAR_DB, _FILL_LEVELS = 45.0, 1.0
 _LARGEST_GRAPH = 2**31
 
@@ -112,7 +112,7 @@ def _taken_over(source: Path, target: Path) -> str:
 
 
 def _promised(imported: Imported) -> tuple[Imported, float]:
-    """Return the grey levels to promise: if the wrapped graph itself differs by more, its own, and a note on it."""
+    """Return the grey levels to promise: those of every import, or, with a note, the wrapped graph's own if larger."""
     own = max((case.levels_kept for case in imported.cases), default=0.0)
     if own <= _FILL_LEVELS:
         return imported, _FILL_LEVELS

@@ -1,8 +1,8 @@
 """Sandboxes the process that reads a foreign file; nothing here needs a privilege.
 
 Enforced wherever Python runs on Linux: address space, processor time, size of written files, no core dump, death with
-the parent. Enforced where the kernel allows it, and said either way: no network (a namespace of its own, or Landlock
-for TCP), no writing outside the scratch folder and no reading of other people's folders (Landlock).
+the parent. Enforced where the kernel allows it, and reported either way: no network (a namespace of its own, or
+Landlock for TCP), no writing outside the scratch folder and no reading of other people's folders (Landlock).
 """
 
 from __future__ import annotations

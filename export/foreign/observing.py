@@ -1,4 +1,4 @@
-"""Runs a foreign graph on a photograph with a hole and tells in sentences what speaks against a wiring."""
+"""Runs a foreign graph on a photograph with a hole and states in sentences what contradicts a wiring."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from export.errors import GraphRefused
 from export.foreign.wiring import Array, Wiring, contract_output, net_inputs
 
 _FAR, _CORE = 8, 5
-"""Pixels from the hole's edge: known ones that a blended edge leaves alone, and masked ones that it does not reach."""
+"""Distance in pixels from the hole's edge beyond which known and masked pixels are not blended."""
 _KEPT = 2.5 / 255
 _SEEN, _MOVED = 1.5 / 255, 2 / 255
 
@@ -32,7 +32,7 @@ class Net:
     """A graph in ONNX Runtime on the CPU.
 
     Raises:
-        GraphRefused: the runtime does not take the graph.
+        GraphRefused: the runtime cannot load the graph.
     """
 
     def __init__(self, model: onnx.ModelProto, output: str) -> None:
@@ -45,7 +45,7 @@ class Net:
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # ONNX Runtime raises many unrelated types
-            raise GraphRefused(f"ONNX Runtime does not take the graph: {_first_line(error)}") from error
+            raise GraphRefused(f"ONNX Runtime cannot load the graph: {_first_line(error)}") from error
 
     def run(self, feed: Mapping[str, Array]) -> Array:
         """Compute the result for tensors by name.
@@ -106,12 +106,12 @@ def find_faults(wiring: Wiring, observed: Observed, *, composites: bool | None) 
     Args:
         wiring: how the results were computed and are to be read.
         observed: the results.
-        composites: whether the graph is said to return known pixels unchanged; None if nothing is said.
+        composites: whether the graph is declared to return known pixels unchanged; None if that is not declared.
     """
     image, mask = observed.probe.image, observed.probe.mask
     value = contract_output(wiring, observed.plain)
     if value.shape != image.shape:
-        return [f"the result is {'×'.join(map(str, value.shape))}, wanted is {'×'.join(map(str, image.shape))}"]
+        return [f"the result is {'×'.join(map(str, value.shape))} instead of {'×'.join(map(str, image.shape))}"]
     if not np.isfinite(value).all():
         return ["the result has NaN or infinity"]
     if faults := _range_faults(wiring, value):

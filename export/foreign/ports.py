@@ -66,7 +66,7 @@ class Ports:
 
 
 def find_ports(model: onnx.ModelProto, declared: Declaration) -> tuple[Ports, list[str]]:
-    """Find the ports and say in sentences what was guessed.
+    """Find the ports; returns them with a sentence on each guess.
 
     Raises:
         GraphRefused: an input or output has no known use, or a form that the contract cannot be wired to; the message
@@ -80,7 +80,7 @@ def find_ports(model: onnx.ModelProto, declared: Declaration) -> tuple[Ports, li
     used = {place.name for place in candidates[0]}
     for port in inputs:
         if port.name not in used:
-            raise GraphRefused(f"the graph also wants {port}, which neither a picture nor a mask gives")
+            raise GraphRefused(f"the graph has another input, {port}, which is neither the picture nor the mask")
     chosen = tuple(port for port in inputs if port.name in used)
     _check_together(chosen)
     output = _output(model, declared)
@@ -106,7 +106,7 @@ def _port(value: ValueInfoProto, layout: Layout) -> Port:
     tensor = value.type.tensor_type
     dtype = _TYPES.get(tensor.elem_type)
     if not value.type.HasField("tensor_type") or dtype is None:
-        raise GraphRefused(f"input {value.name!r} is no tensor of plain numbers")
+        raise GraphRefused(f"input {value.name!r} is not a tensor of plain numbers")
     if len(tensor.shape.dim) != 4:
         raise GraphRefused(f"input {value.name!r} has {len(tensor.shape.dim)} dimensions; pictures and masks have four")
     dims = [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in tensor.shape.dim]

@@ -184,7 +184,7 @@ def _notes(model: onnx.ModelProto, sizes: InferredSizes) -> Iterator[str]:
     if sizes.unknown:
         yield (
             f"the sizes of {len(sizes.unknown)} tensors cannot be known beforehand (one is {sizes.unknown[0]}): they "
-            "kept the memory limit on the pictures tried; on others nobody knows"
+            "kept the memory limit on the pictures tried, and might not on others"
         )
     if (opset := model.opset_import[0].version) > _NEWEST_FOR_TENSORRT_8:
         yield f"opset {opset}: TensorRT 8.6 stops at {_NEWEST_FOR_TENSORRT_8}; other engines run it"

@@ -45,7 +45,7 @@ def read_in_child(job: Job, notify: Callable[[str], None]) -> Report:
     except FileNotFoundError:
         raise GraphRefused(_ended(job, status, said)) from None
     except (OSError, ValidationError) as error:
-        raise GraphRefused(f"{job.graph.name}: the process that read it gave no valid report") from error
+        raise GraphRefused(f"{job.graph.name}: the process that read it returned no valid report") from error
 
 
 def _start(scratch: Path) -> subprocess.Popen[bytes]:
@@ -66,24 +66,24 @@ def _converse(child: subprocess.Popen[bytes], job: Job, notify: Callable[[str], 
     """Give the child its job and follow its steps until it ends.
 
     Returns:
-        Its exit status, None if it took too long or wrote too much; and the last line that it wrote besides steps.
+        Its exit status, None if it took too long or wrote too much; and the last line that it wrote, except steps.
     """
     assert child.stdin is not None  # noqa: S101 -- both are pipes
     assert child.stdout is not None  # noqa: S101
     with suppress(BrokenPipeError), child.stdin:
         child.stdin.write(job.model_dump_json().encode())
-    end, line, said, size = monotonic() + job.limits.seconds, b"", b"", 0
+    end, line, last_line, size = monotonic() + job.limits.seconds, b"", b"", 0
     with selectors.DefaultSelector() as selector:
         selector.register(child.stdout, selectors.EVENT_READ)
         while (left := end - monotonic()) > 0 and size < _LONGEST_OUTPUT:
             if not selector.select(left):
                 continue
             if not (block := os.read(child.stdout.fileno(), 2**16)):
-                return _wait(child, left), printable((line or said).decode("utf-8", "replace")[-400:])
+                return _wait(child, left), printable((line or last_line).decode("utf-8", "replace")[-400:])
             size += len(block)
             *lines, line = (line + block).split(b"\n")
             steps = [whole for whole in lines if whole.startswith(STEP.encode())]
-            said = next((whole for whole in reversed(lines) if whole not in steps), said)
+            last_line = next((whole for whole in reversed(lines) if whole not in steps), last_line)
             for step in steps:
                 notify(printable(step.decode("utf-8", "replace").removeprefix(STEP)))
     return None, ""
@@ -96,7 +96,7 @@ def _wait(child: subprocess.Popen[bytes], seconds: float) -> int | None:
         return None
 
 
-def _ended(job: Job, status: int | None, said: str) -> str:
+def _ended(job: Job, status: int | None, last_line: str) -> str:
     limits = job.limits
     if status is None or status == -signal.SIGXCPU:
         return (
@@ -109,4 +109,6 @@ def _ended(job: Job, status: int | None, said: str) -> str:
             f"{job.graph.name}: the process that read it died ({how}); the file is damaged or hostile, or needs more "
             f"than {limits.memory_bytes / 2**30:g} GiB (--memory-gib)"
         )
-    return f"{job.graph.name}: the process that read it ended with status {status}{': ' if said else ''}{said}"
+    return (
+        f"{job.graph.name}: the process that read it ended with status {status}{': ' if last_line else ''}{last_line}"
+    )

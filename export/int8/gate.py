@@ -26,12 +26,12 @@ def require_quality(figures: QuantisationFigures, layers: Sequence[QuantisedLaye
         QuantisationRefused: a bar is missed; the message says which, by how much, and what to do.
     """
     faults = [
-        (figures.pictures < LEAST_PICTURES, f"{figures.pictures} pictures, wanted are {LEAST_PICTURES}"),
-        (figures.psnr_db < MEAN_DB, f"{figures.psnr_db:.1f} dB on average, wanted are {MEAN_DB:g}"),
-        (figures.worst_psnr_db < WORST_DB, f"{figures.worst_psnr_db:.1f} dB at worst, wanted are {WORST_DB:g}"),
+        (figures.pictures < LEAST_PICTURES, f"{figures.pictures} pictures, fewer than {LEAST_PICTURES}"),
+        (figures.psnr_db < MEAN_DB, f"{figures.psnr_db:.1f} dB on average, less than {MEAN_DB:g}"),
+        (figures.worst_psnr_db < WORST_DB, f"{figures.worst_psnr_db:.1f} dB at worst, less than {WORST_DB:g}"),
         (
             figures.lpips > MOST_LPIPS * figures.lpips_fp32,
-            f"LPIPS {figures.lpips:.4f}, allowed are {MOST_LPIPS:g} × {figures.lpips_fp32:.4f}",
+            f"LPIPS {figures.lpips:.4f}, more than {MOST_LPIPS:g} × {figures.lpips_fp32:.4f}",
         ),
     ]
     if missed := [text for is_missed, text in faults if is_missed]:

@@ -4,7 +4,7 @@ Weights are symmetric with a scale for each output channel, inputs symmetric wit
 and OpenVINO all read. The channels of an input are first divided by factors that equalise their ranges, and the weights
 multiplied by them, which changes nothing in exact arithmetic. Source: Xiao et al., "SmoothQuant", 2022; here for
 convolutions. Where the input is the activation of a convolution that feeds nothing else, that convolution's
-weights take the division; elsewhere a multiplication is added.
+weights are divided; elsewhere a multiplication is added.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class InputScale:
 
     limit: largest magnitude after the division by `factors`; larger ones saturate.
     factors: one positive number for each input channel.
-    places: positions of the input in all calibration pictures together.
+    places: number of positions of the input in all calibration pictures together.
     """
 
     limit: float
@@ -59,14 +59,14 @@ class InputScale:
 def convolutions(model: onnx.ModelProto) -> tuple[Convolution, ...]:
     """Return the convolutions with constant FP32 weights and without groups, in the graph's order.
 
-    Those that read joined tensors are left out: OpenVINO 2026.4 computes them wrongly in INT8, by 10 dB where ONNX
-    Runtime has 50 (docs/measurements/int8.md).
+    Those that read concatenated tensors are left out: OpenVINO 2026.4 computes them wrongly in INT8, at 10 dB where
+    ONNX Runtime has 50 (docs/measurements/int8.md).
     """
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     producers = {output: node for node in model.graph.node for output in node.output}
     found = []
     for node in model.graph.node:
-        if node.op_type != "Conv" or node.input[1] not in weights or _reads_joined(node.input[0], producers):
+        if node.op_type != "Conv" or node.input[1] not in weights or _reads_concatenation(node.input[0], producers):
             continue
         weight, settings = weights[node.input[1]], _attributes(node)
         if weight.data_type == onnx.TensorProto.FLOAT and settings.get("group", 1) == 1:
@@ -108,7 +108,7 @@ class _Rewriter:
     def keep_complements(self) -> None:
         """Write 1 - mask as |mask - 1|, which is the same for masks from 0 to 1.
 
-        Beside INT8 layers OpenVINO 2026.4 takes a difference from a constant for the end of a quantisation and moves it
+        Beside INT8 layers OpenVINO 2026.4 mistakes a difference from a constant for a dequantisation and moves it
         behind the means and factors that follow. FillNet's shares of known pixels are then 1 - x with x within 1/1024
         of 1, which bf16 cannot tell apart (docs/measurements/int8.md). It moves nothing past an absolute value.
         """
@@ -208,8 +208,8 @@ def quantised_weights(weight: Floats) -> tuple[NDArray[np.int8], Floats]:
     return values, steps
 
 
-def _reads_joined(tensor: str, producers: Mapping[str, onnx.NodeProto]) -> bool:
-    """Return whether the tensor is a concatenation, or comes of one element by element."""
+def _reads_concatenation(tensor: str, producers: Mapping[str, onnx.NodeProto]) -> bool:
+    """Return whether the tensor is a concatenation, or is computed from one element by element."""
     node = producers.get(tensor)
     while node is not None and node.op_type in _BY_ELEMENT:
         node = producers.get(node.input[0])

@@ -20,7 +20,7 @@ from export.int8.graph import Convolution, InputScale, convolutions, to_int8
 from export.parity import onnx_backend
 
 MARGIN_MEAN_DB, MARGIN_WORST_DB = 0.5, 3.0
-"""Added to the gate's bars when layers are chosen, because the gate has other pictures and more of them."""
+"""Added to the gate's bars when layers are chosen, because the gate measures other and more pictures."""
 _LEAST_ERROR = 1e-12
 
 
@@ -79,8 +79,8 @@ def choose_layers(
 ) -> Chosen:
     """Quantise the graph; keep as few multiplications as the bars allow in higher precision.
 
-    Layers are kept in the order of their noise for each multiplication; how many is found by halving. A layer's noise
-    is its mean square error, so that the pictures which it spoils most decide.
+    Layers are kept in the order of their noise per multiplication; how many is found by bisection. A layer's noise is
+    its mean square error, which the pictures that it damages most dominate.
 
     Args:
         graph: the FP32 graph.
@@ -119,7 +119,7 @@ def choose_layers(
 
 
 def fewest(most: int, enough: Callable[[int], bool]) -> int | None:
-    """Return the smallest number below `most` that is enough, by halving; None if none is."""
+    """Return the smallest number below `most` that is enough, by bisection; None if none is."""
     low, high = 0, most
     while low < high:
         middle = (low + high) // 2

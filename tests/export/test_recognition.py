@@ -48,14 +48,14 @@ def test_averaged_weights_are_preferred_and_it_is_said(state):
         {},
     )
     assert torch.equal(found.state["enc_1.conv.input_conv.weight"], state["enc_1.conv.input_conv.weight"])
-    assert found.notes == ("took the weights from ema", "left out: model, discriminator")
+    assert found.notes == ("used the weights of ema", "left out: model, discriminator")
 
 
 def test_the_other_net_is_said_to_be_left_out_though_its_name_begins_alike(state):
     paths = ("state_dict", "state_dict/generator", "state_dict/generator/model", "state_dict/generator_ema", "critic")
     found = recognise([StateDict(path, state) for path in paths], None, {})
     assert found.notes == (
-        "took the weights from state_dict/generator_ema",
+        "used the weights of state_dict/generator_ema",
         "left out: state_dict/generator, critic",
     )
 
@@ -70,13 +70,13 @@ def test_keys_that_no_family_expects_are_unrecognised_and_no_failure():
 
 def test_the_part_that_is_a_generator_is_found_whatever_its_name(state):
     found = recognise([StateDict("netD", {"d": torch.zeros(1)}), StateDict("weights", state)], None, {})
-    assert found.notes[0] == "took the weights from weights"
+    assert found.notes[0] == "used the weights of weights"
 
 
 def test_a_net_cut_out_of_its_file_by_a_prefix_does_not_leave_the_file_out(state):
     prefixed = {f"generator.{key}": tensor for key, tensor in state.items()}
     found = recognise([StateDict("", prefixed), StateDict("generator", state)], None, {})
-    assert (found.options, found.notes) == (TINY, ("took the weights from generator",))
+    assert (found.options, found.notes) == (TINY, ("used the weights of generator",))
 
 
 @pytest.mark.parametrize("shape", [(), (4,), (4, 99, 4, 4)])
@@ -97,7 +97,7 @@ def test_a_named_family_gets_the_weights_even_if_it_does_not_recognise_them():
 
 
 def test_net_of_another_family_than_the_named_one_is_called_by_its_own(state):
-    with pytest.raises(LayoutMismatch, match=r"this is no net of lama: its keys and shapes are those of pconv$"):
+    with pytest.raises(LayoutMismatch, match=r"this is not a net of lama: its keys and shapes are those of pconv$"):
         recognise([StateDict("", state)], "lama", {})
 
 

@@ -1,4 +1,4 @@
-"""The rules that a foreign graph is held to before any library but protobuf has seen it.
+"""The rules that a foreign graph must obey before any library but protobuf reads it.
 
 They bound what the graph can make a runtime do: operators, nesting, number of nodes and loops, constants, and sizes
 that the graph itself states. What follows from the sizes of the inputs is bounded in sizes.py.
@@ -46,7 +46,7 @@ def check_policy(model: onnx.ModelProto) -> None:
     _check_header(model)
     graphs = list(graphs_of(model, DEEPEST_GRAPH))
     if (nodes := sum(len(graph.node) for graph in graphs)) > _MOST_NODES:
-        raise GraphRefused(f"{nodes} nodes; at most {_MOST_NODES} are taken")
+        raise GraphRefused(f"{nodes} nodes; at most {_MOST_NODES} are accepted")
     constants = sum(claimed_bytes(tensor) for graph in graphs for tensor in tensors_of(graph))
     if constants > MOST_BYTES:
         raise GraphRefused(f"the constants claim {constants} bytes together; at most {MOST_BYTES} are read")
@@ -69,7 +69,7 @@ def _check_header(model: onnx.ModelProto) -> None:
         )
     if len(opsets) != 1 or not OLDEST_OPSET <= opsets[0][1] <= NEWEST_OPSET:
         found = ", ".join(str(version) for _, version in opsets) or "none"
-        raise GraphRefused(f"opset {found}: one of {OLDEST_OPSET} to {NEWEST_OPSET} is taken; export the net again")
+        raise GraphRefused(f"opset {found} is not one of {OLDEST_OPSET} to {NEWEST_OPSET}; export the net again")
     if model.ir_version > NEWEST_IR:
         raise GraphRefused(f"format version {model.ir_version} is newer than {NEWEST_IR}; export the net again")
     if max(len(model.graph.input) - len(model.graph.initializer), len(model.graph.output)) > _MOST_PORTS:
@@ -78,7 +78,7 @@ def _check_header(model: onnx.ModelProto) -> None:
 
 def _check_constants(graph: GraphProto) -> None:
     if graph.sparse_initializer:
-        raise GraphRefused("sparse constants are not taken; save the net with dense ones")
+        raise GraphRefused("sparse constants are not accepted; save the net with dense ones")
     names = [tensor.name for tensor in graph.initializer]
     if len(set(names)) != len(names):
         raise GraphRefused("two constants have one name; the file is damaged")
@@ -106,7 +106,7 @@ def _defined_names(graph: GraphProto) -> Iterator[str]:
 def _check_node(node: NodeProto, known: Mapping[str, onnx.TensorProto]) -> None:
     if node.domain not in _OWN_DOMAINS or node.op_type not in OPERATORS:
         called = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        more = "; a quantised graph is not taken, give the net in FP32 or FP16" if "uantize" in node.op_type else ""
+        more = "; a quantised graph is not accepted, give the net in FP32 or FP16" if "uantize" in node.op_type else ""
         raise GraphRefused(f"node {node.name!r} is a {called}, which is not among the operators that are run{more}")
     if any(len(name) > _LONGEST_NAME for name in (node.name, *node.input, *node.output)):
         raise GraphRefused(f"a {node.op_type} has names of more than {_LONGEST_NAME} characters")
@@ -125,7 +125,7 @@ def _check_attributes(node: NodeProto) -> None:
         raise GraphRefused(f"node {node.name!r} has {len(node.attribute)} attributes")
     for attribute in node.attribute:
         if attribute.ref_attr_name or attribute.type not in _DATA_ATTRIBUTES:
-            raise GraphRefused(f"attribute {attribute.name!r} of node {node.name!r} is of a kind that is not taken")
+            raise GraphRefused(f"attribute {attribute.name!r} of node {node.name!r} is of a kind that is not accepted")
         if attribute.name in SIZE_ATTRIBUTES:
             _require_small(node, [attribute.i, *attribute.ints])
         if node.op_type == "Constant" and attribute.type != AttributeProto.TENSOR and len(attribute.ints) > 1024:

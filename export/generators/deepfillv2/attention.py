@@ -37,7 +37,7 @@ def _aligned(x: Tensor, axis: int, times: int) -> Tensor:
 
 
 class Patches(nn.Module):
-    """The patches round each place as channels: a convolution with one constant kernel for each of their pixels."""
+    """The patches round each place as channels: a convolution with a constant kernel for each pixel of a patch."""
 
     kernel: Tensor
 
@@ -63,7 +63,9 @@ class Paste(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.channels = channels
-        taps = torch.zeros(2, 4, 3, device="cpu")  # row of a place's two, row of the patch, place before, itself, after
+        taps = torch.zeros(
+            2, 4, 3, device="cpu"
+        )  # axes: output row, row of the patch, neighbour (before, the place itself, after)
         for row, patch_row, place in ((0, 1, 1), (0, 3, 0), (1, 2, 1), (1, 0, 2)):
             taps[row, patch_row, place] = 1
         kernel = torch.einsum("aip,bjq->abijpq", taps, taps).reshape(4, 16, 3, 3)
@@ -78,7 +80,7 @@ class ContextualAttention(nn.Module):
     """Replaces the features of a hole by those of similar known places; it has no weights but the public constant."""
 
     def __init__(self, channels: int, *, fuse: bool, sampling: Sampling, soft_norm: bool = False) -> None:
-        """Make the layer; with `soft_norm` 1e-4 is added to every square of a patch's norm, and fusing has no key."""
+        """Make the layer. With `soft_norm`, a norm adds 1e-4 to each square, and files have no `fuse_weight`."""
         super().__init__()
         self.fuse, self.sampling = fuse, sampling
         self.added = 9 * channels * _LEAST_NORM if soft_norm else 0.0
@@ -106,7 +108,7 @@ class ContextualAttention(nn.Module):
 
 
 def fused_scores(scores: Tensor, height: int, width: int) -> Tensor:
-    """Sum the scores of neighbours that lie alike, along the rows and then along the columns; N×L×L.
+    """Add to each score those of the pairs one place before and after, along the rows, then along the columns; N×L×L.
 
     Places are numbered along the rows. Along the columns the next place is `width` further on, and after the last row
     comes the first one, moved by one place. Those rows are put around the scores, so that nothing is reordered.

@@ -1,8 +1,8 @@
 """The net as a graph and as a program have it; the values are equal.
 
-Graph: features and gate of a gated convolution by a convolution of their own each. The public code computes both by one
-and divides its channels. OpenVINO fuses ELU and sigmoid into convolutions that nothing divides, and copies channels
-that are divided: 1.1 times as fast on a CPU. A program (`program.pt2`) keeps the one convolution.
+Graph: a gated convolution becomes two, one for features and one for the gate. The public code computes both with one
+convolution and splits its channels. OpenVINO fuses ELU and sigmoid only into convolutions whose channels are not split,
+and copies channels that are: two are 1.1 times as fast on a CPU. A program (`program.pt2`) keeps the one convolution.
 
 Program: the attention's patches are views of its features, and are pasted as sums of slices, which torch.compile fuses
 (ADR 56).
@@ -21,11 +21,11 @@ from export.generators.deepfillv2.attention import Paste, Patches
 from export.generators.deepfillv2.net import GatedConv
 
 _OVERLAPS = (((1, 1), (3, 0)), ((2, 1), (0, 2)))
-"""For each of a place's two rows: the rows of two patches that lie on it, and where these are: 0 before, 2 after it."""
+"""For each of a place's two rows: the two patch rows that cover it, each with its patch: 0 before, 1 here, 2 after."""
 
 
 class DividedGatedConv(nn.Module):
-    """A gated convolution in two."""
+    """A gated convolution as two convolutions."""
 
     def __init__(self, layer: GatedConv) -> None:
         super().__init__()

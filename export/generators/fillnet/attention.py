@@ -30,7 +30,7 @@ class Attention(nn.Module):
     """
 
     def __init__(self, width: int, conv: MakeConv, cell: int = 1) -> None:
-        """Make the layer; what is looked at are means of `cell` by `cell` places."""
+        """Make the layer; keys and values are computed from means of `cell` by `cell` places."""
         super().__init__()
         self.cell, self.share = cell, width // HEADS
         self.query, self.key, self.value = conv(width, width, 1), conv(width, width, 1), conv(width, width, 1)
@@ -40,8 +40,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map N×C×H×W to the same shape, for any height and width."""
         active, heads = activation(x), (x.shape[0], HEADS, self.share, -1)
-        looked_at = F.avg_pool2d(active, self.cell) if self.cell > 1 else active
-        parts = (self.query(active), self.key(looked_at), self.value(looked_at))
+        pooled = F.avg_pool2d(active, self.cell) if self.cell > 1 else active
+        parts = (self.query(active), self.key(pooled), self.value(pooled))
         queries, keys, values = (
             part.float().reshape(heads).transpose(2, 3) for part in parts
         )  # N×heads×places×channels

@@ -4,8 +4,8 @@ Net:      image N×3×H×W in [0, 1], hole N×1×H×W with 1 = FILL; H and W mul
 Contract: image and mask the same; output N×3×H×W on the [0, 1] scale, inside the mask clamped, outside it the image.
 
 The hole is first filled smoothly from what surrounds it (push-pull over a pyramid of masked means, Gortler et al., "The
-Lumigraph", 1996); the net adds to that. Four by four pixels are taken as one place with 64 channels: dense convolutions
-at a quarter of the size are what processors are quick at. Colour is added at four scales; the finest has 48 channels
+Lumigraph", 1996); the net adds to that. Four by four pixels are one place with 64 channels, because CPUs are fast at
+dense convolutions at a quarter of the size. Colour is added at four scales; the finest has 48 channels
 that are laid out as pixels. Convolutions, means, bilinear enlargement, LeakyReLU and sums, no norm; with `context`
 also attention, at levels where places are few.
 """
@@ -42,7 +42,7 @@ class FillNet(Family[FillNetOptions]):
     """Residual U-Nets that fill holes, trained here (docs/training.md)."""
 
     name = "fillnet"
-    summary = "FillNet: a residual U-Net on a push-pull fill, trained with a judge of patches; our own"
+    summary = "FillNet: a residual U-Net on a push-pull fill, trained with patch discriminators; our own"
     options = FillNetOptions
 
     def recognise(self, state: State) -> FillNetOptions | None:

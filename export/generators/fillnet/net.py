@@ -15,13 +15,13 @@ from export.lowering import compute_type
 
 _RGB = 3
 _LEAST_SHARE = 1e-3
-"""Smallest share of known pixels in a cell that is divided by; soft masks leave less, and such a cell hardly counts."""
+"""Smallest divisor for the share of known pixels in a cell; soft masks can leave less, and such cells hardly count."""
 _COLOUR_SCALES = 4
 _DILATED_LEVELS = (2, 3)
 """Levels (1/16 and 1/32) where each block's first convolution has dilation 2, to bridge large holes in fewer layers."""
 
-_LOOKED_AT = 3
-"""Level whose places, or their means, attention is given: at 1/16 of the size, not 1/32, it would be 4 times slower."""
+_KEY_LEVEL = 3
+"""Level (1/32 of the size) of the keys and values of attention: at 1/16 attention would take 4 times as long."""
 
 
 def downsample(x: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ class Residual(nn.Module):
 
 
 class FillUNet(nn.Module):
-    """The net; `conv` makes its convolutions, which training has in another form."""
+    """The net; `conv` makes its convolutions, which have another form in training."""
 
     def __init__(self, options: FillNetOptions, conv: MakeConv = nn.Conv2d) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class FillUNet(nn.Module):
             return [Residual(widths[level], conv, dilation) for _ in range(count)]
 
         def attention(level: int, *, up: int) -> list[nn.Module]:
-            cell = 2 ** max(0, min(_LOOKED_AT, self.bottom) - level)
+            cell = 2 ** max(0, min(_KEY_LEVEL, self.bottom) - level)
             return [Attention(widths[level], conv, cell) for _ in range((options.attention[level] + up) // 2)]
 
         self.stem = conv((_RGB + 1) * PATCH**2, widths[0], 3, padding=1)
@@ -133,7 +133,7 @@ class FillUNet(nn.Module):
         for level in range(1, self.bottom + 1):
             x = self.encoder[level](self.down[level - 1](activation(x)))
             skips.append(x)
-        mean = activation(x).float().mean((2, 3), keepdim=True)  # of what the whole picture looks like
+        mean = activation(x).float().mean((2, 3), keepdim=True)  # a summary of the whole picture
         x = self.decoder[self.bottom](x + self.overall(mean.to(x.dtype)))
         colour: Tensor | None = None
         for level in range(self.bottom - 1, -1, -1):

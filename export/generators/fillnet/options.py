@@ -32,12 +32,16 @@ class FillNetOptions(GeneratorOptions):
     widths: str = Field(
         "96,192,256,256,256", pattern=_NUMBERS, description="channels at 1/4 of the size, at 1/8 and so on"
     )
-    encoder: str = Field("0,0,3,2,0", pattern=_NUMBERS, description="residual blocks of each level on the way down")
-    decoder: str = Field("1,2,2,1,1", pattern=_NUMBERS, description="and on the way up; the last is the bottom")
+    encoder: str = Field("0,0,3,2,0", pattern=_NUMBERS, description="residual blocks of each level of the encoder")
+    decoder: str = Field(
+        "1,2,2,1,1",
+        pattern=_NUMBERS,
+        description="residual blocks of each level of the decoder; the last is the bottom",
+    )
     context: str = Field(
         "",
         pattern=_NUMBERS_OR_NONE,
-        description="layers of attention of each level, the first on the way up, the next on the way down; empty: none",
+        description="layers of attention of each level, alternately in decoder and encoder; empty: none",
     )
 
     @field_validator("context")

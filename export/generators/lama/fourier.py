@@ -74,7 +74,7 @@ def spectrum(x: Tensor, matrices: FourierMatrices) -> Tensor:
 
 
 def from_spectrum(parts: Tensor, matrices: FourierMatrices) -> Tensor:
-    """Transform back what `spectrum` returns, also after changes that no spectrum of real features has."""
+    """Invert `spectrum`; also for values that are not the spectrum of real features."""
     n, channels, height, columns = parts.shape
     stacked = torch.matmul(matrices.rows_back, parts.reshape(n, channels // 2, 2 * height, columns))
     real, imaginary = stacked[:, :, :height], stacked[:, :, height:]

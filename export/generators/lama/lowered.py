@@ -1,6 +1,6 @@
 """The generator rewritten for a graph, with batch norms folded and transforms as matrix products.
 
-Local and global features stay in one tensor, so that the convolutions with equal inputs or outputs are one.
+Local and global features stay in one tensor, so that one convolution of all features makes the local ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _scale_and_shift(norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
 
 
 def bare_conv(weight: Tensor, bias: Tensor | None, stride: int = 1) -> nn.Conv2d:
-    """Make a convolution without a border, which is a step of its own."""
+    """Make a convolution without padding: the reflected border is added in a separate step."""
     out, into, kernel = weight.shape[:3]
     conv = nn.Conv2d(into, out, kernel, stride, bias=bias is not None)
     conv.weight = nn.Parameter(weight.detach().clone(), requires_grad=False)
@@ -52,7 +52,7 @@ def _weight(layer: FourierLayer, name: str) -> Tensor:
 
 
 class LoweredUnit(nn.Module):
-    """A Fourier unit; its matrices come from outside, because all units of a net have the same."""
+    """A Fourier unit; its matrices are an argument, because all units of a net share them."""
 
     def __init__(self, unit: FourierUnit) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class LoweredSpectral(nn.Module):
 class LoweredLayer(nn.Module):
     """A Fourier layer on local and global features in one tensor.
 
-    The convolutions that make local features are one, of all features; so are the two that read local features.
+    One convolution of all features makes the local ones, where the public net has two.
     """
 
     def __init__(self, layer: FourierLayer) -> None:

@@ -38,7 +38,7 @@ class FourierProducts:
         return torch.matmul(self.columns, by_rows).reshape(number, height, -1, 2 * channels)
 
     def back(self, spectrum: Tensor) -> Tensor:
-        """Transform N×H×K×2C to N×H×W×C, also what no spectrum of real features is."""
+        """Transform N×H×K×2C to N×H×W×C; also values that are not the spectrum of real features."""
         number, height, columns, channels = spectrum.shape
         pairs = spectrum.reshape(number * height, 2 * columns, channels // 2)
         by_columns = torch.matmul(self.columns_back, pairs).reshape(number, 2 * height, -1)

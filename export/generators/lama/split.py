@@ -1,7 +1,7 @@
 """The generator as a GPU's program has it: local and global features apart, the transform with channels last.
 
-Each layer has a convolution for each input instead of one for each output, so that features are never joined and
-divided again; 1×1 convolutions of the spectral transform are products over the channels (ADR 55). Nets with local
+Each layer has one convolution for each input instead of one for each output, so features are never joined and split
+again; 1×1 convolutions of the spectral transform are products over the channels (ADR 55). Nets with local
 Fourier units or an outer Fourier block keep the graph's form (`fits`): none of them was measured.
 """
 
@@ -44,7 +44,7 @@ class SplitSpectral(nn.Module):
 
 
 class SplitLayer(nn.Module):
-    """A Fourier layer; the two convolutions that read local features are one."""
+    """A Fourier layer; one convolution of the local features adds to local and global ones."""
 
     def __init__(self, layer: LoweredLayer) -> None:
         super().__init__()

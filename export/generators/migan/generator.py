@@ -32,7 +32,7 @@ from export.lowering import compute_type
 _TRAINING_KEYS = re.compile(r"\.w\d+$|\.conv[12]\.conv2\.noise_const$")
 """Keys of upstream's training net, whose weights are summed and normalised at every call."""
 PUBLIC_FILTER = torch.outer(torch.tensor([1.0, 3.0, 3.0, 1.0]), torch.tensor([1.0, 3.0, 3.0, 1.0])) / 16
-"""The filter of every published file after pixels are spread; before they are dropped it is a quarter of that."""
+"""The filter of the upsampling in every published file; that of the downsampling is a quarter of it."""
 
 
 class MIGANContract(nn.Module):
@@ -87,10 +87,10 @@ def _amplified(conv: nn.Conv2d) -> nn.Conv2d:
 
 
 def _lowered_doubling(layer: Upsample) -> nn.Module:
-    """Return the fastest form of a filter on two CPU cores.
+    """Return the form of an upsampling that was fastest on two CPU cores.
 
-    The public nets' filter is an enlargement that every engine has a kernel for. Any other is a transposed convolution
-    with the filter rotated by 180°, a quarter of the public form's work.
+    With the public nets' filter it is a bilinear enlargement, for which every engine has a kernel. With any other it is
+    a transposed convolution with the filter rotated by 180°, a quarter of the public form's work.
     """
     weight = layer.filter.weight.detach()
     if torch.equal(weight, PUBLIC_FILTER.expand_as(weight)):
@@ -102,7 +102,7 @@ def _lowered_doubling(layer: Upsample) -> nn.Module:
 
 
 def _lower_layers(module: nn.Module) -> None:
-    """Replace what `LoweredConv` and a transposed convolution compute, in place."""
+    """Replace separable convolutions and upsamplings by their lowered forms, in place."""
     for name, child in list(module.named_children()):
         if isinstance(child, SeparableConv):
             setattr(module, name, LoweredConv(child))

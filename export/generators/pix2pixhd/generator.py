@@ -186,7 +186,7 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
         """Drop what is not used: running statistics of instance norms in old files; clusters, or the encoder beside."""
         unused = _ENCODER if options.clusters else _CLUSTERS
         found = without_statistics(state) if options.norm == "instance" else Translation(state)
-        dropped = {key: "the look is taken otherwise" for key in found.state if key.startswith(unused)}
+        dropped = {key: "styles are not taken from it" for key in found.state if key.startswith(unused)}
         kept = {key: tensor for key, tensor in found.state.items() if key not in dropped}
         return Translation(kept, dropped={**found.dropped, **dropped})
 

@@ -28,7 +28,12 @@ class Pix2PixHDOptions(GeneratorOptions):
     features_of: Literal["instance", "label"] = Field("instance", description="label: nets trained with --label_feat")
     encoder_width: int = Field(16, ge=1, le=256, description="channels of the encoder's first layer (nef)")
     encoder_downsamplings: int = Field(4, ge=1, le=6)
-    clusters: int = Field(0, ge=0, le=256, description="styles of each class, drawn; 0: taken from a reference picture")
+    clusters: int = Field(
+        0,
+        ge=0,
+        le=256,
+        description="styles of each class, of which one is drawn; 0: a reference picture gives the style",
+    )
     side: int = Field(0, ge=0, le=2048, description="served at this side alone; 0: 512 and 1024. Not visible in a file")
 
     @property

@@ -156,9 +156,9 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: _calls(imported("torch._utils", "_rebuild_qtensor"), integer(1)),
         r"needs torch\._utils\._rebuild_qtensor",
     ),
-    "one storage under many names": (_shared, "share their values too often"),
-    "module in itself": (_itself, "hold each other too deeply"),
-    "2^60 modules": (_nested, "hold each other too deeply"),
+    "one storage under many names": (_shared, "share storages more often"),
+    "module in itself": (_itself, "nested more deeply"),
+    "2^60 modules": (_nested, "nested more deeply"),
     "two nets": (
         lambda: zipped({"a/data.pkl": b"", "b/data.pkl": b"", "a/code/x.py": b"", "a/data/0": b""}),
         "a zip with 2 nets",

@@ -265,7 +265,7 @@ GRAPHS: dict[str, tuple[Callable[[], ModelProto], str]] = {
     "function that redefines an operator": (local_function, "inline functions"),
     "opset of the future": (future_opset, "opset 99"),
     "graphs nested seven deep": (deep_graphs, "more than 3 deep"),
-    "20,001 nodes": (many_nodes, "at most 20000 are taken"),
+    "20,001 nodes": (many_nodes, "at most 20000 are accepted"),
     "endless loop": (endless_loop, "loops without a constant bound"),
     "loop as long as the picture says": (loop_as_long_as_the_picture_says, "loops without a constant bound"),
     "constant of a terabyte": (constant_of_a_terabyte, "too large"),
@@ -286,7 +286,7 @@ GRAPHS: dict[str, tuple[Callable[[], ModelProto], str]] = {
     "two constants of one name": (two_constants_of_one_name, "two constants have one name"),
     "sparse constant": (sparse_constant, "sparse"),
     "names that steer the terminal": (names_that_steer_the_terminal, "which is not among the operators"),
-    "circle": (circle, "contradict|does not take"),
+    "circle": (circle, "contradict|cannot load"),
     "types that contradict each other": (types_that_contradict, "contradict each other"),
     "no graph": (no_graph, "holds no graph"),
 }

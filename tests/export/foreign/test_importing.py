@@ -270,7 +270,7 @@ def _with_two_outputs() -> onnx.ModelProto:
 
 MISFITS = [
     (_with_third_input, {}, r"which input is the picture.*noise float32 1×8×64×64"),
-    (_with_third_input, {"image": "image", "mask": "mask"}, "the graph also wants noise float32 1×8×64×64"),
+    (_with_third_input, {"image": "image", "mask": "mask"}, "the graph has another input, noise float32 1×8×64×64"),
     (_passing_through, {}, "no reading of the graph fills the hole"),
     (_with_rank_three, {}, "has 3 dimensions; pictures and masks have four"),
     (_with_two_outputs, {}, "which output is the picture.*--output-tensor"),

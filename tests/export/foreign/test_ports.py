@@ -47,7 +47,7 @@ def test_an_input_of_one_channel_or_called_mask_is_the_mask() -> None:
         ((PAIR[0], value("b", FLOAT, 1, 1, "h", "w")), "are to have one size"),
         ((value("a", FLOAT, 1, 4, 8, "w"),), "either both height and width are fixed or none"),
         ((value("a", FLOAT, 2, 4, 8, 8),), "the number of pictures is to be free or 1"),
-        ((value("a", TensorProto.STRING, 1, 4, 8, 8),), "is no tensor of plain numbers"),
+        ((value("a", TensorProto.STRING, 1, 4, 8, 8),), "is not a tensor of plain numbers"),
     ],
 )
 def test_inputs_that_are_no_picture_and_mask_are_refused(inputs: tuple[Any, ...], reason: str) -> None:

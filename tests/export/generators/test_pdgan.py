@@ -115,7 +115,7 @@ def test_a_file_a_net_as_published_comes_back_with_the_same_output(make_pdgan, t
         torch.save({"net": state, "optimize": {"param_groups": []}}, tmp_path / f"2_net_{name}.pth")
         parts += read_checkpoint(tmp_path / f"2_net_{name}.pth").parts
     found, again = _reload(parts)
-    assert found.notes == ("took 3 nets as one model",)
+    assert found.notes == ("used 3 nets as one model",)
     assert torch.equal(FAMILY.wrap(again, TINY)(*_inputs()), FAMILY.wrap(net, TINY)(*_inputs()))
 
 

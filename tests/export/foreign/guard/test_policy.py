@@ -47,7 +47,7 @@ TOO_MUCH: dict[str, tuple[Change, str]] = {
         _with_node("Relu", "image", **{f"more_{i}": i for i in range(65)}),
         "node 'last' has 65 attributes",
     ),
-    "a function's attribute": (_refer_to_a_function, "'alpha' of node .* is of a kind that is not taken"),
+    "a function's attribute": (_refer_to_a_function, "'alpha' of node .* is of a kind that is not accepted"),
     "numbers that are spelt out": (_with_node("Constant", value_ints=list(range(1025))), "spells out 1025 numbers"),
     "segments": (_store_in_segments, "is stored in segments"),
 }
