@@ -47,10 +47,10 @@ class PConvPhase(PhaseConfig):
     perceptual: float = Field(0.0, ge=0, description="mean |difference| of VGG16 features at pool1, pool2, pool3")
     style: float = Field(0.0, ge=0, description="mean |difference| of their Gram matrices; textures appear above ~50")
     total_variation: float = Field(0.0, ge=0, description="mean |difference| of neighbours in and beside the hole")
-    weave: float = Field(0.0, ge=0, description="how unevenly differences of neighbours lie on the decoder's grid")
+    weave: float = Field(0.0, ge=0, description="penalty on patterns with the period of the decoder's upsampling")
     directed: float = Field(0.0, ge=0, description="VGG16 features scaled to length 1, at the last ReLU of each block")
     lpips: float = Field(0.0, ge=0, description="LPIPS of the filled picture, AlexNet: what `evaluate` measures")
-    adversarial: float = Field(0.0, ge=0, description="what a discriminator of patches says of those in the hole")
+    adversarial: float = Field(0.0, ge=0, description="the loss of a patch discriminator in the hole")
     features_of_output: bool = Field(False, description="features of the raw output too, as in the paper; costs a half")
     freeze_encoder_norm: bool = Field(False, description="batch norms of the encoder keep their running statistics")
     freeze_decoder_norm: bool = Field(False, description="those of the decoder too: for small batches")
@@ -65,7 +65,7 @@ class Pix2PixPhase(PhaseConfig):
     """A phase of pix2pix."""
 
     l1: float = Field(100.0, ge=0, description="mean |difference| on the [-1, 1] scale")
-    adversarial: float = Field(1.0, ge=0, description="what the discriminator says; 0: no discriminator is trained")
+    adversarial: float = Field(1.0, ge=0, description="the discriminator's loss; 0: no discriminator is trained")
 
 
 class PConvConfig(FitConfig):
@@ -85,7 +85,7 @@ class PConvConfig(FitConfig):
     @model_validator(mode="after")
     def _check_consistency(self) -> PConvConfig:
         if self.data.crop % 2**self.generator.levels:
-            raise ValueError(f"data.crop {self.data.crop} is no multiple of 2^levels = {2**self.generator.levels}")
+            raise ValueError(f"data.crop {self.data.crop} is not a multiple of 2^levels = {2**self.generator.levels}")
         if self.data.crop == 2**self.generator.levels:
             _refuse_single_value_batch_norm(self.phase)
         if any(phase.adversarial for phase in self.phase):
@@ -151,7 +151,7 @@ class Pix2PixConfig(FitConfig):
         if isinstance(size, FixedSize) and crop != size.height:
             raise ValueError(f"data.crop {crop}: {self.generator.net} takes {size.height} and nothing else")
         if isinstance(size, MultipleSize) and crop % size.multiple_of:
-            raise ValueError(f"data.crop {crop} is no multiple of {size.multiple_of}, as {self.generator.net} needs")
+            raise ValueError(f"data.crop {crop} is not a multiple of {size.multiple_of}, as {self.generator.net} needs")
         if any(phase.adversarial for phase in self.phase):
             multiple = size.multiple_of if isinstance(size, MultipleSize) else None
             _refuse_no_patch(crop, self.discriminator_layers, multiple)

@@ -17,7 +17,9 @@ class DCGANConfig(FitConfig):
     generator: DCGANOptions = Field(default_factory=lambda: DCGANOptions.model_validate({}))
     betas: tuple[float, float] = Field((0.5, 0.999), description="of Adam")
     discriminator_width: int = Field(64, ge=1, le=512, description="channels of the discriminator's first layer")
-    spectral_norm: bool = Field(False, description="the discriminator's layers have norm 1, in place of batch norms")
+    spectral_norm: bool = Field(
+        False, description="the discriminator's weights have spectral norm 1, in place of batch norms"
+    )
     augment: bool = Field(False, description="both nets' pictures reach the discriminator shifted, recoloured and cut")
     phase: list[PhaseConfig] = Field(min_length=1, description="one [[phase]] after another")
 

@@ -13,39 +13,39 @@ from training.run_config import ConfigSection, FitConfig, PhaseConfig, check_cov
 LARGEST_STRIDE = 32
 """Largest stride of the discriminator; the size of crops is a multiple of it."""
 _BLIND = 0.5
-"""The share of patches that a judge which tells nothing is right about."""
+"""The accuracy of a judge that guesses."""
 
 
 class SharesConfig(ConfigSection):
     """Each loss's share of the gradient at the picture, relative to the others; with 0 it is not computed."""
 
     difference: float = Field(1.0, gt=0, description="mean |difference| in the hole")
-    perceptual: float = Field(1.5, ge=0, description="VGG16 on features of length 1, of two views")
-    adversarial: float = Field(0.5, ge=0, description="what the judge says of the hole")
+    perceptual: float = Field(1.5, ge=0, description="distance of VGG16's features, scaled to length 1, in two views")
+    adversarial: float = Field(0.5, ge=0, description="the judge's loss on the hole")
     matching: float = Field(0.3, ge=0, description="mean |difference| of the judge's features")
-    patches: float = Field(0.0, ge=0, description="what the judge of small patches says of the hole")
+    patches: float = Field(0.0, ge=0, description="the loss on the hole of the judge of small patches")
 
 
 class DiscriminatorConfig(ConfigSection):
     """A discriminator's training."""
 
     initial: Path | None = Field(None, description="judge.pth of a run to start from; left out: random weights")
-    rate: float = Field(1 / 3, gt=0, description="its learning rate, in parts of the generator's")
+    rate: float = Field(1 / 3, gt=0, description="its learning rate, as a fraction of the generator's")
     betas: tuple[float, float] = Field((0.0, 0.99), description="of its Adam")
-    penalty: float = Field(0.03, ge=0, description="R1: weight of its squared gradient on photographs")
-    penalty_every: int = Field(16, ge=1, description="steps from one R1 to the next, which weighs as much more")
+    penalty: float = Field(0.03, ge=0, description="weight of R1, its squared gradient on photographs")
+    penalty_every: int = Field(16, ge=1, description="steps from one R1 to the next; R1 is multiplied by this number")
 
 
 class PatchJudgeConfig(DiscriminatorConfig):
     """The discriminator of small patches, with an optimiser and an R1 of its own."""
 
-    rate: float = Field(1.0, gt=0, description="its learning rate, in parts of the generator's")
+    rate: float = Field(1.0, gt=0, description="its learning rate, as a fraction of the generator's")
     widths: tuple[int, int] = Field((32, 64), description="channels at 1/1 and 1/2")
     least_told: float = Field(
         _BLIND,
         ge=0,
         le=1,
-        description="share of patches it must be right about when judge.alone ends; else the run ends",
+        description="accuracy it must reach by the end of judge.alone; otherwise the run ends",
     )
 
 
@@ -55,9 +55,11 @@ class JudgeConfig(DiscriminatorConfig):
     widths: tuple[int, ...] = Field((32, 64, 128, 256, 384, 384), description="channels at 1/1, 1/2, … 1/32")
     ramp: tuple[int, int] = Field((1000, 3500), description="steps between which adversarial losses grow to full share")
     alone: int = Field(
-        0, ge=0, description="so many steps at first in which the net, that of `initial`, stays as it is"
+        0, ge=0, description="number of first steps in which only the judges learn; the net stays that of `initial`"
     )
-    shift: int = Field(32, ge=1, description="it sees pictures rolled by up to so many pixels; 1: as they lie")
+    shift: int = Field(
+        32, ge=1, description="it sees pictures rolled by a random number of pixels below this; 1: not rolled"
+    )
 
     @model_validator(mode="after")
     def _check_consistency(self) -> JudgeConfig:
@@ -72,9 +74,9 @@ class FillPhase(PhaseConfig):
     """A part of the run at one size of crops."""
 
     crop: int | None = Field(None, ge=LARGEST_STRIDE, description="side of crops here; left out: data.crop")
-    crops: tuple[int, ...] = Field((), description="sides that the steps take in turn, in place of crop")
+    crops: tuple[int, ...] = Field((), description="sides of crops, one for each step in turn; replaces crop")
     compile_after: Path | None = Field(
-        None, description="steps run eagerly until this file is there: made once another process has compiled them"
+        None, description="steps are eager until this file exists, which is made when another process has compiled them"
     )
 
     def side(self, number: int, otherwise: int) -> int:
@@ -89,7 +91,9 @@ class FillConfig(FitConfig):
     generator: FillNetOptions = Field(default_factory=lambda: FillNetOptions.model_validate({}))
     betas: tuple[float, float] = Field((0.5, 0.99), description="of Adam")
     coverage: tuple[float, float] = Field((0.08, 0.75), description="smallest and largest part of a crop in the hole")
-    thick: float = Field(0.0, ge=0, le=1, description="part of the holes that are a box of 40-80 %, mostly at a border")
+    thick: float = Field(
+        0.0, ge=0, le=1, description="share of holes that are one box of 40-80 % of the crop, mostly at a border"
+    )
     features: Path | None = Field(
         None, description="VGG16 features.0 to .14, .21 or .28 (safetensors, torchvision's names), for perceptual"
     )
@@ -100,13 +104,13 @@ class FillConfig(FitConfig):
         description="weights of VGG16's blocks in perceptual: relu1_2, relu2_2, relu3_3, relu4_3, relu5_3",
     )
     capacity_gb: float | None = Field(
-        None, gt=0, description="room for pictures on the device, which shards that arrive in data.path later fill"
+        None, gt=0, description="device memory for pictures, also of shards that arrive in data.path during the run"
     )
     shares: SharesConfig = Field(default_factory=lambda: SharesConfig.model_validate({}))
     judge: JudgeConfig = Field(default_factory=lambda: JudgeConfig.model_validate({}))
     patches: PatchJudgeConfig | None = Field(None, description="a judge of small patches, if shares.patches is not 0")
     stop_after: int | None = Field(
-        None, ge=1, description="from this step on the run ends if its figures are worse than those of `initial`"
+        None, ge=1, description="from this step on, the run ends if its figures are worse than those of `initial`"
     )
     phase: list[FillPhase] = Field(min_length=1, description="one [[phase]] after another")
 
@@ -117,7 +121,7 @@ class FillConfig(FitConfig):
         own = (side for phase in self.phase for side in (*phase.crops, phase.crop or self.data.crop))
         for crop in (self.data.crop, *own):
             if crop < LARGEST_STRIDE or crop % multiple:
-                raise ValueError(f"crop {crop} is no multiple of {multiple}")
+                raise ValueError(f"crop {crop} is not a multiple of {multiple}")
         if self.features is None and self.shares.perceptual:
             raise ValueError("shares.perceptual needs VGG16: give the file's path as features = …, or set it to 0")
         if (self.patches is None) != (self.shares.patches == 0):
@@ -131,11 +135,11 @@ class FillConfig(FitConfig):
 
     @model_validator(mode="after")
     def _check_start(self) -> FillConfig:
-        """Refuse knobs of a run that goes on from another where they would end or hold the run."""
+        """Refuse knobs that only make sense in a run that starts from another."""
         given = {"stop_after": self.stop_after, "judge.alone": self.judge.alone}
         if self.initial is None and (names := [name for name, value in given.items() if value]):
             raise ValueError(
-                f"{', '.join(names)}: only for a run that goes on from `initial`; give it, or leave it out"
+                f"{', '.join(names)}: only for a run that starts from `initial`; give it, or leave them out"
             )
         if self.stop_after and (self.data.validation is None or not self.shares.perceptual):
             raise ValueError(

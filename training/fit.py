@@ -39,7 +39,7 @@ from training.tasks.pix2pix import Pix2PixTrainee
 from training.tasks.pix2pixhd import Pix2PixHDTrainee
 
 _ASKED_EVERY = 20
-"""Steps between checks of the clock, in runs of several processes with `seconds`."""
+"""Steps between readings of the clock in runs of several processes with `seconds`."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class FitOutcome:
 
     step: int
     total: int
-    """Steps of the whole run; with `seconds`, those that it ran, or as many as its phases name."""
+    """Steps of the whole run; with `seconds` those that it ran, or the sum of its phases' steps."""
     generator: Path
     finished: bool
     """Whether all steps are done."""
@@ -146,7 +146,7 @@ class _Run:
         return number, True
 
     def _measure_start(self, journal: Journal) -> int:
-        """Record what a run that goes on from other weights begins with, to see whether it gains anything.
+        """Record the figures of the weights that a run starts from, to see whether it improves on them.
 
         Returns the index of the phase that has begun, which decides what of a net is used; -1: none.
         """
@@ -164,7 +164,7 @@ class _Run:
         return self.trainee.step(number, place)
 
     def _is_over(self, over: Callable[[], bool], done: int, *, logged: bool, shown: bool) -> bool:
-        """Return whether to end: in time, or as the run gains nothing; processes agree, which waits for the device."""
+        """Return whether to end: the time is over, or the run does not improve. It synchronises the processes."""
         if (logged or shown) and self.runtime.any_process(self.trainee.reason_to_stop(done) is not None):
             return True
         return (logged or self.runtime.world == 1) and self.runtime.any_process(over())
@@ -205,7 +205,7 @@ class _Run:
         return save_generator(directory, "generator", self.trainee.generator_state(), half=half)
 
     def _finite_state(self, done: int) -> dict[str, Any]:
-        """Return the trainee's state; raises if it is not finite, in all processes alike, because weights are equal."""
+        """Return the trainee's state; raises if it is not finite, in all processes, because their weights are equal."""
         state = self.trainee.state()
         if not all(tensor.isfinite().all() for tensor in _floating_tensors(state)):
             raise self._diverged_error(done, "weights are not finite")
@@ -217,8 +217,8 @@ class _Run:
             f"the last checkpoint is from step {kept}, and generator.pth too" if kept else "there is no checkpoint yet"
         )
         return TrainingDiverged(
-            f"step {done}: {what}; {left}. Begin anew in another output with a lower learning_rate, "
-            "or with precision bf16 in place of fp16; initial takes a generator.pth"
+            f"step {done}: {what}; {left}. Start again in another output with a lower learning_rate, "
+            "or with precision bf16 instead of fp16; initial takes a generator.pth"
         )
 
 

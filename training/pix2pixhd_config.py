@@ -20,7 +20,7 @@ class Pix2PixHDPhase(PhaseConfig):
     part: Literal["global", "local", "both"] = Field(
         "both", description="of a local net: the global part alone, on smaller pictures; the enhancers alone; both"
     )
-    adversarial: float = Field(1.0, gt=0, description="least squares on what the discriminators say")
+    adversarial: float = Field(1.0, gt=0, description="the discriminators' loss, least squares")
     matching: float = Field(10.0, ge=0, description="mean |difference| of the discriminators' features")
     perceptual: float = Field(0.0, ge=0, description="mean |difference| of VGG16's features, deep ones weigh more")
     l1: float = Field(0.0, ge=0, description="mean |difference| on the [-1, 1] scale; not in the paper")
@@ -50,7 +50,7 @@ class Pix2PixHDConfig(FitConfig):
         if self.data.scale != (1.0, 1.0):
             raise ValueError("data.scale: ids cannot be interpolated; leave it out, and vary load_side")
         if self.data.crop % multiple:
-            raise ValueError(f"data.crop {self.data.crop} is no multiple of {multiple}, as the generator needs")
+            raise ValueError(f"data.crop {self.data.crop} is not a multiple of {multiple}, as the generator needs")
         if generator.net == "global" and any(phase.part != "both" for phase in self.phase):
             raise ValueError("phase.part: a global net has no parts; leave it out, or set generator.net = 'local'")
         if self.features is None and any(phase.perceptual for phase in self.phase):

@@ -22,7 +22,7 @@ def refuse_pairs(layout: Layout) -> None:
 
 
 def check_coverage(name: str, coverage: tuple[float, float]) -> None:
-    """Raise ValueError unless the option's smallest and largest part of a crop in the hole are two such numbers."""
+    """Raise ValueError unless the option is a smallest and a largest part of a crop, between 0 and 1."""
     low, high = coverage
     if not 0 < low <= high < 1:
         raise ValueError(f"{name} {coverage}: two numbers between 0 and 1, the smaller first")
@@ -46,7 +46,10 @@ class DataConfig(ConfigSection):
     load_side: int = Field(288, ge=8, description="pictures are shrunk to this shorter side; pairs are resized to it")
     crop: int = Field(256, ge=8, description="side of a training crop; smaller pictures are enlarged to it")
     flip: bool = Field(True, description="mirror half of the crops left to right")
-    scale: tuple[float, float] = Field((1.0, 1.0), description="a crop shows this many times its side, at random")
+    scale: tuple[float, float] = Field(
+        (1.0, 1.0),
+        description="range of a random factor: the side of the region that a crop shows, in sides of the crop",
+    )
     limit: int = Field(0, ge=0, description="use only the first so many pictures; 0: all")
     threads: int = Field(0, ge=0, description="threads that decode; 0: as many as cores")
     validation: Path | None = Field(
@@ -92,7 +95,7 @@ class FitConfig(ConfigSection):
     """The options that all runs share."""
 
     output: Path = Field(description="run directory: checkpoint.pt, generator.pth, log.jsonl, sheets, TensorBoard")
-    seed: int = Field(0, ge=0, lt=2**32, description="of weights, order, crops and masks")
+    seed: int = Field(0, ge=0, lt=2**32, description="seed of initial weights, order, crops and masks")
     precision: Precision = Field("bf16", description="what convolutions compute in; fp16 scales its losses")
     channels_last: bool = Field(True, description="tensors in NHWC order, which tensor cores read")
     compile: bool | None = Field(
@@ -101,7 +104,7 @@ class FitConfig(ConfigSection):
     overlap: bool = Field(
         False, description="several GPUs: compile in pieces, so that gradients are averaged while others are computed"
     )
-    cuda_graphs: bool = Field(False, description="replay a step's launches as one CUDA graph")
+    cuda_graphs: bool = Field(False, description="replay a step as one CUDA graph")
     deterministic: bool = Field(False, description="bit-equal runs on the same host; slower on a GPU")
     betas: tuple[float, float] = Field((0.9, 0.99), description="of Adam")
     ema_decay: float = Field(0.999, ge=0, lt=1, description="of the averaged weights, which are what is saved; 0: none")
@@ -110,7 +113,7 @@ class FitConfig(ConfigSection):
     checkpoint_every: int = Field(2000, ge=1, description="steps between checkpoints")
     sheet_every: int = Field(2000, ge=1, description="steps between sample sheets and validations")
     seconds: float | None = Field(
-        None, gt=0, description="the phases are stretched over so much time of steps; their steps are then proportions"
+        None, gt=0, description="duration of the run's steps, which the phases share in proportion to their `steps`"
     )
     sheet_pictures: int = Field(8, ge=1, le=64, description="rows of a sample sheet")
     half_weights: bool = Field(True, description="generator.pth holds FP16 tensors, half the size")

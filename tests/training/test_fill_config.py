@@ -20,7 +20,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a share of small patches without their judge": ({"shares": {"perceptual": 0, "patches": 1}}, "need each other"),
     "knobs of going on without a start": (
         {"stop_after": 5, "judge": {"alone": 2}},
-        "stop_after, judge.alone: only for a run that goes on from `initial`",
+        "stop_after, judge.alone: only for a run that starts from `initial`",
     ),
     "a stop without a distance": ({"stop_after": 5, "initial": "a.pth"}, "stop_after needs data.validation and VGG16"),
     "a bar that nothing is measured for": (
@@ -43,7 +43,7 @@ def test_a_crop_that_the_net_cannot_take_is_refused(
     fill_run: Callable[..., dict[str, Any]], fill_config: Callable[..., FillConfig]
 ) -> None:
     data = fill_run()["data"]
-    with pytest.raises(ValidationError, match="is no multiple of"):
+    with pytest.raises(ValidationError, match="is not a multiple of"):
         fill_config(data={**data, "crop": 72})
     with pytest.raises(ValidationError, match="is for pix2pix"):
         fill_config(data={**data, "layout": "pairs"})

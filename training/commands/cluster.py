@@ -17,7 +17,7 @@ def cluster(
     count: Annotated[int, typer.Option(min=1, max=256, help="styles of each class")] = 10,
     override: Overrides = None,
 ) -> None:
-    """Write the weights with clusters of features: the exported model draws a style in place of a reference picture."""
+    """Write the weights with clusters of features: the exported model draws a style and needs no reference picture."""
     from training.config import load_config  # noqa: PLC0415
     from training.loop.checkpoints import save_generator  # noqa: PLC0415 -- loads torch
     from training.pix2pixhd_config import Pix2PixHDConfig  # noqa: PLC0415

@@ -23,7 +23,7 @@ def fit(
     ] = None,
     device: Device = None,
 ) -> None:
-    """Train a generator; a run that was cut, or killed, goes on where its last checkpoint stands.
+    """Train a generator; a run that was interrupted or killed continues from its last checkpoint.
 
     Under torchrun, one process a GPU, the same batch is spread over all of them.
     """
@@ -35,5 +35,5 @@ def fit(
     with start_runtime(loaded, device) as runtime:
         outcome = train(loaded, runtime, stop_after_seconds)
     if runtime.is_leader:
-        what = "finished" if outcome.finished else outcome.reason or "stopped; the same command goes on"
+        what = "finished" if outcome.finished else outcome.reason or "stopped; run the same command to continue"
         typer.echo(f"step {outcome.step} of {outcome.total}: {what}; weights in {outcome.generator}")

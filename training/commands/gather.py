@@ -20,7 +20,7 @@ def gather(
         list[Path] | None, typer.Option(help="folder of pictures that must not be trained on; repeat for more")
     ] = None,
 ) -> None:
-    """Gather photographs: decoded, judged, deduplicated, made small, packed into tar shards with a manifest."""
+    """Gather photographs: decode, screen, deduplicate, shrink and pack them into tar shards with a manifest."""
     from training.gather.gathering import gather as run  # noqa: PLC0415 -- loads OpenCV
     from training.gather.recipe import read_recipe  # noqa: PLC0415
 

@@ -16,7 +16,7 @@ def plan(
     override: Overrides = None,
     device: Device = None,
 ) -> None:
-    """Measure a few steps of each phase here and print the flags that make `fit` take so long; compiles on the way."""
+    """Measure a few steps of each phase here and print the flags with which `fit` takes that time; compiles first."""
     from training.config import load_config  # noqa: PLC0415 (loads torch)
     from training.fit import make_trainee  # noqa: PLC0415
     from training.loop.planning import measure_and_plan  # noqa: PLC0415

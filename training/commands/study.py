@@ -45,7 +45,7 @@ def study(  # noqa: PLR0913, PLR0917 -- each is a flag
 ) -> None:
     """Rerun a source's training experiment: precisions and compilation against FP32, at equal steps from equal seeds.
 
-    Every cell runs in a process of its own. One that this machine cannot run is said to be not run, with the reason.
+    Every cell runs in a process of its own. One that this machine cannot run is reported as not run, with the reason.
     """
     from training.study.cells import BEST_ON_TWO, DEFAULT  # noqa: PLC0415 -- loads torch
     from training.study.session import StudyRequest, run_study  # noqa: PLC0415

@@ -17,7 +17,7 @@ def unfold(
     crops: Annotated[int, typer.Option(min=2, help="crops to measure batch norms on")] = 192,
     override: Overrides = None,
 ) -> None:
-    """Write the weights of an exported model, its batch norms, if any, measured anew on the config's pictures."""
+    """Write the weights of an exported model; batch norms are measured again on the config's pictures."""
     from training.config import PConvConfig, load_config  # noqa: PLC0415
     from training.fill_config import FillConfig  # noqa: PLC0415
     from training.loop.checkpoints import save_generator  # noqa: PLC0415 -- loads torch

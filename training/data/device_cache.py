@@ -71,7 +71,7 @@ class PictureCache:
         known = (torch.cat([index.starts, starts.to(self.device)]), torch.cat([index.sizes, sizes.to(self.device)]))
         if self.device.type == "cuda":
             written = torch.cuda.current_stream(self.device).record_event()  # other threads may use other streams
-            written.synchronize()  # waiting for the whole device would spoil a CUDA graph that is being recorded
+            written.synchronize()  # waiting for the whole device would break a CUDA graph that is being recorded
         self._index = _Index(*known, end)
 
     @property

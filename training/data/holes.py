@@ -1,6 +1,6 @@
 """Large holes for training: strokes, boxes, organic blobs, mixtures and thick boxes, drawn on the device.
 
-As in training.masks, a hole is the set of pixels with a distance field below the level that covers the wanted part.
+As in hole_masks.py, a hole is the set of pixels whose distance is below the level that gives the wanted coverage.
 Random numbers are drawn first; a pure function, which can be compiled, makes holes from them.
 """
 

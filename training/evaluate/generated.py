@@ -49,7 +49,7 @@ def evaluate_generated(
     latents = np.random.default_rng(protocol.seed).standard_normal((len(cases), numbers), np.float32)
     drawn = [model.draw(latent) for latent, _case in zip(latents, progress(cases), strict=True)]
     truths = [_scaled(case.truth, height, width) for case in cases]
-    (made, diversity), (true, true_diversity) = _looked_at(drawn, vgg), _looked_at(truths, vgg)
+    (made, diversity), (true, true_diversity) = _patches_and_diversity(drawn, vgg), _patches_and_diversity(truths, vgg)
     figures = {
         "model": {"diversity": diversity} | _kid(made, true),
         "photographs": {"diversity": true_diversity} | _kid(true[::2], true[1::2]),
@@ -76,7 +76,7 @@ def _scaled(pixels: Pixels, height: int, width: int) -> Pixels:
     return np.asarray(cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
 
 
-def _looked_at(pictures: Sequence[Pixels], vgg: PatchFeatures) -> tuple[list[Patches], float]:
+def _patches_and_diversity(pictures: Sequence[Pixels], vgg: PatchFeatures) -> tuple[list[Patches], float]:
     """Return each picture's patches, and the mean distance of neighbours, the last beside the first."""
     patches: list[Patches] = []
     distances: list[float] = []

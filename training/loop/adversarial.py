@@ -19,7 +19,7 @@ PhaseT = TypeVar("PhaseT", bound=PhaseConfig)
 
 
 class AdversarialTrainee(Trainee[PhaseT]):
-    """A generator and its discriminator, which may be several nets in one module; its maker sets the attributes."""
+    """A generator and its discriminator, which may be several nets in one module; subclasses set the attributes."""
 
     net: nn.Module
     discriminator: nn.Module

@@ -1,4 +1,4 @@
-"""Atomic checkpoints that belong to the config that made them."""
+"""Atomic checkpoints, each valid only for the config that made it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FREE_TO_CHANGE: dict[str, Any] = {
     "patches": {"least_told"},
     "phase": {"__all__": {"compile_after"}},
 }
-"""Knobs that leave the weights alone, and paths, which differ between hosts that hold the same data."""
+"""Knobs that do not change the weights, and paths, which differ between hosts with the same data."""
 _SOMEWHERE = Path("somewhere")
 
 
@@ -104,7 +104,7 @@ def read_run(directory: Path, config: FitConfig, device: torch.device) -> tuple[
         raise CheckpointMismatch(f"{path}: not a checkpoint of this program, or damaged; remove it") from error
     if digest != config_digest(config):
         raise CheckpointMismatch(
-            f"{path}: begun under other knobs; give another output, or remove the folder to begin anew"
+            f"{path}: begun with other knobs; give another output, or remove the folder to start again"
         )
     return progress, state
 

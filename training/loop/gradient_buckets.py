@@ -1,8 +1,7 @@
 """Gradients averaged over processes in buckets, while the backward pass still computes others.
 
 A bucket holds the gradients of neighbouring layers. It is sent as soon as it is full, and the backward pass goes on
-beside the message. Compiled code hands over all its gradients at its end, so it is compiled in pieces as large as
-buckets.
+meanwhile. Compiled code returns all its gradients at its end, so it is compiled in pieces as large as buckets.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ FIRST_BUCKET_BYTES, BUCKET_BYTES = 2**20, 25 * 2**20
 """Those of torch's DistributedDataParallel; the first is small, so that messages begin early."""
 
 Send = Callable[[Tensor], Callable[[], object]]
-"""Begins to average a tensor over all processes in place; returns what ends it."""
+"""Begins to average a tensor over all processes in place; returns a function that waits for the end."""
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 
 
@@ -34,10 +33,10 @@ def compile_in_pieces(
 
 
 class _Bucket:
-    """Neighbouring parameters and one tensor that holds all their gradients, made once: each is a view of it."""
+    """Neighbouring parameters and one tensor with all their gradients, of which each gradient is a view."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Lay the views out as the parameters lie in memory: values are sent without turning them."""
+        """Make the tensor; each view has its parameter's memory format, so that copies need no transposition."""
         self.parameters = tuple(parameters)
         self.flat = torch.zeros(
             sum(map(torch.numel, parameters)), dtype=parameters[0].dtype, device=parameters[0].device
@@ -47,11 +46,11 @@ class _Bucket:
 
     @torch.no_grad()
     def gather(self) -> bool:
-        """Copy the gradients into the views and put these in their place; returns whether there are any."""
+        """Copy the gradients into the views, which replace them; returns whether there are any."""
         found = [(parameter, view) for parameter, view in zip(self.parameters, self._views, strict=True)]
         given = [(parameter, view, parameter.grad) for parameter, view in found if parameter.grad is not None]
         if given and len(given) < len(found):
-            self.flat.zero_()  # what an earlier pass left of those without a gradient counts in sums
+            self.flat.zero_()  # where there is no gradient, values of an earlier pass would be averaged
         if given:
             torch._foreach_copy_([view for _, view, _ in given], [gradient for *_, gradient in given])
         for parameter, view, _ in given:
@@ -93,7 +92,7 @@ class GradientBuckets:
 
     @property
     def _buckets(self) -> list[_Bucket]:
-        """The buckets, which take room from the first update on that needs them."""
+        """The buckets, whose memory is allocated by the first update that needs them."""
         if not self._made:
             self._made = [_Bucket(found) for found in self._members if found]
         return self._made
@@ -119,7 +118,7 @@ class GradientBuckets:
         messages.finish()
 
     def gathered(self) -> list[Tensor]:
-        """Return a few tensors that hold all gradients there are, each parameter's as a view."""
+        """Return the buckets' tensors, of which each gradient is a view; those without a gradient are left out."""
         if self._send is not None:
             return [bucket.flat for bucket in self._buckets if any(p.grad is not None for p in bucket.parameters)]
         return [bucket.flat for bucket in self._buckets if bucket.gather()]
@@ -128,7 +127,7 @@ class GradientBuckets:
 class _Messages:
     """The messages of one backward pass.
 
-    They are sent in the order of the buckets, which is the same in all processes, as messages that cross need.
+    They are sent in the order of the buckets, because all processes must send them in the same order.
     """
 
     def __init__(self, buckets: Sequence[_Bucket], send: Send) -> None:
@@ -142,7 +141,7 @@ class _Messages:
         self._sent, self._ends = 0, list[Callable[[], object]]()
 
     def note_arrival(self, parameter: Tensor) -> None:
-        """Send what is complete with this parameter's gradient."""
+        """Send the buckets that are complete with this parameter's gradient."""
         number = self._bucket_of[parameter]
         if number < self._sent:
             raise RuntimeError("a gradient changed after it was sent; run one backward pass for each update")
@@ -157,7 +156,7 @@ class _Messages:
             self._ends.append(self._send(bucket.flat))
 
     def finish(self) -> None:
-        """Send buckets that are not full, as some parameters had no gradient, and await all means."""
+        """Send the remaining buckets, of which some parameters had no gradient, and wait for all means."""
         while self._sent < len(self._buckets):
             self._send_next()
         for end in self._ends:

@@ -22,7 +22,7 @@ class Pace(ABC, Generic[PhaseT]):
 
     @abstractmethod
     def place(self, number: int) -> StepPosition[PhaseT] | None:
-        """Return the position of a step; called with ascending numbers. Returns None at the end of the run."""
+        """Return the position of a step, None after the end of the run; called with ascending numbers."""
 
     @property
     @abstractmethod

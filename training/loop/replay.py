@@ -1,4 +1,4 @@
-"""Updates replayed as one CUDA graph: one launch a step in place of one for each kernel.
+"""Updates replayed as one CUDA graph: one launch a step instead of one for each kernel.
 
 A GPU that is faster than the host launches kernels waits for the host. A graph holds the launches of forward passes,
 backward passes and optimisers, as PyTorch's "CUDA Graphs" notes describe for a whole network: the tensors that it reads
@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 Rate = float | Tensor
-"""A learning rate; as a scalar on the device where a graph reads it."""
+"""A learning rate; a tensor on the device where a graph reads it."""
 NetUpdate = Callable[..., dict[str, Tensor]]
 """Maps the learning rate and a batch's tensors to detached scalars by name, and changes nets and optimisers."""
 
 WARM_UP = 3
-"""Calls before the recording: compilers and the choice of convolution algorithms wait for the device."""
+"""Calls before the recording, in which code is compiled and convolution algorithms are chosen."""
 
 
 class Recording(Protocol):
@@ -33,10 +33,10 @@ class Recording(Protocol):
 
 
 class Recorder(Protocol):
-    """A way to record what a function launches."""
+    """Records what a function launches."""
 
     def run(self, work: Callable[[], None]) -> None:
-        """Run the function as it is, where recordings are made."""
+        """Run the function without recording it, on the stream of recordings."""
 
     def record(self, work: Callable[[], None]) -> Recording:
         """Record what the function launches, without running it."""
@@ -58,9 +58,9 @@ class CUDARecorder:
         current.wait_stream(self._stream)
 
     def record(self, work: Callable[[], None]) -> Recording:
-        """Record a CUDA graph. All of a recorder share their memory: what one leaves there another may overwrite.
+        """Record a CUDA graph. All graphs of a recorder share memory: each may overwrite what another left there.
 
-        Calls of other threads, NCCL's among them, do not spoil it.
+        Calls of other threads, such as NCCL's, do not disturb the recording.
         """
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, self._memory, self._stream, capture_error_mode="thread_local"):
@@ -74,8 +74,8 @@ class ReplayedUpdate:
     Args:
         update: must neither wait for the device nor depend on anything that changes but its tensors, torch's own
             random numbers and the state of nets and optimisers; its tensors have the same shapes at every call.
-        recorder: how it is recorded.
-        device: of the learning rate.
+        recorder: records the update.
+        device: the device of the learning rate.
     """
 
     def __init__(self, update: NetUpdate, recorder: Recorder, device: torch.device) -> None:
@@ -86,14 +86,14 @@ class ReplayedUpdate:
         self._recording: Recording | None = None
 
     def __call__(self, rate: float, *inputs: Tensor) -> dict[str, Tensor]:
-        """Run the update; returns its scalars, which later calls leave alone."""
+        """Run the update; returns its scalars, which later calls do not overwrite."""
         if self._calls < WARM_UP:
             self._inputs = inputs
         elif self._recording is None:
             self._inputs = tuple(each.clone() for each in inputs)
             self._recording = self._recorder.record(self._run)
         else:
-            self._hold(inputs)
+            self._copy_inputs(inputs)
         self._calls += 1
         self._rate.fill_(rate)
         if self._recording is None:
@@ -103,12 +103,12 @@ class ReplayedUpdate:
         return dict(zip(self._names, self._values.clone().unbind(), strict=True))
 
     def end(self) -> None:
-        """Free the recording, and what it holds of the device and of the messages between processes."""
+        """Free the recording, with its device memory and its NCCL messages."""
         if self._recording is not None:
             self._recording.reset()
             self._recording = None
 
-    def _hold(self, inputs: tuple[Tensor, ...]) -> None:
+    def _copy_inputs(self, inputs: tuple[Tensor, ...]) -> None:
         for held, each in zip(self._inputs, inputs, strict=True):
             if held.shape != each.shape:
                 raise RuntimeError(f"a recorded update got {tuple(each.shape)} in place of {tuple(held.shape)}")

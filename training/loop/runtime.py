@@ -67,7 +67,7 @@ class Runtime:
         return self.device.type == "cuda" if wanted is None else wanted
 
     def compile(self, part: Compiled, wanted: bool | None) -> Compiled:
-        """Return a net or its losses compiled for fixed shapes, if it `compiles`; to overlap, in pieces."""
+        """Return a net or its losses compiled for fixed shapes, if it `compiles`; with `overlaps` in pieces."""
         if not self.compiles(wanted):
             return part
         pieces = self.world > 1 and self.overlaps
@@ -78,7 +78,7 @@ class Runtime:
         return CUDARecorder(self.device) if wanted and self.device.type == "cuda" else None
 
     def replay(self, update: NetUpdate, recorder: Recorder | None) -> NetUpdate:
-        """Return an update that is replayed from a recording, without a recorder itself.
+        """Return an update that is replayed from a recording, or the update itself if there is no recorder.
 
         Recordings of one recorder share its memory.
         """
@@ -89,7 +89,7 @@ class Runtime:
         return replayed
 
     def end_replays(self) -> None:
-        """Free all recordings, whoever still holds the updates."""
+        """Free all recordings, also of updates that are still referred to."""
         for update in self._replayed:
             update.end()
 
@@ -164,7 +164,7 @@ def start_runtime(config: FitConfig, device: str | None = None) -> Iterator[Runt
         torch.use_deterministic_algorithms(mode=False)
         runtime.end_replays()
         if world > 1:
-            dist.destroy_process_group()  # NCCL waits here, for ever, for CUDA graphs that hold its messages
+            dist.destroy_process_group()  # NCCL would wait here for ever for CUDA graphs that hold its messages
 
 
 def _choose_device(name: str | None) -> torch.device:

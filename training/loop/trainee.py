@@ -46,9 +46,9 @@ class Trainee(ABC, Generic[PhaseT]):
         """Return figures on the validation pictures; empty if there are none."""
 
     def validate_start(self) -> dict[str, float]:
-        """Return the figures of what the run goes on from, on the same pictures; called before the first step."""
+        """Return the same figures of the net that the run starts from; called before the first step."""
         return self.validate()
 
     def reason_to_stop(self, done: int) -> str | None:  # noqa: ARG002 (a trainee may need it)
-        """Return why the run is not worth its time any more after `done` steps; None while it is."""
+        """Return why the run should end after `done` steps; None if it should go on."""
         return None

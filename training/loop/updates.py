@@ -17,7 +17,7 @@ from training.loop.replay import Rate
 from training.loop.runtime import Runtime
 
 _FIRST_LOSS_SCALE = 2.0**12
-"""A step is lost for every halving that is still needed; torch's own 2¹⁶ costs several with Gram matrices."""
+"""Every halving that is still needed loses a step: torch's own 2¹⁶ loses several with Gram matrices."""
 
 
 _PART, _COUNT = "module.", "n_averaged"
@@ -30,45 +30,45 @@ class UpdateSettings:
 
     betas: tuple[float, float]
     """The betas of Adam."""
-    longest: float
+    clip_norm: float
     """The norm that the whole net's gradient is clipped to; values that are not finite count as 0."""
-    gentle: float = 1.0
+    bias_rate: float = 1.0
     """The learning rate of biases and gains, as a fraction of that of filters."""
 
     def part(self, parameter: nn.Parameter) -> float:
-        """Return a parameter's part of the learning rate."""
-        return 1.0 if parameter.ndim == 4 else self.gentle
+        """Return the factor of a parameter's learning rate."""
+        return 1.0 if parameter.ndim == 4 else self.bias_rate
 
 
 class OptimiserUpdates:
     """Fused Adam with loss scaling in FP16; nothing here waits for the device."""
 
     def __init__(
-        self, net: nn.Module, config: FitConfig, runtime: Runtime, manner: UpdateSettings | None = None
+        self, net: nn.Module, config: FitConfig, runtime: Runtime, settings: UpdateSettings | None = None
     ) -> None:
         self._parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
-        self._manner, self._on_gpu = manner, runtime.device.type == "cuda"
+        self._settings, self._on_gpu = settings, runtime.device.type == "cuda"
         fused = runtime.device.type == "cuda" or not config.deterministic
         members: dict[float, list[nn.Parameter]] = {}
         for parameter in self._parameters:
-            members.setdefault(manner.part(parameter) if manner else 1.0, []).append(parameter)
+            members.setdefault(settings.part(parameter) if settings else 1.0, []).append(parameter)
         groups = [{"params": found, "part": part} for part, found in members.items()]
-        betas = manner.betas if manner else config.betas
+        betas = settings.betas if settings else config.betas
         self._optimiser = torch.optim.Adam(groups, lr=0.0, betas=betas, fused=fused)
         enabled = config.precision == "fp16"
         self._scaler = torch.amp.GradScaler(runtime.device.type, init_scale=_FIRST_LOSS_SCALE, enabled=enabled)
         self._buckets = GradientBuckets(self._parameters, runtime.begin_average if runtime.world > 1 else None)
 
     def apply(self, loss: Tensor, learning_rate: Rate, gradient: Tensor | None = None, *, hold: bool = False) -> None:
-        """Run one optimiser step on the loss, or with `gradient` (of its shape) backwards from it.
+        """Run one optimiser step on the loss, or, with `gradient`, on a tensor `loss` that has this gradient.
 
-        With `hold` the parameters stay as they are, and only their moments follow the gradient.
+        With `hold` the parameters stay as they are, and only Adam's moments are updated.
         """
         self._optimiser.zero_grad(set_to_none=True)
         with self._buckets.averaging():
             torch.autograd.backward(self._scaler.scale(loss), gradient)
-        if self._manner:
-            _clip_gradients(self._buckets.gathered(), self._manner.longest)
+        if self._settings:
+            _clip_gradients(self._buckets.gathered(), self._settings.clip_norm)
         recorded = self._on_gpu and torch.cuda.is_current_stream_capturing()
         for group in self._optimiser.param_groups:
             group["lr"] = 0.0 if hold else learning_rate * group["part"]
@@ -85,18 +85,18 @@ class OptimiserUpdates:
         self._scaler.load_state_dict(state["scaler"])
 
 
-def _clip_gradients(gradients: list[Tensor], longest: float) -> None:
-    """Clip tensors of gradients in place to this common norm; values that are not finite become 0."""
+def _clip_gradients(gradients: list[Tensor], clip_norm: float) -> None:
+    """Scale gradients in place so that their common norm is at most this; values that are not finite become 0."""
     for gradient in gradients:
         torch.nan_to_num(gradient, 0.0, 0.0, 0.0, out=gradient)
     length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))  # noqa: SLF001 (its only name)
-    torch._foreach_mul_(gradients, (longest / (length + 1e-6)).clamp(max=1))
+    torch._foreach_mul_(gradients, (clip_norm / (length + 1e-6)).clamp(max=1))
 
 
 class WeightAverage:
-    """The exponential moving average of a net and its running statistics; it adapts faster while it is young.
+    """The exponential moving average of a net and its running statistics; its decay is smaller in the first steps.
 
-    The net's tensors are listed once, and steps are counted on the host: torch's AveragedModel waits for the device.
+    Unlike torch's AveragedModel it counts steps on the host, and so does not wait for the device.
     """
 
     def __init__(self, net: nn.Module, decay: float) -> None:

@@ -1,4 +1,4 @@
-"""DISTS: how unlike two pictures are in structure and texture, in the features of VGG16.
+"""DISTS: the distance of two pictures in structure and texture, in the features of VGG16.
 
 Source: Ding et al., "Image Quality Assessment: Unifying Structure and Texture Similarity", 2020. The weights of the
 channels are those of the authors' package `DISTS-pytorch` (MIT); its code is not used because it would download VGG16.
@@ -43,7 +43,7 @@ class Dists(nn.Module):
         self.requires_grad_(requires_grad=False)
 
     def forward(self, one: Tensor, other: Tensor) -> Tensor:
-        """Map N×3×H×W pictures in [0, 1] to N distances; 0 is identical, very unlike pictures are near 1."""
+        """Map N×3×H×W pictures in [0, 1] to N distances: 0 if identical, near 1 if very different."""
         total = self.alpha.sum() + self.beta.sum()
         alphas, betas = (
             torch.split(weights, list(_CHANNELS), 1) for weights in (self.alpha / total, self.beta / total)
@@ -59,7 +59,7 @@ class Dists(nn.Module):
         return 1 - alike
 
     def _features(self, picture: Tensor) -> list[Tensor]:
-        """Return the picture and the output of each block; between blocks the root of a mean of squares halves it."""
+        """Return the picture and the output of each block; between blocks L2 pooling halves the size."""
         x, found = self.vgg.scale.normalise(picture), [picture]
         for number, block in enumerate(self.vgg.blocks):
             if number:
@@ -72,7 +72,7 @@ class Dists(nn.Module):
         return found
 
     def distance(self, one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
-        """Compute the distance of two 8-bit pictures, H×W×3 RGB; large ones are made smaller first."""
+        """Compute the distance of two 8-bit pictures, H×W×3 RGB; large ones are shrunk first."""
         with torch.inference_mode():
             return float(self(_to_tensor(one), _to_tensor(other)))
 

@@ -13,18 +13,18 @@ _LEAST_DIFFERENCE = 1e-5
 
 
 def diversity_loss(first: Sequence[Tensor], second: Sequence[Tensor]) -> Tensor:
-    """Return one over the mean |difference| of two fills' features, summed over layers; FP32, at most 1e5.
+    """Return the reciprocal of the mean |difference| of two fills' features, summed over layers; FP32, at most 1e5.
 
-    In FP16 one over the least difference is more than 65504: infinite where both fills are alike, as in the beginning.
+    That is more than FP16 holds (65504), so FP16 would give infinity where both fills are equal, as in the beginning.
     """
     gaps = [(one.float() - other.float()).abs().mean() for one, other in zip(first, second, strict=True)]
     return 1 / (torch.stack(gaps).sum() + _LEAST_DIFFERENCE)
 
 
 def hinge_loss(ratings: Sequence[ScaleRatings], *, real: bool) -> Tensor:
-    """Return the discriminators' loss: how far scores are from 1 (real) or -1, if they have not passed it; FP32.
+    """Return the discriminators' hinge loss: by how much scores fall short of 1 (real) or -1 (fake); FP32.
 
-    Beside 1 bf16 has steps of 1/256 below and 1/128 above: a score a little short of it would have no gradient.
+    Near 1 bf16 has steps of 1/256 below and 1/128 above: a score slightly short of it would have no gradient.
     """
     sign = -1.0 if real else 1.0
     return torch.stack([(1 + sign * scale.scores.float()).relu().mean() for scale in ratings]).sum()

@@ -1,4 +1,4 @@
-"""How unevenly the contrast of fills lies on a grid of 4 pixels: the weave of nets that paint 4 by 4 pixels a place."""
+"""The contrast of fills by position modulo 4: uneven in the weave of nets that output 4 by 4 pixels a place."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from torch import Tensor
 
 PERIOD = 4
 _DEEP = 8
-"""Pixels from the edge of a hole to those that count: nearer ones continue what surrounds them."""
+"""Distance in pixels from the edge of a hole below which pixels do not count: they continue the surroundings."""
 
 
 def sum_contrasts(picture: Tensor, hole: Tensor) -> Tensor:
-    """Sum |difference| of neighbours deep inside the hole, and count them, by their place modulo 4.
+    """Sum and count |difference| of neighbouring pixels deep inside the hole, by position modulo 4.
 
     Args:
         picture: N×C×H×W, on the net's grid.
@@ -21,7 +21,7 @@ def sum_contrasts(picture: Tensor, hole: Tensor) -> Tensor:
     Returns:
         2×2×4: for neighbours in a column by row, then in a row by column; the sums, then the counts.
     """
-    known = F.pad(1 - hole, [_DEEP] * 4, value=0.0)  # what lies beyond the border is no edge of the hole
+    known = F.pad(1 - hole, [_DEEP] * 4, value=0.0)  # the picture's border is not an edge of the hole
     deep = 1 - F.max_pool2d(known, 2 * _DEEP + 1, 1)
     found = []
     for axis in (2, 3):
@@ -36,9 +36,9 @@ def sum_contrasts(picture: Tensor, hole: Tensor) -> Tensor:
 
 
 def grid_unevenness(contrasts: Tensor) -> tuple[float, float]:
-    """Return how uneven summed contrasts are, by row and by column: largest less smallest, in parts of their mean.
+    """Return how uneven summed contrasts are, by row and by column: (largest - smallest) / mean.
 
-    0 where no pixel lies deep enough in a hole. Photographs come near 0, not to it.
+    0 if no pixel lies deep enough in a hole. Photographs are near 0.
     """
     means = contrasts[:, 0] / contrasts[:, 1].clamp(min=1)
     spread = (means.amax(1) - means.amin(1)) / means.mean(1).clamp(min=1e-8)

@@ -18,7 +18,7 @@ from training.losses.patch_gan import PatchDiscriminator
 
 
 class HoleDiscriminator(nn.Module):
-    """The discriminator with its own loss and the loss that it gives the net."""
+    """The discriminator with its own loss and the net's adversarial loss."""
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
@@ -41,5 +41,5 @@ class HoleDiscriminator(nn.Module):
 
 
 def _hole_fraction_of_patches(hole: Tensor, scores: Tensor) -> Tensor:
-    """Compute the fraction of hole in the middle of every patch."""
+    """Compute the fraction of the hole in the centre of every patch."""
     return F.interpolate(hole, scores.shape[-2:], mode="area")

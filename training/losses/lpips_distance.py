@@ -29,7 +29,7 @@ _LAYERS = {  # index in torchvision's AlexNet: (inputs, outputs, kernel, stride,
 }
 _POOLED_BEFORE = (3, 6)
 _LEAST_SQUARES = 1e-30
-"""Vanishes beside the 1e-10 that the authors add to lengths: distances are theirs."""
+"""Negligible beside the 1e-10 that the authors add to lengths, so the distances are equal to theirs."""
 _SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)
 
 
@@ -48,7 +48,7 @@ class Lpips(nn.Module):
         self.requires_grad_(requires_grad=False)
 
     def forward(self, one: Tensor, other: Tensor) -> Tensor:
-        """Map N×3×H×W pictures in [-1, 1] to N distances; 0 is identical, very different pictures are near 1."""
+        """Map N×3×H×W pictures in [-1, 1] to N distances: 0 if identical, near 1 if very different."""
         total = torch.zeros(one.shape[0], device=one.device)
         for head, left, right in zip(self.heads, self._activations(one), self._activations(other), strict=True):
             difference = (_normalise_channels(left) - _normalise_channels(right)).square()

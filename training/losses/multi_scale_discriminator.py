@@ -92,7 +92,7 @@ class MultiScaleDiscriminator(nn.Module):
 class SmallPatchDiscriminator(nn.Module):
     """Rates patches of 22 pixels at half the size: texture and grids, no objects. `widths`: at 1/1 and at 1/2.
 
-    It sees how pixels differ from the mean around them: beside whole colours, a grid is too faint to be learnt from.
+    It sees the difference of pixels from the mean around them, because a grid is too faint to be learnt beside colours.
     """
 
     def __init__(self, widths: Sequence[int], generator: torch.Generator) -> None:
@@ -104,7 +104,7 @@ class SmallPatchDiscriminator(nn.Module):
         _initialise(self, generator)
 
     def forward(self, shown: Tensor) -> Ratings:
-        """Rate pictures, N×4×H×W: a picture in [0, 1] and its hole; H and W even. It offers no features to match."""
+        """Rate pictures, N×4×H×W: a picture in [0, 1] and its hole; H and W even. Returns no features to match."""
         picture, hole = shown[:, :3], shown[:, 3:]
         around = F.avg_pool2d(F.pad(picture, [_AROUND] * 4, mode="reflect"), 2 * _AROUND + 1, 1)
         x = torch.cat([(picture - around) * _CONTRAST, hole * 2 - 1], 1)
@@ -142,8 +142,8 @@ def discriminator_loss(real: Sequence[Tensor], fake: Sequence[Tensor], hole: Ten
     return torch.stack([_on_hole(F.softplus(-r.float()) + F.softplus(f.float()), hole) for r, f in pairs]).mean()
 
 
-def told_apart(real: Sequence[Tensor], fake: Sequence[Tensor], hole: Tensor) -> Tensor:
-    """Return the share of patches on the hole that a discriminator is right about, mean over scales; 0.5: blind."""
+def patch_accuracy(real: Sequence[Tensor], fake: Sequence[Tensor], hole: Tensor) -> Tensor:
+    """Return a discriminator's accuracy on patches on the hole, mean over scales; 0.5 by chance."""
     right = [((r > 0).float() + (f < 0).float()) / 2 for r, f in zip(real, fake, strict=True)]
     return torch.stack([_on_hole(scale, hole) for scale in right]).mean()
 

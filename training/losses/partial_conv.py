@@ -1,7 +1,7 @@
 """The losses of partial-convolution nets, safe in half precision.
 
 Liu et al., "Image Inpainting for Irregular Holes Using Partial Convolutions", ECCV 2018, section 3.4. Sums are
-computed in FP32, each over its own sample first: the mean over samples is then the same however they are spread over
+computed in FP32, over each sample first, so that the mean over samples does not depend on how they are spread over
 GPUs.
 """
 
@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 _LEAST_MSE = 1e-5
-"""50 dB: beyond it `log_mse` gains nothing more."""
+"""Mean squared error at 50 dB, below which `log_mse` hardly falls."""
 _GRID = 8
-"""Pixels: the enlargements of the decoder's last three layers lie on it; longer periods add next to nothing."""
+"""Period in pixels of the upsampling in the decoder's last three layers; longer periods hardly matter."""
 _LEAST_DIFFERENCE = 1 / 255
-"""Smallest mean difference of neighbours on which a grid can be seen."""
+"""Smallest mean difference of neighbours in which a grid is visible."""
 _LEAST_LENGTH = 0.1
-"""Smallest length of a feature vector; ordinary ones are far longer, shorter ones are noise: not enlarged."""
+"""Length below which feature vectors are not normalised: ordinary ones are far longer, so these are noise."""
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ def perceptual_distance(found: list[Tensor], wanted: list[Tensor]) -> Tensor:
 def normalised_feature_distance(found: list[Tensor], wanted: list[Tensor]) -> Tensor:
     """Sum over layers the mean squared distance of features normalised over their channels, each in [0, 2].
 
-    LPIPS (Zhang et al., CVPR 2018) without its learnt weights: faint texture counts as much as strong edges.
+    LPIPS (Zhang et al., CVPR 2018) without its learnt weights: so faint texture counts as much as strong edges.
     """
     return torch.stack([_direction_distance(f, w) for f, w in zip(found, wanted, strict=True)]).sum()
 
@@ -97,7 +97,7 @@ def total_variation(image: Tensor, hole: Tensor) -> Tensor:
 
 
 def grid_unevenness(image: Tensor, hole: Tensor) -> Tensor:
-    """Measure how unevenly differences of neighbours in the hole lie on a grid of 8 pixels (checkerboard artefacts).
+    """Measure how differences of neighbours in the hole vary with the position modulo 8 (checkerboard artefacts).
 
     In photographs the mean |difference| is the same in every column modulo 8, because crops are cut anywhere; a
     decoder that upsamples by repeating pixels favours some columns. The mean over samples of the squared deviations

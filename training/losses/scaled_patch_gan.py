@@ -1,8 +1,8 @@
 """PatchGANs that look at several scales of a picture, and the losses on their scores and features (Wang et al. 2018).
 
 Layout as in NVIDIA/pix2pixHD (`MultiscaleDiscriminator`): equal nets, each on a picture half as large as the
-previous one's. Scores are FP32: beside 1, where least squares want them, bf16 has steps of 1/128, and a score within
-half a step of it would have no gradient.
+previous one's. Scores are FP32: near 1, the target of least squares, bf16 has steps of 1/128, and a score within half
+a step of it would have no gradient.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ScaledPatchGAN(nn.Module):
 
 
 def halve(pictures: Tensor) -> Tensor:
-    """Halve height and width as pix2pixHD's nets do: a mean of 3×3 that leaves out what lies beyond the border."""
+    """Halve height and width as pix2pixHD's nets do: a mean of 3×3 pixels without those beyond the border."""
     return F.avg_pool2d(pictures, 3, 2, 1, count_include_pad=False)
 
 

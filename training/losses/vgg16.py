@@ -22,7 +22,7 @@ _BLOCKS = ((0, 2), (5, 7), (10, 12, 14), (17, 19, 21), (24, 26, 28))
 _WIDTHS = (64, 128, 256, 512, 512)
 _LEAST_SQUARES = 1e-2
 _FEWEST = 3
-"""Blocks that the losses on poolings see; deeper ones are for those on activations."""
+"""Blocks for losses on pooled features; deeper ones are for losses on activations."""
 
 
 class Features(NamedTuple):
@@ -62,7 +62,7 @@ class VGG16Features(nn.Module):
 
 
 class NormalisedFeatures(nn.Module):
-    """The last ReLU of each block, scaled to length 1 at every position: faint texture weighs as much as edges."""
+    """The last ReLU of each block, scaled to length 1 at every position, so faint texture counts as much as edges."""
 
     def __init__(self, features: VGG16Features) -> None:
         super().__init__()
@@ -81,10 +81,10 @@ def squared_gaps(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> list[Tens
 
 
 class FeatureDistance(nn.Module):
-    """How far pictures are from known features: squares summed over channels, means over places, weighed by block.
+    """The distance of pictures to given features: squares summed over channels, means over places, weighted by block.
 
-    It is a module so that features and distance are compiled together: eagerly the finest features would be read and
-    written again for each operator.
+    It is a module so that features and distance are compiled together: eager code would read and write the finest
+    features once for each operator.
     """
 
     def __init__(self, features: NormalisedFeatures, weights: Sequence[float]) -> None:
@@ -110,7 +110,7 @@ def load_features(path: Path, blocks: int | None = None) -> VGG16Features:
     held = sum(f"features.{block[-1]}.weight" in state for block in _BLOCKS)
     if blocks is not None and held < blocks:
         last = _BLOCKS[blocks - 1][-1]
-        raise DataMissing(f"{path}: holds {held} blocks of VGG16, wanted are {blocks}: features.0 to features.{last}")
+        raise DataMissing(f"{path}: holds {held} blocks of VGG16 instead of {blocks}: features.0 to features.{last}")
     net = VGG16Features(max(_FEWEST, held) if blocks is None else blocks)
     try:
         net.load_state_dict({key: state[key] for key in net.state_dict() if not key.startswith("scale.")}, strict=False)

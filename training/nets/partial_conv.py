@@ -17,7 +17,7 @@ from export.generators.family import State
 from export.generators.pconv.unet import ImageNetScale, PConvOptions, encoder_channels, encoder_kernel
 
 _ALIGNMENT = 8
-"""Channels that tensor cores take at once; 3 or 67 of them would go through slower kernels."""
+"""Channels are padded to a multiple of this for tensor cores; 3 or 67 of them would use slower kernels."""
 _WEIGHT = ".conv.input_conv.weight"
 
 

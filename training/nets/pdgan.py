@@ -1,10 +1,10 @@
-"""PD-GAN's nets for training, under the public keys: what half precision would break is computed in FP32.
+"""PD-GAN's nets for training, under the public keys; parts that half precision would break are FP32.
 
 The public partial convolution divides by the count of valid values; here it is multiplied by one over the valid part of
 the window, so a public weight is `window` times the weight here (as in training/nets/partial_conv.py), and the mask
-convolutions are ones, which the public initialisation draws anew by mistake. A spectral norm is found by one power
-iteration a call, in FP32: in FP16 small weights' products underflow. Both tanh and the attention's sigmoid are FP32,
-because they have no gradient where they round to 1.
+convolutions are ones, which the public code overwrites with random weights by mistake. A spectral norm is found by one
+power iteration a call, in FP32: in FP16 products of small weights underflow. Both tanh and the attention's sigmoid are
+FP32, because they have no gradient where they round to 1.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TrainedPartialConv(nn.Module):
 
 
 class TrainedSpectralConv(SpectralConv2d):
-    """A convolution whose weight is divided by its largest singular value, in FP32 whatever autocast says."""
+    """A convolution whose weight is divided by its largest singular value, in FP32 also under autocast."""
 
     def weight(self) -> Tensor:
         """Return the normalised weight; in training mode the power iteration goes on."""
@@ -114,7 +114,7 @@ def checkpoint_state(nets: PDGANNet) -> State:
     """Return all nets' weights under the public keys and in the public scale, as `export` recognises them."""
     held = dict(nets.state_dict())
     for name, module in nets.named_modules():
-        if isinstance(module, TrainedSpectralConv):  # those that the forward pass in eval mode divides by
+        if isinstance(module, TrainedSpectralConv):  # those that the forward pass in eval mode uses
             held[f"{name}.weight_u"], held[f"{name}.weight_v"] = module.singular_vectors()
     return {key.removeprefix(_part(key)): tensor * _window(key, tensor) for key, tensor in held.items()}
 

@@ -20,7 +20,7 @@ from training.profiling.operators import Operator, OperatorCalls, top_operators,
 from training.profiling.sensors import nvml_sensor, read_sensors
 from training.seeds import Purpose, derived_seed
 
-TAKEN_APART = 3
+PROFILED_STEPS = 3
 """Steps that the profiler watches for the table of operators."""
 
 
@@ -81,7 +81,7 @@ def measure_steps(config: AnyConfig, precision: Precision, device: str | None, p
         trainee.begin_phase(own.phase[phase])
         step = make_stepper(trainee, own, runtime, phase)
         timed = time_steps(step, runtime, max(3, steps // 4), steps)
-        operators = top_operators(step, runtime.device, TAKEN_APART)
+        operators = top_operators(step, runtime.device, PROFILED_STEPS)
         calls = [] if own.compile else trace_calls(step, runtime.device)  # compiled code has no operators to count
         images_per_s = own.phase[phase].batch / timed.step_s
         return StepFigures(

@@ -20,16 +20,16 @@ def read_request(path: Path) -> CellRequest:
 
 
 def main() -> None:
-    """Measure the cell; a failure is written in the place of the figures, by whichever process meets it.
+    """Measure the cell; the process that fails writes the reason instead of the figures.
 
-    Ended by SIGTERM, as at its limit, it first prints where each thread stands.
+    On SIGTERM, as at the limit, it first prints the stack of each thread.
     """
     faulthandler.register(signal.SIGTERM, all_threads=True, chain=True)
     request, began = read_request(Path(sys.argv[1])), time.monotonic()
     result = Path(request.result)
 
     def keep(row: Row) -> None:
-        """Write the row in one go: a process may be ended at any time."""
+        """Write the row atomically, because the process may be killed at any time."""
         partial = result.with_suffix(".partial")
         partial.write_text(json.dumps(row, indent=1) + "\n", "utf-8")
         partial.replace(result)
@@ -40,7 +40,7 @@ def main() -> None:
     try:
         measure_cell(request, keep, notify)
     except Exception as error:
-        if not result.exists():  # figures that were kept stay, though taking steps apart failed
+        if not result.exists():  # figures that were written stay, although profiling failed
             reason = " ".join(str(error).split())[:500] or type(error).__name__
             keep({"status": "failed", "reason": reason})
         raise

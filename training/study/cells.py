@@ -42,7 +42,7 @@ class Machine:
     gpus: int
     """0: the cells run on the CPU."""
     capability: tuple[int, int] | None = None
-    """CUDA's, of the GPUs, which are alike; None if it is not known."""
+    """Compute capability of the GPUs, which are of one kind; None if it is not known."""
     has_compiler: bool = True
     """Whether there is a C++ compiler, which torch.compile needs."""
 
@@ -72,7 +72,7 @@ def parse_cell(name: str) -> Cell:
 
 
 def best_on_two(images_per_s: dict[str, float]) -> Cell | None:
-    """Return the fastest of the measured cells of one GPU and the config's batch, on two; None if there is none."""
+    """Return the fastest measured cell of one GPU with the config's batch, on two GPUs; None if there is none."""
     cells = [cell for cell in map(parse_cell, images_per_s) if cell.gpus == cell.batches == 1]
     if not cells:
         return None
@@ -80,7 +80,7 @@ def best_on_two(images_per_s: dict[str, float]) -> Cell | None:
 
 
 def reason_not_run(cell: Cell, machine: Machine) -> str | None:
-    """Return why the machine cannot run the cell; None if it can, as far as is known beforehand."""
+    """Return why the machine cannot run the cell; None if no reason is known beforehand."""
     if cell.gpus > max(machine.gpus, 1):
         return f"it needs {cell.gpus} GPUs, and {machine.gpus} can be used here"
     if cell.precision == "tf32" and not machine.gpus:
@@ -101,7 +101,7 @@ def _reason_of_age(cell: Cell, capability: tuple[int, int]) -> str | None:
 
 
 def look_at_machine(device: str | None) -> Machine:
-    """Look at this machine, with no CUDA context: its memory would count among what the cells are measured to take."""
+    """Examine this machine without a CUDA context, whose memory would be measured as the cells'."""
     has_compiler = any(map(shutil.which, ("c++", "g++", "clang++")))
     on_cpu = device == "cpu" or (device is None and not torch.cuda.device_count())
     if on_cpu:
@@ -126,7 +126,7 @@ def _cuda_capability() -> tuple[int, int] | None:
 def config_of_cell(config: AnyConfig, cell: Cell, phase: int, steps: int, pictures: int) -> AnyConfig:
     """Return the config of a cell: one phase of `steps` steps, on at most `pictures` pictures.
 
-    Two cells of one batch differ in nothing that a step's losses depend on but arithmetic.
+    Cells with the same batch have the same losses, except for rounding.
     """
     chosen = config.phase[phase]
     whole: dict[str, Any] = {"steps": steps, "batch": chosen.batch * cell.batches}

@@ -18,13 +18,13 @@ from training.loop.runtime import Runtime, start_runtime
 from training.loop.trainee import Trainee
 from training.profiling.ceilings import measure_ceilings, synchronise
 from training.profiling.operators import OperatorCalls, top_operators, trace_calls
-from training.profiling.stepping import TAKEN_APART, TimedSteps, make_stepper, time_steps
+from training.profiling.stepping import PROFILED_STEPS, TimedSteps, make_stepper, time_steps
 from training.study.cells import Cell, config_of_cell
 from training.study.turns import Turns
 
 _LOSS_POINTS = 100
 _SETTLING = 3
-"""Steps of a compiled cell's warm-up that are taken just before the timed ones, after the wait for the device."""
+"""Steps of a compiled cell's warm-up that are run just before the timed ones, after the wait for the device."""
 
 Row = dict[str, Any]
 
@@ -48,13 +48,13 @@ class CellRequest:
     turn: str | None = None
     """Path of the file by which studies that run at once take turns at the device."""
     apart: bool = True
-    """Whether steps are taken apart too: operators, FLOPs, ceilings."""
+    """Whether steps are profiled too: operators, FLOPs, ceilings."""
 
 
 def measure_cell(request: CellRequest, keep: Callable[[Row], None], notify: Callable[[str], None]) -> None:
-    """Train the steps of a cell, measure and validate; then, where it is asked for, take apart a few more steps.
+    """Train the steps of a cell, measure and validate; then profile a few more steps, if that is asked for.
 
-    The first process keeps the figures as soon as they are there, and again with the parts.
+    The leading process writes the figures as soon as they are measured, and again with those of the profile.
 
     Raises:
         TrainingError: the config or its data cannot be used.
@@ -80,10 +80,10 @@ def measure_cell(request: CellRequest, keep: Callable[[Row], None], notify: Call
             keep(row)
         if not request.apart:
             return
-        if config.cuda_graphs:  # a graph's kernels have no operators
+        if config.cuda_graphs:  # the profiler sees no operators in a graph
             run.prepare("reads its data again, for steps without a graph", cuda_graphs=False)
             _compile(run.step, request.warm_up, runtime, turns, notify)
-        parts = _take_apart(run.step, config, runtime, turns, notify)
+        parts = _profile(run.step, config, runtime, turns, notify)
         if config.compile:
             run.prepare("reads its data again, for an eager step", compile=False)
         calls = _count_calls(run.step, runtime, turns, notify)
@@ -102,7 +102,7 @@ class _Run:
         self._config, self._runtime, self._notify = config, runtime, notify
 
     def prepare(self, line: str, **changes: Any) -> None:
-        """Begin anew, with options changed; the earlier trainee goes first, as two need twice the device's memory."""
+        """Begin again, with options changed; the earlier trainee is freed first, to save device memory."""
         self.__dict__.pop("trainee", None)
         self.__dict__.pop("step", None)
         gc.collect()
@@ -132,9 +132,9 @@ def _timed_row(cell: Cell, config: AnyConfig, runtime: Runtime, timed: TimedStep
 def _compile(
     step: Callable[[], object], warm_up: int, runtime: Runtime, turns: Turns, notify: Callable[[str], None]
 ) -> int:
-    """Take the first steps, which compile, beside others that do so: it takes longer than all the rest.
+    """Run the first steps, which compile, beside other studies, as this takes longest.
 
-    Returns how many steps of the warm-up remain for the time alone.
+    Returns how many steps of the warm-up are left to run without other studies.
     """
     settling = min(_SETTLING, warm_up)
     with turns.shared():
@@ -145,14 +145,14 @@ def _compile(
     return settling
 
 
-def _take_apart(
+def _profile(
     step: Callable[[], object], config: AnyConfig, runtime: Runtime, turns: Turns, notify: Callable[[str], None]
 ) -> Row:
     """Return the ceilings and the operators of a few steps."""
     precision = config.precision
     with turns.alone():
-        notify("is taken apart")
-        operators = top_operators(step, runtime.device, TAKEN_APART)
+        notify("is profiled")
+        operators = top_operators(step, runtime.device, PROFILED_STEPS)
         ceilings = measure_ceilings(runtime.device, (precision,))
     return {
         "ceilings": {"bytes_per_s": ceilings.bytes_per_s, "flop_per_s": ceilings.flop_per_s[precision]},
@@ -165,8 +165,8 @@ def _count_calls(
 ) -> list[OperatorCalls]:
     """Count FLOPs and bytes in an eager step of the same precision.
 
-    Compiled code has no operators, and computes the same products. Bytes are the least that the eager operators must
-    move; compiled code moves fewer, as it fuses some.
+    The profiler sees no operators in compiled code, which computes the same products. Bytes are the least that eager
+    operators must move; compiled code fuses some and moves fewer.
     """
     with turns.alone():
         notify("counts an eager step's FLOPs")

@@ -1,4 +1,4 @@
-"""Runs a cell's process as the leader of a group of its own, which ends as one."""
+"""Runs a cell's process as the leader of a process group, which is ended as a whole."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import FrameType
 
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 _GRACE_S = 5.0
-"""Time for the command to end processes of other sessions, as torchrun's are."""
+"""Time that the command gets to end its processes in other sessions, such as torchrun's."""
 
 
 def run_in_group(command: Sequence[str], limit_s: float | None) -> int:
@@ -40,10 +40,10 @@ def run_in_group(command: Sequence[str], limit_s: float | None) -> int:
 
 @contextmanager
 def _signals_held() -> Iterator[Callable[[], None]]:
-    """Hold signals that end this process until the function given is called, and raise them as exceptions from then on.
+    """Hold back signals that end this process until the yielded function is called; then raise them as exceptions.
 
-    By default they would end this process without its child's group, which is in another session. One raised while the
-    child is being started would leave nobody who knows that it has to be killed.
+    By default they would end this process without its child's group, which is in another session. If one was raised
+    while the child starts, nothing would kill the child.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     changed = [number for number, handler in before.items() if handler in _DEFAULTS]  # nohup's SIGHUP is ignored

@@ -1,4 +1,4 @@
-"""The report of a study: study.json, study.md and roofline.png, from the cells that there are."""
+"""The report of a study: study.json, study.md and roofline.png, from the cells that were measured."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def write_report(study: Study, rows: dict[str, Row], output: Path) -> None:
 
 
 def _with_ratios(row: Row, base: Row | None) -> Row:
-    """Add what a cell is in parts of the baseline and of its ceiling; None where either was not measured."""
+    """Add a cell's figures relative to the baseline and to its ceiling; None where either was not measured."""
     if row["status"] != "done":
         return row
     figures = row["figures"]
@@ -68,7 +68,7 @@ def _with_ratios(row: Row, base: Row | None) -> Row:
 
 
 def _before_and_after(rows: dict[str, Row]) -> tuple[str | None, str | None]:
-    """Return the baseline and the fastest other cell of one GPU, of those that were taken apart."""
+    """Return the baseline and the fastest other cell of one GPU, of those that were profiled."""
     done = {name: row for name, row in rows.items() if row["status"] == "done" and row["cell"]["gpus"] == 1}
     done = {name: row for name, row in done.items() if row["ceilings"]}
     others = [name for name in done if name != BASELINE]
@@ -77,7 +77,7 @@ def _before_and_after(rows: dict[str, Row]) -> tuple[str | None, str | None]:
 
 
 def make_markdown(study: Study, rows: dict[str, Row], *, has_roofline: bool) -> str:
-    """Return the report as Markdown: cells, the source's figures, operators of every cell, how it was measured."""
+    """Return the report as Markdown: cells, the source's figures, operators of each cell, how it was measured."""
     done = [row for row in rows.values() if row["status"] == "done"]
     where = ", ".join(dict.fromkeys(f"{row['device']}, torch {row['torch']}" for row in done)) or _NONE
     parts = [f"# {study.model}: training in several precisions\n\nMeasured on: {where}.", _cells_table(rows)]

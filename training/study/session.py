@@ -1,4 +1,4 @@
-"""Runs a study: cell after cell, each in a process of its own; those that an earlier call measured are kept."""
+"""Runs a study: cell after cell, each in its own process; cells that an earlier call measured are not run again."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class StudyRequest:
     pictures: int = 2000
     device: str | None = None
     turn: Path | None = None
-    """A file by which studies that run at once take turns at the device: steps are timed with nobody beside them."""
+    """A file by which concurrent studies take turns at the device: each times its steps alone."""
     limit_s: float | None = None
-    """The longest that a cell may take; waiting for its turn counts."""
+    """The longest time that a cell may take; waiting for its turn counts."""
     apart: bool = True
-    """Whether steps are taken apart too; a cell that was not taken apart is then measured again."""
+    """Whether steps are profiled too; a cell that was not profiled is then measured again."""
 
 
 def run_study(request: StudyRequest, notify: Callable[[str], None] = lambda _line: None) -> dict[str, Row]:
     """Measure every cell that is not measured yet; writes cells/NAME.json, study.json, study.md and roofline.png.
 
-    The report is written again after every cell, so that a study that is cut keeps what it has.
+    The report is written again after every cell, so that an interrupted study keeps its figures.
 
     Raises:
         ConfigInvalid: a cell, the phase or the config is wrong, or the config is for another model.
@@ -74,7 +74,7 @@ def run_study(request: StudyRequest, notify: Callable[[str], None] = lambda _lin
 
 
 def _claim_folder(request: StudyRequest, config: str) -> None:
-    """Note what the folder's cells are measured on, or refuse a folder of something else."""
+    """Write down which config and steps the folder's cells belong to, or refuse a folder of others."""
     numbers = [request.steps, request.warm_up, request.phase, request.pictures]
     digest = hashlib.sha256(json.dumps([config, numbers]).encode()).hexdigest()
     held = request.output / "request.json"
@@ -106,7 +106,7 @@ def _run_row(
         notify(f"{name}: {row['status']}: {row['reason']}")
         path.write_text(json.dumps(row, indent=1) + "\n", "utf-8")
     elif request.apart and not row["ceilings"]:
-        notify(f"{name}: its steps were timed, and not taken apart")
+        notify(f"{name}: its steps were timed, and not profiled")
     return row
 
 
@@ -124,11 +124,13 @@ def _not_run_row(name: str, rows: dict[str, Row], machine: Machine) -> Cell | Ro
 
 
 def _run_process(request: StudyRequest, cell: Cell, path: Path) -> Row:
-    if _measured_row(path, apart=False) is None:  # figures stay until there are others
+    if _measured_row(path, apart=False) is None:  # earlier figures stay until new ones replace them
         path.unlink(missing_ok=True)
     asked = request.output / "cells" / f"{cell.name}.request.json"
     numbers = (request.phase, request.warm_up, request.steps, request.pictures)
-    turn = None if request.turn is None or cell.gpus > 1 else str(request.turn)  # several processes take one together
+    turn = (
+        None if request.turn is None or cell.gpus > 1 else str(request.turn)
+    )  # this process takes the turn for them all
     sent = CellRequest(
         str(request.config), request.overrides, cell, *numbers, request.device, str(path), turn, request.apart
     )
@@ -143,7 +145,7 @@ def _run_process(request: StudyRequest, cell: Cell, path: Path) -> Row:
         ended = f"it was not done after {request.limit_s:g} s"
     finally:
         asked.unlink()
-    if path.exists():  # one that was cut may have its figures, and no operators
+    if path.exists():  # an interrupted cell may have its figures, without operators
         written: Row = json.loads(path.read_text("utf-8"))
         return written
     return {"status": "failed", "reason": ended}

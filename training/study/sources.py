@@ -27,16 +27,16 @@ class Study:
     """The config in training/configs that is used unless another is named."""
     published: tuple[Published, ...]
     cells: tuple[str, ...] = ()
-    """Cells beside the default ones: those of the source's experiment, and those that its net needs to be fast."""
+    """Cells besides the default ones: those of the source's experiment, and the fastest ones of this net."""
     sizes: tuple[str, ...] = ()
-    """Options laid over that config: the sizes of the public code, where the config has smaller ones."""
+    """Overrides of that config: the sizes of the public code, where the config has smaller ones."""
     phase: int = 0
     """The phase of that config whose steps are measured."""
 
 
 _INPAINTING = "tommarvoloriddle/Optimization-of-Image-inpainting-GANs, README at 1222565"
 _REPLAYED = ("bf16-compiled-graphs", "fp16-compiled-graphs")
-"""Cells beside the default ones of every study: a host launches most nets' kernels more slowly than a GPU runs them."""
+"""Cells of every study: without CUDA graphs a host launches most nets' kernels more slowly than a GPU runs them."""
 _UNTRACED = "as this project's issue 21 gives it; where it was published was not found"
 
 STUDIES = {
@@ -95,4 +95,4 @@ STUDIES = {
         ),
     ),
 }
-"""By the name that the command takes."""
+"""The studies, by their name on the command line."""

@@ -1,4 +1,4 @@
-"""Turns at a device: studies that run at once prepare their cells together, and are timed one at a time."""
+"""Turns at a device: concurrent studies prepare their cells together, and time their steps one after another."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SAID_EVERY_S = 10.0
 
 
 class Turns:
-    """A file whose lock says who uses the device, and whose text says who is alone; without a file nobody else does.
+    """A lock file for the device; its text names the user that has it alone. Without a file there is no other user.
 
-    The lock ends with its process, however that ends. A stopped process keeps it: those that wait say its name.
+    The lock is released when its process ends, however that ends. A stopped process keeps it; those that wait name it.
     """
 
     def __init__(self, path: Path | None, name: str = "", notify: Callable[[str], None] = lambda _line: None) -> None:
@@ -26,7 +26,7 @@ class Turns:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Use the device beside others that do so too, while nobody is timed."""
+        """Use the device together with others, while nobody uses it alone."""
         with self._locked(fcntl.LOCK_SH):
             yield
 
@@ -49,10 +49,12 @@ class Turns:
             finally:
                 if kind == fcntl.LOCK_EX:
                     _write_over(file, "")
-                fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough: a forked child has the file too, and its lock
+                fcntl.flock(
+                    file, fcntl.LOCK_UN
+                )  # closing is not enough: a forked child has inherited the file with its lock
 
     def _wait_for_lock(self, file: IO[str], kind: int) -> None:
-        """Poll for the lock, and say every ten seconds who has it."""
+        """Poll for the lock, and report every ten seconds who has it."""
         began = time.monotonic()
         said = -_SAID_EVERY_S
         while not _lock(file, kind):

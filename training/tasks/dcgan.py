@@ -3,7 +3,7 @@
 Paper: Radford et al., "Unsupervised Representation Learning with Deep Convolutional Generative Adversarial Networks",
 2015. Layout of both nets as in pytorch/examples (`dcgan`), with another layer for every doubling of the side. Optional:
 Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018; Zhao et al., "Differentiable
-Augmentation for Data-Efficient GAN Training", 2020, without which a few hundred pictures are learnt by heart.
+Augmentation for Data-Efficient GAN Training", 2020, without which a few hundred pictures are memorised.
 
 In half precision three things are computed in FP32: cross entropy, on scores rather than on probabilities
 (`adversarial_loss`), tanh, whose gradient would be 0 wherever a picture rounds to ±1, and the power iteration of the
@@ -42,7 +42,7 @@ _SMALLEST_NORM = 1e-12
 
 
 class SpectralNorm(nn.Module):
-    """A parametrisation that divides a weight by its largest singular value, found by one power iteration a call."""
+    """A parametrisation that divides a weight by its largest singular value; each call makes one power iteration."""
 
     u: Tensor
 
@@ -51,7 +51,7 @@ class SpectralNorm(nn.Module):
         self.register_buffer("u", F.normalize(torch.randn(len(weight), generator=generator), dim=0))
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Scale a weight of any shape; in FP32, whatever autocast says."""
+        """Scale a weight of any shape; in FP32 also under autocast."""
         with torch.autocast(weight.device.type, enabled=False):
             matrix = weight.float().flatten(1)
             with torch.no_grad():
@@ -93,7 +93,7 @@ def augment(pictures: Tensor, numbers: Tensor) -> Tensor:
         numbers: N×7 in [0, 1): brightness, saturation, contrast, shift down and across, the square's middle (2).
 
     Returns:
-        The changed pictures, with 0 where nothing was shifted to and in the square.
+        The changed pictures, with 0 in the square and where no pixel was shifted to.
     """
     side = pictures.shape[-1]
     brightness, saturation, contrast, *places = (column[:, None, None, None] for column in numbers.unbind(1))
@@ -111,7 +111,7 @@ def augment(pictures: Tensor, numbers: Tensor) -> Tensor:
 
 
 def _shift_matrix(shift: Tensor, side: int) -> Tensor:
-    """Return N×S×S matrices, true at (i, i - shift): a product has no scattered sums on its way back."""
+    """Return N×S×S matrices, true at (i, i - shift): the gradient of a product needs no scattered sums."""
     steps = torch.arange(side, device=shift.device)
     return (steps[:, None] - steps) == shift
 

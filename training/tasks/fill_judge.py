@@ -1,4 +1,4 @@
-"""A judge of FillNet's fills: a discriminator with its optimiser, its R1 and what it is right about."""
+"""A judge of FillNet's fills: a discriminator with its optimiser, its R1 and its accuracy."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from training.losses.multi_scale_discriminator import (
     feature_matching_loss,
     generator_loss,
     gradient_penalty,
-    told_apart,
+    patch_accuracy,
 )
 from training.weights.initial import load_initial
 
-_LONGEST = 50.0
-"""Clipping norm of its gradients, which only spikes exceed."""
+_CLIP_NORM = 50.0
+"""Norm to which its gradients are clipped; only spikes exceed it."""
 _RGB = 3
 _PENALISED = 4
 """R1 is computed on one of this many pictures."""
 
 
 class JudgedBatch(NamedTuple):
-    """Photographs with their holes, N×4×H×W, and the same filled, both rolled; and the photographs as they lie."""
+    """Photographs with holes, N×4×H×W, and the same filled, both rolled; and photographs and holes, not rolled."""
 
     real: Tensor
     filled: Tensor
@@ -40,16 +40,16 @@ class JudgedBatch(NamedTuple):
 
 
 def in_fp32(state: State) -> State:
-    """Return the tensors in FP32, as a judge.pth in FP16 is trained on."""
+    """Return the tensors in FP32, in which a judge.pth in FP16 is trained further."""
     return {key: tensor.float() for key, tensor in state.items()}
 
 
 class _Parts(NamedTuple):
-    """The functions that can be compiled, each with the losses that it is for."""
+    """The functions that can be compiled, with their losses."""
 
     rate: Callable[[Tensor], Any]
-    verdict: Callable[[Tensor, Sequence[Tensor]], Any]
-    lesson: Callable[[Tensor], Any]
+    generator_losses: Callable[[Tensor, Sequence[Tensor]], Any]
+    discriminator_loss: Callable[[Tensor], Any]
 
 
 class FillJudge:
@@ -60,15 +60,15 @@ class FillJudge:
             load_initial(net, knobs.initial, in_fp32)
         runtime.move_to_device(net)
         self.net, self._knobs, self._runtime = net, knobs, runtime
-        self._updates = OptimiserUpdates(net, config, runtime, UpdateSettings(knobs.betas, _LONGEST))
-        self._parts = self._eager = _Parts(net, self._verdict, self._lesson)
+        self._updates = OptimiserUpdates(net, config, runtime, UpdateSettings(knobs.betas, _CLIP_NORM))
+        self._parts = self._eager = _Parts(net, self._generator_losses, self._discriminator_loss)
 
     def compile(self, *, wanted: bool) -> None:
         """Rate pictures with compiled code from now on, or with the net itself."""
         self._parts = _Parts(*(torch.compile(part, dynamic=False) for part in self._eager)) if wanted else self._eager
 
     def freeze(self) -> None:
-        """Take no gradients of its weights until it learns again."""
+        """Compute no gradients of its weights until it learns again."""
         self.net.requires_grad_(requires_grad=False)
 
     def rate(self, shown: Tensor) -> Ratings:
@@ -77,40 +77,40 @@ class FillJudge:
             found: Ratings = self._parts.rate(shown)
         return found
 
-    def verdict(self, shown: Tensor, wanted: Sequence[Tensor] = ()) -> list[Tensor]:
-        """Return the net's adversarial loss on filled pictures, and that of matching features if some are wanted."""
+    def generator_losses(self, shown: Tensor, wanted: Sequence[Tensor] = ()) -> list[Tensor]:
+        """Return the net's adversarial loss on filled pictures and, with `wanted`, its feature matching loss."""
         with self._runtime.autocast():
-            found: list[Tensor] = self._parts.verdict(shown, wanted)
+            found: list[Tensor] = self._parts.generator_losses(shown, wanted)
         return found
 
-    def _verdict(self, shown: Tensor, wanted: Sequence[Tensor]) -> list[Tensor]:
+    def _generator_losses(self, shown: Tensor, wanted: Sequence[Tensor]) -> list[Tensor]:
         found: Ratings = self.net(shown)
         matching = [feature_matching_loss(found.features, wanted)] if wanted else []
         return [generator_loss(found.logits, shown[:, _RGB:].detach()), *matching]
 
-    def _lesson(self, both: Tensor) -> tuple[Tensor, Tensor]:
-        """Return its loss on as many photographs as fills, in this order, and the share that it is right about."""
+    def _discriminator_loss(self, both: Tensor) -> tuple[Tensor, Tensor]:
+        """Return its loss on as many photographs as fills, in this order, and its accuracy."""
         found: Ratings = self.net(both)
         real, fake = zip(*(scale.chunk(2) for scale in found.logits), strict=True)
         hole = both[: len(both) // 2, _RGB:]
-        return discriminator_loss(real, fake, hole), told_apart(real, fake, hole)
+        return discriminator_loss(real, fake, hole), patch_accuracy(real, fake, hole)
 
     def is_penalised(self, number: int) -> bool:
         """Whether a step has R1."""
         return self._knobs.penalty > 0 and number % self._knobs.penalty_every == 0
 
     def learn(self, learning_rate: Rate, batch: JudgedBatch, *, penalised: bool) -> tuple[Tensor, Tensor]:
-        """Run one step; returns its loss and the share of patches that it was right about."""
+        """Run one step; returns its loss and its accuracy on patches."""
         self.net.requires_grad_(requires_grad=True)
         with self._runtime.autocast():
-            loss, told = self._parts.lesson(torch.cat([batch.real, batch.filled]))
+            loss, accuracy = self._parts.discriminator_loss(torch.cat([batch.real, batch.filled]))
         found, knobs = loss.detach(), self._knobs
         if penalised:  # eagerly and in FP32, as it is a second-order gradient
             few = max(1, len(batch.image) // _PENALISED)
             steep = gradient_penalty(self.net, batch.image[:few], batch.hole[:few])
             loss = loss + steep * (knobs.penalty / 2 * knobs.penalty_every)
         self._updates.apply(loss, learning_rate * knobs.rate)
-        return found, told.detach()
+        return found, accuracy.detach()
 
     def state(self) -> dict[str, Any]:
         """Return everything that a step changes, for `load`."""

@@ -1,4 +1,4 @@
-"""Fills of held-out pictures during a run of FillNet, and what is measured of them."""
+"""Fills of held-out pictures during a run of FillNet, and their figures."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from training.seeds import Purpose, generator_for
 
 _AT_ONCE = 16
 _SHALLOW = 3
-"""Blocks of VGG16 that the distance is of, whatever others a run learns by, so that runs can be compared."""
+"""Blocks of VGG16 in the distance, whichever a run's loss uses, so that runs can be compared."""
 _DEEP_DISTANCE = "validation_deep_distance"
 _DISTANCE = "validation_distance"
 _STOPPING = (_DISTANCE, "validation_grid_rows", "validation_grid_columns")
 _FAR = 1.05
-"""Part of the distance at its start over which a run ends whatever its grid: photos/5, begun with random weights, was
-1.036 times as far as at its end after 4,000 of 25,420 steps."""
+"""Factor of the distance at the start above which a run ends whatever its grid. The distance of photos/5, which began
+with random weights, was 1.036 times its final one after 4,000 of 25,420 steps."""
 
 
 class FillPreview:
-    """Fills fixed holes, and keeps the figures of what the run goes on from and the latest."""
+    """Fills fixed holes, and keeps the figures of the start and the latest ones."""
 
     def __init__(
         self, config: FillConfig, runtime: Runtime, held_out: PictureCache | None, features: NormalisedFeatures | None
@@ -43,12 +43,12 @@ class FillPreview:
         return {"start": self._start, "latest": self._latest}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore what `state` returned, in the leading process: others never measure, so theirs would stay old."""
+        """Restore what `state` returned, in the leading process only: others never measure."""
         if self._runtime.is_leader:
             self._start, self._latest = state["start"], state["latest"]
 
     def measure_start(self, net: nn.Module) -> dict[str, float]:
-        """Measure the net that the run goes on from."""
+        """Measure the net that the run starts from."""
         self._start = self.measure(net)
         return self._start
 
@@ -76,7 +76,7 @@ class FillPreview:
         return self._latest
 
     def reason_to_stop(self, steps: int) -> str | None:
-        """Return why the run ends after `steps` or more: all figures are worse than at first, or the distance far."""
+        """Return why the run ends, or None: all figures are worse than at the start, or the distance is much larger."""
         start, latest = self._start, self._latest
         if not start or not latest:
             return None

@@ -1,4 +1,4 @@
-"""Adversarial training of FillNet with its judges: batches, losses, all nets' steps, samples."""
+"""Adversarial training of FillNet with its judges: batches, losses, updates of all nets, samples."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ from training.tasks.fill_judge import FillJudge, JudgedBatch
 from training.tasks.fill_preview import FillPreview
 from training.weights.initial import load_initial
 
-_LONGEST = 200.0
-"""Clipping norm of the net's gradients, which only spikes exceed."""
-_GENTLE = 0.3
-_LOOKS_EVERY = 20
-"""Steps between checks for compiled code and broken shards, for which processes have to agree."""
-_KEPT = 0.9
-"""Weight of earlier steps in the mean share of patches that the judge of small ones is right about."""
+_CLIP_NORM = 200.0
+"""Norm to which the net's gradients are clipped; only spikes exceed it."""
+_BIAS_RATE = 0.3
+_CHECK_EVERY = 20
+"""Steps between checks for compiled code and broken shards; a check synchronises the processes."""
+_DECAY = 0.9
+"""Of the moving average of the accuracy of the judge of small patches."""
 
 
 class _Kind(NamedTuple):
     """The properties that steps share if they can be replayed from one recording."""
 
     side: int
-    """That of the crops."""
+    """Side of the crops."""
     alone: bool
-    """Whether the judges learn, and the net does not."""
+    """Whether only the judges learn."""
     measurement: Measurement
     penalised: tuple[bool, ...]
     """Whether each judge has R1."""
@@ -98,7 +98,9 @@ class FillTrainee(Trainee[FillPhase]):
         for net in (self.net, *([self._features] if self._features else [])):
             runtime.move_to_device(net)
         self._preview = FillPreview(config, runtime, self._validation, self._features)
-        self._updates = OptimiserUpdates(self.net, config, runtime, UpdateSettings(config.betas, _LONGEST, _GENTLE))
+        self._updates = OptimiserUpdates(
+            self.net, config, runtime, UpdateSettings(config.betas, _CLIP_NORM, _BIAS_RATE)
+        )
         self._average = WeightAverage(self.net, config.ema_decay)
         self._balancer = LossBalancer(config.shares.model_dump(), runtime)
         self._eager = _CompiledParts(self.net, self._features, distance, make_holes, make_thick_boxes)
@@ -121,11 +123,11 @@ class FillTrainee(Trainee[FillPhase]):
 
     @property
     def _settled(self) -> bool:
-        """Whether the phase's steps are computed by the code that it ends with."""
+        """Whether the code of the phase's steps will not change any more."""
         return self.compiled or not self._runtime.compiles(self._config.compile)
 
     def _compile(self, phase: FillPhase) -> None:
-        """Switch to compiled code if configured and, when another process compiles it, once all processes have it."""
+        """Switch to compiled code if configured; if another process compiles it, once all processes have it."""
         if self.compiled or not self._runtime.compiles(self._config.compile):
             return
         if phase.compile_after and self._runtime.any_process(not phase.compile_after.exists()):
@@ -138,7 +140,7 @@ class FillTrainee(Trainee[FillPhase]):
             judge.compile(wanted=True)
 
     def step(self, number: int, place: StepPosition[FillPhase]) -> dict[str, Tensor]:
-        if number % _LOOKS_EVERY == 0:
+        if number % _CHECK_EVERY == 0:
             self._compile(place.phase)
             if self._arrivals:
                 self._arrivals.raise_failure()
@@ -153,8 +155,8 @@ class FillTrainee(Trainee[FillPhase]):
         terms = self._update_of(kind)(place.learning_rate, image, hole, *views, shares)
         self._average.update()
         if "patches_told" in terms and kind.alone:
-            self._runtime.average_over_processes([terms["patches_told"]])  # so that all stop, or none
-            self._told = self._told.lerp(terms["patches_told"], 1 - _KEPT)
+            self._runtime.average_over_processes([terms["patches_told"]])  # so that all processes stop, or none
+            self._told = self._told.lerp(terms["patches_told"], 1 - _DECAY)
         return terms
 
     def _update_of(self, kind: _Kind) -> NetUpdate:
@@ -181,15 +183,15 @@ class FillTrainee(Trainee[FillPhase]):
         losses = self._compute_losses(shown, batch, views)
         gradient = self._balancer.gradient(losses, shown, shares, kind.measurement)
         self._updates.apply(composite, rate, gradient, hold=kind.alone)
-        judged = self._judges_step(kind, rate, batch._replace(filled=batch.filled.detach()))
+        judged = self._update_judges(kind, rate, batch._replace(filled=batch.filled.detach()))
         return {name: value.detach() for name, value in (losses | judged).items()}
 
     def _ramps(self, number: int) -> dict[str, float]:
-        """Return the parts of the judges' losses that count in a step: none while the judges learn alone."""
+        """Return the factors of the judges' losses in a step: 0 while only the judges learn."""
         first, last = self._config.judge.ramp
         ramp = min(1.0, max(0.0, (number - first) / (last - first)))
-        heard = 1.0 if number >= self._config.judge.alone else 0.0
-        return {"adversarial": ramp * heard, "patches": ramp * heard, "matching": heard}
+        active = 1.0 if number >= self._config.judge.alone else 0.0
+        return {"adversarial": ramp * active, "patches": ramp * active, "matching": active}
 
     def _draw_views(self, number: int, side: int) -> ViewIndices:
         """Draw the position of VGG16's cut and the roll of the discriminator's input; the same in all processes."""
@@ -203,7 +205,7 @@ class FillTrainee(Trainee[FillPhase]):
         return self._in_memory_layout(roll_picture(torch.cat([picture, hole], 1), views))
 
     def _compute_losses(self, shown: Tensor, batch: JudgedBatch, views: ViewIndices) -> dict[str, Tensor]:
-        """Compute the losses with a share, unweighted; `shown` is the filled picture, a leaf, as it lies."""
+        """Compute the losses with a share, unweighted; `shown` is the filled picture, a leaf, not rolled."""
         image, hole = batch.image, batch.hole
         losses = {"difference": (shown - image).abs().sum() / (hole.sum() * image.shape[1]).clamp(min=1)}
         if self._parts.features is not None and self._parts.distance is not None:
@@ -215,16 +217,16 @@ class FillTrainee(Trainee[FillPhase]):
         self.judge.freeze()
         with torch.no_grad():
             real = self.judge.rate(batch.real)
-        losses["adversarial"], losses["matching"] = self.judge.verdict(batch.filled, real.features)
+        losses["adversarial"], losses["matching"] = self.judge.generator_losses(batch.filled, real.features)
         if self.patches is not None:
             self.patches.freeze()
-            (losses["patches"],) = self.patches.verdict(batch.filled)
+            (losses["patches"],) = self.patches.generator_losses(batch.filled)
         return losses
 
     def _in_memory_layout(self, picture: Tensor) -> Tensor:
         return picture.contiguous(memory_format=self._runtime.layout)
 
-    def _judges_step(self, kind: _Kind, rate: Rate, batch: JudgedBatch) -> dict[str, Tensor]:
+    def _update_judges(self, kind: _Kind, rate: Rate, batch: JudgedBatch) -> dict[str, Tensor]:
         found = dict[str, Tensor]()
         found["judge"], found["told"] = self.judge.learn(rate, batch, penalised=kind.penalised[0])
         if self.patches is not None:
@@ -237,7 +239,9 @@ class FillTrainee(Trainee[FillPhase]):
         seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
         first, last = self._runtime.samples_of_process(count)
         side = place.phase.side(number, self._config.data.crop)
-        order = generator_for(device, seed, number, Purpose.ORDER)  # drawn anew each step, as pictures may have arrived
+        order = generator_for(
+            device, seed, number, Purpose.ORDER
+        )  # drawn for each step alone, because pictures may arrive
         numbers = torch.randint(self._pictures.count, (count,), generator=order, device=device)
         cuts = draw_crops(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
         image = self._in_memory_layout(self._pictures.crops(cuts.samples_between(first, last), side))
@@ -246,7 +250,9 @@ class FillTrainee(Trainee[FillPhase]):
         hole = self._parts.make_holes(uniform[first:last], normal[first:last], side, self._config.coverage)
         if self._config.thick:
             thick = torch.rand(count, 1, 1, 1, generator=random, device=device) < self._config.thick
-            numbers = draw_box_numbers(count, random)[:, first:last].contiguous()  # code was compiled for such
+            numbers = draw_box_numbers(count, random)[
+                :, first:last
+            ].contiguous()  # the memory layout that code was compiled for
             boxes = self._parts.make_boxes(numbers, side)
             hole = torch.where(thick[first:last], boxes, hole)
         return image, self._in_memory_layout(hole)
@@ -293,7 +299,7 @@ class FillTrainee(Trainee[FillPhase]):
         knobs = self._config
         if knobs.patches and done > knobs.judge.alone and (told := float(self._told)) < knobs.patches.least_told:
             return (
-                f"alone the judge of small patches was right about {told:.3f} of them, less than patches.least_told "
-                f"{knobs.patches.least_told}: what it says would push the net without a direction"
+                f"the judge of small patches has an accuracy of {told:.3f}, less than patches.least_told "
+                f"{knobs.patches.least_told}: its loss would push the net without a direction"
             )
         return self._preview.reason_to_stop(knobs.stop_after) if knobs.stop_after and done >= knobs.stop_after else None

@@ -69,7 +69,7 @@ class PartialLosses(nn.Module):
     """The net and its losses in one module, compiled together so that elementwise operations are fused."""
 
     weights: Tensor
-    """Weights of the terms; a buffer, so that other weights need no other graph."""
+    """Weights of the terms; a buffer, so that other weights need no new compilation."""
 
     def __init__(
         self,

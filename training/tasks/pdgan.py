@@ -1,14 +1,15 @@
 """Trains PD-GAN: stage 1, a prior of partial convolutions; then the SPDNorm generator, two fills of each hole a step.
 
 Paper: Liu et al., "PD-GAN: Probabilistic Diverse GAN for Image Inpainting", CVPR 2021. Nets, losses and rates as in
-KumapowerLIU/PD-GAN: the generator learns on the prior of a stage 1 that no longer changes; of two latents for each
-picture both fills are judged (hinge, two scales, features matched), and their difference in the hole is rewarded by
-one over it. The hard SPDNorm lets the fill differ the more the deeper a pixel lies in the hole, the soft one learns
-where. Different: stage 1 is trained here too, by differences inside and outside the hole (upstream takes it from
-elsewhere); VGG16 stands in for VGG19, and without its file the diversity is that of pixels; the discriminators have no
-spectral norm and see one mask channel; the generator takes its step before them, and averaged weights are saved.
+KumapowerLIU/PD-GAN: the generator learns on the prior of a frozen stage 1. It makes two fills of each picture from
+two latents; both are judged (hinge, two scales, feature matching), and the reciprocal of their difference in the hole
+is a loss. The hard SPDNorm lets fills differ more the deeper a pixel lies in the hole; the soft one learns where.
 
-What half precision would break is listed in training/nets/pdgan.py and training/losses/diverse_fills.py.
+Different: stage 1 is trained here too, by differences inside and outside the hole (upstream loads a trained one); VGG16
+replaces VGG19, and without its file diversity compares pixels; the discriminators have no spectral norm and see one
+mask channel; the generator takes its step before them, and averaged weights are saved.
+
+What half precision would break is explained in training/nets/pdgan.py and training/losses/diverse_fills.py.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class DiverseLosses(nn.Module):
         self.generator, self.judge, self.features, self.phase = nets.PDGAN, judge, features, phase
 
     def forward(self, image: Tensor, valid: Tensor, prior: Tensor, latents: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Map N pictures, masks, priors and N×2×Z latents to 2·N pictures, a picture's two in a row, and losses."""
+        """Map N pictures, masks, priors and N×2×Z latents to 2·N pictures (two of each in a row) and losses."""
         generator, phase = cast("nn.Module", self.generator), self.phase
         rows = torch.arange(len(image), device=image.device).repeat_interleave(_FILLS)
         output = generator(latents.flatten(0, 1), prior, valid, rows)

@@ -1,8 +1,8 @@
 """Trains PGN: a centred hole that shrinks from stage to stage, all stages' losses, samples.
 
 Paper: Zhang et al., "Semantic Image Inpainting with Progressive Generative Networks", ACM MM 2018. Nets, losses and
-rates as in crashmoon/Progressive-Generative-Networks: stage k of n sees the picture with its hole of 64×64 and what the
-stage before made of it; its target is the picture with a hole of 1 - k/n of that side. All stages learn together, each
+rates as in crashmoon/Progressive-Generative-Networks: stage k of n sees the picture with its hole of 64×64 and the
+previous stage's result; its target is the picture with a hole of 1 - k/n of that side. All stages learn together, each
 against a discriminator of its own. `gan_lstm.py` (four stages) gives the defaults; `gan_lstm_two.py` has two stages,
 `l2` in place of `l1`, `gan = "vanilla"` and a `discriminator_rate` of 1. Different: the generator takes its step before
 the discriminators, and averaged weights are saved.
@@ -35,11 +35,11 @@ from training.pgn_config import PGNConfig, PGNPhase
 from training.seeds import Purpose, generator_for
 from training.weights.initial import load_initial
 
-_FEWEST = 2  # pictures of a batch that a process needs: the innermost batch norm sees one value of each
+_FEWEST = 2  # pictures of a batch that a process needs: the innermost batch norm has one value for each
 
 
 class WideCell(nn.LSTMCell):
-    """The LSTM cell in FP32, whatever autocast says."""
+    """The LSTM cell in FP32, also under autocast."""
 
     def forward(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """Map N×I and the state, or None for zeros, to the next state."""
@@ -48,9 +48,9 @@ class WideCell(nn.LSTMCell):
 
 
 class FromOnePixel(nn.Module):
-    """The layer above the bottleneck: of its kernel of 4×4 only the middle meets the one pixel there.
+    """The layer above the bottleneck: only the centre of its 4×4 kernel meets the one pixel there.
 
-    As a product, because compilers mistake the layout of such a convolution's gradient.
+    It is a matrix product, because compilers mistake the layout of such a convolution's gradient.
     """
 
     def __init__(self, replaced: nn.ConvTranspose2d) -> None:
@@ -133,7 +133,7 @@ class ShrinkingHole(nn.Module):
         return [torch.where(hole, self.fill, image) for hole in self.holes]
 
     def laid_into(self, image: Tensor, output: Tensor) -> Tensor:
-        """Return the pictures with what was made in the place of the whole hole."""
+        """Return the pictures with the output in the whole hole."""
         return torch.where(self.holes[0], output, image)
 
 
@@ -144,7 +144,7 @@ def roughness(picture: Tensor) -> Tensor:
 
 
 def deceiving_loss(scores: Tensor, gan: Literal["minimax", "vanilla"]) -> Tensor:
-    """Compute the generator's loss of its pictures' scores: that they are held for fake, negated, or not for real."""
+    """Compute the generator's loss from its pictures' scores: `minimax`, log(1 - D), or `vanilla`, -log D."""
     loss = adversarial_loss(scores, "vanilla", real=gan == "vanilla")
     return loss if gan == "vanilla" else -loss
 
@@ -177,7 +177,7 @@ def _total(values: Iterable[Tensor]) -> Tensor:
 
 
 class DiscriminatorLosses(nn.Module):
-    """The losses of all discriminators: cross entropy of their stages' targets and of what the stages made."""
+    """The losses of all discriminators: cross entropy on the targets and the outputs of their stages."""
 
     def __init__(self, judges: nn.ModuleList) -> None:
         super().__init__()
@@ -248,7 +248,7 @@ class PGNTrainee(AdversarialTrainee[PGNPhase]):
         return (self._pictures.crops(own, SIDE).contiguous(memory_format=self._runtime.layout),)
 
     def sheet(self) -> Tensor:
-        """Return samples in rows: the input, what each stage made of it, the picture filled, the truth."""
+        """Return samples in rows: the input, each stage's output, the filled picture, the truth."""
         cache = self._validation or self._pictures
         filled, image, *made = self._fill_pictures(cache, 0, min(self._config.sheet_pictures, cache.count))
         return arrange_sheet([*made, filled, image])

@@ -14,7 +14,7 @@ from training.losses.multi_scale_discriminator import (
     feature_matching_loss,
     generator_loss,
     gradient_penalty,
-    told_apart,
+    patch_accuracy,
 )
 
 WIDTHS = (4, 5, 6, 7, 8, 9)
@@ -45,12 +45,12 @@ def test_small_patches_are_22_pixels_wide_and_their_colour_is_not_seen() -> None
     assert (reached.amax(0) - reached.amin(0) + 1).tolist() == [22, 22]
 
 
-def test_what_is_told_apart_is_counted_on_the_hole() -> None:
+def test_accuracy_is_counted_on_the_hole() -> None:
     hole, logits = torch.zeros(1, 1, 32, 32), torch.full((1, 1, 4, 4), -1.0)
     hole[..., :16] = 1
     logits[..., :2, :] = 1
-    assert told_apart([logits], [-logits], hole).item() == pytest.approx(0.5)
-    assert told_apart([logits.abs()], [logits], hole).item() == pytest.approx(0.75)
+    assert patch_accuracy([logits], [-logits], hole).item() == pytest.approx(0.5)
+    assert patch_accuracy([logits.abs()], [logits], hole).item() == pytest.approx(0.75)
 
 
 def test_activations_keep_their_size() -> None:

@@ -60,7 +60,7 @@ def write_features(path: Path, blocks: int) -> Path:
 def test_fewer_blocks_than_the_file_holds_can_be_asked_for_and_not_more(tmp_path: Path) -> None:
     path = write_features(tmp_path / "vgg.safetensors", 4)
     assert len(load_features(path, 3).blocks) == 3
-    with pytest.raises(DataMissing, match=r"holds 4 blocks of VGG16, wanted are 5: features\.0 to features\.28"):
+    with pytest.raises(DataMissing, match=r"holds 4 blocks of VGG16 instead of 5: features\.0 to features\.28"):
         load_features(path, 5)
 
 

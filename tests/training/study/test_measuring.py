@@ -62,7 +62,7 @@ def test_a_compiled_net_is_gone_before_the_eager_one_is_made(
     alive: list[int] = []
 
     def look(line: str) -> None:
-        if line in {"is taken apart", "reads its data again, for an eager step"}:
+        if line in {"is profiled", "reads its data again, for an eager step"}:
             alive.append(sum(type(each) is PartialTrainee for each in gc.get_objects()))
 
     monkeypatch.setattr(torch, "compile", lambda net, **_: net)  # inductor takes ten seconds

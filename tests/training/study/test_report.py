@@ -1,4 +1,4 @@
-"""The report of cells that were cut before their steps were taken apart."""
+"""The report of cells that were cut before their steps were profiled."""
 
 from __future__ import annotations
 

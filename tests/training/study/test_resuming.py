@@ -42,7 +42,7 @@ def test_a_cell_that_was_only_timed_is_kept_unless_its_parts_are_asked_for(
     assert run_study(request_for(apart=False), said.append)["bf16"] == row
     assert not said
     assert run_study(request_for(limit_s=0.01), said.append)["bf16"] == row  # cut: the figures that there were stay
-    assert said == ["bf16: 20 steps to warm up, 100 timed", "bf16: its steps were timed, and not taken apart"]
+    assert said == ["bf16: 20 steps to warm up, 100 timed", "bf16: its steps were timed, and not profiled"]
 
 
 def test_a_cell_that_is_cut_before_its_figures_has_failed(request_for: Callable[..., StudyRequest]) -> None:

@@ -239,9 +239,7 @@ class ThreadRuntime(Runtime):
         return lambda: None
 
 
-def test_processes_agree_on_what_their_judge_of_small_patches_is_right_about(
-    tmp_path: Path, fill_config: Config
-) -> None:
+def test_processes_agree_on_the_accuracy_of_their_judge_of_small_patches(tmp_path: Path, fill_config: Config) -> None:
     initial = saved_generator(tmp_path / "generator.pth", fill_config())
     config = fill_config(initial=initial, judge=fill_config().judge.model_dump() | {"alone": 2}, **PATCHES)
     meeting = Meeting()

@@ -273,7 +273,7 @@ def test_no_step_before_its_phase(pix2pixhd_config: Config) -> None:
         ({"generator": {"label_nc": 13, "features": 3, "features_of": "label"}}, "by instance"),
         ({"data": {"path": "x", "layout": "ade20k"}}, "ade20k: generator.label_nc is 151"),
         ({"data": {"path": "x", "layout": "facades", "scale": [1.0, 1.5]}}, "cannot be interpolated"),
-        ({"data": {"path": "x", "layout": "facades", "crop": 36, "load_side": 40}}, "no multiple of 16"),
+        ({"data": {"path": "x", "layout": "facades", "crop": 36, "load_side": 40}}, "not a multiple of 16"),
         ({"phase": [PHASE | {"part": "global"}]}, "has no parts"),
         ({"phase": [PHASE | {"perceptual": 10.0}]}, "needs VGG16"),
     ],
