@@ -29,13 +29,13 @@ class Context(Protocol):
         """Return the seconds until the client's deadline; None without one."""
 
     async def read(self) -> Any:
-        """Return the next message, or a mark of the end."""
+        """Return the next message, or the mark of the stream's end."""
 
     async def write(self, message: bytes) -> None:
-        """Send a message; returns when the client's flow control has taken it."""
+        """Send a message; returns when the client's flow control has accepted it."""
 
     def set_trailing_metadata(self, trailing_metadata: tuple[tuple[str, str], ...]) -> None:
-        """Set what is sent behind the message."""
+        """Set the metadata that is sent after the message."""
 
     def set_code(self, code: Any) -> None:
         """Set the status."""
@@ -46,7 +46,7 @@ class Context(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The message of an answer, and the facts that trailing metadata tells beside it."""
+    """The message of an answer, and its trailing metadata."""
 
     message: bytes
     facts: Mapping[str, str] = field(default_factory=dict)

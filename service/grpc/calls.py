@@ -1,7 +1,7 @@
 """Steps that every call passes: request id, trace, key, rate, its method, its status, log line and metrics.
 
-To gRPC every method is declared as one of streams, whatever it is to clients: the message of such a method is read when
-we ask for it, so that the key is checked and the request admitted before, and a reply that is not read is noticed.
+Every method is declared to grpcio as a streaming one, although clients see a unary one: messages of a streaming method
+are read on request, so the key is checked and the request admitted first, and a reply that is not read is noticed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _METHOD = "POST"
 
 
 class Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no types
-    """Answers the calls of all methods, known and unknown."""
+    """Answers the calls of all methods, known or not."""
 
     def __init__(self, service: Service, memory: MessageMemory) -> None:
         self._service, self._memory = service, memory
         self.latest_at = perf_counter()
-        """When the latest call came, by `perf_counter`."""
+        """Time of the latest call, by `perf_counter`."""
         self._random = random.Random()  # noqa: S311 -- request ids are not secret
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
@@ -93,7 +93,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no types
 
         Raises:
             ServiceError: the call is refused, or fails.
-            CancelledError: its client has gone; gRPC cancels the task, and nobody gets a status.
+            CancelledError: its client has gone; gRPC cancels the task, and no status is sent.
         """
         try:
             return await self._admit(call)

@@ -1,4 +1,4 @@
-"""The methods beside ModelInfer: health, metadata, configuration, index and statistics."""
+"""The methods other than ModelInfer: health, metadata, configuration, index and statistics."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ _MOST_BYTES = 4096
 
 
 async def server_live(_: RemoteCall) -> Answer:
-    """Say that the process runs its event loop; the message, which has no fields, is not read."""
+    """Answer that the process runs its event loop; the message has no fields and is not read."""
     return Answer(messages.ServerLiveResponse(live=True).SerializeToString())
 
 
 async def server_ready(call: RemoteCall) -> Answer:
-    """Say whether work is taken; the message, which has no fields, is not read."""
+    """Answer whether the server accepts work; the message has no fields and is not read."""
     is_ready = not call.service.unready_reasons()
     return Answer(messages.ServerReadyResponse(ready=is_ready).SerializeToString())
 
 
 async def server_metadata(call: RemoteCall) -> Answer:
-    """Name, version and extensions of the server."""
+    """Return name, version and extensions of the server."""
     await _read(call, messages.ServerMetadataRequest)
     return _answer(models.server_metadata(), messages.ServerMetadataResponse())
 
 
 async def model_ready(call: RemoteCall) -> Answer:
-    """Say whether a model can be used."""
+    """Answer whether a model can be used."""
     status = await _read_model(call, messages.ModelReadyRequest)
     return Answer(messages.ModelReadyResponse(ready=status.state != "refused").SerializeToString())
 
 
 async def model_metadata(call: RemoteCall) -> Answer:
-    """Inputs and outputs of a model."""
+    """Return the inputs and outputs of a model."""
     status = await _read_model(call, messages.ModelMetadataRequest)
     described = models.metadata(status, call.service.models.statuses())
     return _answer(described, messages.ModelMetadataResponse())
@@ -56,7 +56,7 @@ async def model_config(call: RemoteCall) -> Answer:
 
 
 async def model_statistics(call: RemoteCall) -> Answer:
-    """Statistics of a model, or of all if none is named, over all APIs of the server."""
+    """Return the statistics of a model, or of all if none is named, over all APIs of the server."""
     request = await _read(call, messages.ModelStatisticsRequest)
     statuses = call.service.models.statuses()
     chosen = [models.find_status(statuses, request.name, request.version)] if request.name else statuses
@@ -65,7 +65,7 @@ async def model_statistics(call: RemoteCall) -> Answer:
 
 
 async def repository_index(call: RemoteCall) -> Answer:
-    """Every version of every model, and its state."""
+    """Return every version of every model, and its state."""
     request = await _read(call, messages.RepositoryIndexRequest)
     found = models.index(call.service.models.statuses(), ready=request.ready)
     return _answer({"models": found}, messages.RepositoryIndexResponse())
@@ -96,10 +96,10 @@ async def _read(call: RemoteCall, kind: type[MessageT]) -> MessageT:
     try:
         found: MessageT = kind.FromString(message)
     except DecodeError as error:
-        raise InvalidRequest(f"the message is no {kind.DESCRIPTOR.name}") from error
+        raise InvalidRequest(f"the message is not a {kind.DESCRIPTOR.name}") from error
     return found
 
 
 def _answer(described: Mapping[str, Any], message: Message) -> Answer:
-    """Return an answer with a description; fields that only its JSON form has are left out."""
+    """Return an answer with a description, without the fields that only its JSON form has."""
     return Answer(ParseDict(dict(described), message, ignore_unknown_fields=True).SerializeToString())

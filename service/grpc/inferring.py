@@ -1,4 +1,4 @@
-"""ModelInfer: admitted before its message is read, then as any request for pictures."""
+"""ModelInfer: admitted before its message is read, then handled as any request for pictures."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from service.open_inference.orders import InferOrder, compute_reply, order_of, o
 from service.repeats.response_files import KeptResponse
 
 _LARGE_BYTES = 1 << 20
-"""Size of a message from which it is parsed on a thread."""
+"""Size of a message above which it is parsed on a thread."""
 
 
 async def infer(call: RemoteCall) -> Answer:
-    """Compute pictures: of `image` and `mask`, of what else the model takes, or of nothing."""
+    """Compute pictures: from `image` and `mask`, from other inputs of the model, or from none."""
     with admitted(call.service, _arrival(call), Intake) as intake:
         asked = await intake.arrived(_read(call, intake))
         intake.take_timeout_and_priority(_shorter(asked.request.timeout_s, intake), asked.request.priority)
@@ -45,7 +45,7 @@ def _arrival(call: RemoteCall) -> Arrival:
 
 async def _read(call: RemoteCall, intake: Intake) -> InferOrder:
     message = await call.read()
-    intake.count_bytes(2 * len(message))  # the pictures are copied out of it
+    intake.count_bytes(2 * len(message))  # the message and a copy of its pictures
     reading = partial(named_request_of, message, intake.service.settings.max_pixels)
     named = await _off_loop(reading) if len(message) > _LARGE_BYTES else reading()
     del message, reading
@@ -53,7 +53,7 @@ async def _read(call: RemoteCall, intake: Intake) -> InferOrder:
 
 
 def _shorter(asked_s: float | None, intake: Intake) -> float | None:
-    """Return the timeout in the message, or that of the call if it is shorter: gRPC ends the call then in any case."""
+    """Return the shorter of the message's timeout and the call's, at which gRPC ends the call in any case."""
     return min(asked_s, intake.allowed_s) if asked_s is not None and intake.own_deadline else asked_s
 
 

@@ -1,7 +1,7 @@
-"""The memory of messages outside of admission's count: those that arrive, and replies that clients have not read.
+"""The memory of messages that admission does not count: those that arrive, and replies that clients have not read.
 
-gRPC hands a message over when it is complete, and its size is not known before. So while one arrives it holds a place
-for the largest, and further messages stay with their clients, held back by the flow control of HTTP/2. A client has at
+gRPC delivers a message when it is complete, and its size is not known before. So a message that arrives takes a place
+of the largest size, and when all places are taken, HTTP/2's flow control holds further messages back. A client gets at
 most half of the places, so that one that sends slowly leaves room for others. Used on the event loop only.
 """
 
@@ -35,7 +35,7 @@ class MessageMemory:
 
     @asynccontextmanager
     async def arriving(self, client: str) -> AsyncIterator[None]:
-        """Wait for a place, and hold it for the length of the block.
+        """Wait for a place, and hold it until the block ends.
 
         Raises:
             Overloaded: replies that this client, or all, have not read take too much memory.
@@ -49,7 +49,7 @@ class MessageMemory:
 
     @contextmanager
     def unread(self, client: str, nbytes: int) -> Iterator[None]:
-        """Count a reply for the length of the block, in which the client reads it."""
+        """Count a reply until the block ends, in which the client reads it."""
         self._unread[client] += nbytes
         try:
             yield
@@ -96,7 +96,7 @@ class MessageMemory:
         return self._arriving.total() < self.places and self._arriving[client] < self._each
 
     def _wake(self) -> None:
-        """Give free places to those who wait, the longest wait first; one whose client has its half waits on."""
+        """Give free places to those that have waited longest; one whose client has its half keeps waiting."""
         for entry in tuple(self._waiting):
             client, turn = entry
             if self._arriving.total() >= self.places:

@@ -14,7 +14,7 @@ _LONGEST_S = MAX_TIMEOUT_MS / 1e3
 
 
 class MetadataLines(Mapping[str, str]):
-    """Invocation metadata as the lines of a header; a name's first value counts as its value."""
+    """Invocation metadata as header lines; the value of a name is its first line's."""
 
     def __init__(self, pairs: Iterable[tuple[str, str | bytes]]) -> None:
         self._lines: dict[str, list[str]] = {}
@@ -46,12 +46,12 @@ def allowed_s(remaining_s: float | None, asked_s: float | None) -> float | None:
     """Return the seconds that a client allows: the shorter of its grpc-timeout and its X-Request-Timeout-Ms.
 
     Args:
-        remaining_s: seconds until its deadline, from grpc-timeout; over a day counts as a day, as clients of gRPC
-            write very long timeouts for none. None without one.
+        remaining_s: seconds until its deadline, from grpc-timeout; over a day counts as a day, because gRPC
+            clients without a timeout send very long ones. None without one.
         asked_s: seconds by X-Request-Timeout-Ms; None without it.
 
     Returns:
-        Seconds, or None if it named no deadline; a passed one is a very small number.
+        Seconds, or None without a deadline; a very small number if it has passed.
     """
     named = [asked_s] if asked_s is not None else []
     if remaining_s is not None and not math.isnan(remaining_s):

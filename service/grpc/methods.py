@@ -14,7 +14,7 @@ SERVICE = "/inference.GRPCInferenceService/"
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method. public: whether it needs no key. work: whether it asks for pictures, and counts for a daily quota."""
+    """A method. public: whether it needs no key. work: whether it computes pictures, and counts for a daily quota."""
 
     answer: Callable[[RemoteCall], Awaitable[Answer]]
     public: bool = False
@@ -35,4 +35,4 @@ METHODS = {
         "ModelInfer": Method(infer, work=True),
     }.items()
 }
-"""The methods by their paths; any other needs a key, too, and is then UNIMPLEMENTED."""
+"""The methods by their paths; any other path needs a key, too, and is answered UNIMPLEMENTED."""

@@ -28,7 +28,7 @@ class NamedRequest(NamedTuple):
 
 
 class MessageParameters:
-    """The parameters of a request, whose values are a boolean, a number or a text."""
+    """The parameters of a request; a value is a boolean, a number or a string."""
 
     def __init__(self, values: Mapping[str, InferParameter]) -> None:
         self._values = values
@@ -37,7 +37,7 @@ class MessageParameters:
         return iter(self._values)
 
     def scalar(self, name: str) -> str:
-        """Return a value as a form would have it; empty if it is absent or not set."""
+        """Return a value as a form field has it; empty if it is absent or not set."""
         found = self._values[name] if name in self._values else None  # noqa: SIM401 -- `get` of protobuf's maps is slow
         kind = found.WhichOneof("parameter_choice") if found is not None else None
         if found is None or kind is None:
@@ -49,7 +49,7 @@ class MessageParameters:
         """Return a whole number; 0 if it is absent.
 
         Raises:
-            InvalidOption: the value is no whole number.
+            InvalidOption: the value is not a whole number.
         """
         text = self.scalar(name)
         digits = text.removeprefix("-")
@@ -69,7 +69,7 @@ def named_request_of(message: bytes, max_pixels: int) -> NamedRequest:
     try:
         head = ModelInferRequest.FromString(bytes(parts.head))
     except DecodeError as error:
-        raise InvalidRequest("the message is no ModelInferRequest") from error
+        raise InvalidRequest("the message is not a ModelInferRequest") from error
     parameters = MessageParameters(head.parameters)
     outputs = [output.name for output in head.outputs]
     requested = head.outputs[0].parameters if outputs else {}
@@ -100,7 +100,7 @@ def _tensors_of(head: ModelInferRequest, parts: InferParts, max_pixels: int) -> 
     """Yield the inputs: from `raw_input_contents` if there are any, otherwise each from its `contents`."""
     typed = bool(parts.numbers) or any(parts.files)
     if parts.raw and typed:
-        raise InvalidRequest("the data came twice: send raw_input_contents, or contents of the inputs")
+        raise InvalidRequest("the data was sent twice: send either raw_input_contents or contents of the inputs")
     if parts.raw and len(parts.raw) != len(head.inputs):
         raise InvalidRequest(f"{len(head.inputs)} inputs and {len(parts.raw)} raw_input_contents; send one for each")
     for index, described in enumerate(head.inputs):

@@ -16,37 +16,37 @@ from service.grpc.calls import Calls
 from service.grpc.message_memory import MessageMemory
 
 _MEMORY_DIVISOR = 4
-"""A quarter of the memory for bodies is for arriving messages, and as much for unread replies."""
+"""The part of the memory for bodies that arriving messages may take, and unread replies as well: a quarter each."""
 _LONGEST_CALL_S = 600.0
 _REPLY_GRACE_S = 2.0
 """Time to send replies after the drain."""
 _QUIET_STEPS = 10
-"""Steps without a new call before the end: those that were sent before are refused by us, as gRPC would answer them
-CANCELLED or INTERNAL."""
+"""Steps without a new call before the end. Calls that were already sent are refused here, because gRPC would answer
+them with CANCELLED or INTERNAL."""
 _STEP_S = 0.025
 _LATE_STEP_S = 0.05
-"""After a step that took so long, calls may wait which the event loop has not taken yet: gRPC gives them one by one."""
+"""After a step that took this long, calls may be waiting for the event loop: gRPC delivers them one by one."""
 _LONGEST_SETTLE_S = 2.0
-"""Time for that with clients that send on and on."""
+"""Longest time for these steps, as clients may keep sending."""
 _OPTIONS = {
     "grpc.http2.bdp_probe": 0,  # it lets a client send megabytes ahead of our reading, for each of its calls
     "grpc.http2.lookahead_bytes": 65_536,
-    "grpc.max_concurrent_streams": 1024,  # of one connection; further calls are refused: UNAVAILABLE
+    "grpc.max_concurrent_streams": 1024,  # per connection; further calls are refused with UNAVAILABLE
     "grpc.max_metadata_size": 16_384,
     "grpc.absolute_max_metadata_size": 16_384,
     "grpc.server_handshake_timeout_ms": 20_000,
     "grpc.keepalive_time_ms": 60_000,  # finds clients that vanished
     "grpc.keepalive_timeout_ms": 20_000,
     "grpc.keepalive_permit_without_calls": 1,
-    "grpc.http2.min_ping_interval_without_data_ms": 10_000,  # clients may ask as often
+    "grpc.http2.min_ping_interval_without_data_ms": 10_000,  # the shortest interval of clients' pings
     "grpc.max_connection_idle_ms": 600_000,
-    "grpc.max_connection_age_ms": 3_600_000,  # then a client connects anew; one that reads no reply loses its calls
+    "grpc.max_connection_age_ms": 3_600_000,  # then the client reconnects; one that reads no reply loses its calls
 }
 
 
 @asynccontextmanager
 async def open_grpc_server(service: Service) -> AsyncIterator[None]:
-    """Serve on `grpc_port` for the length of the block; calls in progress get a moment at its end unless it is forced.
+    """Serve on `grpc_port` until the block ends; calls in progress then get a moment, unless the end is forced.
 
     Raises:
         SettingsInvalid: the address is not available.
@@ -77,15 +77,15 @@ async def wait_until_quiet(
     clock: Callable[[], float] = perf_counter,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Return once no call has come for a moment from now on, or after a longer time although some still do.
+    """Return when no call has come for a moment, or after a longer time although some still come.
 
-    A moment in which the event loop stood still does not count. A forced end is noticed within a step.
+    A moment in which the event loop was blocked does not count. A forced end is noticed within a step.
 
     Args:
-        latest_at: returns when the latest call came, by the clock.
+        latest_at: returns the time of the latest call, by the clock.
         is_forced: returns whether the end must not wait.
-        clock: seconds since any time.
-        sleep: waits so many seconds.
+        clock: monotonic seconds.
+        sleep: waits for a number of seconds.
     """
     ends_at, quiet_steps = clock() + _LONGEST_SETTLE_S, 0
     while quiet_steps < _QUIET_STEPS and not is_forced() and (begun := clock()) < ends_at:

@@ -1,4 +1,4 @@
-"""From our errors to gRPC statuses, and to the trailing metadata that programs read beside the message. Pure."""
+"""Converts our errors to gRPC statuses, and to trailing metadata for programs. Pure."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _CODES = {
 
 def status_of(error: ServiceError) -> tuple[StatusCode, str]:
     """Return the code and the message of an error."""
-    if isinstance(error, Overloaded):  # of resources, in the words of gRPC; a drain or a start is UNAVAILABLE
+    if isinstance(error, Overloaded):  # a drain or a start, of the same status, is UNAVAILABLE
         return StatusCode.RESOURCE_EXHAUSTED, _shortened(str(error))
     return _CODES.get(error.status, StatusCode.INTERNAL), _shortened(str(error))
 
 
 def trailing_of(error: ServiceError) -> Trailing:
-    """Return the metadata of an error: our code, and when to return if that is known.
+    """Return the metadata of an error: its code, and when to retry if that is known.
 
-    `grpc-retry-pushback-ms` is what gRPC's own retries keep to (gRFC A6), `retry-after` has whole seconds as in HTTP.
+    gRPC's own retries obey `grpc-retry-pushback-ms` (gRFC A6); `retry-after` has whole seconds as in HTTP.
     """
     code = ("x-error-code", error.code)
     seconds = whole_seconds_to_return(error)

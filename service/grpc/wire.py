@@ -1,7 +1,7 @@
 """The outer parts of an inference request in protobuf's wire format, before protobuf reads it. Pure.
 
 Protobuf would copy the pictures twice, and turn a message of many tiny parts into objects of fifty times its size. So
-the pictures are cut out as views, and what is left, the head, has limits before it is parsed.
+the pictures are cut out as views, and the rest, the head, is checked against limits before it is parsed.
 Format: protobuf.dev/programming-guides/encoding.
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from service.core.errors import InvalidRequest, TooLarge
 
 MOST_FIELDS = 1_000
-"""Largest number of fields on the levels that are read here."""
+"""Largest number of fields on the levels that this module reads."""
 MOST_HEAD_BYTES = 1 << 16
 """Largest size of a request without its pictures."""
 _INPUTS, _RAW_INPUT_CONTENTS = 5, 7
@@ -49,7 +49,7 @@ class _Field(NamedTuple):
 
 
 def split_request(message: bytes) -> InferParts:
-    """Divide an inference request.
+    """Split an inference request.
 
     Raises:
         InvalidRequest: it is not in protobuf's wire format.
@@ -145,7 +145,7 @@ def _varint(value: int) -> bytes:
 
 
 def _malformed_error() -> InvalidRequest:
-    return InvalidRequest("the message is no protobuf message")
+    return InvalidRequest("the message is not a protobuf message")
 
 
 def _too_large_error() -> TooLarge:

@@ -52,16 +52,16 @@ class Connections(ABC):
     """Connections to one ledger. Thread-safe; all methods block. A reading thread does not wait for a writing one."""
 
     max_at_once: int = 1
-    """Most transactions of each kind, reading and writing, that are worth running at a time."""
+    """Most transactions of each kind, reading and writing, that are useful to run concurrently."""
     refusal: str = ""
-    """Why it is not used until somebody mends it on this host, and how; empty otherwise, even if a database is away."""
+    """Why the ledger cannot be used until it is repaired on this host, and how; empty while a database is only away."""
 
     @abstractmethod
     def open(self) -> None:
         """Connect, and create the tables if they are missing.
 
         Raises:
-            SettingsInvalid: the ledger cannot be opened, or is no ledger.
+            SettingsInvalid: the ledger cannot be opened, or is not a ledger.
         """
 
     @abstractmethod
@@ -70,19 +70,19 @@ class Connections(ABC):
 
     @abstractmethod
     def separate(self) -> Connections:
-        """Connections to the same ledger for long reads, which delay no others. Their user opens and closes them."""
+        """Connections to the same ledger for long reads, which delay no others. The caller opens and closes them."""
 
     @abstractmethod
     def read(self, work: Callable[[Transaction], T]) -> T:
         """Run `work`, which only reads, and may be repeated.
 
         Raises:
-            NotReady: code `ledger_unavailable`: it cannot be told now.
+            NotReady: code `ledger_unavailable`: the ledger cannot be read now.
         """
 
     @abstractmethod
     def write(self, work: Callable[[Transaction], T], *, synced: bool = False) -> T:
-        """Run `work`, which may be repeated, in one transaction; `synced`: wait until it survives a power failure, too.
+        """Run `work`, which may be repeated, in one transaction; with `synced` it survives a power failure, too.
 
         Raises:
             NotReady: code `ledger_unavailable`; nothing was written, unless the connection broke during the commit.
@@ -100,7 +100,7 @@ class Owner(Protocol):
         """Whether the process with that id still runs. Blocks.
 
         Raises:
-            NotReady: code `ledger_unavailable`: it cannot be told now.
+            NotReady: code `ledger_unavailable`: the ledger cannot be read now.
         """
 
 
@@ -113,7 +113,7 @@ class SharedOwner(Owner, Protocol):
 
     @property
     def is_steady(self) -> bool:
-        """Whether its own heartbeats have arrived for so long that missing ones of others mean something."""
+        """Whether its own heartbeats have arrived for long enough to judge the missing ones of others."""
 
     async def changed(self, topic: str, at_most_s: float) -> None:
         """Wait for a notification of that topic, `at_most_s` seconds."""
@@ -128,5 +128,5 @@ def unavailable(reason: object) -> NotReady:
 
 
 def named(values: Sequence[Any]) -> str:
-    """The list of so many values for `IN`: `(?, ?)`; SQLite and PostgreSQL take 32,000, and neither takes none."""
+    """Return a list for `IN` of as many values, `(?, ?)`: at most 32,000, and `(NULL)` for none."""
     return f"({', '.join('?' * len(values)) or 'NULL'})"

@@ -22,7 +22,7 @@ class Database:
     Args:
         connections: to the ledger; opened and closed here.
         retry_s: pause of `write_until_done` before another try.
-        ending: whether this process is about to end: then it does not wait until somebody mends the ledger.
+        ending: whether this process is about to end: then it does not wait until the ledger is repaired.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Database:
         """Like `write`, but retry until it succeeds, for changes that must not be lost.
 
         Raises:
-            NotReady: the ledger is refused, and this process is about to end. Others do again what it did not record.
+            NotReady: the ledger is refused, and this process is about to end. Others repeat what it did not record.
         """
         while True:
             try:

@@ -1,8 +1,9 @@
 """Notices that an SQLite file was overwritten in place while it is used, as `cp backup ledger` does.
 
-SQLite does not: the file is the same, and its log is laid over what was copied. Whoever writes to the file raises the
-`user_version` in its header, which checkpoints bring into the file itself: one that has become less is that of an older
-file. What was copied since the last checkpoint needs no notice: the log has all pages that differ.
+SQLite does not notice: the file is still the same, and SQLite reads the pages in its log in place of the copied ones.
+So every writer raises the `user_version` in the file's header, which checkpoints write into the file itself: if it has
+fallen, the file is an older one. A copy that was made since the last checkpoint does no harm, because the log has all
+pages that differ.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 _RAISED_EVERY_S = 1.0
 _LOOK_AGAIN_S = 0.05
-"""Pause before a file counts as overwritten: a checkpoint may write its header just then."""
+"""Pause before a file counts as overwritten: a checkpoint may be writing its header."""
 
 
 class OverwriteWatch:
@@ -30,7 +31,7 @@ class OverwriteWatch:
         self._overwritten = False
 
     def begin(self) -> None:
-        """Begin with the file that is at the path now, if it is another one. Raises OSError, sqlite3.Error."""
+        """Watch the file that is at the path now, for one connection. Raises OSError, sqlite3.Error."""
         found = self._path.stat()
         with self._lock:
             if self._file != (found.st_dev, found.st_ino):
@@ -40,7 +41,7 @@ class OverwriteWatch:
             self._users += 1
 
     def leave(self) -> None:
-        """End what `begin` began, for one connection: once none is left, another file may get the same number."""
+        """Undo `begin` for one connection. The last one ends the watch, as another file may get the same inode."""
         with self._lock:
             self._users -= 1
             if not self._users:
@@ -55,7 +56,7 @@ class OverwriteWatch:
             self._raised_at = now
 
     def is_overwritten(self) -> bool:
-        """Whether an older file was written over it. Raises OSError, sqlite3.Error: it cannot be told."""
+        """Return whether an older file was written over it. Raises OSError or sqlite3.Error if it cannot be read."""
         with self._lock:
             seen = self._last_change()
             if seen != self._seen:
@@ -74,7 +75,7 @@ class OverwriteWatch:
     def _version(self) -> int:
         """The version in the file itself, without its log.
 
-        SQLite reads it: a program that opens the file beside SQLite and closes it gives up SQLite's locks.
+        It is read with SQLite, because opening and closing the file in any other way would release SQLite's locks.
         """
         address = f"{self._path.absolute().as_uri()}?mode=ro&immutable=1"
         try:
@@ -82,6 +83,6 @@ class OverwriteWatch:
                 version: int = reading.execute("PRAGMA user_version").fetchone()[0]
         except sqlite3.OperationalError:
             raise
-        except sqlite3.DatabaseError:  # what was copied is no database
+        except sqlite3.DatabaseError:  # the copied file is not a database
             return -1
         return version

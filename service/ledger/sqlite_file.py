@@ -2,9 +2,9 @@
 
 It uses a write-ahead log: readers never wait for a writer, and writers wait for each other. A commit survives the
 process, even `kill -9`. A power failure may lose the last commits, but does not damage the file (synchronous=NORMAL).
-If somebody moves or removes the file meanwhile, the one at its path is used from then on; if there is none, a new one.
-While its log or shared memory is still at the path, none is used: SQLite would take them for the other file's. Nor is
-one that was overwritten in place.
+If the file is moved or removed while it is used, the file that is then at its path is used, or a new one. No file is
+used while the log or the shared memory of the earlier one is still beside the path, as SQLite would take them for the
+new file's. A file that was overwritten in place is not used either.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PATIENCE_S = 5.0
 _SWITCHED_AGAIN_S = 0.01
 _MIB = 2**20
 _BESIDE = ("-wal", "-shm")
-"""Ends of the names of SQLite's files beside the ledger: its write-ahead log, and memory that its users share."""
+"""Suffixes of SQLite's files beside the ledger: its write-ahead log, and the memory that its users share."""
 _FileId = tuple[int, int]
 T = TypeVar("T")
 
@@ -80,11 +80,11 @@ class SqliteFile(Connections):
             raise not_usable(self.path, error) from error
 
     def close(self) -> None:
-        """See `Connections`; a thread that hangs in the disk is not waited for."""
+        """See `Connections`; it does not wait for a thread that hangs in a disk access."""
         self._closed = True
         for file in (self._writing, self._reading):
             if file.lock.acquire(timeout=_PATIENCE_S):
-                with suppress(OSError):  # it is a precaution
+                with suppress(OSError):  # renaming them is a precaution
                     file.set_aside()
                 file.close()
                 file.lock.release()
@@ -118,7 +118,7 @@ class SqliteFile(Connections):
             raise unavailable(error) from error
 
     def _follow(self, file: _OpenFile) -> None:
-        """Connect to the file that is at the path now, if that is another. Raises sqlite3.Error, NotReady."""
+        """Connect to the file that is now at the path, if it is another one. Raises sqlite3.Error, NotReady."""
         if self._closed:
             raise sqlite3.ProgrammingError("it is closed")
         try:
@@ -144,7 +144,7 @@ class SqliteFile(Connections):
 
 
 class _OpenFile:
-    """A connection to the file, and which file it is. Whoever uses it holds `lock`, after `open`."""
+    """A connection to the file, and the file's identity. Callers hold `lock`, after `open`."""
 
     def __init__(self, path: Path, schemas: Sequence[str], watch: OverwriteWatch) -> None:
         self.lock = threading.Lock()
@@ -158,14 +158,14 @@ class _OpenFile:
 
     @property
     def is_at_its_path(self) -> bool:
-        """Whether the path still leads to this file. Raises OSError if that cannot be told."""
+        """Whether the path still leads to this file. Raises OSError if that cannot be read."""
         return self._file is not None and self._file == _file_at(self._path)
 
     def open(self) -> None:
         """Connect to the file at the path; it and its tables are created if they are missing.
 
         Raises:
-            OSError: what is there cannot be told.
+            OSError: the files there cannot be read.
             sqlite3.Error: it cannot be used.
         """
         is_new = self._refuse_parts_of_another()
@@ -178,31 +178,31 @@ class _OpenFile:
         for schema in self._schemas:
             _create(self.connection, schema)
         beside = {found for path in self._beside_the_path() if (found := _file_at(path))}
-        if opened is None or opened != _file_at(self._path):  # then what is beside it may be another file's
+        if opened is None or opened != _file_at(self._path):  # then the log beside it may be another file's
             self.connection.close()
             raise sqlite3.OperationalError("it was moved while it was opened")
         self._watch.begin()
         self._file, self._beside, self._synced = opened, beside, False
 
     def _refuse_parts_of_another(self) -> bool:
-        """Refuse the path while parts of a file that is not there are beside it; return whether no file is there.
+        """Refuse the path while the log or shared memory of a lost file is there; returns whether no file is there.
 
-        They are not removed: what the log holds may be nowhere else, other processes may use them still, and a program
-        that moves or removes one file after the other would take the next one's.
+        They are not removed: the log may hold the only copy of some data, other processes may still use them, and a
+        program that moves or removes the files one after another may be at work.
 
         Raises:
-            OSError: what is there cannot be told.
+            OSError: the files there cannot be read.
             WithoutItsLog: there are such parts.
         """
         beside = [path for path in self._beside_the_path() if os.access(path, os.F_OK)]
-        is_new = not os.access(self._path, os.F_OK)  # looked at last: SQLite makes the file first
+        is_new = not os.access(self._path, os.F_OK)  # checked last, because SQLite creates this file first
         left = beside if is_new else [path for path in beside if _file_at(path) in self._beside]
         if left and (is_new or not self.is_at_its_path):
             raise WithoutItsLog(left)
         return is_new
 
     def set_aside(self) -> None:
-        """Rename what is left of this file beside another: the next start would take it for that one's, and write it.
+        """Rename log and shared memory of this file beside another one: the next start would take them for that one's.
 
         Raises:
             OSError: it cannot be renamed.
@@ -213,7 +213,7 @@ class _OpenFile:
                     path.rename(f"{path}.of-{left[1]}")
 
     def _beside_the_path(self) -> list[Path]:
-        """The log's and the shared memory's path; SQLite has them where a link leads to."""
+        """Return the paths of log and shared memory; SQLite puts them beside a link's target."""
         return [Path(f"{os.path.realpath(self._path)}{end}") for end in _BESIDE]
 
     def close(self) -> None:
@@ -232,7 +232,7 @@ class _OpenFile:
 
 
 def _connect(path: Path, is_new: bool) -> _SqliteConnection:
-    """Open the file, which is created only if `is_new`: one that is moved at this moment leaves its log there."""
+    """Open the file; it is created only if `is_new`, as a file that is being moved may have left its log there."""
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={'rwc' if is_new else 'rw'}",
         uri=True,
@@ -247,7 +247,7 @@ def _connect(path: Path, is_new: bool) -> _SqliteConnection:
 
 
 def _file_at(path: Path) -> _FileId | None:
-    """Device and inode of the file; None if there is none. Raises OSError if that cannot be told."""
+    """Return device and inode of the file; None if there is none. Raises OSError if they cannot be read."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -256,9 +256,9 @@ def _file_at(path: Path) -> _FileId | None:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    """Switch a new file to the write-ahead log, and fail if it may only be read, as SQLite opens such a file, too.
+    """Switch a new file to the write-ahead log, and fail if it is read-only: SQLite opens such a file without an error.
 
-    SQLite waits for no other process that does it at the same moment.
+    It is tried several times, because SQLite does not wait for another process that does the same.
     """
     patient_until = time.monotonic() + _BUSY_TIMEOUT_S
     while True:

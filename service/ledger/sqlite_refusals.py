@@ -16,7 +16,7 @@ _OF_THE_USER = ("readonly database", "unable to open")
 
 
 class Refused(sqlite3.OperationalError):
-    """The file is not used until somebody mends it; `way_out` says how, while a server runs."""
+    """The file is not used until it is repaired; `way_out` says how, while a server runs."""
 
     way_out: str
 
@@ -39,7 +39,7 @@ class Overwritten(Refused):
 
 
 def not_usable(path: Path, error: sqlite3.Error) -> SettingsInvalid:
-    """The error for a ledger that cannot be opened; what to do depends on what is at fault."""
+    """Return the error for a ledger that cannot be opened; what to do depends on the cause."""
     way_out = "move it away to start with an empty one"
     unwritable = path.exists() and not os.access(path, os.R_OK | os.W_OK, effective_ids=True)
     if unwritable or any(words in str(error) for words in _OF_THE_USER):

@@ -21,15 +21,15 @@ _DEFAULTS = {
     "tcp_user_timeout": "6000",
     "target_session_attrs": "read-write",
 }
-"""A host that is gone without a word is noticed in 6 to 7 seconds. A standby is never connected to: it answers, but
-refuses every change."""
+"""A host that has vanished is noticed in 6 to 7 seconds. No connection is made to a standby, which answers but refuses
+every change."""
 _TIMEOUTS = "-c statement_timeout=10s -c lock_timeout=5s -c idle_in_transaction_session_timeout=10s"
 """A frozen process may hold its locks that long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the database is. shown: for people, without passwords."""
+    """The address of the database. shown: the same for people, without passwords."""
 
     conninfo: str = field(repr=False)
     shown: str
@@ -47,7 +47,7 @@ def parse_address(url: str) -> Address:
     """Parse `postgresql://USER:PASSWORD@HOST:PORT/NAME?OPTION=VALUE`, as libpq does.
 
     Raises:
-        SettingsInvalid: it is no such address; the message quotes nothing of it.
+        SettingsInvalid: it is not such an address; the message does not quote it.
     """
     parts = _parts(url)
     if parts is None:
@@ -74,7 +74,7 @@ def _hosts(parts: dict[str, str]) -> str:
 
 
 def _parts(url: str) -> dict[str, str] | None:
-    """Parse the address as libpq does; None if it is none, or if a part of a password became something else."""
+    """Parse the address as libpq does; None if it is not one, or if libpq misreads a part of a password."""
     try:
         parts = conninfo_to_dict(url)
     except psycopg.Error:

@@ -1,6 +1,6 @@
 """Migrations: numbered files of SQL, each applied once, in order, by the first server that has it.
 
-A migration only adds, so that servers of the version before go on beside newer ones: a new column has a default, and
+A migration only adds, so that servers of the previous version work beside newer ones: a new column has a default, and
 what is no longer used is dropped two versions later.
 """
 
@@ -19,9 +19,9 @@ _LOCK = 0x7265746F756368
 """Key of the advisory lock that one server holds while it migrates: `retouch` in ASCII."""
 _TRIES = 30
 _TRY_S = 2
-"""Longest wait of a try for the tables; the statements of other servers wait behind it, at most 5 s."""
+"""Longest wait of one attempt for the tables; other servers' statements, which wait at most 5 s, queue behind it."""
 _PAUSE_S = 0.5
-"""Pause between tries, in which the statements of other servers go on."""
+"""Pause between attempts, in which other servers' statements run."""
 
 
 def migrations() -> list[tuple[int, str]]:
@@ -40,7 +40,7 @@ def migrate(connection: psycopg.Connection[dict[str, Any]]) -> None:
     """
     known = _version(connection)
     if known >= migrations()[-1][0]:
-        _tell_if_newer(known)
+        _log_if_newer(known)
         return
     with connection.transaction():
         connection.execute("SET LOCAL statement_timeout = 0")
@@ -56,10 +56,10 @@ def migrate(connection: psycopg.Connection[dict[str, Any]]) -> None:
 
 
 def _apply(connection: psycopg.Connection[dict[str, Any]], lacking: Sequence[tuple[int, str]]) -> None:
-    """Apply migrations; while transactions use the tables, try again and again."""
+    """Apply migrations; repeats the attempt while transactions use the tables."""
     for left in reversed(range(_TRIES)):
         try:
-            with connection.transaction():  # a savepoint: a try that fails gives back all its locks
+            with connection.transaction():  # a savepoint: an attempt that fails releases all its locks
                 connection.execute(f"SET LOCAL lock_timeout = '{_TRY_S}s'".encode())
                 for number, statements in lacking:
                     connection.execute(statements.encode())
@@ -84,7 +84,7 @@ def _version(connection: psycopg.Connection[dict[str, Any]]) -> int:
     return int(row["version"]) if row else 0
 
 
-def _tell_if_newer(known: int) -> None:
+def _log_if_newer(known: int) -> None:
     own = migrations()[-1][0]
     if known > own:
         _log.info("the ledger is of a newer version; both are served", version=known, own=own)

@@ -1,4 +1,4 @@
-"""This process as one of those that share a PostgreSQL ledger: its lease, its clock, and what wakes it.
+"""This process as one of those that share a PostgreSQL ledger: its lease, its clock, and its notifications.
 
 One thread sends heartbeats and listens for notifications, over a connection of its own, so that neither waits for a
 busy pool. All times are the database's: clocks of hosts may differ by minutes.
@@ -21,9 +21,9 @@ from service.ledger.postgres.server import CHANNEL, Connection, PostgresServer
 _log = structlog.get_logger(__name__)
 LEASE_S = 10.0
 _BEATS = 5
-"""Heartbeats in the time of a lease."""
+"""Number of heartbeats in the time of a lease."""
 _LOOKS = 20
-"""Looks of the thread in the time of a lease whether it is to end."""
+"""How often in the time of a lease the thread checks whether it is to end."""
 _AGAIN_S = 0.5
 _FORGOTTEN = "1 day"
 _BEAT = (
@@ -33,7 +33,7 @@ _BEAT = (
 
 
 class Node:
-    """A process and its lease, which ends `lease_s` after its last heartbeat. Keeps `SharedOwner`.
+    """A process and its lease, which ends `lease_s` after its last heartbeat. Implements `SharedOwner`.
 
     Args:
         server: the database; opened and closed here.
@@ -71,7 +71,7 @@ class Node:
         self._thread.start()
 
     def close(self) -> None:
-        """End the lease, so that others go on with this process's work at once. Blocks."""
+        """End the lease, so that others continue this process's work at once. Blocks."""
         self._ended.set()
         self._thread.join(self.lease_s)
         with suppress(Exception):  # the lease ends by itself
@@ -126,7 +126,7 @@ class Node:
                     if failed:
                         _log.info("the database is back", ledger=self.server.address.shown)
                     failed = False
-                    self._wake_soon(None)  # what was told meanwhile
+                    self._wake_soon(None)  # for notifications that were missed meanwhile
                     self._listen(connection)
             except psycopg.Error as error:  # noqa: PERF203 -- the loop is for retries
                 if not failed:
@@ -142,7 +142,7 @@ class Node:
                 self._beat(connection)
 
     def _beat(self, connection: Connection) -> None:
-        """Send a heartbeat, and compare the clocks; after a gap, such as a pause of the host, it begins anew."""
+        """Send a heartbeat, and compare the clocks; after a gap, such as a pause of the host, it is not steady."""
         sent = self._clock()
         with self.server.watch.over(connection):
             row = connection.execute(_BEAT.encode(), (self.id,)).fetchone()

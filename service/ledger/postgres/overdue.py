@@ -1,7 +1,7 @@
-"""Cuts connections on which the database answers nothing: a host that hangs closes none, and its kernel still answers.
+"""Closes connections on which the database does not answer: a host that hangs closes none, though its kernel answers.
 
-The database ends its own statements earlier (`statement_timeout`), so only one that hangs is cut. Time in which this
-process itself stood still, as a paused host does, does not count.
+The database ends its own statements earlier (`statement_timeout`), so only one that hangs is closed. Time in which this
+process itself was paused does not count.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import psycopg
 
 _LOOK_S = 0.5
 _PAUSE_S = 2.0
-"""A look that comes this much later than the one before: the process stood still between them."""
+"""If a check comes this much later than the previous one, the process was paused between them."""
 
 
 class OverdueWatch:
-    """A thread that cuts connections in use for longer than `limit_s` seconds. Thread-safe.
+    """A thread that closes connections in use for longer than `limit_s` seconds. Thread-safe.
 
     Args:
         limit_s: longest time of one transaction.
@@ -52,7 +52,7 @@ class OverdueWatch:
         """Watch a connection while the block runs.
 
         Raises:
-            psycopg.OperationalError: it was cut.
+            psycopg.OperationalError: the connection was closed.
         """
         with self._lock:
             self._since[connection] = self._clock()
@@ -67,8 +67,8 @@ class OverdueWatch:
                 raise Hung(f"it has not answered for {self._limit_s:.0f} s")
 
     def look(self) -> None:
-        """Cut the connections that are overdue now; called twice a second."""
-        with self._lock:  # a connection that is left meanwhile keeps its socket until we are done
+        """Close the connections that are overdue now; called twice a second."""
+        with self._lock:  # a connection whose block ends meanwhile keeps its socket until then
             now = self._clock()
             paused_s = now - (now if self._looked_at is None else self._looked_at)
             self._looked_at = now
@@ -85,10 +85,10 @@ class OverdueWatch:
 
 
 class Hung(psycopg.OperationalError):
-    """The database was given up because it answered nothing."""
+    """The connection was closed because the database did not answer."""
 
 
 def _shut_down(connection: psycopg.Connection[Any]) -> None:
-    """End a connection under the thread that waits for it, which gets an error."""
+    """Shut a connection's socket down; the thread that waits for it gets an error."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as shared:
         shared.shutdown(socket.SHUT_RDWR)

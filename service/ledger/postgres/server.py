@@ -24,12 +24,12 @@ _MOST_CONNECTIONS = 8
 _PATIENCE_S = 2.0
 """Longest wait for a connection: either all are busy, or the database is away."""
 _PAUSE_S = 2 * _PATIENCE_S
-"""A wait that took this long was not the database's: this process stood still meanwhile."""
+"""A wait that took this long was not caused by the database: this process was paused meanwhile."""
 _AWAY_S = 0.5
-"""Time in which nothing is tried again after the database could not be reached."""
+"""Time without further attempts after the database could not be reached."""
 _IDLE_S = 60.0
 _OVERDUE_S = 12.0
-"""More than the database gives a statement."""
+"""More than the database allows a statement."""
 Connection = psycopg.Connection[dict[str, Any]]
 T = TypeVar("T")
 
@@ -75,7 +75,9 @@ class PostgresServer(Connections):
 
     def open(self) -> None:
         """See `Connections`; the tables are migrated to this version."""
-        logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # who asks for a connection reports the failure
+        logging.getLogger("psycopg.pool").setLevel(
+            logging.CRITICAL
+        )  # whoever asks for a connection reports the failure
         try:
             with self.connect() as connection:
                 migrate(connection)
@@ -116,17 +118,17 @@ class PostgresServer(Connections):
         try:
             return self._try(work, writing=writing, again=True)
         except psycopg.Error as error:
-            if isinstance(error, (PoolTimeout, Hung)):  # others tell of one connection or one statement
+            if isinstance(error, (PoolTimeout, Hung)):  # other errors concern one connection or one statement
                 self._away_until = self._clock() + _AWAY_S
             if isinstance(error, (Hung, psycopg.errors.ReadOnlySqlTransaction)):
-                self._pool.drain()  # the idle connections hang, or no longer take writes, too
+                self._pool.drain()  # the idle connections hang, or refuse writes, too
             why = "the database cannot be reached" if isinstance(error, PoolTimeout) else error
             raise unavailable(self.address.without_secrets(why)) from None
 
     def _try(self, work: Callable[[Transaction], T], *, writing: bool, again: bool) -> T:
-        """Run `work`; once more over another connection if the first had broken before anything was committed.
+        """Run `work`, and once more over another connection if the first was broken before anything was committed.
 
-        Once more, too, if no connection was had because this process stood still while it waited, as a paused host.
+        Also once more if the pool timed out because this process was paused while it waited.
         """
         committing, broken = False, False
         asked = self._clock()
@@ -152,7 +154,7 @@ class PostgresServer(Connections):
 
 
 class _PostgresTransaction:
-    """A transaction, or for reading a connection, that takes the tables' statements."""
+    """A transaction, or for reading a connection, that runs the tables' statements."""
 
     skip_locked = "FOR UPDATE SKIP LOCKED"
 
@@ -174,7 +176,7 @@ class _PostgresTransaction:
 
 
 class _Shared(Connections):
-    """The pool for another user, who neither opens nor closes it."""
+    """The pool for another caller, which neither opens nor closes it."""
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
@@ -201,5 +203,5 @@ class _Shared(Connections):
 
 @lru_cache(maxsize=256)
 def _in_dialect(statement: str) -> bytes:
-    """The statement with psycopg's placeholders."""
+    """Return the statement with psycopg's placeholders."""
     return statement.replace("%", "%%").replace("?", "%s").encode()
