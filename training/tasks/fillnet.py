@@ -42,7 +42,7 @@ _BIAS_RATE = 0.3
 _CHECK_EVERY = 20
 """Steps between checks for compiled code and broken shards; a check synchronises the processes."""
 _DECAY = 0.9
-"""Of the moving average of the accuracy of the judge of small patches."""
+"""Decay of the moving average of the accuracy of the judge of small patches."""
 
 
 class _Kind(NamedTuple):
@@ -106,7 +106,7 @@ class FillTrainee(Trainee[FillPhase]):
         self._eager = _CompiledParts(self.net, self._features, distance, make_holes, make_thick_boxes)
         self._parts = self._eager
         self.compiled = False
-        self._told = torch.full((), 0.5, device=device)
+        self._accuracy = torch.full((), 0.5, device=device)
         self._recorder = runtime.recorder(wanted=config.cuda_graphs)
         self._replayed = dict[_Kind, NetUpdate]()
 
@@ -156,7 +156,7 @@ class FillTrainee(Trainee[FillPhase]):
         self._average.update()
         if "patches_told" in terms and kind.alone:
             self._runtime.average_over_processes([terms["patches_told"]])  # so that all processes stop, or none
-            self._told = self._told.lerp(terms["patches_told"], 1 - _DECAY)
+            self._accuracy = self._accuracy.lerp(terms["patches_told"], 1 - _DECAY)
         return terms
 
     def _update_of(self, kind: _Kind) -> NetUpdate:
@@ -264,7 +264,7 @@ class FillTrainee(Trainee[FillPhase]):
             "average": self._average.state(),
             "judge": self.judge.state(),
             "balancer": self._balancer.state(),
-            "told": self._told,
+            "told": self._accuracy,
             "preview": self._preview.state(),
         }
         return known | ({"patches": self.patches.state()} if self.patches else {})
@@ -278,7 +278,7 @@ class FillTrainee(Trainee[FillPhase]):
             self.patches.load(state["patches"])
         self._balancer.load(state["balancer"])
         self._preview.load(state["preview"])
-        self._told = state["told"].to(self._told)
+        self._accuracy = state["told"].to(self._accuracy)
 
     def generator_state(self) -> State:
         return checkpoint_state(self._average.net)
@@ -297,9 +297,13 @@ class FillTrainee(Trainee[FillPhase]):
 
     def reason_to_stop(self, done: int) -> str | None:
         knobs = self._config
-        if knobs.patches and done > knobs.judge.alone and (told := float(self._told)) < knobs.patches.least_told:
+        if (
+            knobs.patches
+            and done > knobs.judge.alone
+            and (accuracy := float(self._accuracy)) < knobs.patches.least_told
+        ):
             return (
-                f"the judge of small patches has an accuracy of {told:.3f}, less than patches.least_told "
+                f"the judge of small patches has an accuracy of {accuracy:.3f}, less than patches.least_told "
                 f"{knobs.patches.least_told}: its loss would push the net without a direction"
             )
         return self._preview.reason_to_stop(knobs.stop_after) if knobs.stop_after and done >= knobs.stop_after else None

@@ -201,7 +201,7 @@ def begun(config: AnyConfig, runtime: Runtime) -> Any:
 class StaleBatch(ReplayedUpdate):
     """Replays the batch that was recorded."""
 
-    def _hold(self, inputs: tuple[Tensor, ...]) -> None:
+    def _copy_inputs(self, inputs: tuple[Tensor, ...]) -> None:
         pass
 
 
