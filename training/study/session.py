@@ -128,9 +128,8 @@ def _run_process(request: StudyRequest, cell: Cell, path: Path) -> Row:
         path.unlink(missing_ok=True)
     asked = request.output / "cells" / f"{cell.name}.request.json"
     numbers = (request.phase, request.warm_up, request.steps, request.pictures)
-    turn = (
-        None if request.turn is None or cell.gpus > 1 else str(request.turn)
-    )  # this process takes the turn for them all
+    # for several processes this one takes the turn
+    turn = None if request.turn is None or cell.gpus > 1 else str(request.turn)
     sent = CellRequest(
         str(request.config), request.overrides, cell, *numbers, request.device, str(path), turn, request.apart
     )

@@ -49,9 +49,8 @@ class Turns:
             finally:
                 if kind == fcntl.LOCK_EX:
                     _write_over(file, "")
-                fcntl.flock(
-                    file, fcntl.LOCK_UN
-                )  # closing is not enough: a forked child has inherited the file with its lock
+                # closing is not enough: a forked child has inherited the file with its lock
+                fcntl.flock(file, fcntl.LOCK_UN)
 
     def _wait_for_lock(self, file: IO[str], kind: int) -> None:
         """Poll for the lock, and report every ten seconds who has it."""

@@ -36,7 +36,7 @@ from training.tasks.fill_judge import FillJudge, JudgedBatch
 from training.tasks.fill_preview import FillPreview
 from training.weights.initial import load_initial
 
-_CLIP_NORM = 200.0
+_CLIP = 200.0
 """Norm to which the net's gradients are clipped; only spikes exceed it."""
 _BIAS_RATE = 0.3
 _CHECK_EVERY = 20
@@ -98,9 +98,7 @@ class FillTrainee(Trainee[FillPhase]):
         for net in (self.net, *([self._features] if self._features else [])):
             runtime.move_to_device(net)
         self._preview = FillPreview(config, runtime, self._validation, self._features)
-        self._updates = OptimiserUpdates(
-            self.net, config, runtime, UpdateSettings(config.betas, _CLIP_NORM, _BIAS_RATE)
-        )
+        self._updates = OptimiserUpdates(self.net, config, runtime, UpdateSettings(config.betas, _CLIP, _BIAS_RATE))
         self._average = WeightAverage(self.net, config.ema_decay)
         self._balancer = LossBalancer(config.shares.model_dump(), runtime)
         self._eager = _CompiledParts(self.net, self._features, distance, make_holes, make_thick_boxes)
@@ -239,9 +237,7 @@ class FillTrainee(Trainee[FillPhase]):
         seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
         first, last = self._runtime.samples_of_process(count)
         side = place.phase.side(number, self._config.data.crop)
-        order = generator_for(
-            device, seed, number, Purpose.ORDER
-        )  # drawn for each step alone, because pictures may arrive
+        order = generator_for(device, seed, number, Purpose.ORDER)  # of this step alone, as pictures may arrive
         numbers = torch.randint(self._pictures.count, (count,), generator=order, device=device)
         cuts = draw_crops(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
         image = self._in_memory_layout(self._pictures.crops(cuts.samples_between(first, last), side))
@@ -250,9 +246,7 @@ class FillTrainee(Trainee[FillPhase]):
         hole = self._parts.make_holes(uniform[first:last], normal[first:last], side, self._config.coverage)
         if self._config.thick:
             thick = torch.rand(count, 1, 1, 1, generator=random, device=device) < self._config.thick
-            numbers = draw_box_numbers(count, random)[
-                :, first:last
-            ].contiguous()  # the memory layout that code was compiled for
+            numbers = draw_box_numbers(count, random)[:, first:last].contiguous()  # compiled code needs that
             boxes = self._parts.make_boxes(numbers, side)
             hole = torch.where(thick[first:last], boxes, hole)
         return image, self._in_memory_layout(hole)
@@ -297,13 +291,10 @@ class FillTrainee(Trainee[FillPhase]):
 
     def reason_to_stop(self, done: int) -> str | None:
         knobs = self._config
-        if (
-            knobs.patches
-            and done > knobs.judge.alone
-            and (accuracy := float(self._accuracy)) < knobs.patches.least_told
-        ):
+        least = knobs.patches.least_told if knobs.patches and done > knobs.judge.alone else None
+        if least is not None and (accuracy := float(self._accuracy)) < least:
             return (
-                f"the judge of small patches has an accuracy of {accuracy:.3f}, less than patches.least_told "
-                f"{knobs.patches.least_told}: its loss would push the net without a direction"
+                f"the judge of small patches has an accuracy of {accuracy:.3f}, less than patches.least_told {least}: "
+                "its loss would push the net without a direction"
             )
         return self._preview.reason_to_stop(knobs.stop_after) if knobs.stop_after and done >= knobs.stop_after else None

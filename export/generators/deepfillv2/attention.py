@@ -63,9 +63,8 @@ class Paste(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.channels = channels
-        taps = torch.zeros(
-            2, 4, 3, device="cpu"
-        )  # axes: output row, row of the patch, neighbour (before, the place itself, after)
+        # axes: output row, row of the patch, neighbour (before, the place itself, after)
+        taps = torch.zeros(2, 4, 3, device="cpu")
         for row, patch_row, place in ((0, 1, 1), (0, 3, 0), (1, 2, 1), (1, 0, 2)):
             taps[row, patch_row, place] = 1
         kernel = torch.einsum("aip,bjq->abijpq", taps, taps).reshape(4, 16, 3, 3)

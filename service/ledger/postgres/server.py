@@ -75,9 +75,8 @@ class PostgresServer(Connections):
 
     def open(self) -> None:
         """See `Connections`; the tables are migrated to this version."""
-        logging.getLogger("psycopg.pool").setLevel(
-            logging.CRITICAL
-        )  # whoever asks for a connection reports the failure
+        # whoever asks for a connection reports the failure
+        logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
         try:
             with self.connect() as connection:
                 migrate(connection)
