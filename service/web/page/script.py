@@ -2,12 +2,13 @@
 
 The modules share one scope, so that a name is declared once in all of them, and end each statement with a semicolon.
 Comments, indentation, spaces around punctuation and semicolons before a brace are left out. Private names, which
-nothing outside a module knows, and names that modules declare become letters, `const` becomes `let`; strings, templates
-and regular expressions stay as they are.
+nothing outside a module knows, and names that are declared become letters, `const` becomes `let`; strings, templates
+and regular expressions stay as they are. Nothing may be declared under the name of a global that the page uses.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import string
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from pathlib import Path
 _IMPORT = re.compile(r'^import \{ [\w$]+(?:, [\w$]+)* \} from "(?P<path>[^"]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) ?\*? ?[\w$])", re.MULTILINE)
 _DECLARED = re.compile(r"^(?:export )?(?:async )?(?:function\*?|class|const|let) ([\w$]+)", re.MULTILINE)
+_LOCAL = re.compile(r"\blet (\w+)")
 _PRIVATE = re.compile(r"^ +(?:static |async |get |set )*#(\w+)", re.MULTILINE)
 _PRIVATE_USED = re.compile(r"(?<=[.(\s])#(\w+)")
 _TOKEN = re.compile(
@@ -68,16 +70,18 @@ def _visit(path: Path, above: tuple[Path, ...], order: list[Path]) -> None:
 
 
 def _with_short_names(code: str, declared: Iterable[str]) -> str:
-    """The code with letters for what its modules declare, but for names that a string or template has too.
+    """The code with two letters for what is declared in it, but for names that a string or template has too.
 
-    A function or class keeps its name if a property may have the same one.
+    A name becomes the same wherever it is declared. All but constants stay if a property may have the same name.
     """
     texts = " ".join(token["kept"] for token in _TOKEN.finditer(code) if token["kept"])
     named = set(_NAME.findall(texts))
     properties = {name for found in _PROPERTY.findall(code) for name in found}
-    renamed = [name for name in declared if name not in named and (name.isupper() or name not in properties)]
-    letters = (f"${first}{more}" for more in ("", *string.ascii_letters) for first in string.ascii_letters)
-    short = dict(zip((name for name in renamed if _NAME.fullmatch(name)), letters, strict=False))
+    names = (name for name in dict.fromkeys((*declared, *_LOCAL.findall(code))) if _NAME.fullmatch(name))
+    renamed = [name for name in names if name not in named and (name.isupper() or name not in properties)]
+    taken = {"do", "if", "in", *re.findall(r"[\w$]+", code)}
+    pairs = map("".join, itertools.product(string.ascii_letters, repeat=2))
+    short = dict(zip(renamed, (pair for pair in pairs if pair not in taken), strict=False))
     return _NAME.sub(lambda used: short.get(used[0], used[0]), code)
 
 

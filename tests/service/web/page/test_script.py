@@ -26,7 +26,7 @@ def test_a_module_comes_once_and_after_what_it_imports(tmp_path: Path) -> None:
         b='import { a } from "./a.js";\n// why\n/** What.\n * @type {x} */\nexport function b() {\n  a();\n}\n',
         a="const hidden = 1;\nexport const a = () => hidden;\n",
     )
-    assert joined(folder, "main.js") == "let $a=1;let a=()=>$a;function b(){a()}b(a);"
+    assert joined(folder, "main.js") == "let aa=1;let a=()=>aa;function b(){a()}b(a);"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_constants_become_letters_but_for_those_that_a_text_names(tmp_path: Path
         main='import { LONG } from "./a.js";\nconst IN_TEXT = LONG;\nsay(`${IN_TEXT}`, Node.LONG, ...LONG, JSON);\n',
         a="export const LONG = 1;\n",
     )
-    assert joined(folder, "main.js").rstrip("\n") == ("let $a=1;let IN_TEXT=$a;say(`${IN_TEXT}`,Node.LONG,...$a,JSON);")
+    assert joined(folder, "main.js").rstrip("\n") == ("let aa=1;let IN_TEXT=aa;say(`${IN_TEXT}`,Node.LONG,...aa,JSON);")
 
 
 def test_functions_become_letters_but_for_those_named_as_a_property_may_be(tmp_path: Path) -> None:
@@ -69,7 +69,13 @@ def test_functions_become_letters_but_for_those_named_as_a_property_may_be(tmp_p
         "const { size } = map.get(plain);\ncall({ key: 1 }, ...plain(key));\n"
     )
     kept = "function get(){}function size(){}function key(){}let{size}"
-    sent = f"function $a(){{}}{kept}=map.get($a);call({{key:1}},...$a(key));"
+    sent = f"function aa(){{}}{kept}=map.get(aa);call({{key:1}},...aa(key));"
+    assert joined(written(tmp_path, main=code), "main.js").rstrip("\n") == sent
+
+
+def test_names_that_functions_declare_become_letters_that_nothing_else_is_called(tmp_path: Path) -> None:
+    code = "function aa(list) {\n  const total = 0;\n  for (const item of list) add(total, item);\n  let size;\n}\nb.size;\n"
+    sent = "function aa(list){let ab=0;for(let ac of list)add(ab,ac);let size}b.size;"
     assert joined(written(tmp_path, main=code), "main.js").rstrip("\n") == sent
 
 
