@@ -6,22 +6,20 @@ import io
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Route, expect
+from playwright.sync_api import expect
 
 from tests.browser.conftest import ROOT, Serve, Tab
 from tests.browser.desk import PICTURES, Desk, encoded, noise
+from tests.browser.test_gallery import REFUSED, new_key
 from tests.serving.waiting import wait_until
 
 LINE = ((100, 150), (140, 150))
-REFUSED = "the server responded with a status of"
-"""What Chromium's console says of every refusal."""
 STORED_WORK = """async () => {
     const open = indexedDB.open("retouch");
     const database = await new Promise(resolve => { open.onsuccess = () => resolve(open.result); });
@@ -132,71 +130,6 @@ def test_a_stroke_in_progress_when_a_fill_comes_is_kept_whole(tab: Tab, serve: S
     assert not desk.mask()[60].any()
 
 
-def test_a_fill_is_cancelled_and_its_mask_stays(tab: Tab, serve: Serve) -> None:
-    desk = tab(f"{serve(fake_batch_ms=2000).url}/").open(PICTURES / "dress.jpg").collect()
-    desk.drag(LINE)
-    desk.page.click("#fill")
-    desk.page.click("#cancel")
-    desk.says("Cancelled")
-    assert desk.page.locator("#fill").is_enabled()
-    assert desk.mask().any()
-
-
-def test_a_busy_server_is_waited_for_as_long_as_it_says(tab: Tab, serve: Serve) -> None:
-    server = serve(fake_batch_ms=2000, max_queue_size=1)
-    desk = tab(f"{server.url}/", expected=REFUSED).open(PICTURES / "dress.jpg").collect()
-    desk.drag(LINE)
-    with httpx.Client(base_url=server.url, timeout=60) as client:
-        files = {
-            name: (PICTURES / file).read_bytes() for name, file in (("image", "dress.jpg"), ("mask", "dress_mask.png"))
-        }
-        accepted = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
-        assert accepted.status_code == 202
-        wait_until(lambda: client.get(accepted.headers["Location"]).json()["status"] == "running")
-        with desk.page.expect_response("**/v1/inpaint") as refused:
-            desk.page.click("#fill")
-        assert refused.value.status == 503
-        expect(desk.page.locator("#busy-text")).to_have_text(
-            re.compile(r"The server is busy: again in \d+ s"), timeout=30_000
-        )
-    desk.filled()
-
-
-def test_a_deadline_that_cannot_be_met_is_told_and_the_mask_stays(tab: Tab, serve: Serve) -> None:
-    server = serve(fake_batch_ms=2000, request_timeout_s=0.5)
-    desk = tab(f"{server.url}/", expected=REFUSED).open(PICTURES / "dress.jpg").collect()
-    desk.drag(LINE)
-    with desk.page.expect_response("**/v1/inpaint") as late:
-        desk.page.click("#fill")
-    assert late.value.status == 504
-    expect(desk.page.locator("#status.wrong")).to_be_visible(timeout=30_000)
-    assert desk.page.locator("#fill").is_enabled()
-
-
-def test_a_server_that_is_restarted_is_waited_for(tab: Tab, serve: Serve) -> None:
-    server = serve(fake_batch_ms=100)
-    desk = tab(f"{server.url}/", expected=f"ERR_|{REFUSED}").open(PICTURES / "dress.jpg").collect()
-    desk.drag(LINE)
-    port = int(server.url.rpartition(":")[2])
-    server.kill()
-    desk.page.click("#fill")
-    expect(desk.page.locator("#busy-text")).to_contain_text("cannot be reached: again in", timeout=30_000)
-    serve(fake_batch_ms=100, port=port)
-    desk.filled()
-
-
-def test_a_server_that_is_restarted_behind_a_proxy_is_waited_for(tab: Tab, url: str) -> None:
-    desk = tab(url, expected=REFUSED).open(PICTURES / "dress.jpg").collect()
-
-    def away(route: Route) -> None:
-        route.fulfill(status=502, content_type="text/html", body="<h1>Bad Gateway</h1>")
-
-    desk.page.route("**/v1/inpaint", away, times=1)
-    desk.drag(LINE)
-    desk.page.click("#fill")
-    desk.filled()
-
-
 def test_the_last_mask_is_filled_again_in_another_way_as_one_step(desk: Desk) -> None:
     replies = []
     desk.page.on(
@@ -269,9 +202,7 @@ def test_a_large_picture_is_sent_in_part_and_filled_in_place(desk: Desk) -> None
 
 
 def test_a_key_is_asked_for_and_kept_for_this_tab_alone(tab: Tab, serve: Serve, tmp_path: Path) -> None:
-    made = "from tests.serving.key_files import *; import sys; print(add_key(Path(sys.argv[1])))"
-    command = [ROOT / ".venv/bin/python", "-c", made, tmp_path / "keys.json"]
-    key = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
+    key = new_key(tmp_path)
     server = serve(keys_file=tmp_path / "keys.json")
     desk = tab(f"{server.url}/", expected=REFUSED, key=key)
     desk.open(PICTURES / "dress.jpg").collect()

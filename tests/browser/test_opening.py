@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from PIL import Image
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.browser.conftest import ROOT, Serve, Tab
 from tests.browser.desk import PICTURES, Desk, encoded, noise
@@ -81,6 +81,19 @@ def starting(tmp_path: Path) -> Iterator[str]:
         yield f"{server.url}/"
     finally:
         server.kill()
+
+
+def test_nothing_can_be_pressed_before_the_script_is_there(browser: Browser, url: str) -> None:
+    with browser.new_context() as context:
+        page = context.new_page()
+        held: list[Route] = []
+        page.route("**/app.js", lambda route: held.append(route))
+        page.goto(url, wait_until="commit")
+        wait_until(lambda: page.evaluate("document.readyState") == "interactive")
+        assert page.locator(":is(button, select, input:not([type=file])):visible:enabled").count() == 0
+        held[0].continue_()
+        expect(page.locator("#open-first")).to_be_enabled()
+        expect(page.locator("#undo")).to_be_disabled()  # there is nothing to undo
 
 
 def test_it_loads_fills_and_saves_behind_a_prefix(tab: Tab, behind: str) -> None:

@@ -71,6 +71,7 @@ export async function startPage() {
     const name = workspace.active?.name ?? "photo.jpg";
     return { task: "inpaint", files: { image: name, mask: maskName(name) }, fields: fills.choice };
   });
+  document.querySelector("fieldset").disabled = false;
   await Promise.all([readModels(api, tabs, gallery, fills), new Recovery(workspace).start()]);
   document.documentElement.dataset.ready = "true"; // for tests
 }

@@ -29,10 +29,11 @@ export class Saving {
     workspace.addEventListener("active", () => this.#offer());
   }
 
-  /** Saves the active picture as a download. @param {"png" | "jpeg" | "webp"} format */
+  /** Saves the active picture as a download, or copies it. @param {"png" | "jpeg" | "webp" | "copy"} format */
   async save(format) {
     const picture = this.workspace.active;
     if (!picture) return;
+    if (format === "copy") return this.#copy(picture);
     say(`Saving ${picture.name}.`);
     try {
       const { blob, exact } = await exportPicture(picture, format);
@@ -40,6 +41,17 @@ export class Saving {
       say(`Saved. ${told(format, exact)}`);
     } catch (error) {
       say(error.message, true);
+    }
+  }
+
+  async #copy(picture) {
+    say(`Copying ${picture.name}.`);
+    try {
+      const blob = exportPicture(picture, "png").then((made) => made.blob);
+      await navigator.clipboard.write([new ClipboardItem({ "image/png": blob })]);
+      say("Copied.");
+    } catch {
+      say("This browser copies no pictures here: save it.", true); // without https the clipboard is closed to pages
     }
   }
 

@@ -53,25 +53,25 @@ export class Api {
   /**
    * POST of a form.
    * @param {string} path @param {Record<string, string | {blob: Blob, name: string}>} fields
-   * @param {{signal?: AbortSignal, requestId?: string | null, accept?: string}} options
-   *     requestId: that of the refusal, with which the server keeps the place it promised
+   * @param {{signal: AbortSignal, onSent: (event: ProgressEvent) => void, requestId?: string | null, accept?: string}} options
+   *     onSent: told how much is sent; requestId: that of the refusal, with which the server keeps the place it promised
    */
-  async post(path, fields, { signal, requestId, accept = "image/png" } = {}) {
+  async post(path, fields, { signal, onSent, requestId, accept = "image/png" }) {
     const body = new FormData();
     for (const [name, value] of Object.entries(fields)) {
       if (typeof value === "string") body.append(name, value);
       else body.append(name, await copied(value.blob, value.name), value.name); // a file that is gone looks like a lost server
     }
     const headers = { Accept: accept, ...(requestId ? { "X-Request-ID": requestId } : {}) };
-    return this.#send(path, { method: "POST", body, headers, signal });
+    return this.#send(path, { body, headers, signal, onSent }, posted);
   }
 
-  async #send(path, options) {
+  async #send(path, options, send = fetch) {
     const key = currentKey();
     const headers = { ...options.headers, ...(key ? { Authorization: `Bearer ${key}` } : {}) };
     let response;
     try {
-      response = await fetch(path, { ...options, headers, credentials: "omit", cache: "no-store" });
+      response = await send(path, { ...options, headers, credentials: "omit", cache: "no-store" });
     } catch (error) {
       if (error.name === "AbortError") throw error;
       throw new Unreachable();
@@ -80,7 +80,7 @@ export class Api {
     const refusal = new Refusal(response, await response.json().catch(() => ({})));
     // the key may have been entered meanwhile, for another call
     if (refusal.status === 401 && (currentKey() !== key || (await this.#keyGiven(refusal.message)))) {
-      return this.#send(path, options);
+      return this.#send(path, options, send);
     }
     // a key that may not compute: the next call asks for another
     if (refusal.status === 403 && refusal.code === "forbidden" && !path.startsWith("v1/results")) rememberKey("");
@@ -95,6 +95,29 @@ export class Api {
     });
     return this.#asking;
   }
+}
+
+/** `fetch` of a POST that tells how much of it is sent, which only the older call can. @returns {Promise<Response>} */
+function posted(path, { body, headers, signal, onSent }) {
+  return new Promise((resolve, reject) => {
+    signal.throwIfAborted();
+    const request = new XMLHttpRequest();
+    request.open("POST", path);
+    for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
+    request.responseType = "blob";
+    request.upload.onprogress = onSent;
+    request.onload = () => {
+      const response = new Response(request.response, request);
+      for (const name of ["X-Seed", "Retry-After"]) response.headers.set(name, request.getResponseHeader(name) ?? "");
+      resolve(response);
+    };
+    request.onerror = reject;
+    signal.onabort = () => {
+      request.abort();
+      reject(signal.reason);
+    };
+    request.send(body);
+  });
 }
 
 /** The PNG of a reply, or all of them where several samples were asked for. @returns {Promise<{blobs: Blob[], seed: string | null}>} */

@@ -32,7 +32,7 @@ export class Busy {
    * Runs calls of the server, one at a time, and repeats the one it was too busy for.
    * @template T
    * @param {string} label what is done, such as "Filling"
-   * @param {(call: <R>(send: (options: {signal: AbortSignal, requestId: string | null}) => Promise<R>) => Promise<R>, name: (label: string) => void) => Promise<T>} work
+   * @param {(call: <R>(send: (options: {signal: AbortSignal, requestId: string | null, onSent: (event: ProgressEvent) => void}) => Promise<R>) => Promise<R>, name: (label: string) => void) => Promise<T>} work
    * @returns {Promise<T | null>} null if it failed or was cancelled, which was said then
    */
   async run(label, work) {
@@ -41,20 +41,21 @@ export class Busy {
       return null;
     }
     const { signal } = (this.#running = new AbortController());
-    const name = (text) => this.#show(() => `${text}… ${this.#seconds(since)} s`);
+    let named = label;
     const since = Date.now();
-    name(label);
+    const name = (text = named) => {
+      named = text;
+      this.#show(() => `${named}… ${Math.floor((Date.now() - since) / 1000)} s`);
+    };
+    name();
     say(`${label}.`, false, false); // the line beside the button shows it
-    const call = async (send) => {
-      let waited = false;
+    const onSent = ({ loaded, total }) => (loaded < total ? this.#show(() => `${named}: ${megabytes(loaded)} of ${megabytes(total)} MB sent`) : name());
+    const call = (send) => {
       const attempt = (requestId) => {
-        if (waited) name(label);
-        return send({ signal, requestId });
+        name();
+        return send({ signal, requestId, onSent });
       };
-      return patiently(attempt, signal, (seconds, error) => {
-        waited = true;
-        this.#wait(seconds, error);
-      });
+      return patiently(attempt, signal, (seconds, error) => this.#wait(seconds, error));
     };
     let made = null;
     try {
@@ -73,13 +74,9 @@ export class Busy {
 
   #wait(seconds, error) {
     const until = Date.now() + seconds * 1000;
-    const reason = error instanceof Refusal ? "The server is busy" : error.message.replace(/\.$/, "");
+    const reason = error.status === 429 ? "Too many requests were sent" : error instanceof Refusal ? "The server is busy" : error.message.replace(/\.$/, "");
     this.#show(() => `${reason}: again in ${Math.max(0, Math.ceil((until - Date.now()) / 1000))} s`);
     say(`${reason}: again in ${seconds} s`, false, false);
-  }
-
-  #seconds(since) {
-    return Math.floor((Date.now() - since) / 1000);
   }
 
   #show(text) {
@@ -103,6 +100,10 @@ export function explained(error) {
   const text = error.message.charAt(0).toUpperCase() + error.message.slice(1);
   const when = error.retryAfter === null ? "" : ` Try again in ${duration(error.retryAfter)}.`;
   return text.replace(/[^.!?]$/, "$&.") + when;
+}
+
+function megabytes(bytes) {
+  return (bytes / 1e6).toFixed(1);
 }
 
 function duration(seconds) {

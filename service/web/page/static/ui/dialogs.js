@@ -16,7 +16,7 @@ const KEYS = [
   ["Space and drag", "pan; so do two fingers and the middle button"],
   ["D, hold C", "before and after; the original"],
   ["Page Up, Page Down", "the photograph before, the next one"],
-  ["Ctrl O, Ctrl S", "open, save as PNG"],
+  ["Ctrl O, Ctrl S, Ctrl C", "open, save as PNG, copy"],
   ["Arrows, Enter", "on the picture: move the brush, put it down or lift it"],
   ["Ctrl arrows", "on the picture: pan"],
 ];

@@ -7,6 +7,7 @@ import { prefer, preferences } from "./preferences.js";
 import { say } from "./status.js";
 
 const LARGEST_BRUSH = 1000;
+const FIRST_BRUSH = 40; // larger in a large picture, until a person chooses
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 const SPOKEN_AFTER_MS = 700;
 
@@ -17,7 +18,7 @@ export class Painting {
   #hover = null;
   /** @type {{x: number, y: number} | null} the keyboard's cursor */
   #cursor = null;
-  #size = 40;
+  #size = FIRST_BRUSH;
   #tool = /** @type {import("../view/tools.js").ToolName} */ ("brush");
   #spoken = 0;
 
@@ -48,6 +49,8 @@ export class Painting {
     workspace.addEventListener("active", () => {
       this.lift();
       this.#cursor = null; // it may be outside of this picture
+      const { width, height } = workspace.active ?? {};
+      if (width && !preferences().size) this.#resize(Math.max(FIRST_BRUSH, width / 25, height / 25));
     });
     for (const button of document.querySelectorAll("[data-tool]")) {
       button.onclick = () => this.choose(button.dataset.tool);
@@ -55,7 +58,7 @@ export class Painting {
     $("size").oninput = () => this.resize(fromSlider(Number($("size").value)));
     const { tool, size } = preferences();
     this.choose(tool);
-    this.resize(size);
+    this.#resize(size || FIRST_BRUSH);
   }
 
   /** Whether a stroke is in progress. */
@@ -73,13 +76,17 @@ export class Painting {
     this.view.redrawTool();
   }
 
-  /** Sets the brush's diameter in pixels of the picture. */
+  /** Sets the brush's diameter in pixels of the picture, and remembers it. */
   resize(size) {
+    this.#resize(size);
+    prefer({ size: this.#size });
+  }
+
+  #resize(size) {
     this.#size = Math.min(LARGEST_BRUSH, Math.max(1, Math.round(size)));
     $("size").value = String(toSlider(this.#size));
     $("size").setAttribute("aria-valuetext", `${this.#size} pixels`);
     $("size-shown").textContent = String(this.#size);
-    prefer({ size: this.#size });
     this.view.redrawTool();
   }
 

@@ -4,7 +4,7 @@ const PREFERENCES = "retouch-preferences";
 
 /** @returns {{size: number, tool: string, instant: boolean, texture: boolean, theme: string | null}} */
 export function preferences() {
-  const standard = { size: 40, tool: "brush", instant: true, texture: true, theme: null };
+  const standard = { size: 0, tool: "brush", instant: true, texture: true, theme: null };
   try {
     return { ...standard, ...JSON.parse(localStorage.getItem(PREFERENCES) ?? "{}") };
   } catch {

@@ -43,13 +43,14 @@ export function connectShortcuts({ view, workspace, painting, fills, menu, compa
     y: () => menu.redo(),
     o: () => $("pick-pictures").click(),
     s: () => saving.save("png"),
+    c: () => saving.save("copy"),
   };
   addEventListener("keydown", (event) => {
     if (typing(event) || event.altKey || $("panel-inpaint").hidden) return;
     const key = event.key.toLowerCase();
     const control = event.ctrlKey || event.metaKey;
     const act = control && event.shiftKey && key === "z" ? () => menu.redo() : (control ? withControl : plain)[key];
-    if (!act) return;
+    if (!act || (control && key === "c" && String(getSelection()))) return;
     event.preventDefault();
     act();
   });

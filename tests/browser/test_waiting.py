@@ -1,0 +1,121 @@
+"""Waiting for a fill: what is sent, a busy or restarted server, a person's own limits, cancelling."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import httpx
+from playwright.sync_api import Route, expect
+
+from tests.browser.conftest import Serve, Tab
+from tests.browser.desk import PICTURES, encoded, noise
+from tests.browser.test_gallery import REFUSED, new_key
+from tests.serving.waiting import wait_until
+
+LINE = ((100, 150), (140, 150))
+
+
+def test_a_fill_is_cancelled_and_its_mask_stays(tab: Tab, serve: Serve) -> None:
+    desk = tab(f"{serve(fake_batch_ms=2000).url}/").open(PICTURES / "dress.jpg").collect()
+    desk.drag(LINE)
+    desk.page.click("#fill")
+    desk.page.click("#cancel")
+    desk.says("Cancelled")
+    assert desk.page.locator("#fill").is_enabled()
+    assert desk.mask().any()
+
+
+def test_a_busy_server_is_waited_for_as_long_as_it_says(tab: Tab, serve: Serve) -> None:
+    server = serve(fake_batch_ms=2000, max_queue_size=1)
+    desk = tab(f"{server.url}/", expected=REFUSED).open(PICTURES / "dress.jpg").collect()
+    desk.drag(LINE)
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        files = {
+            name: (PICTURES / file).read_bytes() for name, file in (("image", "dress.jpg"), ("mask", "dress_mask.png"))
+        }
+        accepted = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
+        assert accepted.status_code == 202
+        wait_until(lambda: client.get(accepted.headers["Location"]).json()["status"] == "running")
+        with desk.page.expect_response("**/v1/inpaint") as refused:
+            desk.page.click("#fill")
+        assert refused.value.status == 503
+        expect(desk.page.locator("#busy-text")).to_have_text(
+            re.compile(r"The server is busy: again in \d+ s"), timeout=30_000
+        )
+    desk.filled()
+
+
+def test_a_slow_network_shows_how_much_is_sent_and_then_that_it_fills(tab: Tab, serve: Serve) -> None:
+    desk = tab(f"{serve(fake_batch_ms=1500).url}/").open(encoded(noise(1000, 800), "noise.png")).collect()
+    slow = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 800_000}
+    desk.cdp.send("Network.emulateNetworkConditions", slow)
+    desk.drag(LINE)
+    desk.page.click("#fill")
+    text = desk.page.locator("#busy-text")
+    expect(text).to_have_text(re.compile(r"^Filling: 0\.\d of 2\.4 MB sent$"))
+    expect(text).to_have_text(re.compile(r"^Filling: 1\.\d of 2\.4 MB sent$"))
+    expect(text).to_have_text(re.compile(r"^Filling… \d+ s$"), timeout=20_000)
+    desk.filled()
+
+
+def test_a_fill_is_cancelled_while_it_is_sent(tab: Tab, serve: Serve) -> None:
+    desk = tab(f"{serve().url}/").open(encoded(noise(1000, 800), "noise.png")).collect()
+    slow = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 200_000}
+    desk.cdp.send("Network.emulateNetworkConditions", slow)
+    desk.drag(LINE)
+    with desk.page.expect_event("requestfailed") as hung_up:
+        desk.page.click("#fill")
+        expect(desk.page.locator("#busy-text")).to_contain_text("MB sent")
+        desk.page.click("#cancel")
+    assert hung_up.value.failure == "net::ERR_ABORTED"
+    desk.says("Cancelled")
+    expect(desk.page.locator("#busy")).to_be_hidden()
+    assert desk.page.locator("#fill").is_enabled()
+
+
+def test_a_person_who_sent_too_much_is_told_and_the_fill_is_tried_again(tab: Tab, serve: Serve, tmp_path: Path) -> None:
+    key = new_key(tmp_path, rate_per_s=0.25, burst=8)
+    server = serve(keys_file=tmp_path / "keys.json")
+    desk = tab(f"{server.url}/", expected=REFUSED, key=key).open(PICTURES / "dress.jpg").collect()
+    desk.drag(LINE)
+    headers = {"Authorization": f"Bearer {key}"}
+    wait_until(lambda: httpx.get(f"{server.url}/v1/models", headers=headers).status_code == 429)
+    desk.page.click("#fill")
+    expect(desk.page.locator("#busy-text")).to_have_text(re.compile(r"^Too many requests were sent: again in \d s$"))
+    desk.filled()
+
+
+def test_a_deadline_that_cannot_be_met_is_told_and_the_mask_stays(tab: Tab, serve: Serve) -> None:
+    server = serve(fake_batch_ms=2000, request_timeout_s=0.5)
+    desk = tab(f"{server.url}/", expected=REFUSED).open(PICTURES / "dress.jpg").collect()
+    desk.drag(LINE)
+    with desk.page.expect_response("**/v1/inpaint") as late:
+        desk.page.click("#fill")
+    assert late.value.status == 504
+    expect(desk.page.locator("#status.wrong")).to_be_visible(timeout=30_000)
+    assert desk.page.locator("#fill").is_enabled()
+
+
+def test_a_server_that_is_restarted_is_waited_for(tab: Tab, serve: Serve) -> None:
+    server = serve(fake_batch_ms=100)
+    desk = tab(f"{server.url}/", expected=f"ERR_|{REFUSED}").open(PICTURES / "dress.jpg").collect()
+    desk.drag(LINE)
+    port = int(server.url.rpartition(":")[2])
+    server.kill()
+    desk.page.click("#fill")
+    expect(desk.page.locator("#busy-text")).to_contain_text("cannot be reached: again in", timeout=30_000)
+    serve(fake_batch_ms=100, port=port)
+    desk.filled()
+
+
+def test_a_server_that_is_restarted_behind_a_proxy_is_waited_for(tab: Tab, url: str) -> None:
+    desk = tab(url, expected=REFUSED).open(PICTURES / "dress.jpg").collect()
+
+    def away(route: Route) -> None:
+        route.fulfill(status=502, content_type="text/html", body="<h1>Bad Gateway</h1>")
+
+    desk.page.route("**/v1/inpaint", away, times=1)
+    desk.drag(LINE)
+    desk.page.click("#fill")
+    desk.filled()
