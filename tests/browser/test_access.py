@@ -64,6 +64,34 @@ def test_everything_is_on_the_screen_and_large_enough_for_a_finger(tab: Tab, url
     assert desk.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("size", [(1366, 650), (844, 390), (640, 400), (390, 844), (320, 568)])
+def test_a_menu_is_whole_on_the_screen_and_the_picture_beside_the_controls_can_be_seen(
+    tab: Tab, url: str, size: tuple[int, int]
+) -> None:
+    desk = tab(url, viewport=dict(zip(("width", "height"), size, strict=True)))
+    desk.open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg")
+    assert desk.page.locator("#stage").bounding_box()["height"] > 145
+    outside = []
+    for menu in ("mask", "save"):
+        desk.page.click(f"#{menu}-menu summary")
+        for button in desk.page.locator(f"#{menu}-menu button:visible").all():
+            box = button.bounding_box()
+            right, bottom = box["x"] + box["width"], box["y"] + box["height"]
+            if min(box["x"], box["y"]) < 0 or right > size[0] or bottom > size[1]:
+                outside.append((button.inner_text(), box))
+        desk.page.keyboard.press("Escape")
+    assert outside == []
+
+
+def test_help_is_read_from_its_beginning_on_a_phone(tab: Tab, url: str) -> None:
+    desk = tab(url, viewport={"width": 390, "height": 500})
+    desk.page.click("#help")
+    assert desk.page.locator("#help-dialog").evaluate("dialog => [dialog.scrollTop, dialog.scrollHeight > 600]") == [
+        0,
+        True,
+    ]
+
+
 @pytest.mark.parametrize("width", [320, 360, 390])
 def test_a_phone_has_one_row_for_the_header_and_one_for_the_fill(tab: Tab, url: str, width: int) -> None:
     desk = tab(url, viewport={"width": width, "height": 700}).open(PICTURES / "dress.jpg")

@@ -87,7 +87,11 @@ def test_nothing_can_be_pressed_before_the_script_is_there(browser: Browser, url
     with browser.new_context() as context:
         page = context.new_page()
         held: list[Route] = []
-        page.route("**/app.js", lambda route: held.append(route))
+
+        def hold(route: Route) -> None:
+            held.append(route)
+
+        page.route("**/app.js", hold)
         page.goto(url, wait_until="commit")
         wait_until(lambda: page.evaluate("document.readyState") == "interactive")
         assert page.locator(":is(button, select, input:not([type=file])):visible:enabled").count() == 0

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.conftest import Tab
 from tests.browser.desk import Desk, Point, encoded, noise
@@ -242,3 +243,18 @@ def test_a_mask_opened_during_a_stroke_waits_for_its_end(blank: Desk) -> None:
     assert (blank.mask() == (opened > 0)).all()
     blank.page.click("#undo")
     assert blank.mask()[80, 80:240].all()
+
+
+def test_the_first_brush_suits_a_large_photograph_until_a_person_chooses_one(desk: Desk) -> None:
+    large, small = (encoded(np.zeros((side, side, 3), np.uint8), f"{side}.png") for side in (2000, 200))
+    shown = desk.page.locator("#size-shown")
+    desk.open(large)
+    expect(shown).to_have_text("80")
+    desk.open(small)
+    expect(shown).to_have_text("40")
+    desk.page.keyboard.press("[")
+    expect(shown).to_have_text("34")
+    desk.open(large)
+    expect(shown).to_have_text("34")
+    desk.page.reload()
+    expect(shown).to_have_text("34")

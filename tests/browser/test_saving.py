@@ -46,6 +46,25 @@ def test_work_is_saved_though_the_server_is_gone(tab: Tab, serve: Serve, kind: s
     assert (after[95:105, 100:140] != before[95:105, 100:140]).any()
 
 
+def test_a_result_is_copied(tab: Tab, url: str) -> None:
+    desk = tab(url, permissions=["clipboard-read", "clipboard-write"]).open(PICTURES / "dress.jpg")
+    desk.drag(LINE)
+    desk.filled()
+    expected = np.asarray(desk.saved())
+    desk.page.keyboard.press("Control+c")
+    desk.says("Copied")
+    desk.page.keyboard.press("Control+v")
+    desk.says("image.png is open")
+    assert (np.asarray(desk.saved()) == expected).all()
+
+
+def test_where_a_browser_does_not_copy_pictures_the_page_says_so(tab: Tab, serve: Serve) -> None:
+    url = serve(public_host="images.example").url.replace("127.0.0.1", "images.example")
+    desk = tab(f"{url}/", expected="the server responded").open(PICTURES / "dress.jpg")
+    desk.choose("save-menu", '[data-save="copy"]')
+    desk.says("This browser copies no pictures here: save it.")
+
+
 def grey(pixels: NDArray[np.uint8]) -> Image.Image:
     return Image.fromarray(pixels[:, :, 0])
 
