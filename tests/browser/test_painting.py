@@ -86,6 +86,18 @@ def test_the_eraser_takes_away(blank: Desk, device: str) -> None:
     assert mask[80, 90:140].all()
 
 
+def test_shift_and_a_click_paint_a_straight_line_from_the_last_stroke(blank: Desk) -> None:
+    blank.drag(((80, 80), (80, 80)))
+    blank.page.keyboard.down("Shift")
+    blank.drag(((240, 80), (240, 80)))
+    assert blank.mask()[80, 75:245].all()
+    blank.page.keyboard.press("r")
+    blank.drag(((100, 200), (140, 240)))
+    blank.page.keyboard.up("Shift")
+    rows, columns = np.nonzero(blank.mask()[120:])
+    assert (rows.min() + 120, columns.max()) == pytest.approx((200, 140), abs=2)
+
+
 def test_the_right_button_erases_with_the_brush_in_hand(blank: Desk) -> None:
     blank.drag(LINE)
     blank.drag(((160, 40), (160, 120)), button="right")

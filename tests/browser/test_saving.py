@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageCms
+from playwright.sync_api import Route
 
 from tests.browser.conftest import Serve, Tab
 from tests.browser.desk import PICTURES, Desk, encoded, noise
+from tests.serving.waiting import wait_until
 
 SIDE = 256
 LINE = ((100, 100), (140, 100))
@@ -44,6 +46,22 @@ def test_work_is_saved_though_the_server_is_gone(tab: Tab, serve: Serve, kind: s
     after = np.asarray(desk.saved(kind).convert("RGB"))
     assert (after[:64] == before[:64]).all()
     assert (after[95:105, 100:140] != before[95:105, 100:140]).any()
+
+
+def test_the_page_says_that_it_saves_for_as_long_as_it_does(desk: Desk) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    desk.open(PICTURES / "dress.jpg").page.context.route("**/app.js", hold)
+    desk.page.clock.install()
+    desk.choose("save-menu", '[data-save="png"]')
+    wait_until(lambda: bool(desk.page.evaluate("1") and held))
+    desk.page.clock.fast_forward(60_000)
+    assert desk.page.inner_text("#status") == "Saving dress.jpg…"
+    held[0].continue_()
+    desk.says("Saved.")
 
 
 def test_a_result_is_copied(tab: Tab, url: str) -> None:

@@ -34,7 +34,7 @@ export class Saving {
     const picture = this.workspace.active;
     if (!picture) return;
     if (format === "copy") return this.#copy(picture);
-    say(`Saving ${picture.name}.`);
+    say(`Saving ${picture.name}…`);
     try {
       const { blob, exact } = await exportPicture(picture, format);
       download(blob, resultName(picture.name, format));
@@ -45,7 +45,7 @@ export class Saving {
   }
 
   async #copy(picture) {
-    say(`Copying ${picture.name}.`);
+    say(`Copying ${picture.name}…`);
     try {
       const blob = exportPicture(picture, "png").then((made) => made.blob);
       await navigator.clipboard.write([new ClipboardItem({ "image/png": blob })]);

@@ -61,7 +61,7 @@ export class Strip {
     const files = [];
     try {
       for (const [i, picture] of pictures.entries()) {
-        say(`Saving ${i + 1} of ${pictures.length}.`);
+        say(`Saving ${i + 1} of ${pictures.length}…`);
         files.push({ name: resultName(picture.name, "png"), blob: (await exportPicture(picture, "png")).blob });
       }
       download(await zip(files), "retouched.zip");

@@ -8,6 +8,7 @@ import { say } from "./status.js";
 const KEYS = [
   ["B E L R", "brush, eraser, lasso, rectangle"],
   ["[ ]", "smaller and larger brush"],
+  ["Shift and click", "a straight line from the last stroke"],
   ["F", "fill; Esc cancels"],
   ["Ctrl Z, Ctrl Shift Z", "undo, redo"],
   ["G S I Del", "grow, shrink, invert, clear the mask"],

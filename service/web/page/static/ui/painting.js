@@ -18,6 +18,8 @@ export class Painting {
   #hover = null;
   /** @type {{x: number, y: number} | null} the keyboard's cursor */
   #cursor = null;
+  /** @type {{x: number, y: number} | null} where the last stroke ended */
+  #last = null;
   #size = FIRST_BRUSH;
   #tool = /** @type {import("../view/tools.js").ToolName} */ ("brush");
   #spoken = 0;
@@ -29,9 +31,10 @@ export class Painting {
     this.onStroke = onStroke;
     view.drawTool = (context) => this.#draw(context);
     connectPointers($("stage"), view, {
-      begin: (_, { erase }) => {
+      begin: (_, { erase, line }) => {
         this.#cursor = null;
         this.#begin(erase);
+        if (line && this.#last && this.#sized) this.#stroke.to(this.#last, 1);
       },
       move: (point, pressure) => this.#move(point, pressure),
       end: () => this.#end(),
@@ -48,7 +51,7 @@ export class Painting {
     };
     workspace.addEventListener("active", () => {
       this.lift();
-      this.#cursor = null; // it may be outside of this picture
+      this.#cursor = this.#last = null; // they may be outside of this picture
       const { width, height } = workspace.active ?? {};
       if (width && !preferences().size) this.#resize(Math.max(FIRST_BRUSH, width / 25, height / 25));
     });
@@ -64,6 +67,11 @@ export class Painting {
   /** Whether a stroke is in progress. */
   get busy() {
     return this.#stroke !== null;
+  }
+
+  /** Whether the tool in hand has a size. */
+  get #sized() {
+    return this.#tool === "brush" || this.#tool === "eraser";
   }
 
   /** Takes a tool in hand. */
@@ -115,6 +123,7 @@ export class Painting {
   #end() {
     const stroke = this.#stroke;
     this.#stroke = null;
+    this.#last = this.#cursor ?? this.#hover;
     const changed = stroke?.end();
     this.view.redraw();
     if (!changed) return;
@@ -175,8 +184,8 @@ export class Painting {
     if (!at) return;
     const [cx, cy] = on(at);
     context.beginPath();
-    if (this.#tool === "brush" || this.#tool === "eraser") context.arc(cx, cy, Math.max(1.5, (this.#size * scale) / 2), 0, 2 * Math.PI);
-    if (this.#cursor || this.#tool === "lasso" || this.#tool === "rectangle" || this.#size * scale < 8) {
+    if (this.#sized) context.arc(cx, cy, Math.max(1.5, (this.#size * scale) / 2), 0, 2 * Math.PI);
+    if (this.#cursor || !this.#sized || this.#size * scale < 8) {
       for (const [dx, dy] of Object.values(ARROWS)) {
         context.moveTo(cx + dx * 4, cy + dy * 4);
         context.lineTo(cx + dx * 10, cy + dy * 10);

@@ -5,7 +5,7 @@ import { $ } from "./dom.js";
 const SHOWN_MS = 6000;
 let timer = 0;
 
-/** Says something. @param {string} text @param {boolean} wrong whether it is an error @param {boolean} shown false: only read out */
+/** Says something; what ends in … is shown until something else is said. @param {string} text @param {boolean} wrong whether it is an error @param {boolean} shown false: only read out */
 export function say(text, wrong = false, shown = true) {
   const line = $("status");
   // what is outside an open dialog is neither seen nor read out
@@ -15,5 +15,5 @@ export function say(text, wrong = false, shown = true) {
   line.classList.toggle("wrong", wrong);
   line.classList.toggle("unseen", !shown);
   clearTimeout(timer);
-  timer = setTimeout(() => (line.textContent = ""), wrong ? 2 * SHOWN_MS : SHOWN_MS);
+  if (!text.endsWith("…")) timer = setTimeout(() => (line.textContent = ""), wrong ? 2 * SHOWN_MS : SHOWN_MS);
 }

@@ -10,7 +10,7 @@ const ZOOM_PER_PINCH_PIXEL = 0.01;
 
 /**
  * @typedef {object} Hands what the pointers act on
- * @property {(point: {x: number, y: number}, options: {erase: boolean}) => void} begin
+ * @property {(point: {x: number, y: number}, options: {erase: boolean, line: boolean}) => void} begin
  * @property {(point: {x: number, y: number}, pressure: number) => void} move
  * @property {() => void} end
  * @property {() => void} abort
@@ -43,7 +43,7 @@ export function connectPointers(stage, view, hands) {
     last = event;
     mode = event.buttons & MIDDLE || spaceHeld ? "pan" : "paint";
     if (mode === "paint") {
-      hands.begin(view.at(event), { erase: (event.buttons & (RIGHT | PEN_ERASER)) !== 0 });
+      hands.begin(view.at(event), { erase: (event.buttons & (RIGHT | PEN_ERASER)) !== 0, line: event.shiftKey });
       hands.move(view.at(event), pressureOf(event));
     }
   });
