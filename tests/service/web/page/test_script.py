@@ -74,7 +74,10 @@ def test_functions_become_letters_but_for_those_named_as_a_property_may_be(tmp_p
 
 
 def test_names_that_functions_declare_become_letters_that_nothing_else_is_called(tmp_path: Path) -> None:
-    code = "function aa(list) {\n  const total = 0;\n  for (const item of list) add(total, item);\n  let size;\n}\nb.size;\n"
+    code = (
+        "function aa(list) {\n  const total = 0;\n  for (const item of list) add(total, item);\n  let size;\n}\n"
+        "b.size;\n"
+    )
     sent = "function aa(list){let ab=0;for(let ac of list)add(ab,ac);let size}b.size;"
     assert joined(written(tmp_path, main=code), "main.js").rstrip("\n") == sent
 
