@@ -27,7 +27,7 @@ from service.lifecycle.background import run_in_background
 from service.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from service.jobs.webhook_sender import Deliverer
+    from service.jobs.delivery.sender import Deliverer
 
 _log = structlog.get_logger(__name__)
 _MOST_UNFINISHED = 1000
@@ -109,7 +109,7 @@ def _make_deliverer(pipeline: Pipeline, records: JobRecords, names: NameLookup) 
     settings, destinations = pipeline.settings, webhook_destinations(pipeline.settings)
     if destinations is None:
         return None
-    from service.jobs.webhook_sender import Deliverer  # noqa: PLC0415 -- aiohttp is a tenth of what a start imports
+    from service.jobs.delivery.sender import Deliverer  # noqa: PLC0415 -- aiohttp is a tenth of what a start imports
 
     secrets = read_secrets(Path(settings.webhook_secret_file))
     return Deliverer(records.ledger, secrets, destinations, pipeline.metrics, records.now, names)

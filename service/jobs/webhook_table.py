@@ -34,14 +34,15 @@ CREATE TABLE IF NOT EXISTS webhook_states (
     reason TEXT
 ) WITHOUT ROWID;
 """
-_DUE_IN_TURN = f"""
-WITH RECURSIVE origins (origin) AS (
+_ALL_ORIGINS = f"""
     SELECT (SELECT min({_ORIGIN}) FROM deliveries) WHERE (SELECT min(next_at) FROM deliveries) <= ?
     UNION ALL
     SELECT (SELECT min({_ORIGIN}) FROM deliveries WHERE {_ORIGIN} > origins.origin)
     FROM origins WHERE origins.origin IS NOT NULL
-),
-bounded (origin, latest) AS (
+"""  # noqa: S608 -- ours
+"""Steps from origin to origin in the index."""
+_IN_TURN = f"""
+), bounded (origin, latest) AS (
     SELECT origin, coalesce(
         (SELECT next_at FROM deliveries WHERE {_ORIGIN} = origins.origin AND {_NEXT} <= ?
          ORDER BY {_NEXT} LIMIT 1 OFFSET ?), ?)
@@ -57,7 +58,7 @@ SELECT id, url FROM (
     FROM due WHERE turn <= ?
 ) AS ranked ORDER BY CASE WHEN from_oldest < from_newest THEN from_oldest ELSE from_newest END, from_oldest LIMIT ?
 """  # noqa: S608 -- ours
-"""Steps from origin to origin in the index and reads the first messages of each: others of a backlog cost nothing.
+"""Reads the first messages of each origin in the index: others of a backlog cost nothing.
 
 With CROSS JOIN SQLite keeps that order, whatever statistics the file has.
 """
@@ -86,8 +87,16 @@ def add(ledger: Transaction, delivery: Delivery) -> None:
     )
 
 
-def due_in_turn(ledger: Transaction, now: float, most_each: int, most: int) -> list[tuple[str, str]]:
-    """Return ids and URLs of due messages, hosts in turn: the longest due one of each, then the next of each.
+def origin_of(url: str) -> str:
+    """Return scheme, host and port of a URL as the index has them: those of a message that is no URL are any text."""
+    begin = url[:300].lower()
+    return begin[: len(begin) - len(begin[8:].lstrip(_HOST_LETTERS))]
+
+
+def due_in_turn(
+    ledger: Transaction, now: float, most_each: int, most: int, always: Sequence[str] = ()
+) -> list[tuple[str, str]]:
+    """Return ids and URLs of due messages, origins in turn: the longest due one of each, then the next of each.
 
     Of these, those with the fewest attempts come first: thousands of receivers that failed before hide no new message.
     Nor do thousands of new ones: the longest and the shortest due of them come in turn.
@@ -95,11 +104,16 @@ def due_in_turn(ledger: Transaction, now: float, most_each: int, most: int) -> l
     Args:
         ledger: the transaction.
         now: the messages are due at this time.
-        most_each: limit for one host, whatever the paths of its URLs.
+        most_each: limit for one origin, whatever the paths of its URLs.
         most: limit for all.
+        always: origins, at most 900, whose messages are found however many others there are, beside those of the limit.
     """
-    rows = ledger.execute(_DUE_IN_TURN, (now, now, most_each - 1, now, most_each, most)).fetchall()
-    return [(row["id"], row["url"]) for row in rows]
+    each = (now, most_each - 1, now, most_each, most)
+    rows = ledger.execute(f"WITH RECURSIVE origins (origin) AS ({_ALL_ORIGINS} {_IN_TURN}", (now, *each)).fetchall()
+    if len(rows) == most and always:
+        listed = ", ".join(["(?)"] * len(always))
+        rows += ledger.execute(f"WITH origins (origin) AS (VALUES {listed} {_IN_TURN}", (*always, *each)).fetchall()
+    return list({row["id"]: (row["id"], row["url"]) for row in rows}.values())
 
 
 def claim(ledger: Transaction, ids: Sequence[str], now: float, again_at: float) -> list[Delivery]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from service.core.errors import InvalidOption
-from service.jobs.webhook_client import CheckedResolver
+from service.jobs.delivery.client import CheckedResolver
 from service.jobs.webhook_targets import Destinations
 
 

@@ -105,6 +105,34 @@ def test_a_new_message_is_found_however_many_messages_to_hosts_that_were_never_t
     assert {name for name, _ in due} == {"msg_new", *(f"msg_{number}" for number in (*range(5), *range(56, 60)))}
 
 
+def test_messages_to_some_origins_are_found_however_many_others_are_due(ledger: Connections) -> None:
+    def add(transaction: Transaction) -> None:
+        add_to_hosts(transaction, hosts=60, numbers=range(60))
+        for number, at in enumerate((30.0, 31.0, 32.0, 999.0)):
+            url = f"HTTPS://Known.test:8443?{number}"
+            webhook_table.add(transaction, Delivery(f"msg_known{number}", url, "{}", next_at=at))
+
+    ledger.write(add)
+    always = [webhook_table.origin_of("https://known.test:8443/"), "https://not.there"]
+    look = partial(webhook_table.due_in_turn, now=300.0, most_each=2)
+    due = dict(ledger.read(partial(look, most=10, always=always)))
+    assert [name for name in due if "known" in name] == ["msg_known0", "msg_known1"]
+    assert len(due) == 12
+    assert len(ledger.read(partial(look, most=10))) == 10
+    assert len(ledger.read(partial(look, most=100, always=always))) == 62
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://a.test", "HTTPS://A.test:8443/B?c", "http://b", "http://[::1]:80/", "https://a.test#x", "no URL"],
+)
+def test_the_origin_of_a_url_is_the_same_in_the_ledger(ledger: Connections, url: str) -> None:
+    ledger.write(lambda transaction: webhook_table.add(transaction, Delivery("msg", url, "{}", next_at=1.0)))
+    ledger.write(partial(add_to_hosts, hosts=5, numbers=range(5)))
+    look = partial(webhook_table.due_in_turn, now=9.0, most_each=1, most=1, always=[webhook_table.origin_of(url)])
+    assert ("msg", url) in ledger.read(look)
+
+
 @pytest.mark.parametrize("hosts", [1, 30])
 def test_a_backlog_of_thousands_costs_no_more_than_one_of_dozens(tmp_path: Path, hosts: int) -> None:
     with opened(tmp_path) as ledger:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,9 +15,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from service.jobs import jobs_table, webhook_table
+from service.jobs.delivery.sender import Deliverer
 from service.jobs.jobs_table import Job
 from service.jobs.name_lookup import NameLookup
-from service.jobs.webhook_sender import Deliverer
 from service.jobs.webhook_signing import Secrets
 from service.jobs.webhook_targets import Destinations, Resolve
 from service.ledger.contract import Transaction
@@ -104,6 +105,23 @@ async def announce(one: Deliverer, job: Job) -> None:
         one.enqueue_job_ended(ledger, job)
 
     await one.ledger.write(end)
+
+
+async def announce_many(one: Deliverer, receiver: Receiver, host: str, messages: int) -> None:
+    """End so many jobs, whose messages go to a name of the receiver: `HOST.test`."""
+    for index in range(messages):
+        url = receiver.url.replace("127.0.0.1", f"{host}.test")
+        await announce(one, replace(ended(f"{url}/{index}"), id=f"{host}{index}"))
+
+
+def found(address: str, port: int) -> list[Any]:
+    """Return what a resolver finds."""
+    return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (address, port))]
+
+
+async def on_loopback(_host: str, port: int, _family: int) -> list[Any]:
+    """Find every name on loopback."""
+    return found("127.0.0.1", port)
 
 
 async def told(one: Deliverer, job_id: str = "j1") -> dict[str, Any] | None:

@@ -19,15 +19,20 @@ import pytest
 from standardwebhooks import Webhook
 
 from service.jobs import jobs_table
-from service.jobs.webhook_sender import RETRY_AFTER_S
+from service.jobs.delivery.sender import RETRY_AFTER_S
 from service.jobs.webhook_targets import Destinations
 from service.ledger.sqlite_file import LEDGER_FILE
 from tests.fakes.clock import Clock
-from tests.serving.backing.webhook_receiver import KEY, Receiver, announce, deliverer, ended, outcomes, told
-
-
-async def _loopback(_host: str, port: int, _family: int) -> list[Any]:
-    return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))]
+from tests.serving.backing.webhook_receiver import (
+    KEY,
+    Receiver,
+    announce,
+    deliverer,
+    ended,
+    on_loopback,
+    outcomes,
+    told,
+)
 
 
 async def test_the_end_of_a_job_arrives_signed_and_once(tmp_path: Path, receiver: Receiver) -> None:
@@ -169,7 +174,7 @@ async def test_a_receiver_that_says_gone_or_never_answers_well_is_given_up(tmp_p
 async def test_nothing_is_sent_inside_the_network_even_if_it_was_asked_for_before_that_was_forbidden(
     tmp_path: Path, receiver: Receiver
 ) -> None:
-    async with deliverer(tmp_path, Clock(1e9), Destinations(), _loopback) as one:
+    async with deliverer(tmp_path, Clock(1e9), Destinations(), on_loopback) as one:
         https = receiver.url.replace("http:", "https:")
         urls = (receiver.url, https, https.replace("127.0.0.1", "localhost"), https.replace("127.0.0.1", "inside.test"))
         for index, url in enumerate(urls):
@@ -248,7 +253,7 @@ async def test_the_job_tells_why_there_was_no_answer_and_nothing_of_the_network(
     async def resolve(host: str, port: int, family: int) -> list[Any]:
         if failure is not None:
             raise failure
-        return await _loopback(host, port, family)
+        return await on_loopback(host, port, family)
 
     async with deliverer(tmp_path, Clock(1e9), resolve=resolve) as one:
         await announce(one, ended(f"http://hooks.test:{free_port}/"))

@@ -1,0 +1,1 @@
+"""Delivery of the messages that jobs have ended: which are next, and how one is sent."""

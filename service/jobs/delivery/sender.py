@@ -1,0 +1,169 @@
+"""Delivers webhooks at least once, in no particular order, with growing pauses, across restarts.
+
+One process at a time sends a message: who claims it has a lease, and sends nothing that would outlast it. A message
+arrives twice only if its sender dies, or loses the ledger for longer than the lease, after the receiver has it and
+before that is recorded; both have the same id.
+
+Which messages are next: places.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import aiohttp
+import structlog
+
+from service.core.errors import InvalidOption, NotReady
+from service.core.schemas import WebhookReply
+from service.jobs import webhook_signing, webhook_table
+from service.jobs.delivery.client import (
+    STATES,
+    AttemptResult,
+    CheckedResolver,
+    Outcome,
+    attempt_without_response,
+    open_client,
+    why_not_delivered,
+)
+from service.jobs.delivery.places import AT_ONCE, MOST_CONSIDERED, PLACE_S, Answers, Attempts, host_of
+from service.jobs.jobs_table import Job
+from service.jobs.webhook_signing import Secrets
+from service.jobs.webhook_table import Delivery, origin_of
+from service.jobs.webhook_targets import Destinations, Resolve
+from service.ledger.contract import Transaction
+from service.ledger.database import Database
+
+_log = structlog.get_logger(__name__)
+RETRY_AFTER_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0)
+"""Pauses between attempts, as Standard Webhooks proposes, about 31 hours in all; no attempts after the last."""
+_LOOK_EVERY_S = 0.5
+_TIMEOUT_S = 15.0
+_READ_S = 1.0
+"""Time to read an answer that arrived while this process stood still, such as a host that was paused."""
+_LEASE_S = 60.0
+"""Lease of a message, longer than an attempt: after it the leasing process is dead, and another may take over."""
+_ID_PREFIX = "msg_"
+
+
+class DeliveryObserver(Protocol):
+    """Observer of every attempt, called on the event loop."""
+
+    def webhook_attempted(self, outcome: Outcome) -> None:
+        """Count an attempt that ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deliverer:
+    """Sends the messages that are due. Used on the event loop."""
+
+    ledger: Database
+    secrets: Secrets
+    destinations: Destinations
+    observer: DeliveryObserver
+    now: Callable[[], float]
+    resolve: Resolve
+    retry_after_s: Sequence[float] = RETRY_AFTER_S
+    timeout_s: float = _TIMEOUT_S
+    place_s: float = PLACE_S
+    answers: Answers = field(default_factory=Answers)
+
+    def enqueue_job_ended(self, ledger: Transaction, job: Job) -> None:
+        """Insert the message that a job has ended, if its request wants it, in the transaction that ends the job."""
+        url = job.facts.get("webhook")
+        if url is not None and job.status in job.facts["webhook_events"]:
+            message = Delivery(f"{_ID_PREFIX}{job.id}", url, webhook_signing.event_payload(job), self.now())
+            webhook_table.add(ledger, message)
+
+    async def deliver_due(self) -> int:
+        """Attempt all due messages once, and those that become due meanwhile; returns their number.
+
+        A place that an attempt leaves is taken at once, so one that hangs keeps only its own.
+        """
+        tried = 0
+        resolver = CheckedResolver(self.destinations, self.resolve)
+        attempts = Attempts(self.answers, resolver.looking_up, self.place_s)
+        async with open_client(resolver) as session, attempts:
+            while True:
+                claimed = await self._claim_for_free_places(attempts)
+                tried += len(claimed)
+                for message in claimed:
+                    attempts.begin(origin_of(message.url), self._attempt_delivery(session, message))
+                if not attempts.under_way:
+                    return tried
+                await attempts.wait_for_place(min(self.place_s, _LOOK_EVERY_S) if attempts.due else _LOOK_EVERY_S)
+
+    async def _claim_for_free_places(self, attempts: Attempts) -> list[Delivery]:
+        try:
+            now = self.now()
+            ids = await self._choose(attempts, now)
+            if not ids:
+                return []
+            return await self.ledger.write(partial(webhook_table.claim, ids=ids, now=now, again_at=now + _LEASE_S))
+        except NotReady as error:
+            if not attempts.under_way:
+                raise
+            _log.warning("no more webhooks can be claimed; it is tried again", error=str(error))
+            return []
+
+    async def _choose(self, attempts: Attempts, now: float) -> list[str]:
+        """Choose messages to begin, of those found a moment ago if there are any: a look reads many of them."""
+        time = asyncio.get_running_loop().time()
+        if time >= attempts.look_again_at or not attempts.due:
+            attempts.look_again_at = time + _LOOK_EVERY_S
+            known = self.answers.known()
+            find_due = partial(webhook_table.due_in_turn, most_each=AT_ONCE, most=MOST_CONSIDERED, always=known)
+            found = await self.ledger.read(partial(find_due, now=now))
+            attempts.due = {message_id: origin_of(url) for message_id, url in found}
+        return attempts.choose()
+
+    async def _attempt_delivery(self, session: aiohttp.ClientSession, message: Delivery) -> None:
+        if self.now() + self.timeout_s + _READ_S > message.next_at:
+            return  # this process stood still since its claim, and another one sends it
+        answer = await self._answer_in_time(self._post_message(session, message))
+        self.answers.record(origin_of(message.url), answered=bool(answer.status))
+        outcome = answer.outcome(is_last=message.tries > len(self.retry_after_s))
+        # until it is done: a message that was delivered and is not recorded would be sent again
+        await self.ledger.write_until_done(
+            partial(self._record_attempt, message=message, outcome=outcome, reason=answer.reason)
+        )
+        level = _log.debug if outcome == "delivered" else _log.warning
+        facts = {"outcome": outcome, "tries": message.tries, "status": answer.status, "reason": answer.reason}
+        level("webhook", id=message.id, host=host_of(message.url), **facts)
+        self.observer.webhook_attempted(outcome)
+
+    def _record_attempt(self, ledger: Transaction, message: Delivery, outcome: Outcome, reason: str | None) -> None:
+        """Record the result of an attempt, for the next one and for clients that poll the job."""
+        if outcome == "failed":
+            next_at = self.now() + self.retry_after_s[message.tries - 1]
+            if not webhook_table.postpone(ledger, message, next_at):
+                return
+        else:
+            webhook_table.remove(ledger, message.id)
+        told = WebhookReply(state=STATES[outcome], tries=message.tries, reason=reason)
+        webhook_table.set_state(ledger, message.id.removeprefix(_ID_PREFIX), told)
+
+    async def _answer_in_time(self, posting: Coroutine[Any, Any, AttemptResult]) -> AttemptResult:
+        """Wait for an attempt. An answer that is there when the time is over counts: the message was delivered."""
+        attempt = asyncio.create_task(posting)
+        try:
+            for longest_s in (self.timeout_s, _READ_S):
+                await asyncio.wait([attempt], timeout=longest_s)
+            return attempt.result() if attempt.done() else attempt_without_response(asyncio.TimeoutError())
+        finally:
+            attempt.cancel()
+
+    async def _post_message(self, session: aiohttp.ClientSession, message: Delivery) -> AttemptResult:
+        try:
+            self.destinations.check(message.url)
+            headers = webhook_signing.signature_headers(self.secrets, message.id, int(self.now()), message.body)
+            async with session.post(
+                message.url, data=message.body.encode(), headers=headers, allow_redirects=False
+            ) as response:
+                return AttemptResult(response.status, why_not_delivered(response.status))
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError, InvalidOption, ValueError) as error:
+            return attempt_without_response(error)
