@@ -25,12 +25,11 @@ from service.core.schemas import JobStatus
 from service.jobs import jobs_table
 from service.jobs.job_parts import JobLimits, JobParts
 from service.jobs.jobs_table import Job
+from service.jobs.orphans import Orphans
 from service.ledger.contract import Transaction
 from service.saving.storage.contract import is_result_id
 
 log = structlog.get_logger(__name__)
-_ORPHANED_AFTER_S = 600.0
-"""Age of an orphan: much longer than storing a request and entering its job take, even on a slow disk."""
 _READ_AGAIN_S = 1.0
 
 
@@ -44,6 +43,7 @@ class Jobs:
     def __init__(self, parts: JobParts, limits: JobLimits) -> None:
         self._parts = parts
         self._limits = limits
+        self._orphans = Orphans(parts)
         self.running: dict[str, asyncio.Task[None]] = {}  # the jobs of this process, by id
         self._entering: dict[str, str] = {}  # the jobs that are being entered: id and owner
 
@@ -151,20 +151,8 @@ class Jobs:
         await self._parts.ledger.write(partial(jobs_table.forget, finished_before=oldest))
 
     async def drop_orphans(self) -> None:
-        """Remove stored requests without an unfinished job in the ledger, which killed processes left.
-
-        Folders are listed before the ledger is read, so a job that is entered meanwhile counts as unfinished. A request
-        that is still being written has no row yet; it is too young to be listed.
-        """
-        parts = self._parts
-        old = await asyncio.to_thread(parts.kept.older_than, parts.now() - _ORPHANED_AFTER_S)
-        if not old:
-            return
-        unfinished = await parts.ledger.read(jobs_table.unfinished)
-        for job_id in old:
-            if job_id not in unfinished:
-                log.info("request of no unfinished job removed", job=job_id)
-                await self._drop_order(job_id)
+        """See `Orphans.drop`."""
+        await self._orphans.drop()
 
     async def close(self) -> None:
         """Stop the jobs of this process and leave unfinished ones to another process."""

@@ -32,6 +32,7 @@ CREATE INDEX IF NOT EXISTS jobs_unfinished ON jobs (owner) WHERE finished_at IS 
 CREATE INDEX IF NOT EXISTS jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 ALTER TABLE jobs ADD COLUMN request_key TEXT;
 CREATE UNIQUE INDEX IF NOT EXISTS jobs_request_key ON jobs (request_key);
+CREATE TABLE IF NOT EXISTS jobs_since (one INTEGER PRIMARY KEY, moment REAL NOT NULL);
 """
 
 IN_DOUBT_S = 10.0
@@ -183,6 +184,18 @@ def lost_among(ledger: Transaction, job_ids: Sequence[str], owner: str) -> set[s
 def unfinished(ledger: Transaction) -> set[str]:
     """Return the ids of the unfinished jobs of all processes."""
     return {row["id"] for row in ledger.execute("SELECT id FROM jobs WHERE finished_at IS NULL")}
+
+
+def known_since(ledger: Transaction) -> float | None:
+    """Return the moment since which this ledger has the jobs of its servers; None if none has looked yet."""
+    row = ledger.execute("SELECT moment FROM jobs_since").fetchone()
+    return None if row is None else float(row["moment"])
+
+
+def set_known_since(ledger: Transaction, moment: float) -> float:
+    """Record that moment, unless one is recorded; returns which."""
+    ledger.execute("INSERT INTO jobs_since (one, moment) VALUES (1, ?) ON CONFLICT (one) DO NOTHING", (moment,))
+    return known_since(ledger) or moment
 
 
 def forget(ledger: Transaction, finished_before: float) -> None:

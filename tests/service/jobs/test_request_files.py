@@ -8,18 +8,25 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from structlog.testing import capture_logs
 
 from service.core.errors import NotReady, ServiceError
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
 from service.jobs.assembly import look_after
 from service.jobs.request_files import KeptOrders
+from service.ledger.sqlite_file import LEDGER_FILE
 from service.lifecycle.background import run_in_background
 from tests.fakes.descriptors import no_descriptors_left
 from tests.service.jobs.processes import ORDER, hang, process
 from tests.serving.waiting import until
 
 JOB = "1" * 32
+
+
+def move_ledger(source: Path, target: Path) -> None:
+    for file in source.glob(f"{LEDGER_FILE}*"):
+        file.rename(target / file.name)
 
 
 def test_a_request_that_cannot_be_read_now_is_not_lost(tmp_path: Path) -> None:
@@ -56,6 +63,8 @@ def test_a_request_that_is_damaged_or_gone_is_lost(tmp_path: Path, content: byte
 
 async def test_what_a_killed_process_left_of_a_request_is_removed_and_no_other(tmp_path: Path) -> None:
     async with process(tmp_path, hang) as other, process(tmp_path) as desk:
+        await desk.jobs.drop_orphans()
+        desk.clock.now += 7200
         unfinished, ended = await other.start(), await desk.start()
         await desk.until(ended.id, "succeeded")
         await until(lambda: not (tmp_path / ".jobs" / ended.id).exists())
@@ -71,11 +80,48 @@ async def test_what_a_killed_process_left_of_a_request_is_removed_and_no_other(t
         assert {path.name for path in (tmp_path / ".jobs").iterdir()} == {unfinished.id, fresh, "notes"}
 
 
+async def test_a_job_of_a_ledger_that_was_away_for_a_while_is_not_lost(tmp_path: Path) -> None:
+    """A server that is started without its ledger makes a new one, which knows of no job."""
+    folder, away = tmp_path / "results", tmp_path / "away"
+    folder.mkdir()
+    away.mkdir()
+    async with process(folder, hang) as died:
+        job = await died.start(allowed_s=7200.0)
+    os.utime(folder / ".jobs" / job.id, (died.clock(),) * 2)
+    move_ledger(folder, away)
+    with capture_logs() as lines:
+        async with process(folder) as without:
+            for _ in range(2):
+                without.clock.now += 3000
+                await without.jobs.drop_orphans()
+    assert [line["requests"] for line in lines if "kept for a day" in line["event"]] == [1]
+    for left in folder.glob(f"{LEDGER_FILE}*"):
+        left.unlink()
+    move_ledger(away, folder)
+    async with process(folder) as desk:
+        await desk.jobs.take()
+        await desk.until(job.id, "succeeded")
+
+
+async def test_a_request_of_an_unknown_job_is_kept_no_longer_than_that_could_run(tmp_path: Path) -> None:
+    async with process(tmp_path) as desk:
+        job_id = uuid4().hex
+        KeptOrders(tmp_path).keep(job_id, ORDER)
+        os.utime(tmp_path / ".jobs" / job_id, (desk.clock(),) * 2)
+        desk.clock.now += 86_400
+        await desk.jobs.drop_orphans()
+        assert (tmp_path / ".jobs" / job_id).exists()
+        desk.clock.now += 7200
+        await desk.jobs.drop_orphans()
+        assert not (tmp_path / ".jobs" / job_id).exists()
+
+
 async def test_the_look_at_all_jobs_removes_orphans(tmp_path: Path) -> None:
     async with process(tmp_path) as desk:
         job_id, loaded = uuid4().hex, asyncio.Event()
         KeptOrders(tmp_path).keep(job_id, ORDER)
         os.utime(tmp_path / ".jobs" / job_id, (0, 0))
+        desk.clock.now = 1e6
         loaded.set()
         async with run_in_background(look_after(desk.jobs, desk.admission, loaded)):
             await until(lambda: not (tmp_path / ".jobs" / job_id).exists())

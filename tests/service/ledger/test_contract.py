@@ -151,6 +151,13 @@ def test_a_job_ends_once_and_is_forgotten_with_its_webhook(ledger: Connections) 
     assert ledger.read(partial(webhook_table.find_state, job_id=job().id)) is None
 
 
+def test_the_moment_since_which_a_ledger_has_jobs_is_recorded_once(ledger: Connections) -> None:
+    assert ledger.read(jobs_table.known_since) is None
+    for moment in (5.0, 7.0):
+        assert ledger.write(partial(jobs_table.set_known_since, moment=moment)) == 5.0
+    assert ledger.read(jobs_table.known_since) == 5.0
+
+
 def test_jobs_of_a_dead_process_are_inherited_oldest_first(ledger: Connections) -> None:
     for number in (3, 1, 2):
         insert(ledger, job(number, owner="dead"))

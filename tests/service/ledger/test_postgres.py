@@ -168,6 +168,7 @@ def test_many_servers_that_start_at_once_migrate_once(postgres: PostgresCluster)
 
 
 def undo_migrations(ledger: Transaction) -> None:
+    ledger.execute("DROP TABLE jobs_since")
     ledger.execute("DROP INDEX deliveries_in_turn")
     ledger.execute("ALTER TABLE jobs DROP COLUMN request_key")
     ledger.execute("DELETE FROM ledger_versions WHERE version >= 3")
