@@ -71,7 +71,7 @@ class Idempotency:
                 mine = Claim(name, fingerprint, self.owner.id, self.now() + self.ttl_s)
                 dead = held.owner if held else None
                 if await self._try_to_claim(mine, dead):
-                    return await self._answer_first_request(mine, work)
+                    return await self._answer_first_request(mine, work, held)
                 continue
             if held.fingerprint != fingerprint:
                 raise InvalidOption(
@@ -144,7 +144,11 @@ class Idempotency:
         if written:
             await self._release(mine)
 
-    async def _answer_first_request(self, mine: Claim, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
+    async def _answer_first_request(
+        self, mine: Claim, work: Callable[[], Awaitable[KeptResponse]], dead: Claim | None
+    ) -> KeptResponse:
+        if dead is not None and self.kept.by_claim:
+            self._release_in_background(dead)  # its process may have kept an answer before it died
         try:
             response = await work()
         except BaseException:

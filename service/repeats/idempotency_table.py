@@ -57,9 +57,12 @@ def find(ledger: Transaction, name: str, now: float) -> Claim | None:
 
 def claim(ledger: Transaction, wanted: Claim, now: float, instead_of: str | None = None) -> bool:
     """Claim a key that is free, or unanswered by the dead owner `instead_of`; False if another process was first."""
-    ledger.execute("DELETE FROM idempotency WHERE name = ? AND expires_at <= ?", (wanted.name, now))
+    gone = ledger.execute("DELETE FROM idempotency WHERE name = ? AND expires_at <= ?", (wanted.name, now)).rowcount
     if instead_of is not None:
-        ledger.execute("DELETE FROM idempotency WHERE name = ? AND owner = ? AND done = 0", (wanted.name, instead_of))
+        unanswered = "DELETE FROM idempotency WHERE name = ? AND owner = ? AND done = 0"
+        gone += ledger.execute(unanswered, (wanted.name, instead_of)).rowcount
+    if gone:  # or the deletion of a result of its answer would count for the next one
+        ledger.execute("DELETE FROM idempotency_results WHERE name = ?", (wanted.name,))
     entered = ledger.execute(
         "INSERT INTO idempotency (name, fingerprint, owner, expires_at) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (name) DO NOTHING",

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from service.core.errors import NotReady
+from service.repeats import idempotency_table
 from service.repeats.idempotency import key_name
 from service.repeats.idempotency_table import Claim
 from service.repeats.response_files import KeptResponse, KeptResponses
 from tests.fakes.clock import Clock
 from tests.fakes.lost_answers import LosesAnswers
-from tests.service.repeats.processes import process
+from tests.service.repeats.processes import kept, process
 from tests.serving.waiting import until
 
 NAME = key_name("key", "someone", "inpaint")
@@ -137,3 +139,34 @@ async def test_a_key_that_is_used_anew_while_its_expired_answer_is_removed_keeps
         await removing
         assert (await other.run_once(NAME, "a", work)).body == b"2"
     assert done == 2
+
+
+class PerClaim(KeptResponses):
+    """Responses of all hosts, with a file for each claim."""
+
+    by_claim: ClassVar[bool] = True
+
+    def _path(self, held: Claim) -> Path:
+        return super()._path(held).with_name(f"{held.name}-{held.owner}")
+
+
+@pytest.mark.parametrize("files", [KeptResponses, PerClaim])
+async def test_nothing_is_left_of_an_answer_that_a_killed_process_had_kept_and_not_recorded(
+    tmp_path: Path, files: type[KeptResponses]
+) -> None:
+    """Neither its file, nor the note which result it contained: the next answer has another one."""
+
+    async def work() -> KeptResponse:
+        return KeptResponse(200, (), b"second", ("result2",))
+
+    left = Claim(NAME, "a", "killed", 1e9)
+    async with process(tmp_path) as local:
+        one = replace(local, kept=files(tmp_path))
+        assert await one.ledger.write(partial(idempotency_table.claim, wanted=left, now=0.0))
+        await one.ledger.write(partial(idempotency_table.contain, name=NAME, result_ids=["result1"]))
+        one.kept.keep(left, KeptResponse(200, (), b"first", ("result1",)))
+        assert (await one.run_once(NAME, "a", work)).body == b"second"
+        await until(lambda: len(kept(tmp_path)) == 1)
+        await one.forget_result("result1")
+        assert (await one.run_once(NAME, "a", work)).body == b"second"
+        await one.close()
