@@ -31,6 +31,8 @@ from service.saving.storage.contract import is_result_id
 
 log = structlog.get_logger(__name__)
 _READ_AGAIN_S = 1.0
+_END_S = 2.0
+"""Longest time that a process which ends waits for the ends of computed jobs; what is not recorded is run again."""
 
 
 KEPT_S = 3600.0
@@ -45,6 +47,7 @@ class Jobs:
         self._limits = limits
         self._orphans = Orphans(parts)
         self.running: dict[str, asyncio.Task[None]] = {}  # the jobs of this process, by id
+        self._ending: set[str] = set()  # those that are computed, whose tasks go on to the end
         self._entering: dict[str, str] = {}  # the jobs that are being entered: id and owner
 
     async def start(self, order: Order, call: Call, facts: dict[str, Any], admitted: ExitStack) -> Job:
@@ -138,7 +141,7 @@ class Jobs:
         """Stop jobs that were cancelled through another process, or inherited by one."""
         if self.running:
             lost = partial(jobs_table.lost_among, job_ids=list(self.running), owner=self._parts.owner.id)
-            for job_id in await self._parts.ledger.read(lost):
+            for job_id in await self._parts.ledger.read(lost) - self._ending:
                 self._stop(job_id)
 
     async def wait_for_change(self) -> None:
@@ -155,7 +158,9 @@ class Jobs:
         await self._orphans.drop()
 
     async def close(self) -> None:
-        """Stop the jobs of this process and leave unfinished ones to another process."""
+        """Stop the jobs of this process and leave unfinished ones to another process, once ends are recorded."""
+        if ending := [task for job_id, task in self.running.items() if job_id in self._ending]:
+            await asyncio.wait(ending, timeout=_END_S)
         tasks = list(self.running.values())
         for task in tasks:
             task.cancel()
@@ -251,10 +256,14 @@ class Jobs:
                 self._parts.on_finished(ledger, finished)
             return first
 
-        if await self._parts.ledger.write_until_done(finish):
-            code = finished.problem["code"] if finished.problem else None
-            log.info("job ended", job=job.id, request_id=job.facts["request_id"], status=status, code=code)
-            await self._drop_order(job.id)  # not what an heir runs
+        self._ending.add(job.id)
+        try:
+            if await self._parts.ledger.write_until_done(finish):
+                code = finished.problem["code"] if finished.problem else None
+                log.info("job ended", job=job.id, request_id=job.facts["request_id"], status=status, code=code)
+                await self._drop_order(job.id)  # not what an heir runs
+        finally:
+            self._ending.discard(job.id)
 
     async def _drop_order(self, job_id: str) -> None:
         await asyncio.to_thread(self._parts.kept.drop, job_id)

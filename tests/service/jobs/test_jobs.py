@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,27 @@ async def test_a_job_goes_from_queued_to_succeeded_and_tells_where_its_results_a
         assert (reply.result_url, reply.result_urls) == (URLS[0], URLS)
         assert reply.created.startswith("1970-01-01T00:16:40")
         await until(lambda: not list((tmp_path / ".jobs").iterdir()))  # its request is not kept longer than it
+
+
+@pytest.mark.parametrize("closing", [False, True])
+async def test_what_a_job_was_sent_is_removed_though_nobody_waits_for_it_any_more(
+    tmp_path: Path, closing: bool
+) -> None:
+    """A look at the jobs finds it ended while the threads that remove files are busy; so does the server's end."""
+    may_go = threading.Event()
+
+    async def keep_threads_busy(_order: Order, _call: Call) -> list[str]:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        loop.run_in_executor(None, may_go.wait)
+        return URLS
+
+    async with process(tmp_path, keep_threads_busy) as desk:
+        job = await desk.start()
+        await desk.until(job.id, "succeeded")
+        asyncio.get_running_loop().call_later(0.3, may_go.set)
+        await (desk.jobs.close() if closing else desk.jobs.stop_lost())
+        await until(lambda: not list((tmp_path / ".jobs").iterdir()), 5)
 
 
 async def test_a_job_runs_when_its_first_sample_is_taken_into_a_batch(tmp_path: Path) -> None:
