@@ -186,6 +186,11 @@ def unfinished(ledger: Transaction) -> set[str]:
     return {row["id"] for row in ledger.execute("SELECT id FROM jobs WHERE finished_at IS NULL")}
 
 
+def known(ledger: Transaction) -> set[str]:
+    """Return the ids of the jobs of all processes, of those that have ended, too."""
+    return {row["id"] for row in ledger.execute("SELECT id FROM jobs")}
+
+
 def known_since(ledger: Transaction) -> float | None:
     """Return the moment since which this ledger has the jobs of its servers; None if none has looked yet."""
     row = ledger.execute("SELECT moment FROM jobs_since").fetchone()

@@ -57,7 +57,8 @@ class Orphans:
 
     async def _of_another_ledger(self, since: float, now: float) -> set[str]:
         before = set(await asyncio.to_thread(self.parts.kept.older_than, since))
-        return before - set(await asyncio.to_thread(self.parts.kept.older_than, now - _LONGEST_S))
+        before -= set(await asyncio.to_thread(self.parts.kept.older_than, now - _LONGEST_S))
+        return before - await self.parts.ledger.read(jobs_table.known) if before else before
 
     def _tell(self, kept: set[str]) -> None:
         if kept - self._told:

@@ -103,6 +103,20 @@ async def test_a_job_of_a_ledger_that_was_away_for_a_while_is_not_lost(tmp_path:
         await desk.until(job.id, "succeeded")
 
 
+async def test_a_request_of_a_job_that_the_ledger_knows_is_no_other_ledgers_however_old(tmp_path: Path) -> None:
+    async with process(tmp_path) as desk:
+        ended = await desk.start()
+        await desk.until(ended.id, "succeeded")
+        await until(lambda: not (tmp_path / ".jobs" / ended.id).exists())
+        KeptOrders(tmp_path).keep(ended.id, ORDER)
+        os.utime(tmp_path / ".jobs" / ended.id, (desk.clock() - 1,) * 2)
+        desk.clock.now += 3000
+        with capture_logs() as lines:
+            await desk.jobs.drop_orphans()
+        assert not (tmp_path / ".jobs" / ended.id).exists()
+    assert [line for line in lines if "kept" in line["event"]] == []
+
+
 async def test_a_request_of_an_unknown_job_is_kept_no_longer_than_that_could_run(tmp_path: Path) -> None:
     async with process(tmp_path) as desk:
         job_id = uuid4().hex
