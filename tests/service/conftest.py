@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.harness.otlp_receiver import OtlpReceiver
 from engines.fake import FakeEngine
 from engines.manifest import Manifest
 from tests.serving.backing.postgres_server import PostgresCluster, running_postgres
@@ -55,6 +56,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("server")
     with serving(folder, models_dir=write_photos_and_facades(folder / "models")) as running:
         yield running
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[OtlpReceiver]:
+    """A collector of spans, which gets them soon."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    with OtlpReceiver() as receiver:
+        yield receiver
 
 
 def png(pixels: np.ndarray) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from grpc import StatusCode
 
 from benchmarks.harness.otlp_receiver import OtlpReceiver
@@ -17,19 +16,16 @@ STAGES = ["memory", "decode", "preprocess", "queue", "infer", "postprocess", "en
 
 
 def test_a_call_is_one_trace_that_continues_its_callers(
-    serve_grpc: Any, photo: bytes, mask: bytes, monkeypatch: pytest.MonkeyPatch
+    collector: OtlpReceiver, serve_grpc: Any, photo: bytes, mask: bytes
 ) -> None:
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     trace_id, caller_id = CALLER.split("-")[1:3]
-    with OtlpReceiver() as collector:
-        running = serve_grpc(otlp_endpoint=collector.url, trace_ratio=0)
-        with GrpcClient(running.grpc_address) as client:
-            answered = client.call("ModelInfer", files_request(photo, mask), traceparent=CALLER)
-            assert client.call("ServerLive", traceparent=CALLER).code is StatusCode.OK  # a probe is not traced
-        wait_until(lambda: len(collector.of_trace(trace_id)) == len(STAGES) + 1)
-        spans = collector.of_trace(trace_id)
-        root = spans.pop(f"POST {SERVICE}ModelInfer")
-        running.stop()
+    running = serve_grpc(otlp_endpoint=collector.url, trace_ratio=0)
+    with GrpcClient(running.grpc_address) as client:
+        answered = client.call("ModelInfer", files_request(photo, mask), traceparent=CALLER)
+        assert client.call("ServerLive", traceparent=CALLER).code is StatusCode.OK  # a probe is not traced
+    wait_until(lambda: len(collector.of_trace(trace_id)) == len(STAGES) + 1)
+    spans = collector.of_trace(trace_id)
+    root = spans.pop(f"POST {SERVICE}ModelInfer")
     assert root.parent_span_id.hex() == caller_id
     assert answered.trailing["traceparent"] == f"00-{trace_id}-{root.span_id.hex()}-01"
     assert sorted(spans) == sorted(STAGES)

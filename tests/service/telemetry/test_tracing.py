@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -26,13 +26,6 @@ Files = dict[str, tuple[str, bytes, str]]
 Serve = Callable[..., Any]
 CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 STAGES = ["memory", "decode", "preprocess", "queue", "infer", "postprocess", "encode", "save"]
-
-
-@pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[OtlpReceiver]:
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-    with OtlpReceiver() as receiver:
-        yield receiver
 
 
 def test_a_request_is_one_trace_with_a_span_a_stage_that_continues_its_callers(

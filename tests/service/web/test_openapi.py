@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.otlp_receiver import OtlpReceiver
 from service.core.errors import codes_by_status, problem_kinds
 from service.core.schemas import OPTIONS
 from service.intake.request_metadata import asked_priority
@@ -197,8 +198,8 @@ def test_a_wrong_method_is_answered_as_documented(server: Running, path: str) ->
     _validator(document, {"$ref": "#/components/schemas/Problem"}).validate(answer.json())
 
 
-def test_every_header_of_a_reply_is_documented(serve: Serve, files: dict[str, Any], tmp_path: Path) -> None:
-    options = {"cache_entries": 9, "otlp_endpoint": "http://127.0.0.1:9", "trace_ratio": 1.0}
+def test_every_header_of_a_reply_is_documented(collector: OtlpReceiver, serve: Serve, files: dict[str, Any]) -> None:
+    options = {"cache_entries": 9, "otlp_endpoint": collector.url, "trace_ratio": 1.0}
     keyed = {"Idempotency-Key": "once", "X-Request-ID": "mine"}
     with serve(**options).client() as client:
         document = client.get("/openapi.json").json()
