@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.service.processes.launcher.real_processes import Server
-from tests.serving.served_process import ServedProcess
+from tests.serving.served_process import SERVE, ServedProcess
 
 
 @pytest.fixture
 def start(models_dir: Path, tmp_path: Path, short_folder: Path) -> Iterator[Callable[..., Server]]:
-    """Start `retouch serve` with settings; whatever is left of it is killed after the test."""
+    """Start `retouch serve`, or another command, with settings; what is left of it is killed after the test."""
     started: list[ServedProcess] = []
 
-    def run(**settings: object) -> Server:
+    def run(command: Sequence[str] = SERVE, **settings: object) -> Server:
         folder = tmp_path / f"start-{len(started)}"
         folder.mkdir()
         chosen = {"workers": 2, "models_dir": models_dir, "results_dir": tmp_path / "results", **settings}
-        started.append(ServedProcess(folder, {"TMPDIR": str(short_folder)}, **chosen))
+        started.append(ServedProcess(folder, {"TMPDIR": str(short_folder)}, command, **chosen))
         started[-1].launch()
         return Server(started[-1], short_folder)
 

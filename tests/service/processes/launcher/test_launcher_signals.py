@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,14 @@ from tests.service.processes.launcher.real_processes import Files, Server, form,
 from tests.serving.waiting import wait_until
 
 pytestmark = pytest.mark.slow
+
+WITH_LITTLE_GRACE = (
+    sys.executable,
+    "-c",
+    "from retouch.__main__ import main; from service.processes.launcher import launcher; launcher._GRACE_S = 1; main()",
+    "serve",
+)
+"""Runs `retouch serve`, whose processes have 1 s to end after the drain, in place of 20."""
 
 
 async def inpaint(server: Server, files: Files) -> int:
@@ -92,12 +101,13 @@ async def test_a_second_signal_cuts_the_drain_short(start: Callable[..., Server]
 async def test_processes_that_do_not_end_are_named_write_their_stacks_and_are_killed(
     start: Callable[..., Server],
 ) -> None:
-    server = start(workers=1, drain_timeout_s=0.1)
+    server = start(WITH_LITTLE_GRACE, workers=1, drain_timeout_s=0.1)
     await ready(server, 1)
     os.kill(server.pid("front_end-0"), signal.SIGSTOP)  # so that the engine process waits for it
     server.launcher.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(server.launcher.wait, 60) == 1
     (line,) = server.lines("processes have not ended; they write stacks and are killed")
+    assert 1.1 <= float(str(line["after_s"])) < 20
     assert line["processes"] == ["engine-0", "front_end-0"]
     assert "in _run_engine_process" in server.log
 
