@@ -37,11 +37,14 @@ def run(*command: str | Path, **options: Any) -> str:
 
 
 def make_base() -> str:
-    """The image that stands for Debian's slim one: from its registry's copy if it is here, else debootstrapped."""
+    """The image that stands for Debian's slim one: from its registry's copy if it is here, else debootstrapped.
+
+    Made of the same copy it is the same image, as no time is in it: what was built on it before is used again.
+    """
     if not run("buildah", "images", "--quiet", "--filter", f"reference={DEBIAN}"):
         run("bash", STAND_IN, DEBIAN, timeout=600)
-    bud = ("buildah", "bud", "--quiet", "--isolation", "chroot", "--squash", "--tag", SLIM, "--file", "-")
-    run(*bud, ROOT / "tests" / "docker", input=_MAKE_SLIM, timeout=300)
+    bud = ("buildah", "bud", "--quiet", "--isolation", "chroot", "--squash", "--timestamp", "0", "--tag", SLIM)
+    run(*bud, "--file", "-", ROOT / "tests" / "docker", input=_MAKE_SLIM, timeout=300)
     return SLIM
 
 
