@@ -7,8 +7,22 @@
 #   --build-arg BASE=docker.io/library/debian:bookworm-slim@sha256:...
 ARG BASE=docker.io/library/debian:bookworm-slim
 
-FROM ${BASE} AS python
+# Our own wheel and the list of what it needs. The compiler of the one extension (texture=copied) stays in this stage.
+FROM ${BASE} AS wheel
 # Debian keeps only the newest security fix of a package: a pinned version would soon fail to install.
+# hadolint ignore=DL3008,DL3009
+RUN apt-get update && apt-get install --yes --no-install-recommends g++ python3-pip python3-setuptools
+WORKDIR /source
+COPY . .
+# Extras of pyproject.toml; with gRPC: --build-arg EXTRAS="serve s3 grpc", 20 MB more
+ARG EXTRAS="serve s3"
+RUN python3 -c "import os, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+      extras = project['optional-dependencies']; \
+      needed = project['dependencies'] + [line for name in os.environ['EXTRAS'].split() for line in extras[name]]; \
+      print('\n'.join(line for line in needed if not line.startswith('retouch[')))" > dependencies.txt \
+    && pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+
+FROM ${BASE} AS python
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends python3 tini \
@@ -19,14 +33,9 @@ FROM python AS packages
 RUN apt-get update && apt-get install --yes --no-install-recommends python3-venv && python3 -m venv /opt/retouch
 WORKDIR /source
 # What is installed changes seldom, our own code often: two steps, so that the first stays cached.
-COPY pyproject.toml requirements/constraints.txt ./
-# Extras of pyproject.toml; with gRPC: --build-arg EXTRAS="serve s3 grpc", 20 MB more
-ARG EXTRAS="serve s3"
-RUN python3 -c "import os, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-      extras = project['optional-dependencies']; \
-      needed = project['dependencies'] + [line for name in os.environ['EXTRAS'].split() for line in extras[name]]; \
-      print('\n'.join(line for line in needed if not line.startswith('retouch[')))" > dependencies.txt \
-    && /opt/retouch/bin/pip install --no-cache-dir --constraint constraints.txt --requirement dependencies.txt
+COPY --from=wheel /source/dependencies.txt ./
+COPY requirements/constraints.txt ./
+RUN /opt/retouch/bin/pip install --no-cache-dir --constraint constraints.txt --requirement dependencies.txt
 
 FROM packages AS export
 ARG TORCH_WHEELS=https://download.pytorch.org/whl/cpu/torch/
@@ -42,12 +51,9 @@ ENV PATH=/opt/retouch/bin:$PATH HOME=/tmp RETOUCH_MODELS_DIR=/models RETOUCH_ENG
 ENTRYPOINT ["tini", "--", "/source/docker/export.sh"]
 
 FROM packages AS installed
-# The compiler of the one extension (texture=copied) stays in this stage.
-# hadolint ignore=DL3008,DL3009
-RUN apt-get update && apt-get install --yes --no-install-recommends g++
-COPY . .
+COPY --from=wheel /wheels /wheels
 # 90 MB that this image cannot use: OpenVINO's plugins for Intel's GPUs and NPUs, other packages' tests, pip itself.
-RUN /opt/retouch/bin/pip install --no-cache-dir --no-deps . \
+RUN /opt/retouch/bin/pip install --no-cache-dir --no-deps /wheels/*.whl \
     && libs=$(echo /opt/retouch/lib/python3*/site-packages/openvino/libs) \
     && rm "$libs"/libopenvino_intel_gpu_plugin.so "$libs"/libopenvino_intel_npu_plugin.so "$libs"/cache.json \
     && find /opt/retouch/lib -type d -name tests -prune -exec rm -r {} + \
