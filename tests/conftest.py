@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +39,17 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     ones have one for each core (ADR 44). More than eight wait for the longest file.
     """
     return min(8, usable_cores() + (config.option.numprocesses != "logical"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Import all without the garbage collector, which then never looks at what was imported: it would each time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
