@@ -9,20 +9,32 @@ from dataclasses import dataclass
 MEASURE_EVERY_S = 0.01
 LOOP_PASSES = 2
 """A request waits for the loop twice: when it arrives, and when it has been computed."""
+_MOST_UNASKED = 5
+"""Measurements in a row that nobody asked for, before it pauses: they are most of what an idle server does."""
 
 
 @dataclass(slots=True)
 class LoopLag:
-    """Measures the lag as the delay of a timer: how late it fired last, or how overdue it is now."""
+    """Measures the lag as the delay of a timer: how late it fired last, or how overdue it is now.
+
+    It pauses while nobody asks, and is not overdue then; the first to ask begins the next measurement.
+    """
 
     clock: Callable[[], float]
     _due: float = float("inf")
     _late_s: float = 0.0
     """Delay of the timer when it fired last."""
+    _unasked: int = 0
+    """Measurements since somebody asked."""
+    _paused: asyncio.Future[None] | None = None
+    """Ends the pause; None while it measures."""
 
     @property
     def wait_s(self) -> float:
         """Seconds that a request arriving now will wait for the event loop in total."""
+        self._unasked = 0
+        if self._paused is not None:
+            self._end_pause(self._paused)
         return LOOP_PASSES * max(self._late_s, self.clock() - self._due)
 
     async def watch(self) -> None:
@@ -32,5 +44,19 @@ class LoopLag:
                 self._due = self.clock() + MEASURE_EVERY_S
                 await asyncio.sleep(MEASURE_EVERY_S)
                 self._late_s = max(0.0, self.clock() - self._due)
+                self._unasked += 1
+                if self._unasked > _MOST_UNASKED:
+                    await self._pause()
         finally:
-            self._due, self._late_s = float("inf"), 0.0
+            self._due, self._late_s, self._paused = float("inf"), 0.0, None
+
+    async def _pause(self) -> None:
+        self._due, self._late_s = float("inf"), 0.0
+        self._paused = asyncio.get_running_loop().create_future()
+        await self._paused
+        self._late_s = max(0.0, self.clock() - self._due)
+
+    def _end_pause(self, paused: asyncio.Future[None]) -> None:
+        self._paused, self._due = None, self.clock() + MEASURE_EVERY_S
+        if not paused.done():
+            paused.set_result(None)

@@ -27,3 +27,30 @@ async def test_a_loop_that_is_blocked_is_seen_to_lag_while_it_still_is_and_once_
 async def test_a_loop_that_answers_does_not_lag() -> None:
     lag = LoopLag(time.monotonic)
     assert lag.wait_s == 0.0
+
+
+async def test_a_loop_that_nobody_asks_about_is_left_alone_and_watched_again_from_the_first_question_on() -> None:
+    looks, now = 0, 0.0
+
+    def clock() -> float:
+        nonlocal looks
+        looks += 1
+        return now
+
+    lag = LoopLag(clock)
+    watching = asyncio.create_task(lag.watch())
+    await asyncio.sleep(0.3)
+    before = looks
+    await asyncio.sleep(0.1)
+    assert looks == before
+    now = 5.0
+    assert lag.wait_s == 0.0  # nothing is overdue after a pause
+    now = 5.31
+    assert lag.wait_s > LOOP_PASSES * 0.29  # blocked since the first question
+    await asyncio.sleep(0)
+    assert lag.wait_s > LOOP_PASSES * 0.29
+    await asyncio.sleep(0.05)
+    assert lag.wait_s == 0.0
+    watching.cancel()
+    with suppress(asyncio.CancelledError):
+        await watching
