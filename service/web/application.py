@@ -183,6 +183,8 @@ class LimitedHttp(FramedHttp):
 
     _header_timer: asyncio.TimerHandle | None = None
     """Timer that runs while a header is awaited."""
+    _awaits_header = False
+    """Whether a header has begun and not ended; its timer starts if the data that began it does not end it."""
     _write_timer: asyncio.TimerHandle | None = None
     """Timer that runs while the client does not read the response."""
     _ignored_timer: asyncio.TimerHandle | None = None
@@ -221,14 +223,16 @@ class LimitedHttp(FramedHttp):
         """Feed the parser; refuse the request if a header line exceeds the limit."""
         self._unparsed_bytes += len(data)
         super().data_received(data)
+        if self._awaits_header:
+            self._start_header_timer()
         if self._unparsed_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
             self.refuse(f"The header is larger than {MAX_HEADER_BYTES} bytes.")
 
     def on_message_begin(self) -> None:
-        """Reset the counters and start the header timer for a new request."""
+        """Reset the counters and await the header of a new request."""
         super().on_message_begin()
         self._parsed_bytes = self._ignored_bytes = 0
-        self._start_header_timer()
+        self._awaits_header = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count a complete header line; a header over the limit makes the request invalid (400)."""
@@ -240,7 +244,7 @@ class LimitedHttp(FramedHttp):
 
     def on_headers_complete(self) -> None:
         """Stop the header timer; the body follows."""
-        self._unparsed_bytes = 0
+        self._unparsed_bytes, self._awaits_header = 0, False
         self._stop_header_timer()
         self.scope["state"]["presence"] = self._presence
         super().on_headers_complete()
@@ -248,9 +252,7 @@ class LimitedHttp(FramedHttp):
     def on_body(self, body: bytes) -> None:
         """Pass on a piece of the body, which has a limit of its own (form.py)."""
         self._unparsed_bytes = 0
-        if (
-            self.cycle.response_complete
-        ):  # answered before it was read: the rest is read, within limits, so that the client gets the answer
+        if self.cycle.response_complete:  # answered unread: the rest is read, within limits, so that the client is told
             self._ignored_bytes += len(body)
             if self._ignored_bytes > self._limits.max_ignored_bytes:
                 self.transport.abort()

@@ -159,6 +159,18 @@ def test_a_header_that_comes_a_byte_at_a_time_has_no_longer_than_one_that_does_n
                 break
 
 
+def test_a_header_that_began_in_the_same_piece_as_an_earlier_request_has_no_longer(serve: Serve) -> None:
+    running = serve(limits=ConnectionLimits(header_timeout_s=0.3))
+    parts = urlsplit(running.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=4) as connection:
+        connection.sendall(BEGIN + b"\r\nGET /livez HT")
+        reply = HTTPResponse(connection)
+        reply.begin()
+        assert reply.status == 200
+        reply.read()
+        assert connection.recv(65536) == b""
+
+
 def test_a_client_that_does_not_take_its_reply_is_cut_off(serve: Serve) -> None:
     running = serve(limits=ConnectionLimits(write_timeout_s=0.2))
     connections = running.server.server_state.connections
