@@ -65,11 +65,10 @@ def jpeg_segments(data: bytes) -> Iterator[Chunk]:
     """
     position, size = 2, len(data)
     for _ in range(MAX_CHUNKS):
-        fill = _FILL.match(data, position)
-        if fill is None or fill.end() >= size:
-            reason = "is truncated" if position + 1 >= size else f"has no marker at byte {position}"
-            raise InvalidImage(f"the JPEG {reason}, before its first scan")
-        position = fill.end() + 1
+        if position + 1 < size and data[position] == 0xFF != data[position + 1]:
+            position += 2
+        else:
+            position = _after_filled_marker(data, position)
         marker = data[position - 1]
         if marker in _STANDALONE:
             continue
@@ -84,6 +83,19 @@ def jpeg_segments(data: bytes) -> Iterator[Chunk]:
             return
         position = end
     raise InvalidImage(f"the JPEG has more than {MAX_CHUNKS} segments")
+
+
+def _after_filled_marker(data: bytes, position: int) -> int:
+    """Return where a marker ends that more than one byte of 0xFF may precede.
+
+    Raises:
+        InvalidImage: there is none.
+    """
+    fill = _FILL.match(data, position)
+    if fill is None or fill.end() >= len(data):
+        reason = "is truncated" if position + 1 >= len(data) else f"has no marker at byte {position}"
+        raise InvalidImage(f"the JPEG {reason}, before its first scan")
+    return fill.end() + 1
 
 
 def chunk_name(kind: bytes) -> str:
