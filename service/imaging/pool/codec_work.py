@@ -7,8 +7,7 @@ nothing: a picture of 256² took 4.2 ms of CPU time with them and 3.8 without (d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from time import perf_counter
 from typing import TypeVar
 
@@ -67,13 +66,19 @@ class CodecWork:
             large: whether one of its pictures is large.
         """
         if large and not self._event_loop_shares(effort):
-            with self._count_large():
+            self._large += 1
+            try:
                 return await self._begin_pool.run(work, self._helpers.run_with_helpers, large=True)
-        with self._count_decoding():
+            finally:
+                self._large -= 1
+        self._beginning += 1
+        try:
             if shares := self._event_loop_shares(effort):
                 await self._begin_shares.take(shares)
                 return self._run_timed(work, run_one_by_one)
             return await self._begin_pool.run(self._run_timed, work, self._helpers.run_with_helpers)
+        finally:
+            self._beginning -= 1
 
     async def run_encoding(
         self, work: Callable[[StepRunner], T], pixels: int, encoder: ImageFormat, *, writes: bool, slow: bool = False
@@ -122,19 +127,3 @@ class CodecWork:
     def _free_threads(self) -> int:
         """Return the number of idle threads, which may help another."""
         return self._threads - self._beginning - self._finishing - self._large
-
-    @contextmanager
-    def _count_decoding(self) -> Iterator[None]:
-        self._beginning += 1
-        try:
-            yield
-        finally:
-            self._beginning -= 1
-
-    @contextmanager
-    def _count_large(self) -> Iterator[None]:
-        self._large += 1
-        try:
-            yield
-        finally:
-            self._large -= 1

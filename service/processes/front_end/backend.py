@@ -93,7 +93,7 @@ class RemoteModels:
             for client in self._clients
             if client.ready
             for model in client.models.values()
-            if model.offered and model.manifest == manifest
+            if model.offered and (model.manifest is manifest or model.manifest == manifest)
         }
 
     async def _request_version(self, name: str, version: int) -> LeasedModel:

@@ -74,8 +74,10 @@ class SharedReservationStore:
 
     def expected_in_second(self, second: int) -> int:
         """See `ReservationStore.expected_in_second`."""
-        open_count = sum(counts.count_at(second) for counts in self._open_counts)
-        return max(0, open_count - sum(counts.count_at(second) for counts in self._redeemed_counts))
+        count = 0
+        for opened, redeemed in zip(self._open_counts, self._redeemed_counts, strict=True):
+            count += opened.count_at(second) - redeemed.count_at(second)
+        return max(0, count)
 
     def expire(self, before: int) -> int:
         """See `ReservationStore.expire`; only reservations that this front end has added."""

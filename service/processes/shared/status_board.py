@@ -51,18 +51,20 @@ class StatusBoard:
     """
 
     def __init__(self, descriptor: int, row_counts: RowCounts) -> None:
-        self._row_counts = row_counts
         memory = memoryview(mmap.mmap(descriptor, row_counts.nbytes))
         self._cells: memoryview[float] = memory[: row_counts.status_rows_nbytes].cast("d")
         self._reservations = memory[row_counts.status_rows_nbytes :]
+        starts = range(0, len(self._cells), _COLUMNS)
+        rows = [StatusRow(self._cells[start : start + _COLUMNS]) for start in starts]
+        self._front_ends, self._engines = rows[: row_counts.front_ends], rows[row_counts.front_ends :]
 
     def front_end(self, index: int) -> StatusRow:
         """The row of a front end."""
-        return StatusRow(self._cells[index * _COLUMNS : (index + 1) * _COLUMNS])
+        return self._front_ends[index]
 
     def engine(self, index: int) -> StatusRow:
         """The row of an engine process."""
-        return self.front_end(self._row_counts.front_ends + index)
+        return self._engines[index]
 
     def reservation_store(self, index: int) -> SharedReservationStore:
         """The reservations, as seen by that front end."""
@@ -70,19 +72,18 @@ class StatusBoard:
 
     def in_flight_elsewhere(self, index: int) -> int:
         """Requests in flight at all front ends except this one."""
-        everyone = range(self._row_counts.front_ends)
-        return int(sum(self._cells[other * _COLUMNS + _IN_FLIGHT] for other in everyone if other != index))
+        own = self._front_ends[index]
+        return sum([row.in_flight for row in self._front_ends if row is not own])
 
     @property
     def ready_engines(self) -> int:
         """Number of engine processes that are ready."""
-        return sum(self.engine(index).ready for index in range(self._row_counts.engines))
+        return sum([row.ready for row in self._engines])
 
     @property
     def loading(self) -> str:
         """The model that the first of the engine processes that load one is loading, for people."""
-        texts = (self.engine(index).loading for index in range(self._row_counts.engines))
-        return next((text for text in texts if text), "")
+        return next((text for row in self._engines if (text := row.loading)), "")
 
 
 class StatusRow:
