@@ -5,11 +5,12 @@
 
 A revision is what git knows; "." (the default) is the working tree. Each has a server of its own, with the fake engine,
 which waits for nothing, JPEG in and out, nothing saved; all run at once, and are asked in turns with one connection
-(`alone`) and with 32 (`loaded`). The kernel counts each thread's time (/proc/PID/task/TID/schedstat), so other work on
-the machine changes the figures little. Printed: medians of the rounds, in ms of CPU time a request, with the event
-loops' part in each round, the processor and the load average before and after; front ends are added up. An event loop's
-time includes the kernel's work for its sockets and, in a front end with one codec thread, the work on pictures;
-`--side 64` leaves little of that. What it does without requests (1 % of a core) is counted, too.
+(`alone`) and with 32 (`loaded`), and left alone (`idle`). The kernel counts each thread's time
+(/proc/PID/task/TID/schedstat), so other work on the machine changes the figures little. Printed: medians of the rounds,
+in ms of CPU time a request (`idle`: a second, which begins half a second after the last request), with the event loops'
+part in each round, the processor and the load average before and after; front ends are added up. An event loop's time
+includes the kernel's work for its sockets and, in a front end with one codec thread, the work on pictures; `--side 64`
+leaves little of that. What it does without requests is counted, too.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from retouch.bench.load import run_on_uvloop
 
 CONNECTIONS = {"alone": 1, "loaded": 32}
 REQUESTS = 600
+IDLE_S = 2.0
 
 
 Cost = Counter[str]
@@ -97,7 +99,7 @@ async def ask(client: Client, request: bytes, connections: int, requests: int) -
 async def measure(servers: dict[str, Server], request: bytes, rounds: int) -> dict[str, dict[str, list[Cost]]]:
     """Return the cost of a request in each round, by revision and load."""
     clients = {name: server.client() for name, server in servers.items()}
-    seen: dict[str, dict[str, list[Cost]]] = {name: {load: [] for load in CONNECTIONS} for name in servers}
+    seen: dict[str, dict[str, list[Cost]]] = {name: {load: [] for load in (*CONNECTIONS, "idle")} for name in servers}
     for name, server in servers.items():
         await server.until_ready(retouch_is_ready)
         await ask(clients[name], request, 8, REQUESTS)
@@ -109,6 +111,13 @@ async def measure(servers: dict[str, Server], request: bytes, rounds: int) -> di
                 await ask(clients[name], request, connections, REQUESTS)
                 after = cpu_seconds(pid)
                 seen[name][load].append(Cost({part: (after[part] - before[part]) * 1e3 / REQUESTS for part in after}))
+        await asyncio.sleep(0.5)
+        before_idle = {name: cpu_seconds(server.process.pid) for name, server in servers.items()}
+        await asyncio.sleep(IDLE_S)
+        for name, server in servers.items():
+            idle = cpu_seconds(server.process.pid)
+            idle.subtract(before_idle[name])
+            seen[name]["idle"].append(Cost({part: seconds * 1e3 / IDLE_S for part, seconds in idle.items()}))
     for client in clients.values():
         client.close()
     return seen
