@@ -197,7 +197,7 @@ print("step", state["step"], "after", round(state["spent_s"]), "s")
 END
     sha256sum "$RUN/judge.pth"
     in_parts
-    split -b 15M -d "$RUN/judge.pth" "$OUT/judge.pth."
+    cp "$RUN/judge.pth" "$OUT/"
     cp "$RUN/patches.pth" "$OUT/" 2>/dev/null || true
     cat "$RUN"/prepare-*.log >"$OUT/prepare.log" 2>/dev/null || true
     shown 1

@@ -18,16 +18,15 @@ def test_every_job_runs_and_two_gpus_are_timed_while_nothing_else_runs(lanes: La
     lanes.environment |= {**places, "CORES": CORE, "FAKE": "1"}
     start = tmp_path / "start"
     (start / "val").mkdir(parents=True)
-    (start / "photos-5.pth").touch()
+    (start / "initial.pth").touch()
     (tmp_path / "work").mkdir()
     subprocess.run(["bash", SCRIPT, "begin", start, "60"], env=lanes.environment, check=True)
     lanes.call("wait", "60")
     jobs = {folder.name: folder for folder in lanes.state.glob("jobs/*")}
     assert {name: lanes.code(name) for name in jobs} == dict.fromkeys(jobs, "0")
     began = {name: int((folder / "began").read_text()) for name, folder in jobs.items()}
-    quick = {"warm_1", "warm_2", "warm_s", "fill_even_warm", "fill_crisp_warm"}
-    assert max(began[name] for name in quick) < began["scaling"] < began["studies"]
-    trained = ("fill_even", "fill_crisp")
-    assert began["studies"] < min(began[name] for name in trained)
-    assert max(began[name] for name in (*trained, "warm_d1", "warm_d2")) < began["pdgan"]
-    assert (tmp_path / "results/studies").is_dir()
+    trained = ("fill_strong", "fill_stronger")
+    assert max(began[name] for name in ("warm_s", *(f"{name}_warm" for name in trained))) < began["scaling"]
+    assert began["scaling"] < min(began[name] for name in trained)
+    assert max(began[name] for name in (*trained, "warm_1", "warm_2")) < began["pdgan"]
+    assert (tmp_path / "results/pdgan").is_dir()
