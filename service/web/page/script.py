@@ -31,7 +31,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _NAME = re.compile(r"(?<![\w$#])(?:(?<!\.)|(?<=\.\.\.))[A-Za-z]\w{2,}(?![\w$])")
-_PROPERTY = re.compile(r"(?<!\.)\.(\w+)|(?<=[{,])(\w+)(?=[,}=])|(\w+):")
+_READ = re.compile(r"(?<!\.)\.(\w+)")
+_KEY = re.compile(r"(?<=[{,])\w+(?=[,}=:])|(?<!\w)(?<!function )(?<!function\*)\w+(?=\([^()]*\)\{)")
 _NEEDLESS_LINE = re.compile(r"(?<=[;,{}(\[])\n|\n(?=[})\]])")
 
 
@@ -72,13 +73,14 @@ def _visit(path: Path, above: tuple[Path, ...], order: list[Path]) -> None:
 def _with_short_names(code: str, declared: Iterable[str]) -> str:
     """The code with two letters for what is declared in it, but for names that a string or template has too.
 
-    A name becomes the same wherever it is declared. All but constants stay if a property may have the same name.
+    A name becomes the same wherever it is declared. It stays if an object may have it as a key or a method; all but
+    constants stay also if a property of that name is read.
     """
     texts = " ".join(token["kept"] for token in _TOKEN.finditer(code) if token["kept"])
     named = set(_NAME.findall(texts))
-    properties = {name for found in _PROPERTY.findall(code) for name in found}
+    keys, read = set(_KEY.findall(code)), set(_READ.findall(code))
     names = (name for name in dict.fromkeys((*declared, *_LOCAL.findall(code))) if _NAME.fullmatch(name))
-    renamed = [name for name in names if name not in named and (name.isupper() or name not in properties)]
+    renamed = [name for name in names if name not in named | keys and (name.isupper() or name not in read)]
     taken = {"do", "if", "in", *re.findall(r"[\w$]+", code)}
     pairs = map("".join, itertools.product(string.ascii_letters, repeat=2))
     short = dict(zip(renamed, (pair for pair in pairs if pair not in taken), strict=False))

@@ -83,6 +83,27 @@ def test_names_that_functions_declare_become_letters_that_nothing_else_is_called
 
 
 @pytest.mark.parametrize(
+    "code",
+    [
+        "const PNG = 1;\nsend({ PNG });",
+        "const PNG = 1;\nsend({ other: 2, PNG: 3 });",
+        "const start = 1;\nnew Stream({ start(controller, more) {\n  begin();\n} });",
+        "class A {\n  async *names() {}\n}\nconst names = 1;",
+    ],
+)
+def test_a_name_that_an_object_has_stays_as_the_browser_may_ask_for_it(tmp_path: Path, code: str) -> None:
+    name = re.findall(r"PNG|start|names", code)[0]
+    script = joined(written(tmp_path, main=f"{code}\n"), "main.js")
+    assert len(re.findall(rf"\b{name}\b", script)) == code.count(name)
+
+
+def test_a_name_between_the_signs_of_a_choice_is_no_key(tmp_path: Path) -> None:
+    code = "const first = 1;\nconst SECOND = 2;\na(b ? first : SECOND, b ? SECOND : first);\n"
+    sent = "let aa=1;let ab=2;a(b?aa:ab,b?ab:aa);"
+    assert joined(written(tmp_path, main=code), "main.js").rstrip("\n") == sent
+
+
+@pytest.mark.parametrize(
     ("modules", "message"),
     [
         ({"main": 'import { a } from "./a.js";\n'}, "is not there"),
@@ -137,6 +158,14 @@ def test_a_module_has_at_most_300_lines_and_says_what_it_is_for(path: Path) -> N
 def test_a_folder_has_at_most_14_modules() -> None:
     counts = {folder.name: len(list(folder.glob("*.js"))) for folder in STATIC.rglob("*") if folder.is_dir()}
     assert {name: count for name, count in counts.items() if count > 14} == {}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+def test_a_regular_expression_follows_a_sign_that_no_division_does(path: Path) -> None:
+    """Elsewhere it would be taken for two divisions, and changed as code."""
+    elsewhere = r"(?:\b(?:return|typeof|case|yield|await|of|in)|[;{>])\s*/(?![*/\s])|^\s*/(?![*/])"
+    lines = (re.sub(r'"[^"]*"|`[^`]*`|//.*', '""', line) for line in path.read_text("utf-8").splitlines())
+    assert [line for line in lines if re.search(elsewhere, line) and not line.lstrip().startswith("*")] == []
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
