@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Route, expect
 
-from tests.browser.conftest import ROOT, Serve, Tab
+from tests.browser.conftest import CHROMIUM, ROOT, SWITCHES, Serve, Tab
 from tests.browser.desk import PICTURES, Desk, encoded, noise
 from tests.browser.test_gallery import REFUSED
 from tests.serving.served_process import ServedProcess
@@ -98,6 +99,30 @@ def test_nothing_can_be_pressed_before_the_script_is_there(browser: Browser, url
         held[0].continue_()
         expect(page.locator("#open-first")).to_be_enabled()
         expect(page.locator("#undo")).to_be_disabled()  # there is nothing to undo
+
+
+def test_without_javascript_the_page_says_what_it_needs(browser: Browser, url: str) -> None:
+    """Playwright's own option stops scripts, but leaves the text for browsers without them out."""
+    switches = [*SWITCHES, "--blink-settings=scriptEnabled=false"]
+    with browser.browser_type.launch(executable_path=CHROMIUM, args=switches) as without:
+        page = without.new_page()
+        page.goto(url)
+        assert page.locator("noscript p").bounding_box()["height"] > 10
+        assert page.inner_text("noscript") == "This page needs JavaScript."
+
+
+def test_no_name_of_the_browser_is_declared_for_all_modules_or_shortened(browser: Browser, url: str) -> None:
+    """A local may have one where its name stays; a use of the browser's in another function would be shortened too."""
+    code = "\n".join(path.read_text("utf-8") for path in (ROOT / "service/web/page/static").rglob("*.js"))
+    everywhere = set(re.findall(r"^(?:export )?(?:async )?(?:function\*?|class|const|let) (\w+)", code, re.M))
+    local = set(re.findall(r"\b(?:const|let) (\w+)", code)) - everywhere
+    script = httpx.get(f"{url}page/app.js").text
+    shortened = {name for name in local if not re.search(rf"\blet {name}\b", script)}
+    assert len(shortened) > 50
+    with browser.new_context() as context:  # an empty page: its elements' ids would be names, too
+        names = sorted(everywhere | shortened)
+        found = context.new_page().evaluate("names => names.filter(name => name in globalThis)", names)
+    assert set(found) <= {"History", "when"}  # the page does not use the browser's
 
 
 def test_it_loads_fills_and_saves_behind_a_prefix(tab: Tab, behind: str) -> None:

@@ -270,3 +270,15 @@ def test_the_first_brush_suits_a_large_photograph_until_a_person_chooses_one(des
     expect(shown).to_have_text("34")
     desk.page.reload()
     expect(shown).to_have_text("34")
+
+
+def test_a_chosen_brush_stays_for_the_next_photograph_where_nothing_can_be_remembered(desk: Desk) -> None:
+    desk.page.add_init_script("Storage.prototype.setItem = () => { throw new DOMException('full'); };")
+    desk.page.reload()
+    desk.page.wait_for_selector("html[data-ready]")
+    large, small = (encoded(np.zeros((side, side, 3), np.uint8), f"{side}.png") for side in (2000, 200))
+    desk.open(large)
+    desk.page.keyboard.press("[")
+    expect(desk.page.locator("#size-shown")).to_have_text("68")
+    desk.open(small)
+    expect(desk.page.locator("#size-shown")).to_have_text("68")

@@ -76,6 +76,18 @@ def test_a_result_is_copied(tab: Tab, url: str) -> None:
     assert (np.asarray(desk.saved()) == expected).all()
 
 
+def test_the_browser_keeps_its_own_keys_with_control_and_shift(tab: Tab, url: str) -> None:
+    desk = tab(url, permissions=["clipboard-read", "clipboard-write"]).open(PICTURES / "dress.jpg")
+    desk.page.evaluate(
+        "addEventListener('keydown', event => document.title = `${event.key} ${event.defaultPrevented}`)"
+    )
+    for key in "CSO":
+        desk.page.keyboard.press(f"Control+Shift+{key}")
+        assert desk.page.title() == f"{key} false"
+    desk.page.keyboard.press("Control+Shift+Z")
+    assert desk.page.title() == "Z true"
+
+
 def test_where_a_browser_does_not_copy_pictures_the_page_says_so(tab: Tab, serve: Serve) -> None:
     url = serve(public_host="images.example").url.replace("127.0.0.1", "images.example")
     desk = tab(f"{url}/", expected="the server responded").open(PICTURES / "dress.jpg")

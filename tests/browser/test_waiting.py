@@ -74,6 +74,30 @@ def test_a_fill_is_cancelled_while_it_is_sent(tab: Tab, serve: Serve) -> None:
     assert desk.page.locator("#fill").is_enabled()
 
 
+def test_a_call_that_the_browser_stops_is_made_again(tab: Tab, serve: Serve) -> None:
+    desk = tab(f"{serve(fake_batch_ms=1000).url}/").open(PICTURES / "dress.jpg").collect()
+    desk.drag(LINE)
+    with desk.page.expect_event("requestfailed"):
+        desk.page.click("#fill")
+        expect(desk.page.locator("#busy-text")).to_have_text("Filling… 0 s")
+        desk.page.evaluate("window.stop()")
+    expect(desk.page.locator("#busy-text")).to_contain_text("cannot be reached: again in")
+    desk.filled()
+
+
+def test_a_proxy_that_takes_no_file_so_large_is_understood(tab: Tab, serve: Serve) -> None:
+    desk = tab(f"{serve().url}/", expected=REFUSED).open(PICTURES / "dress.jpg").collect()
+
+    def too_large(route: Route) -> None:
+        route.fulfill(status=413, content_type="text/html", body="<h1>Request Entity Too Large</h1>")
+
+    desk.page.route("**/v1/inpaint", too_large)
+    desk.drag(LINE)
+    desk.page.click("#fill")
+    desk.says("The file is too large for this server.")
+    assert desk.page.locator("#fill").is_enabled()
+
+
 def test_a_person_who_sent_too_much_is_told_and_the_fill_is_tried_again(tab: Tab, serve: Serve, tmp_path: Path) -> None:
     key = new_key(tmp_path, rate_per_s=0.25, burst=8)
     server = serve(keys_file=tmp_path / "keys.json")

@@ -7,7 +7,7 @@ import { currentKey, rememberKey } from "./key.js";
 export class Refusal extends Error {
   /** @param {Response} response @param {{detail?: string, code?: string, request_id?: string}} problem */
   constructor(response, problem) {
-    super(problem.detail || `The server answered ${response.status}.`);
+    super(problem.detail || (response.status === 413 ? "The file is too large for this server." : `The server answered ${response.status}.`));
     this.status = response.status;
     this.code = problem.code ?? "";
     this.requestId = problem.request_id ?? null;
@@ -111,10 +111,10 @@ function posted(path, { body, headers, signal, onSent }) {
       for (const name of ["X-Seed", "Retry-After"]) response.headers.set(name, request.getResponseHeader(name) ?? "");
       resolve(response);
     };
-    request.onerror = reject;
+    request.onloadend = reject; // without a reply: also where the browser itself stops all that it loads
     signal.onabort = () => {
-      request.abort();
       reject(signal.reason);
+      request.abort();
     };
     request.send(body);
   });

@@ -21,6 +21,8 @@ export class Painting {
   /** @type {{x: number, y: number} | null} where the last stroke ended */
   #last = null;
   #size = FIRST_BRUSH;
+  /** Whether a person chose the size; until then it suits the picture. */
+  #chosen = preferences().size > 0;
   #tool = /** @type {import("../view/tools.js").ToolName} */ ("brush");
   #spoken = 0;
 
@@ -53,7 +55,7 @@ export class Painting {
       this.lift();
       this.#cursor = this.#last = null; // they may be outside of this picture
       const { width, height } = workspace.active ?? {};
-      if (width && !preferences().size) this.#resize(Math.max(FIRST_BRUSH, width / 25, height / 25));
+      if (width && !this.#chosen) this.#resize(Math.max(FIRST_BRUSH, width / 25, height / 25));
     });
     for (const button of document.querySelectorAll("[data-tool]")) {
       button.onclick = () => this.choose(button.dataset.tool);
@@ -86,6 +88,7 @@ export class Painting {
 
   /** Sets the brush's diameter in pixels of the picture, and remembers it. */
   resize(size) {
+    this.#chosen = true;
     this.#resize(size);
     prefer({ size: this.#size });
   }

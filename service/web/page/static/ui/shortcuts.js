@@ -45,11 +45,12 @@ export function connectShortcuts({ view, workspace, painting, fills, menu, compa
     s: () => saving.save("png"),
     c: () => saving.save("copy"),
   };
+  const withShift = { z: () => menu.redo() }; // the others are the browser's
   addEventListener("keydown", (event) => {
     if (typing(event) || event.altKey || $("panel-inpaint").hidden) return;
     const key = event.key.toLowerCase();
     const control = event.ctrlKey || event.metaKey;
-    const act = control && event.shiftKey && key === "z" ? () => menu.redo() : (control ? withControl : plain)[key];
+    const act = (!control ? plain : event.shiftKey ? withShift : withControl)[key];
     if (!act || (control && key === "c" && String(getSelection()))) return;
     event.preventDefault();
     act();
