@@ -5,17 +5,40 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
 from service.jobs import jobs_table
 from service.jobs.job_parts import JobParts
+from service.ledger.contract import Transaction
 
 _log = structlog.get_logger(__name__)
 _ORPHANED_AFTER_S = 600.0
 """Age of an orphan: much longer than storing a request and entering its job take, even on a slow disk."""
 _LONGEST_S = 90_000.0
 """Age at which no job can run any more, whichever ledger has it: its deadline, of a day at most, has passed."""
+
+
+class _Known(NamedTuple):
+    """What a ledger knows of jobs at one moment."""
+
+    since: float
+    """The moment since which it has them."""
+    jobs: set[str]
+    unfinished: set[str]
+
+
+def _read_known(ledger: Transaction) -> _Known | None:
+    """Return what the ledger knows; None if it does not say since when."""
+    since = jobs_table.known_since(ledger)
+    return None if since is None else _Known(since, jobs_table.known(ledger), jobs_table.unfinished(ledger))
+
+
+def _begin(ledger: Transaction, moment: float) -> _Known:
+    """Record since when the ledger has jobs, unless it says so, and return what it knows."""
+    since = jobs_table.set_known_since(ledger, moment)
+    return _Known(since, jobs_table.known(ledger), jobs_table.unfinished(ledger))
 
 
 @dataclass(slots=True)
@@ -33,32 +56,30 @@ class Orphans:
         """Remove them.
 
         They are listed before the ledger is read, so a job that is entered meanwhile counts as unfinished. A request
-        that is still being written has no row yet; it is too young to be listed.
+        that is still being written has no row yet; it is too young to be listed. What the ledger knows is read in one
+        transaction, since another file may take its place at any time.
 
         Raises:
             NotReady: code `ledger_unavailable`.
             OSError: they cannot be listed now.
         """
         parts, now = self.parts, self.parts.now()
-        since = await parts.ledger.read(jobs_table.known_since)
-        if since is None:
-            since = await parts.ledger.write(partial(jobs_table.set_known_since, moment=now))
         old = await asyncio.to_thread(parts.kept.older_than, now - _ORPHANED_AFTER_S)
-        if not old:
-            return
-        unfinished = await parts.ledger.read(jobs_table.unfinished)
-        orphans = [job_id for job_id in old if job_id not in unfinished]
-        foreign = await self._of_another_ledger(since, now) if orphans else set()
+        known = await parts.ledger.read(_read_known)
+        if known is None:
+            known = await parts.ledger.write(partial(_begin, moment=now))
+        orphans = [job_id for job_id in old if job_id not in known.unfinished]
+        foreign = await self._of_another_ledger(known, now) if orphans else set()
         for job_id in orphans:
             if job_id not in foreign:
                 _log.info("request of no unfinished job removed", job=job_id)
                 await asyncio.to_thread(parts.kept.drop, job_id)
         self._tell(foreign.intersection(orphans))
 
-    async def _of_another_ledger(self, since: float, now: float) -> set[str]:
-        before = set(await asyncio.to_thread(self.parts.kept.older_than, since))
+    async def _of_another_ledger(self, known: _Known, now: float) -> set[str]:
+        before = set(await asyncio.to_thread(self.parts.kept.older_than, known.since))
         before -= set(await asyncio.to_thread(self.parts.kept.older_than, now - _LONGEST_S))
-        return before - await self.parts.ledger.read(jobs_table.known) if before else before
+        return before - known.jobs
 
     def _tell(self, kept: set[str]) -> None:
         if kept - self._told:

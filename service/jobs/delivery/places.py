@@ -1,4 +1,4 @@
-"""Choice of the messages to attempt next. Receivers that hang, however many, delay their own messages.
+"""Choice of the messages to attempt next. Receivers that hang, however many, delay only their own messages.
 
 A receiver is an origin: scheme, host and port. A process makes few attempts at a time, and the next one to the origin
 with the fewest under way, of these to the one that was tried longest ago. An origin gets more than one place only while

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -101,6 +102,32 @@ async def test_a_job_of_a_ledger_that_was_away_for_a_while_is_not_lost(tmp_path:
     async with process(folder) as desk:
         await desk.jobs.take()
         await desk.until(job.id, "succeeded")
+
+
+async def test_no_job_is_lost_if_its_ledger_is_moved_away_while_orphans_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, away = tmp_path / "results", tmp_path / "away"
+    folder.mkdir()
+    away.mkdir()
+    list_older = KeptOrders.older_than
+
+    def move_then_list(kept: KeptOrders, moment: float) -> list[str]:
+        if (folder / LEDGER_FILE).exists() and not list(away.iterdir()):
+            move_ledger(folder, away)
+        return list_older(kept, moment)
+
+    async with process(folder, hang) as desk:
+        await desk.jobs.drop_orphans()  # records since when the ledger has jobs
+        desk.clock.now += 10
+        job = await desk.start(allowed_s=7200.0)
+        os.utime(folder / ".jobs" / job.id, (desk.clock(),) * 2)
+        desk.clock.now += 3000
+        monkeypatch.setattr(KeptOrders, "older_than", move_then_list)
+        with suppress(NotReady):  # as long as the ledger is away
+            await desk.jobs.drop_orphans()
+        assert list(away.iterdir())
+        assert (folder / ".jobs" / job.id / "order.json").exists()
 
 
 async def test_a_request_of_a_job_that_the_ledger_knows_is_no_other_ledgers_however_old(tmp_path: Path) -> None:
