@@ -125,8 +125,7 @@ class Jobs:
             NotFound: as `get`.
         """
         job = await self.get(job_id)
-        if job.finished_at is None:
-            await self._record_end(job, "cancelled")
+        if job.finished_at is None and await self._record_end(job, "cancelled"):
             self._stop(job_id)
         return await self.get(job_id)
 
@@ -241,13 +240,22 @@ class Jobs:
                 log.exception("job failed", job=job.id)
                 await self._record_failure(job, ServiceError("the job failed for a reason of the server's own"))
             else:
-                await self._record_end(job, "succeeded", result_urls=urls)
+                await self._end(job, "succeeded", result_urls=urls)
 
     async def _record_failure(self, job: Job, error: ServiceError) -> None:
         problem = error.problem(job.facts["request_id"], f"/v1/jobs/{job.id}")
-        await self._record_end(job, "failed", problem=problem)
+        await self._end(job, "failed", problem=problem)
 
-    async def _record_end(self, job: Job, status: JobStatus, **ending: Any) -> None:
+    async def _end(self, job: Job, status: JobStatus, **ending: Any) -> None:
+        """Record the end of a job that this task runs; until it has, the task is not stopped as one that is lost."""
+        self._ending.add(job.id)
+        try:
+            await self._record_end(job, status, **ending)
+        finally:
+            self._ending.discard(job.id)
+
+    async def _record_end(self, job: Job, status: JobStatus, **ending: Any) -> bool:
+        """Record an end and drop the stored request; returns whether this was the job's first end."""
         finished = replace(job, status=status, finished_at=self._parts.now(), **ending)
 
         def finish(ledger: Transaction) -> bool:
@@ -256,14 +264,12 @@ class Jobs:
                 self._parts.on_finished(ledger, finished)
             return first
 
-        self._ending.add(job.id)
-        try:
-            if await self._parts.ledger.write_until_done(finish):
-                code = finished.problem["code"] if finished.problem else None
-                log.info("job ended", job=job.id, request_id=job.facts["request_id"], status=status, code=code)
-                await self._drop_order(job.id)  # not what an heir runs
-        finally:
-            self._ending.discard(job.id)
+        first = await self._parts.ledger.write_until_done(finish)
+        if first:
+            code = finished.problem["code"] if finished.problem else None
+            log.info("job ended", job=job.id, request_id=job.facts["request_id"], status=status, code=code)
+            await self._drop_order(job.id)  # not what an heir runs
+        return first
 
     async def _drop_order(self, job_id: str) -> None:
         await asyncio.to_thread(self._parts.kept.drop, job_id)

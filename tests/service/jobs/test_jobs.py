@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -31,11 +32,11 @@ async def test_a_job_goes_from_queued_to_succeeded_and_tells_where_its_results_a
         await until(lambda: not list((tmp_path / ".jobs").iterdir()))  # its request is not kept longer than it
 
 
-@pytest.mark.parametrize("closing", [False, True])
+@pytest.mark.parametrize("found_by", ["a look", "a client that cancels it", "the server's end"])
 async def test_what_a_job_was_sent_is_removed_though_nobody_waits_for_it_any_more(
-    tmp_path: Path, closing: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found_by: str
 ) -> None:
-    """A look at the jobs finds it ended while the threads that remove files are busy; so does the server's end."""
+    """The job is found ended while the threads that remove files are busy."""
     may_go = threading.Event()
 
     async def keep_threads_busy(_order: Order, _call: Call) -> list[str]:
@@ -46,9 +47,13 @@ async def test_what_a_job_was_sent_is_removed_though_nobody_waits_for_it_any_mor
 
     async with process(tmp_path, keep_threads_busy) as desk:
         job = await desk.start()
+        unfinished = await desk.jobs.get(job.id)
         await desk.until(job.id, "succeeded")
         asyncio.get_running_loop().call_later(0.3, may_go.set)
-        await (desk.jobs.close() if closing else desk.jobs.stop_lost())
+        if found_by == "a client that cancels it":
+            monkeypatch.setattr(desk.jobs, "get", AsyncMock(return_value=unfinished))  # as it was when it was read
+            await desk.jobs.cancel(job.id)
+        await (desk.jobs.close() if found_by == "the server's end" else desk.jobs.stop_lost())
         await until(lambda: not list((tmp_path / ".jobs").iterdir()), 5)
 
 
