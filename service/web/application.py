@@ -195,7 +195,6 @@ class LimitedHttp(FramedHttp):
     """Bytes received since the last parsed line or body, as of a header line without an end."""
     _parsed_bytes = 0
     """Bytes of the names and values of this request's header so far."""
-
     _presence: ClientPresence
     """Tells whether the client has disconnected; requests find it in `request.state.presence`."""
 
@@ -222,6 +221,7 @@ class LimitedHttp(FramedHttp):
     def data_received(self, data: bytes) -> None:
         """Feed the parser; refuse the request if a header line exceeds the limit."""
         self._unparsed_bytes += len(data)
+        self._awaits_header |= self.timeout_keep_alive_task is not None  # data, even an empty line, ends that timer
         super().data_received(data)
         if self._awaits_header:
             self._start_header_timer()

@@ -171,6 +171,18 @@ def test_a_header_that_began_in_the_same_piece_as_an_earlier_request_has_no_long
         assert connection.recv(65536) == b""
 
 
+def test_an_empty_line_after_a_reply_keeps_no_connection_open(serve: Serve) -> None:
+    running = serve(limits=ConnectionLimits(header_timeout_s=0.3))
+    parts = urlsplit(running.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=4) as connection:
+        connection.sendall(BEGIN + b"\r\n")
+        reply = HTTPResponse(connection)
+        reply.begin()
+        reply.read()
+        connection.sendall(b"\r\n")
+        assert connection.recv(65536) == b""
+
+
 def test_a_client_that_does_not_take_its_reply_is_cut_off(serve: Serve) -> None:
     running = serve(limits=ConnectionLimits(write_timeout_s=0.2))
     connections = running.server.server_state.connections
