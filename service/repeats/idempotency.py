@@ -161,7 +161,7 @@ class Idempotency:
         """Store the answer and return it; if that fails, the key is released."""
         try:
             if response.result_ids:  # before it is kept, so that a deletion at that moment finds it
-                contain = partial(idempotency_table.contain, name=mine.name, result_ids=response.result_ids)
+                contain = partial(idempotency_table.contain, claimed=mine, result_ids=response.result_ids)
                 await self.ledger.write(contain)
             try:
                 await asyncio.to_thread(self._keep, mine, response)

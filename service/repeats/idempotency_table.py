@@ -71,12 +71,15 @@ def claim(ledger: Transaction, wanted: Claim, now: float, instead_of: str | None
     return entered.rowcount == 1
 
 
-def contain(ledger: Transaction, name: str, result_ids: Collection[str]) -> None:
-    """Record which stored results the answer to a key contains."""
-    ledger.executemany(
-        "INSERT INTO idempotency_results (result_id, name) VALUES (?, ?) ON CONFLICT (result_id, name) DO NOTHING",
-        [(result_id, name) for result_id in result_ids],
-    )
+def contain(ledger: Transaction, claimed: Claim, result_ids: Collection[str]) -> None:
+    """Record which stored results the answer to a key contains; nothing if the claim is gone by now."""
+    # an update locks the row: no other process takes the key over before this is committed
+    held = ledger.execute(f"UPDATE idempotency SET owner = owner WHERE {_THIS}", _this(claimed))  # noqa: S608 -- values are bound
+    if held.rowcount:
+        ledger.executemany(
+            "INSERT INTO idempotency_results (result_id, name) VALUES (?, ?) ON CONFLICT (result_id, name) DO NOTHING",
+            [(result_id, claimed.name) for result_id in result_ids],
+        )
 
 
 def containing(ledger: Transaction, result_id: str) -> list[Claim]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -196,7 +196,7 @@ def test_a_key_of_a_dead_process_is_claimed_again_and_an_answered_one_is_not(led
     assert not ledger.write(partial(claim, wanted=mine, now=1.0, instead_of="other"))
     assert ledger.read(partial(idempotency_table.find, name="key", now=1.0)) == replace(other, done=True)
     for _ in range(2):
-        ledger.write(partial(idempotency_table.contain, name="key", result_ids=[ONE, TWO]))
+        ledger.write(partial(idempotency_table.contain, claimed=other, result_ids=[ONE, TWO]))
     assert ledger.read(partial(idempotency_table.containing, result_id=TWO)) == [replace(other, done=True)]
     assert ledger.read(partial(idempotency_table.find, name="key", now=100.0)) is None
     assert ledger.write(partial(idempotency_table.delete_expired, now=100.0)) == [replace(other, done=True)]
@@ -220,6 +220,33 @@ def test_a_claim_that_was_given_up_touches_no_later_one_of_the_same_process(ledg
     assert ledger.write(partial(idempotency_table.mark_answered, claimed=later))
     assert not ledger.write(partial(idempotency_table.release_unanswered, claimed=later))
     assert ledger.read(partial(idempotency_table.find, name="key", now=1.0)) == replace(later, done=True)
+
+
+def test_a_claim_that_was_taken_over_adds_no_result_to_the_answer_of_the_next(ledger: Connections) -> None:
+    frozen, later = Claim("key", "print", "frozen", 100.0), Claim("key", "print", "me", 100.0)
+    assert ledger.write(partial(idempotency_table.claim, wanted=frozen, now=1.0))
+    assert ledger.write(partial(idempotency_table.claim, wanted=later, now=1.0, instead_of="frozen"))
+    ledger.write(partial(idempotency_table.contain, claimed=frozen, result_ids=[ONE]))
+    ledger.write(partial(idempotency_table.contain, claimed=later, result_ids=[TWO]))
+    assert ledger.read(partial(idempotency_table.containing, result_id=ONE)) == []
+    assert ledger.read(partial(idempotency_table.containing, result_id=TWO)) == [later]
+
+
+def test_nor_does_one_that_is_taken_over_while_it_adds_its_result(connect: Connect) -> None:
+    frozen, later = Claim("key", "print", "frozen", 100.0), Claim("key", "print", "me", 100.0)
+    here, there = connect(), connect()
+    assert here.write(partial(idempotency_table.claim, wanted=frozen, now=1.0))
+    with ThreadPoolExecutor(1) as thread:
+
+        def contain(ledger: Transaction) -> Future[bool]:
+            idempotency_table.contain(ledger, frozen, [ONE])
+            claim = partial(idempotency_table.claim, wanted=later, now=1.0, instead_of="frozen")
+            claiming = thread.submit(there.write, claim)
+            wait([claiming], 0.3)
+            return claiming
+
+        assert here.write(contain).result()
+    assert here.read(partial(idempotency_table.containing, result_id=ONE)) == []
 
 
 def test_the_cache_keeps_what_was_used_last(ledger: Connections) -> None:

@@ -163,7 +163,7 @@ async def test_nothing_is_left_of_an_answer_that_a_killed_process_had_kept_and_n
     async with process(tmp_path) as local:
         one = replace(local, kept=files(tmp_path))
         assert await one.ledger.write(partial(idempotency_table.claim, wanted=left, now=0.0))
-        await one.ledger.write(partial(idempotency_table.contain, name=NAME, result_ids=["result1"]))
+        await one.ledger.write(partial(idempotency_table.contain, claimed=left, result_ids=["result1"]))
         one.kept.keep(left, KeptResponse(200, (), b"first", ("result1",)))
         assert (await one.run_once(NAME, "a", work)).body == b"second"
         await until(lambda: len(kept(tmp_path)) == 1)
