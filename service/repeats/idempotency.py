@@ -71,7 +71,7 @@ class Idempotency:
                 mine = Claim(name, fingerprint, self.owner.id, self.now() + self.ttl_s)
                 dead = held.owner if held else None
                 if await self._try_to_claim(mine, dead):
-                    return await self._answer_first_request(mine, work, held)
+                    return await self._answer_first_request(mine, work)
                 continue
             if held.fingerprint != fingerprint:
                 raise InvalidOption(
@@ -129,26 +129,26 @@ class Idempotency:
         claim = partial(idempotency_table.claim, wanted=mine, now=self.now(), instead_of=instead_of)
         claiming = self.ledger.write(claim)
         try:
-            return await asyncio.shield(claiming)
+            gone = await asyncio.shield(claiming)
         except asyncio.CancelledError:  # the ledger may still write the claim
             self._in_background(self._release_after_failure(claiming, mine))
             raise
         except NotReady:  # it may be written nevertheless: a database can go away between a commit and its answer
             self._release_in_background(mine)
             raise
+        if gone:
+            self._in_background(self._drop_own_files(gone))
+        return gone is not None
 
-    async def _release_after_failure(self, claiming: asyncio.Future[bool], mine: Claim) -> None:
-        written = True
+    async def _release_after_failure(self, claiming: asyncio.Future[list[Claim] | None], mine: Claim) -> None:
+        gone: list[Claim] | None = []
         with suppress(NotReady):  # which leaves open whether it is written
-            written = await claiming
-        if written:
+            gone = await claiming
+        if gone is not None:
+            await self._drop_own_files(gone)
             await self._release(mine)
 
-    async def _answer_first_request(
-        self, mine: Claim, work: Callable[[], Awaitable[KeptResponse]], dead: Claim | None
-    ) -> KeptResponse:
-        if dead is not None and self.kept.by_claim:
-            self._release_in_background(dead)  # its process may have kept an answer before it died
+    async def _answer_first_request(self, mine: Claim, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
         try:
             response = await work()
         except BaseException:
@@ -198,9 +198,17 @@ class Idempotency:
     async def _release(self, mine: Claim) -> None:
         """Release a key without an answer. If its answer was recorded after all, it stays: it may have been sent."""
         released = await self.ledger.write_until_done(partial(self._release_claim, mine))
-        if released and self.kept.by_claim:
+        if released:
+            await self._drop_own_files([mine])
+
+    async def _drop_own_files(self, gone: Collection[Claim]) -> None:
+        """Drop the answers of claims that are gone, if each has a file of its own; after the commit: a bucket may hang.
+
+        A claim that was taken over may have one, too: its process may have kept an answer before it died.
+        """
+        for one in gone if self.kept.by_claim else ():
             with suppress(OSError):  # a stored answer without a key is never sent
-                await asyncio.to_thread(self.kept.drop, mine)  # after the commit: a bucket may hang
+                await asyncio.to_thread(self.kept.drop, one)
 
     def _release_claim(self, mine: Claim, ledger: Transaction) -> bool:
         released = idempotency_table.release_unanswered(ledger, mine)

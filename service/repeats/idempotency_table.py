@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,20 +55,19 @@ def find(ledger: Transaction, name: str, now: float) -> Claim | None:
     return None if row is None else _claim_from_row(row)
 
 
-def claim(ledger: Transaction, wanted: Claim, now: float, instead_of: str | None = None) -> bool:
-    """Claim a key that is free, or unanswered by the dead owner `instead_of`; False if another process was first."""
-    gone = ledger.execute("DELETE FROM idempotency WHERE name = ? AND expires_at <= ?", (wanted.name, now)).rowcount
-    if instead_of is not None:
-        unanswered = "DELETE FROM idempotency WHERE name = ? AND owner = ? AND done = 0"
-        gone += ledger.execute(unanswered, (wanted.name, instead_of)).rowcount
-    if gone:  # or the deletion of a result of its answer would count for the next one
-        ledger.execute("DELETE FROM idempotency_results WHERE name = ?", (wanted.name,))
+def claim(ledger: Transaction, wanted: Claim, now: float, instead_of: str | None = None) -> list[Claim] | None:
+    """Claim a key that is free, or unanswered by the dead owner `instead_of`.
+
+    Returns the claims in place of which it is, expired or of that owner; None if another process was first.
+    """
+    over = "name = ? AND (expires_at <= ? OR (owner = ? AND done = 0))"
+    gone = _delete(ledger, over, (wanted.name, now, instead_of))
     entered = ledger.execute(
         "INSERT INTO idempotency (name, fingerprint, owner, expires_at) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (name) DO NOTHING",
         (wanted.name, wanted.fingerprint, wanted.owner, wanted.expires_at),
     )
-    return entered.rowcount == 1
+    return gone if entered.rowcount == 1 else None
 
 
 def contain(ledger: Transaction, claimed: Claim, result_ids: Collection[str]) -> None:
@@ -116,18 +115,24 @@ def is_free(ledger: Transaction, name: str) -> bool:
 
 def delete_expired(ledger: Transaction, now: float) -> list[Claim]:
     """Remove expired claims and return them."""
-    rows = ledger.execute("DELETE FROM idempotency WHERE expires_at <= ? RETURNING *", (now,)).fetchall()
-    claims = [_claim_from_row(row) for row in rows]
-    ledger.executemany("DELETE FROM idempotency_results WHERE name = ?", [(claim.name,) for claim in claims])
-    return claims
+    return _delete(ledger, "expires_at <= ?", (now,))
 
 
 def _release(ledger: Transaction, claimed: Claim, done: tuple[int, int]) -> None:
     """Release a claim that is in one of the states."""
     ledger.notify(TOPIC)
-    gone = ledger.execute(f"DELETE FROM idempotency WHERE {_THIS} AND done IN (?, ?)", (*_this(claimed), *done))  # noqa: S608 -- values are bound
-    if gone.rowcount:
-        ledger.execute("DELETE FROM idempotency_results WHERE name = ?", (claimed.name,))
+    _delete(ledger, f"{_THIS} AND done IN (?, ?)", (*_this(claimed), *done))
+
+
+def _delete(ledger: Transaction, condition: str, values: Sequence[Any]) -> list[Claim]:
+    """Delete the claims that meet a condition, and return them.
+
+    So is deleted what their answers contain, or the deletion of such a result would count for the keys' next answers.
+    """
+    rows = ledger.execute(f"DELETE FROM idempotency WHERE {condition} RETURNING *", values)  # noqa: S608 -- values are bound
+    claims = [_claim_from_row(row) for row in rows.fetchall()]
+    ledger.executemany("DELETE FROM idempotency_results WHERE name = ?", [(one.name,) for one in claims])
+    return claims
 
 
 def _this(claimed: Claim) -> tuple[str, str, float]:

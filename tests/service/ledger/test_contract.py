@@ -33,6 +33,10 @@ def insert(ledger: Connections, one: Job, most: int = 10) -> Job | None:
     return ledger.write(partial(jobs_table.insert, job=one, max_unfinished=most))
 
 
+def claims(ledger: Connections, one: Claim, now: float = 1.0, instead_of: str | None = None) -> bool:
+    return ledger.write(partial(idempotency_table.claim, wanted=one, now=now, instead_of=instead_of)) is not None
+
+
 def find(ledger: Connections, one: Job) -> Job | None:
     return ledger.read(partial(jobs_table.find, job_id=one.id))
 
@@ -175,8 +179,7 @@ def test_a_key_is_claimed_by_one_process_however_many_ask_at_once(connect: Conne
         won = []
         for key in range(50):
             start.wait()
-            wanted = Claim(f"key{key}", "print", owner, 100.0)
-            if process.write(partial(idempotency_table.claim, wanted=wanted, now=1.0)):
+            if claims(process, Claim(f"key{key}", "print", owner, 100.0)):
                 won.append(key)
         return won
 
@@ -187,13 +190,12 @@ def test_a_key_is_claimed_by_one_process_however_many_ask_at_once(connect: Conne
 
 def test_a_key_of_a_dead_process_is_claimed_again_and_an_answered_one_is_not(ledger: Connections) -> None:
     mine, other = Claim("key", "print", "me", 100.0), Claim("key", "print", "other", 100.0)
-    claim = idempotency_table.claim
-    assert ledger.write(partial(claim, wanted=mine, now=1.0))
-    assert not ledger.write(partial(claim, wanted=other, now=1.0, instead_of="somebody else"))
-    assert ledger.write(partial(claim, wanted=other, now=1.0, instead_of="me"))
+    assert claims(ledger, mine)
+    assert not claims(ledger, other, instead_of="somebody else")
+    assert claims(ledger, other, instead_of="me")
     assert not ledger.write(partial(idempotency_table.mark_answered, claimed=mine)), "it was claimed instead"
     assert ledger.write(partial(idempotency_table.mark_answered, claimed=other))
-    assert not ledger.write(partial(claim, wanted=mine, now=1.0, instead_of="other"))
+    assert not claims(ledger, mine, instead_of="other")
     assert ledger.read(partial(idempotency_table.find, name="key", now=1.0)) == replace(other, done=True)
     for _ in range(2):
         ledger.write(partial(idempotency_table.contain, claimed=other, result_ids=[ONE, TWO]))
@@ -201,18 +203,27 @@ def test_a_key_of_a_dead_process_is_claimed_again_and_an_answered_one_is_not(led
     assert ledger.read(partial(idempotency_table.find, name="key", now=100.0)) is None
     assert ledger.write(partial(idempotency_table.delete_expired, now=100.0)) == [replace(other, done=True)]
     assert ledger.read(partial(idempotency_table.containing, result_id=TWO)) == []
-    assert ledger.write(partial(claim, wanted=mine, now=100.0))
+    assert claims(ledger, mine, now=100.0)
     ledger.write(partial(idempotency_table.release, claimed=mine))
-    assert ledger.write(partial(claim, wanted=other, now=100.0))
+    assert claims(ledger, other, now=100.0)
+
+
+def test_a_claim_tells_which_ones_it_replaces(ledger: Connections) -> None:
+    one, two, three = (Claim("key", "print", owner, 100.0) for owner in "abc")
+    claim = idempotency_table.claim
+    assert ledger.write(partial(claim, wanted=one, now=1.0)) == []
+    assert ledger.write(partial(claim, wanted=two, now=1.0)) is None
+    assert ledger.write(partial(claim, wanted=two, now=1.0, instead_of="a")) == [one]
+    ledger.write(partial(idempotency_table.mark_answered, claimed=two))
+    assert ledger.write(partial(claim, wanted=three, now=100.0)) == [replace(two, done=True)]
 
 
 def test_a_claim_that_was_given_up_touches_no_later_one_of_the_same_process(ledger: Connections) -> None:
     given_up, later = Claim("key", "print", "me", 100.1), Claim("key", "print", "me", 100.2)
-    claim = idempotency_table.claim
-    assert ledger.write(partial(claim, wanted=given_up, now=1.0))
+    assert claims(ledger, given_up)
     assert ledger.write(partial(idempotency_table.release_unanswered, claimed=given_up))
     assert ledger.read(partial(idempotency_table.is_free, name="key"))
-    assert ledger.write(partial(claim, wanted=later, now=1.0))
+    assert claims(ledger, later)
     assert not ledger.write(partial(idempotency_table.mark_answered, claimed=given_up))
     assert ledger.write(partial(idempotency_table.release_unanswered, claimed=given_up)), "it is there no more"
     assert not ledger.read(partial(idempotency_table.is_free, name="key")), "nor is its answer to be dropped"
@@ -224,8 +235,8 @@ def test_a_claim_that_was_given_up_touches_no_later_one_of_the_same_process(ledg
 
 def test_a_claim_that_was_taken_over_adds_no_result_to_the_answer_of_the_next(ledger: Connections) -> None:
     frozen, later = Claim("key", "print", "frozen", 100.0), Claim("key", "print", "me", 100.0)
-    assert ledger.write(partial(idempotency_table.claim, wanted=frozen, now=1.0))
-    assert ledger.write(partial(idempotency_table.claim, wanted=later, now=1.0, instead_of="frozen"))
+    assert claims(ledger, frozen)
+    assert claims(ledger, later, instead_of="frozen")
     ledger.write(partial(idempotency_table.contain, claimed=frozen, result_ids=[ONE]))
     ledger.write(partial(idempotency_table.contain, claimed=later, result_ids=[TWO]))
     assert ledger.read(partial(idempotency_table.containing, result_id=ONE)) == []
@@ -235,13 +246,12 @@ def test_a_claim_that_was_taken_over_adds_no_result_to_the_answer_of_the_next(le
 def test_nor_does_one_that_is_taken_over_while_it_adds_its_result(connect: Connect) -> None:
     frozen, later = Claim("key", "print", "frozen", 100.0), Claim("key", "print", "me", 100.0)
     here, there = connect(), connect()
-    assert here.write(partial(idempotency_table.claim, wanted=frozen, now=1.0))
+    assert claims(here, frozen)
     with ThreadPoolExecutor(1) as thread:
 
         def contain(ledger: Transaction) -> Future[bool]:
             idempotency_table.contain(ledger, frozen, [ONE])
-            claim = partial(idempotency_table.claim, wanted=later, now=1.0, instead_of="frozen")
-            claiming = thread.submit(there.write, claim)
+            claiming = thread.submit(claims, there, later, instead_of="frozen")
             wait([claiming], 0.3)
             return claiming
 

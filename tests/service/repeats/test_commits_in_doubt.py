@@ -147,7 +147,7 @@ class PerClaim(KeptResponses):
     by_claim: ClassVar[bool] = True
 
     def _path(self, held: Claim) -> Path:
-        return super()._path(held).with_name(f"{held.name}-{held.owner}")
+        return super()._path(held).with_name(f"{held.name}-{held.owner}-{held.expires_at:.0f}")
 
 
 @pytest.mark.parametrize("files", [KeptResponses, PerClaim])
@@ -162,11 +162,30 @@ async def test_nothing_is_left_of_an_answer_that_a_killed_process_had_kept_and_n
     left = Claim(NAME, "a", "killed", 1e9)
     async with process(tmp_path) as local:
         one = replace(local, kept=files(tmp_path))
-        assert await one.ledger.write(partial(idempotency_table.claim, wanted=left, now=0.0))
+        await one.ledger.write(partial(idempotency_table.claim, wanted=left, now=0.0))
         await one.ledger.write(partial(idempotency_table.contain, claimed=left, result_ids=["result1"]))
         one.kept.keep(left, KeptResponse(200, (), b"first", ("result1",)))
         assert (await one.run_once(NAME, "a", work)).body == b"second"
         await until(lambda: len(kept(tmp_path)) == 1)
         await one.forget_result("result1")
         assert (await one.run_once(NAME, "a", work)).body == b"second"
+        await one.close()
+
+
+@pytest.mark.parametrize("files", [KeptResponses, PerClaim])
+async def test_nothing_is_left_of_an_expired_answer_whose_key_is_used_anew(
+    tmp_path: Path, files: type[KeptResponses]
+) -> None:
+    clock = Clock()
+
+    async def work() -> KeptResponse:
+        return KeptResponse(200, (), b"at %d" % clock.now)
+
+    async with process(tmp_path, clock) as local:
+        one = replace(local, kept=files(tmp_path))
+        await one.run_once(NAME, "a", work)
+        clock.now += 61
+        answer = await one.run_once(NAME, "a", work)
+        await until(lambda: len(kept(tmp_path)) == 1)
+        assert kept(tmp_path)[0].read_bytes().endswith(answer.body)
         await one.close()

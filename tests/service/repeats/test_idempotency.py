@@ -138,7 +138,7 @@ async def test_who_leaves_while_the_key_is_being_claimed_leaves_it_free(
 ) -> None:
     claim, claiming, gate = idempotency_table.claim, threading.Event(), threading.Event()
 
-    def slow_claim(*arguments: Any, **named: Any) -> bool:
+    def slow_claim(*arguments: Any, **named: Any) -> list[idempotency_table.Claim] | None:
         claiming.set()
         assert gate.wait(20)
         return claim(*arguments, **named)
