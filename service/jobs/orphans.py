@@ -21,7 +21,7 @@ _LONGEST_S = 90_000.0
 
 
 class _Known(NamedTuple):
-    """What a ledger knows of jobs at one moment."""
+    """The jobs of a ledger, at one moment."""
 
     since: float
     """The moment since which it has them."""
