@@ -35,12 +35,6 @@ def _read_known(ledger: Transaction) -> _Known | None:
     return None if since is None else _Known(since, jobs_table.known(ledger), jobs_table.unfinished(ledger))
 
 
-def _begin(ledger: Transaction, moment: float) -> _Known:
-    """Record since when the ledger has jobs, unless it says so, and return what it knows."""
-    since = jobs_table.set_known_since(ledger, moment)
-    return _Known(since, jobs_table.known(ledger), jobs_table.unfinished(ledger))
-
-
 @dataclass(slots=True)
 class Orphans:
     """Stored requests without an unfinished job in the ledger.
@@ -64,10 +58,12 @@ class Orphans:
             OSError: they cannot be listed now.
         """
         parts, now = self.parts, self.parts.now()
+        if await parts.ledger.read(jobs_table.known_since) is None:
+            await parts.ledger.write(partial(jobs_table.set_known_since, moment=now))
         old = await asyncio.to_thread(parts.kept.older_than, now - _ORPHANED_AFTER_S)
-        known = await parts.ledger.read(_read_known)
-        if known is None:
-            known = await parts.ledger.write(partial(_begin, moment=now))
+        known = await parts.ledger.read(_read_known) if old else None
+        if known is None:  # there is nothing to remove, or another ledger has just taken this one's place
+            return
         orphans = [job_id for job_id in old if job_id not in known.unfinished]
         foreign = await self._of_another_ledger(known, now) if orphans else set()
         for job_id in orphans:
