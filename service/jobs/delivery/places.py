@@ -103,8 +103,10 @@ class Attempts:
     def choose(self) -> list[str]:
         """Take ids of the messages to begin now from those due, in the order of the module's docstring."""
         self._leave_places()
-        places, ranked = Counter(origin for origin, _ in self.under_way.values()), []
         holding = [origin for attempt, (origin, _) in self.under_way.items() if attempt not in self._waiting]
+        if len(holding) >= AT_ONCE:
+            return []
+        places, ranked = Counter(origin for origin, _ in self.under_way.values()), []
         alike = Counter(self._answers.last(origin)[1] for origin in holding)
         for message_id, origin in self.due.items():
             ranked.append((places[origin], *self._answers.last(origin), message_id))
@@ -158,7 +160,7 @@ def _may_begin(standing: Standing, others: int, alike: int, free: int) -> bool:
 
 
 def host_of(url: str) -> str | None:
-    """Return the host of a URL, whose rest may contain secrets; None if it is none, which its attempt tells."""
+    """Return the host of a URL, whose rest may contain secrets; None if it is not a URL, which the attempt reports."""
     try:
         return urlsplit(url).hostname
     except ValueError:
