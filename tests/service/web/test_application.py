@@ -159,27 +159,21 @@ def test_a_header_that_comes_a_byte_at_a_time_has_no_longer_than_one_that_does_n
                 break
 
 
-def test_a_header_that_began_in_the_same_piece_as_an_earlier_request_has_no_longer(serve: Serve) -> None:
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [(b"\r\nGET /livez HT", b""), (b"\r\n", b"\r\n")],
+    ids=["a header begun with it", "an empty line"],
+)
+def test_what_follows_a_request_keeps_no_connection_open(serve: Serve, first: bytes, later: bytes) -> None:
     running = serve(limits=ConnectionLimits(header_timeout_s=0.3))
     parts = urlsplit(running.url)
     with socket.create_connection((parts.hostname, parts.port), timeout=4) as connection:
-        connection.sendall(BEGIN + b"\r\nGET /livez HT")
+        connection.sendall(BEGIN + first)
         reply = HTTPResponse(connection)
         reply.begin()
         assert reply.status == 200
         reply.read()
-        assert connection.recv(65536) == b""
-
-
-def test_an_empty_line_after_a_reply_keeps_no_connection_open(serve: Serve) -> None:
-    running = serve(limits=ConnectionLimits(header_timeout_s=0.3))
-    parts = urlsplit(running.url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=4) as connection:
-        connection.sendall(BEGIN + b"\r\n")
-        reply = HTTPResponse(connection)
-        reply.begin()
-        reply.read()
-        connection.sendall(b"\r\n")
+        connection.sendall(later)
         assert connection.recv(65536) == b""
 
 
