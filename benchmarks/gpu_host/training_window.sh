@@ -5,8 +5,8 @@
 #   START/initial.pth, START/judge.pth (of an earlier run, if there is one) and START/val (photographs to watch runs by), photo shards in
 #   $WORK/photos:                                                        training_window.sh begin START END_S
 #   lanes.sh wait S by=T; training_window.sh collect                     again and again: what there is comes back to $OUT
-#   NAME=strong CONFIG=... fill_host.sh collect                          a fill's weights; stronger is the other
-# FillNet goes on from these weights, a run on each GPU, while PD-GAN's code is compiled, until END_S after the first lane began.
+#   NAME=fill CONFIG=training/configs/fill-continued.toml fill_host.sh collect    the fill's weights
+# FillNet goes on from these weights, on both GPUs, while PD-GAN's code is compiled, until END_S after the first lane began.
 # Each lane has all CORES. FAKE=1: every job sleeps for a second, to rehearse the order.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -30,43 +30,37 @@ stage() { # DATA
   CARRIED=$(realpath "$1") OUT=$RESULTS/stage bash "$REPO/training/gpu_host.sh" stage
 }
 begin() { # START END_S
-  local scaling="bash training/gpu_host.sh scaling" lane judge=()
+  local scaling="bash training/gpu_host.sh scaling" lane extra="--set initial=$WORK/initial.pth"
   cp -r "$1/initial.pth" "$1/val" "$WORK/"
-  if [ -e "$1/judge.pth" ]; then cp "$1/judge.pth" "$WORK/"; judge=(--set "judge.initial=$WORK/judge.pth"); fi
+  if [ -e "$1/judge.pth" ]; then cp "$1/judge.pth" "$WORK/"; extra+=" --set judge.initial=$WORK/judge.pth"; fi
+  export FILL="CONFIG=$CONFIG CARRIED=$REPO NAME=fill"
   cd "$REPO" || return # where lanes begin their jobs
   for lane in warm_s warm_1 warm_2 both; do lanes begin $lane "$CORES" 0,1; done
   lanes begin gpu0 "$CORES" 0
   lanes begin gpu1 "$CORES" 1
-  job warm_s warm_s 330 BATCHES=512 PAIRS= $scaling --steps 12 --seconds 200 --limit 320
+  job warm_s warm_s 410 BATCHES=512 PAIRS= $scaling --steps 12 --seconds 200 --limit 400
   warm 1 bf16-compiled-graphs
   warm 2 bf16-compiled-graphs-2gpu
-  fill gpu0 strong "$2" "${judge[@]}"
-  fill gpu1 stronger "$2" --set shares.adversarial=1.5 --set shares.patches=0.1 --set patches.rate=0.33 "${judge[@]}"
-  job both scaling 150 needs=warm_s,fill_strong_warm,fill_stronger_warm BATCHES=512 PAIRS= $scaling --seconds 70 --limit 140
-  job both pdgan 100 needs=fill_strong,fill_stronger,warm_1,warm_2 CELLS=bf16-compiled-graphs,bf16-compiled-graphs-2gpu \
+  # shellcheck disable=SC2086 # settings are words
+  job gpu0 fill_256 420 $FILL SHAPES=256:32 "EXTRA=$extra" bash training/fill_host.sh prepare_all 0
+  # shellcheck disable=SC2086
+  job gpu1 fill_384 420 $FILL SHAPES=384:16 "EXTRA=$extra" bash training/fill_host.sh prepare_all 0
+  job both scaling 150 needs=warm_s,fill_256,fill_384 alone BATCHES=512 PAIRS= $scaling --seconds 70 --limit 140
+  # shellcheck disable=SC2086
+  job both fill 1700 needs=scaling,fill_256 $FILL "EXTRA=$extra" bash benchmarks/gpu_host/training_window.sh fit_fill "$2"
+  job both pdgan 100 needs=fill,warm_1,warm_2 CELLS=bf16-compiled-graphs,bf16-compiled-graphs-2gpu \
     bash training/study_host.sh one pdgan --no-apart
 }
 warm() { # LANE CELL: PD-GAN's compiled code, which takes more than five minutes
   job "warm_$1" "warm_$1" 800 STUDIES=pdgan ROUNDS=$2 FOLDER=$2 WARM_S=790 LIMIT_S=780 bash training/study_host.sh warm_all
 }
-fill() { # LANE NAME END_S FLAGS...: FillNet's steps compiled, then trained
-  local lane=$1 name=$2 end=$3; shift 3
-  local settings=("CONFIG=$CONFIG" "SHAPES=256:32 384:16" "CARRIED=$REPO" "NAME=$name" "EXTRA=--set initial=$WORK/initial.pth $*")
-  job "$lane" "fill_${name}_warm" 360 "${settings[@]}" bash training/fill_host.sh prepare_all 0
-  job "$lane" "fill_$name" 1700 "needs=scaling,fill_${name}_warm" "${settings[@]}" bash benchmarks/gpu_host/training_window.sh fit_fill "$end"
-}
 fit_fill() { # END_S after the first lane began
-  local seconds=$(($(<"$LANES/zero") + $1 - $(date +%s))) set="output=$WORK/$NAME data.path=$WORK/photos data.validation=$WORK/val data.threads=12"
-  # shellcheck disable=SC2086 # flags are words
-  exec python3 -m training fit "$CONFIG" $(printf -- '--set %s ' $set "features=$WORK/features/vgg16_pool3.safetensors" capacity_gb=24 seconds=$seconds) $EXTRA
+  exec bash training/fill_host.sh train $(($(<"$LANES/zero") + $1 - $(date +%s)))
 }
 collect() {
-  local name
-  for name in strong stronger; do
-    cp "$WORK/$name/log.jsonl" "$RESULTS/fill_$name/" 2> /dev/null
-    find "$WORK/$name/sheets" -name '*.png' 2> /dev/null | sort | tail -n 1 | xargs -r -I{} cp {} "$OUT/$name.png"
-    tail -n 1 "$WORK/$name/log.jsonl" "$WORK/$name"/prepare-0.log 2> /dev/null
-  done
+  cp "$WORK/fill/log.jsonl" "$RESULTS/fill/" 2> /dev/null
+  find "$WORK/fill/sheets" -name '*.png' 2> /dev/null | sort | tail -n 1 | xargs -r -I{} cp {} "$OUT/fill.png"
+  tail -n 1 "$WORK/fill/log.jsonl" "$WORK"/fill/prepare-0.log "$LANES"/jobs/fill*/log 2> /dev/null
   PACK="$RESULTS $WORK/logs $WORK/studies $LANES" lanes pack
   lanes status
 }
