@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PINS := requirements/constraints.txt
 # the files that an installation reads only once, so that a change of them installs again
-BUILT_FROM := pyproject.toml $(wildcard service/imaging/texture/*.cpp)
+BUILT_FROM := pyproject.toml $(wildcard service/imaging/*/*.cpp)
 # compiled from it, where there is a compiler
 EXTENSION := service/imaging/texture/_patch_match.abi3.so
 # compiled modules are kept even where the environment says otherwise, as in containers: otherwise each process compiles

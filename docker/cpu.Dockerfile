@@ -69,10 +69,11 @@ LABEL org.opencontainers.image.title="Retouch" \
 COPY --from=installed /opt/retouch /opt/retouch
 COPY --chown=65532:65532 models /models
 # A volume that is mounted there while it is empty takes the owner over.
-# An installation passes without the extension of texture=copied: here it has to be there, and to load.
+# An installation passes without what is compiled from C++: here it has to be there, and to load.
 RUN install --directory --owner=65532 --group=65532 /results /cache \
-    && /opt/retouch/bin/python -IBc "from service.imaging.texture.patch_match import installed_kernel; \
-      assert installed_kernel(), 'the extension that copies texture is missing'"
+    && /opt/retouch/bin/python -IBc "from service.imaging.pasting import kernel; \
+      from service.imaging.texture import patch_match; \
+      assert kernel.installed_kernel() and patch_match.installed_kernel(), 'what is compiled from C++ is missing'"
 ENV PATH=/opt/retouch/bin:$PATH \
     HOME=/tmp \
     MPLCONFIGDIR=/tmp \

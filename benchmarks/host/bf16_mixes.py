@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from benchmarks.peers.iopaint_side_by_side import pictures
 from engines.manifest import ONNX_FILE
-from service.imaging.seam import FEATHER
+from service.imaging.pasting.areas import FEATHER
 
 _PRODUCTS = ("Convolution", "GroupConvolution", "ConvolutionBackpropData", "MatMul")
 _NO_COMPUTATION = ("Const", "Parameter", "Result")

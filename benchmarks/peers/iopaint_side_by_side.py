@@ -45,7 +45,7 @@ from benchmarks.harness.raw_http import Client, Reply, encode
 from benchmarks.peers.iopaint_model import NETS
 from engines.manifest import MANIFEST_FILE, read_manifest
 from retouch.bench.load import run_on_uvloop
-from service.imaging.seam import FEATHER
+from service.imaging.pasting.areas import FEATHER
 
 CLIENTS, REQUESTS = (1, 8, 32), (8, 24, 32)
 """Clients, and how many requests they send together in a round."""

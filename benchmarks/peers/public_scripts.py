@@ -35,7 +35,7 @@ from benchmarks.harness.processes import Server
 from benchmarks.peers.iopaint_side_by_side import ours, pictures, request_of, start
 from export.pipeline import ExportRequest, export_model
 from retouch.bench.load import run_on_uvloop
-from service.imaging.seam import FEATHER
+from service.imaging.pasting.areas import FEATHER
 
 _PYTHON = (str(ROOT / ".venv-peers/iopaint/bin/python"), str(ROOT / "benchmarks/peers/without_cuda.py"))
 Fills = list[NDArray[np.uint8]]

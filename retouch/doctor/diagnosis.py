@@ -27,7 +27,8 @@ from engines.repository.listing import VersionKey, list_versions, read_manifest_
 from retouch.doctor.gpu_checks import GpuSources, gpu_facts
 from service.core.gpu_use import why_on_cpu
 from service.core.settings import Settings
-from service.imaging.texture.patch_match import HOW_TO_INSTALL, installed_kernel
+from service.imaging.pasting import kernel as pasting
+from service.imaging.texture import patch_match
 from service.processes.launcher.process_plan import choose_processes, facts_of_this_host
 
 Level = Literal["ok", "warning", "failed"]
@@ -90,7 +91,7 @@ def diagnose(settings: Settings, host: HostSources) -> Diagnosis:
         _check_processor(host),
         _check_library("OpenVINO", "openvino"),
         _check_library("ONNX Runtime", "onnxruntime"),
-        _check_texture(),
+        _check_compiled_code(),
         *_check_gpu(settings, host.gpu),
         _check_processes(settings),
         _check_folder("engine cache", settings.engine_cache_dir, needed=False),
@@ -133,10 +134,19 @@ def _check_library(title: str, module: str) -> Check:
     return Check(name=title, level="ok", detail=importlib.metadata.version(module))
 
 
-def _check_texture() -> Check:
-    if installed_kernel() is None:
-        return Check(name="copied texture", level="warning", detail=f"not compiled; {HOW_TO_INSTALL}")
-    return Check(name="copied texture", level="ok", detail="compiled: `texture=copied` is served")
+def _check_compiled_code() -> Check:
+    missing = [
+        without
+        for kernel, without in (
+            (patch_match.installed_kernel(), "`texture=copied` is refused"),
+            (pasting.installed_kernel(), "fills are pasted more slowly"),
+        )
+        if kernel is None
+    ]
+    if missing:
+        detail = f"missing, so {' and '.join(missing)}; {patch_match.HOW_TO_INSTALL}"
+        return Check(name="compiled code", level="warning", detail=detail)
+    return Check(name="compiled code", level="ok", detail="texture is copied and fills are pasted by it")
 
 
 def _check_gpu(settings: Settings, host: GpuSources) -> list[Check]:

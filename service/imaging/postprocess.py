@@ -16,7 +16,9 @@ from engines.manifest import Manifest
 from service.core.batch_rows import Crop
 from service.core.pictures import Bool2D, Picture, Pixels, Size
 from service.imaging.files.pixels import to_8_bits, to_channels
-from service.imaging.seam import PasteArea, paste_areas
+from service.imaging.pasting.areas import PasteArea, paste_areas
+from service.imaging.pasting.blending import paste
+from service.imaging.pasting.kernel import installed_kernel
 
 
 def paste_fills(
@@ -61,45 +63,22 @@ def translated_picture(picture: Picture, crop: Crop, tile: NDArray[np.uint8], ma
 
 
 def _paste_crop(pixels: Pixels, crop: Crop, tile: NDArray[np.uint8], areas: Sequence[PasteArea]) -> None:
-    """Paste one crop's fill into `pixels`; over the seam it is blended with the nearest colour outside the mask.
+    """Paste one crop's fill into `pixels`.
 
-    Uses few calls on whole arrays, which release the interpreter's lock. The colours outside the mask are the
-    picture's, however many crops were pasted before.
+    The colours outside the mask are the picture's, however many crops were pasted before.
     """
-    box = crop.box
+    box, kernel = crop.box, installed_kernel()
     region = tile[crop.below :, crop.right_of :][: crop.scaled.height, : crop.scaled.width]
     scaled = _scale_to_size(region, box.size)
     for area in areas:
         part = area.part
         target = pixels[part.top : part.bottom, part.left : part.right]
         within = slice(part.top - box.top, part.bottom - box.top), slice(part.left - box.left, part.right - box.left)
-        fill = _like_source(scaled[within], pixels)
-        if area.seam.size:
-            nearest = _as_pixel_rows(target).take(area.nearest, axis=0)
-            filled = _as_pixel_rows(fill)
-            own = np.multiply(area.weight, filled.take(area.seam, axis=0), dtype=np.float32)
-            own += np.multiply(1 - area.weight, nearest, dtype=np.float32)
-            _as_items(filled).put(area.seam, _as_items(np.rint(own, out=own).astype(filled.dtype)))
-        _copy_where(target, fill, area.hole)
-
-
-def _as_pixel_rows(pixels: Any) -> Any:
-    """Reshape H×W×C to (H·W)×C; copies if the pixels are not contiguous."""
-    return pixels.reshape(-1, pixels.shape[2])
-
-
-def _as_items(rows: Any) -> Any:
-    """Rows of C samples as one item each, which numpy writes four times as fast; not copied."""
-    return rows.view(np.dtype((np.void, rows.strides[0]))).reshape(-1)
-
-
-def _copy_where(target: Pixels, source: Any, where: Bool2D) -> None:
-    """Overwrite `target`, which may be a view of a picture, with `source` where the mask is True; in place."""
-    cv2.copyTo(source, np.ascontiguousarray(where).view(np.uint8), target)
+        (kernel.paste if kernel else paste)(target, _like_source(scaled[within], pixels), area.hole, area.seam)
 
 
 def _like_source(fill: NDArray[np.uint8], source: Pixels) -> Pixels:
-    converted = to_channels(fill.copy(), source.shape[2])
+    converted = to_channels(fill, source.shape[2])
     return converted if source.dtype == np.uint8 else converted.astype(np.uint16) * np.uint16(257)
 
 

@@ -22,9 +22,10 @@ from service.core.errors import InvalidOption, InvalidRequest, SizesDiffer
 from service.core.order import Order
 from service.core.pictures import Bool2D, Picture, Size
 from service.core.schemas import InpaintOptions
-from service.imaging import colours, crops, masks, postprocess, preprocess, seam
+from service.imaging import colours, crops, masks, postprocess, preprocess
 from service.imaging.files import codec, decode_cost, label_maps
 from service.imaging.files.header import Header, read_header
+from service.imaging.pasting.areas import PasteArea, paste_areas
 from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
 from service.imaging.texture.windows import TexturePlan, plan_texture, working_bytes
 from service.telemetry.profiler_ranges import stage_range
@@ -57,7 +58,7 @@ class _MaskPlan:
     hole: Bool2D
     coverage: float
     crops: list[Crop]
-    places: list[list[seam.PasteArea]]
+    places: list[list[PasteArea]]
     texture: TexturePlan | None
 
 
@@ -229,7 +230,7 @@ def _plan_mask(order: Order, headers: Headers, max_pixels: int, manifest: Manife
     look = partial(codec.measure_brightness, data, max_pixels=max_pixels, header=header)
     coverage = masks.measure_coverage(hole, options.mask_mode, look)
     planned = crops.plan_crops(hole, manifest.size, options.strategy)
-    places = [seam.paste_areas(hole, crop) for crop in planned]
+    places = [paste_areas(hole, crop) for crop in planned]
     return _MaskPlan(hole, coverage, planned, places, plan_texture(hole) if order.wants_texture else None)
 
 

@@ -29,7 +29,11 @@ pytestmark = pytest.mark.slow
 DATA = ROOT / "tests" / "data"
 NOBODY = 65532
 MAX_BYTES = 900_000_000
-EXTENSION = "service/imaging/texture/_patch_match.abi3.so"
+EXTENSIONS = {
+    "service/imaging/pasting/_pasting.abi3.so": "paste",
+    "service/imaging/texture/_patch_match.abi3.so": "search",
+}
+"""Libraries compiled from C++, with a function of each."""
 HADOLINT = Path(sys.executable).with_name("hadolint")
 
 
@@ -202,10 +206,13 @@ class TestCpuImage:
         assert not np.array_equal(pixels(textured.content), pixels(served.post().content))
 
     @pytest.mark.skipif(shutil.which("objdump") is None, reason="objdump is not installed (it comes with g++)")
-    def test_its_extension_uses_no_instructions_that_only_some_processors_have(self, image: Image) -> None:
-        (extension,) = (image.root / "opt/retouch/lib").glob(f"python3*/site-packages/{EXTENSION}")
-        code = containers.run("objdump", "--disassemble", extension)
-        assert "<search" in code
+    @pytest.mark.parametrize(("extension", "function"), EXTENSIONS.items())
+    def test_its_extensions_use_no_instructions_that_only_some_processors_have(
+        self, image: Image, extension: str, function: str
+    ) -> None:
+        (library,) = (image.root / "opt/retouch/lib").glob(f"python3*/site-packages/{extension}")
+        code = containers.run("objdump", "--disassemble", library)
+        assert f"<{function}" in code
         assert not re.search("%[yz]mm", code)  # of AVX; a build machine's -march would bring them
 
     def test_on_sigterm_it_finishes_what_is_inside_saves_it_and_exits_with_0(
@@ -232,7 +239,7 @@ def test_the_stages_of_the_gpu_image_that_are_not_nvidias_are_built(base: str) -
     with containers.unpacked(tag) as image:
         (wheel,) = (image.root / "wheels").iterdir()
         assert wheel.name.startswith("retouch-")
-        assert {"retouch/py.typed", EXTENSION} <= set(zipfile.ZipFile(wheel).namelist())
+        assert {"retouch/py.typed", *EXTENSIONS} <= set(zipfile.ZipFile(wheel).namelist())
         assert not list((image.root / "source" / "service").rglob("*.so"))  # of the checkout, for this machine
         listed = (image.root / "source" / "dependencies.txt").read_text().splitlines()
         assert {"httpx", "fastapi", "obstore"} <= {line.partition(">")[0] for line in listed}

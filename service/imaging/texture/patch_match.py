@@ -1,19 +1,15 @@
-"""The search and the vote in C++: an optional extension, compiled when Retouch is installed, called through ctypes.
-
-The extension is a shared library without a module in it, so that it needs a compiler but no headers of Python; ctypes
-releases the interpreter's lock while it runs.
-"""
+"""The search and the vote in C++: an optional extension, compiled when Retouch is installed."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from service.imaging.compiled import address, load_library
 
 _EXTENSION = f"{__package__}._patch_match"
 """Name of the extension module in pyproject.toml."""
@@ -94,13 +90,8 @@ class StoppableKernel(NamedTuple):
 
 def installed_kernel() -> CompiledKernel | None:
     """Load the extension; None where Retouch was installed without a compiler, and so without it."""
-    spec = find_spec(_EXTENSION)
-    if spec is None or spec.origin is None:
-        return None
-    try:
-        return CompiledKernel(Path(spec.origin))
-    except OSError:  # compiled on another system
-        return None
+    library = load_library(_EXTENSION)
+    return None if library is None else CompiledKernel(library)
 
 
 class _View(ctypes.Structure):
@@ -121,18 +112,18 @@ class _Step(ctypes.Structure):
 class CompiledKernel:
     """The kernel of a library that was compiled from patch_match.cpp."""
 
-    def __init__(self, library: Path) -> None:
-        self._library = ctypes.CDLL(str(library))
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
         self._library.search.restype = self._library.vote.restype = None
 
     def search(self, view: View, step: Step, matches: Places, distances: Floats) -> None:
         chosen = _Step(*step[:-1], step.seed % 2**32)
-        self._library.search(_passed(view), ctypes.byref(chosen), _address(matches), _address(distances))
+        self._library.search(_passed(view), ctypes.byref(chosen), address(matches), address(distances))
 
     def vote(self, view: View, matches: Places, weights: Floats, window: Floats) -> tuple[Floats, Floats]:
         pixels = view.height * view.width
         sums, totals = np.zeros(pixels * 3 + SPARE, np.float32), np.zeros(pixels, np.float32)
-        self._library.vote(_passed(view), *map(_address, (matches, weights, window, sums, totals)))
+        self._library.vote(_passed(view), *map(address, (matches, weights, window, sums, totals)))
         return sums[:-SPARE], totals
 
 
@@ -148,10 +139,4 @@ def _passed(view: View) -> Any:
         view.sources,
     )
     counts = len(view.targets), len(view.sources)
-    return ctypes.byref(_View(view.height, view.width, *counts, *map(_address, planes)))
-
-
-def _address(array: NDArray[Any]) -> ctypes.c_void_p:
-    if not array.flags.c_contiguous:
-        raise ValueError("the kernel reads contiguous arrays only")
-    return ctypes.c_void_p(array.ctypes.data)
+    return ctypes.byref(_View(view.height, view.width, *counts, *map(address, planes)))

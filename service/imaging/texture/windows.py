@@ -19,7 +19,7 @@ import numpy as np
 from service.core.pictures import Bool2D, Box, Picture, Size
 from service.imaging.files.pixels import to_8_bits, to_channels
 from service.imaging.holes import bounding_box
-from service.imaging.seam import boxes_of_holes
+from service.imaging.pasting.areas import boxes_of_holes
 from service.imaging.texture.level import touched
 from service.imaging.texture.parameters import Parameters
 from service.imaging.texture.patch_match import Kernel

@@ -18,10 +18,11 @@ from engines.base import Feed, Outputs
 from engines.engine_choice import ChosenEngine
 from engines.fake import FakeEngine, NotANumber
 from retouch.commands.doctor import doctor, show
-from retouch.doctor import diagnosis
 from retouch.doctor.diagnosis import Check, Diagnosis, HostSources, diagnose
 from retouch.doctor.gpu_checks import GpuSources
 from service.core.settings import Settings
+from service.imaging.pasting import kernel as pasting
+from service.imaging.texture import patch_match
 
 _PIXELS = ["batch", 3, "height", "width"]
 
@@ -112,14 +113,17 @@ def test_json_holds_every_check_and_model(settings):
     }
 
 
-def test_what_copies_texture_is_reported_and_may_be_missing(settings, monkeypatch):
-    monkeypatch.setattr(diagnosis, "installed_kernel", object)
-    assert check(diagnose(settings, HostSources()), "copied texture").level == "ok"
-    monkeypatch.setattr(diagnosis, "installed_kernel", lambda: None)
+def test_compiled_code_is_reported_and_may_be_missing(settings, monkeypatch):
+    for module in (patch_match, pasting):
+        monkeypatch.setattr(module, "installed_kernel", object)
+    assert check(diagnose(settings, HostSources()), "compiled code").level == "ok"
+    monkeypatch.setattr(pasting, "installed_kernel", lambda: None)
     found = diagnose(settings, HostSources())
     assert found.ok
-    assert check(found, "copied texture").level == "warning"
-    assert "g++" in check(found, "copied texture").detail
+    assert check(found, "compiled code").level == "warning"
+    assert "pasted more slowly; " in check(found, "compiled code").detail
+    assert "g++" in check(found, "compiled code").detail
+    assert "texture" not in check(found, "compiled code").detail
 
 
 def test_missing_default_model_fails_with_its_name(tmp_path, settings):

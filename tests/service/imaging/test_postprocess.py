@@ -13,8 +13,8 @@ from service.core.batch_rows import Crop
 from service.core.pictures import Box, Picture, Size
 from service.imaging.crops import plan_crops, plan_whole
 from service.imaging.files.codec import decode, decode_mask, encode
+from service.imaging.pasting.areas import FEATHER, MAX_FEATHER, paste_areas
 from service.imaging.postprocess import paste_fills, translated_picture
-from service.imaging.seam import FEATHER, MAX_FEATHER, paste_areas
 from tests.serving import image_files as files
 
 RULE = MultipleSize(multiple_of=128, sides=(256, 512))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from engines.manifest import Manifest
-from service.imaging.seam import FEATHER
+from service.imaging.pasting.areas import FEATHER
 from tests.serving.image_files import png
 
 ROOT = Path(__file__).resolve().parents[4]

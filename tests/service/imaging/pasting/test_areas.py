@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from service.core.batch_rows import Crop
 from service.core.pictures import Box, Picture, Size
+from service.imaging.pasting.areas import PasteArea, areas_of_part, paste_areas, paste_part
+from service.imaging.pasting.kernel import PastingKernel, installed_kernel
 from service.imaging.postprocess import paste_fills
-from service.imaging.seam import paste_areas, paste_part
 
 SIDE = 512
 WHOLE = Crop(Box(0, 0, SIDE, SIDE), Size(SIDE, SIDE), Size(SIDE, SIDE))
@@ -57,13 +58,20 @@ def seam_of_one_box(mask: NDArray[np.bool_], crop: Crop) -> list[tuple[int, int,
     return triples(pixels + origin, outside[labels[at] - 1], distance[at] / (found.seam + 1))
 
 
-def seam_of_areas(mask: NDArray[np.bool_], crop: Crop) -> list[tuple[int, int, float]]:
-    """The same, from the areas."""
+def areas_of(mask: NDArray[np.bool_], crop: Crop = WHOLE, kernel: PastingKernel | None = None) -> list[PasteArea]:
+    """The areas, by default those that are found without compiled code."""
+    found = paste_part(mask, crop)
+    assert found is not None
+    return areas_of_part(mask, found, kernel)
+
+
+def seam_of_areas(areas: list[PasteArea]) -> list[tuple[int, int, float]]:
+    """The same, from areas; of pixels that are pasted."""
     seams = []
-    for area in paste_areas(mask, crop):
+    for area in areas:
         origin, width = np.array((area.part.top, area.part.left)), area.part.size.width
-        pixels, nearest = (np.stack(np.divmod(flat, width), axis=1) + origin for flat in (area.seam, area.nearest))
-        seams += triples(pixels, nearest, area.weight[:, 0])
+        pixels, nearest = (np.stack(np.divmod(flat, width), axis=1) + origin for flat in area.seam[:2])
+        seams += triples(pixels, nearest, area.seam.weights)
     return sorted(seams)
 
 
@@ -74,7 +82,7 @@ def triples(pixels: Any, nearest: Any, weights: Any) -> list[tuple[int, int, flo
 
 def test_holes_far_apart_get_a_box_each_and_near_ones_share_it() -> None:
     far, near = Box(20, 20, 100, 100), Box(400, 400, 420, 420)
-    parts = [area.part for area in paste_areas(holes(far, near, Box(400, 428, 420, 448)), WHOLE)]
+    parts = [area.part for area in areas_of(holes(far, near, Box(400, 428, 420, 448)))]
     assert len(parts) == 2
     assert all(any(part.joined(hole) == part for part in parts) for hole in (far, near, Box(400, 428, 420, 448)))
 
@@ -86,7 +94,7 @@ def test_boxes_do_not_overlap_and_hold_every_hole_with_the_seams_margin() -> Non
         mask, owned = some_holes(random), np.zeros((SIDE, SIDE), np.int64)
         if not mask.any():
             continue
-        areas = paste_areas(mask, crop)
+        areas = areas_of(mask, crop)
         for area in areas:
             part = area.part
             owned[part.top : part.bottom, part.left : part.right] += 1
@@ -104,15 +112,31 @@ def test_the_seam_in_several_boxes_is_that_of_one(crop: Crop) -> None:
     for _ in range(60):
         mask = some_holes(random)
         if mask.any():
-            boxes = max(boxes, len(paste_areas(mask, crop)))
-            assert seam_of_areas(mask, crop) == seam_of_one_box(mask, crop)
+            areas = areas_of(mask, crop)
+            boxes = max(boxes, len(areas))
+            assert seam_of_areas(areas) == seam_of_one_box(mask, crop)
     assert boxes > 2
+
+
+@pytest.mark.parametrize("crop", [WHOLE, HALVED], ids=["whole", "scaled down"])
+def test_compiled_code_finds_the_same_seam_in_one_area(crop: Crop, kernel: PastingKernel) -> None:
+    random = np.random.default_rng(8)
+    for _ in range(60):
+        mask = some_holes(random)
+        if mask.any():
+            (area,) = areas_of(mask, crop, kernel)
+            assert seam_of_areas([area]) == seam_of_one_box(mask, crop)
+
+
+def test_compiled_code_is_used_where_it_is_installed() -> None:
+    mask = holes(Box(20, 20, 100, 100), Box(400, 400, 420, 420))
+    assert len(paste_areas(mask, WHOLE)) == (1 if installed_kernel() else 2)
 
 
 def test_speckles_everywhere_are_looked_at_in_one_box() -> None:
     mask = np.zeros((SIDE, SIDE), np.bool_)
     mask[::40, ::40] = True
-    assert len(paste_areas(mask, WHOLE)) == 1
+    assert len(areas_of(mask)) == 1
 
 
 def test_a_picture_that_is_not_needed_any_more_is_filled_itself() -> None:

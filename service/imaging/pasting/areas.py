@@ -1,20 +1,20 @@
 """Where fills are pasted and blended, from the mask alone. Pure. The seam's rules: docs/adr/0002-seam.md.
 
-The seam costs time for each pixel of the box that it is looked for in, so holes that are far apart get a box each.
+OpenCV takes time for each pixel of the box that the seam is looked for in, so holes that are far apart get a box each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from service.core.batch_rows import Crop
 from service.core.pictures import Bool2D, Box
+from service.imaging.pasting.kernel import PastingKernel, installed_kernel
+from service.imaging.pasting.seam import Seam, find_seam
 
 FEATHER = 4
 """Width of the seam in pixels of the tile, inside the mask."""
@@ -25,8 +25,6 @@ _BLOCK = 8
 _ONES = np.ones((_BLOCK, _BLOCK), np.uint8)
 _WORTH_A_BOX = 128 * 128
 """Pixels that another box must save: as many as the seam is found in while numpy and OpenCV are called for a box."""
-_WORTH_A_CORE = 128 * 128
-"""Pixels of a box from which on it is quicker to take out the core of its holes, if they fill half of it."""
 _MOST_BOXES = 16
 """More holes than that are looked at together, because comparing their boxes would take longer than it saves."""
 
@@ -51,15 +49,12 @@ class PasteArea:
 
     part: box in the picture around some of the crop's holes; the parts of a crop do not overlap.
     hole: mask of `part`, True where pixels are replaced.
-    seam, nearest: pixels of the seam, and for each the nearest pixel outside the mask; flat indices in `part`.
-    weight: float, one column: the weight of the fill at each pixel of the seam, 0 to 1.
+    seam: the seam of the mask in `part`.
     """
 
     part: Box
     hole: Bool2D
-    seam: NDArray[np.int64]
-    nearest: NDArray[np.int64]
-    weight: NDArray[np.floating[Any]]
+    seam: Seam
 
 
 def paste_areas(mask: Bool2D, crop: Crop) -> list[PasteArea]:
@@ -70,14 +65,20 @@ def paste_areas(mask: Bool2D, crop: Crop) -> list[PasteArea]:
         crop: planned by crops.py.
     """
     found = paste_part(mask, crop)
-    if found is None:
-        return []
+    return [] if found is None else areas_of_part(mask, found, installed_kernel())
+
+
+def areas_of_part(mask: Bool2D, found: PastePart, kernel: PastingKernel | None) -> list[PasteArea]:
+    """Divide a part into areas and find the seam of each; without a kernel, holes far apart get an area each."""
+    if kernel:
+        seen = mask[found.part.top : found.part.bottom, found.part.left : found.part.right]
+        return [PasteArea(found.part, found.hole, kernel.find_seam(seen, found.seam))]
     areas = []
     for box in boxes_of_holes(found.hole, found.seam + 1):
         part = box.moved(found.part.top, found.part.left)
         hole = found.hole[box.top : box.bottom, box.left : box.right]
-        seam = _find_seam(mask[part.top : part.bottom, part.left : part.right], found.seam)
-        areas.append(PasteArea(part, hole, *seam))
+        seam = find_seam(mask[part.top : part.bottom, part.left : part.right], found.seam)
+        areas.append(PasteArea(part, hole, seam))
     return areas
 
 
@@ -130,37 +131,3 @@ def _joined_boxes(boxes: Iterable[Box]) -> list[Box]:
         else:
             done.append(box)
     return done
-
-
-def _find_seam(mask: Bool2D, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.floating[Any]]]:
-    """The seam, `width` pixels wide, of a mask: its pixels, for each the nearest pixel outside, and the weights."""
-    inside = np.ascontiguousarray(mask)
-    rim = _without_core(inside, width)
-    outside = np.flatnonzero(~rim)
-    if not outside.size:
-        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 1), np.float32)
-    # labels of the pixels in `outside` are 1, 2, … in this order
-    distance, labels = cv2.distanceTransformWithLabels(
-        rim.view(np.uint8), cv2.DIST_L2, 3, labelType=cv2.DIST_LABEL_PIXEL
-    )
-    # np.flatnonzero is four times faster on booleans than on numbers
-    seam = np.flatnonzero((distance <= width) & rim)
-    nearest = outside.take(labels.reshape(-1).take(seam).astype(np.int64) - 1)
-    if rim is not inside:  # what is near the core alone is no seam
-        kept = ~inside.reshape(-1).take(nearest)
-        seam, nearest = seam[kept], nearest[kept]
-    return seam, nearest, (distance.take(seam) / (width + 1))[:, None]
-
-
-def _without_core(inside: Bool2D, width: int) -> Bool2D:
-    """The mask without the pixels deep inside, where distances would be measured for nothing; itself if not worth it.
-
-    The core is more than twice the seam's width from the pixels outside, so no pixel of the seam is nearer to it.
-    """
-    pixels = inside.view(np.uint8)
-    if inside.size < _WORTH_A_CORE or 2 * cv2.countNonZero(pixels) < inside.size:
-        return inside
-    reach = 4 * width + 1
-    core: Any = cv2.erode(pixels, np.ones((reach, reach), np.uint8))
-    rim: Bool2D = inside ^ core.view(np.bool_)
-    return rim

@@ -1,0 +1,46 @@
+"""The shared libraries that are compiled from C++ when Retouch is installed, where there is a compiler.
+
+They have nothing of Python in them, so compiling needs no headers of Python; ctypes releases the interpreter's lock
+while they run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from importlib.util import find_spec
+from typing import Any
+
+from numpy.typing import NDArray
+
+
+def load_library(name: str) -> ctypes.CDLL | None:
+    """Load a library by the name of its extension module in pyproject.toml; None where it was not compiled."""
+    spec = find_spec(name)
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        return ctypes.CDLL(spec.origin)
+    except OSError:  # compiled on another system
+        return None
+
+
+def address(array: NDArray[Any]) -> ctypes.c_void_p:
+    """Return where the array's first item is.
+
+    Raises:
+        ValueError: the array is not contiguous.
+    """
+    if not array.flags.c_contiguous:
+        raise ValueError("compiled code reads contiguous arrays only")
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def address_of_rows(array: NDArray[Any]) -> tuple[ctypes.c_void_p, ctypes.c_ssize_t]:
+    """Return where the array's first item is, and the bytes from one row to the next; the items of a row have no gaps.
+
+    Raises:
+        ValueError: the items of a row have gaps.
+    """
+    if array.size and not array[0].flags.c_contiguous:
+        raise ValueError("compiled code reads rows without gaps only")
+    return ctypes.c_void_p(array.ctypes.data), ctypes.c_ssize_t(array.strides[0])

@@ -1,0 +1,73 @@
+"""The seam and the pasting in C++; the bytes are those of seam.py and blending.py (docs/adr/0051-compiled-pasting.md).
+
+It is an optional extension, compiled when Retouch is installed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from service.core.pictures import Bool2D, Pixels
+from service.imaging.compiled import address, address_of_rows, load_library
+from service.imaging.pasting.seam import Seam
+
+EXTENSION = f"{__package__}._pasting"
+"""Name of the extension module in pyproject.toml."""
+
+
+@cache
+def installed_kernel() -> PastingKernel | None:
+    """Load the extension; None where Retouch was installed without a compiler, and so without it."""
+    library = load_library(EXTENSION)
+    return None if library is None else PastingKernel(library)
+
+
+class PastingKernel:
+    """The library that was compiled from pasting.cpp."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        library.find_seam.restype, library.paste.restype = ctypes.c_int32, None
+
+    def find_seam(self, mask: Bool2D, width: int) -> Seam:
+        """Find the seam of a mask as `find_seam` of seam.py does.
+
+        Args:
+            mask: H×W, True = hole.
+            width: of the seam in pixels, 1 to 63.
+        """
+        mask = _with_whole_rows(mask)
+        most = int(np.count_nonzero(mask))
+        places, nearest = np.empty(most, np.int32), np.empty(most, np.int32)
+        weights = np.empty(most, np.float32)
+        found = self._library.find_seam(
+            *address_of_rows(mask), *mask.shape, width, address(places), address(nearest), address(weights)
+        )
+        return Seam(places[:found].copy(), nearest[:found].copy(), weights[:found].copy())
+
+    def paste(self, picture: Pixels, fill: Pixels, hole: Bool2D, seam: Seam) -> None:
+        """Paste a fill into a picture as `paste` of blending.py does; the fill is not changed.
+
+        Args:
+            picture: H×W×C, written to where the hole is; 8 or 16 bits.
+            fill: H×W×C of the same type.
+            hole: H×W, True where pixels are replaced.
+            seam: found in the mask of all holes.
+
+        Raises:
+            ValueError: the rows of the picture have gaps between their pixels.
+        """
+        fill, hole = _with_whole_rows(fill), _with_whole_rows(hole)
+        rows = [part for array in (picture, fill, hole) for part in address_of_rows(array)]
+        sample, channels = picture.itemsize, picture.shape[2]
+        seam_arrays = (address(array) for array in (seam.places, seam.nearest, seam.weights))
+        self._library.paste(*rows, *hole.shape, sample * channels, sample, *seam_arrays, len(seam.places))
+
+
+def _with_whole_rows(array: Any) -> Any:
+    """Return the array, or a copy if the items of its rows have gaps, as in a mask that is turned."""
+    return array if not array.size or array[0].flags.c_contiguous else np.ascontiguousarray(array)
