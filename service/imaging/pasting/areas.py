@@ -25,6 +25,8 @@ _BLOCK = 8
 _ONES = np.ones((_BLOCK, _BLOCK), np.uint8)
 _WORTH_A_BOX = 128 * 128
 """Pixels that another box must save: as many as the seam is found in while numpy and OpenCV are called for a box."""
+_WORTH_BOXES_TO_THE_KERNEL = 2048 * 2048
+"""Pixels from which on compiled code is quicker in boxes: its distances would not fit the caches."""
 _MOST_BOXES = 16
 """More holes than that are looked at together, because comparing their boxes would take longer than it saves."""
 
@@ -69,15 +71,15 @@ def paste_areas(mask: Bool2D, crop: Crop) -> list[PasteArea]:
 
 
 def areas_of_part(mask: Bool2D, found: PastePart, kernel: PastingKernel | None) -> list[PasteArea]:
-    """Divide a part into areas and find the seam of each; without a kernel, holes far apart get an area each."""
-    if kernel:
-        seen = mask[found.part.top : found.part.bottom, found.part.left : found.part.right]
-        return [PasteArea(found.part, found.hole, kernel.find_seam(seen, found.seam))]
+    """Divide a part into areas and find the seam of each: one for each of the holes far apart, if that saves time."""
+    whole = Box(0, 0, *found.hole.shape)
+    one = kernel is not None and whole.area < _WORTH_BOXES_TO_THE_KERNEL
     areas = []
-    for box in boxes_of_holes(found.hole, found.seam + 1):
+    for box in [whole] if one else boxes_of_holes(found.hole, found.seam + 1):
         part = box.moved(found.part.top, found.part.left)
         hole = found.hole[box.top : box.bottom, box.left : box.right]
-        seam = find_seam(mask[part.top : part.bottom, part.left : part.right], found.seam)
+        seen = mask[part.top : part.bottom, part.left : part.right]
+        seam = kernel.find_seam(seen, found.seam) if kernel else find_seam(seen, found.seam)
         areas.append(PasteArea(part, hole, seam))
     return areas
 

@@ -128,6 +128,18 @@ def test_compiled_code_finds_the_same_seam_in_one_area(crop: Crop, kernel: Pasti
             assert seam_of_areas([area]) == seam_of_one_box(mask, crop)
 
 
+def test_compiled_code_gets_boxes_where_its_distances_would_not_fit_the_caches(kernel: PastingKernel) -> None:
+    side = 2100
+    mask = np.zeros((side, side), np.bool_)
+    mask[20:100, 20:100] = mask[2000:2080, 2000:2080] = True
+    whole = Crop(Box(0, 0, side, side), Size(side, side), Size(side, side))
+    compiled, expected = areas_of(mask, whole, kernel), areas_of(mask, whole)
+    assert [area.part for area in compiled] == [area.part for area in expected]
+    assert len(compiled) == 2
+    for ours, theirs in zip(compiled, expected, strict=True):
+        assert all(np.array_equal(*arrays) for arrays in zip(ours.seam, theirs.seam, strict=True))
+
+
 def test_compiled_code_is_used_where_it_is_installed() -> None:
     mask = holes(Box(20, 20, 100, 100), Box(400, 400, 420, 420))
     assert len(paste_areas(mask, WHOLE)) == (1 if installed_kernel() else 2)

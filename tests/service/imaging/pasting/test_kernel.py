@@ -18,7 +18,7 @@ from service.imaging.pasting.seam import Seam, find_seam
 Mask = NDArray[np.bool_]
 
 
-@pytest.mark.skipif("TEXTURE_REQUIRED" not in os.environ, reason="the extension is optional, except in .ci/run")
+@pytest.mark.skipif("EXTENSIONS_REQUIRED" not in os.environ, reason="the extension is optional, except in .ci/run")
 def test_the_extension_is_there() -> None:
     """Without it the tests of compiled pasting skip, and one who broke its build would not notice."""
     assert installed_kernel() is not None

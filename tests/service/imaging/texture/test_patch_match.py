@@ -11,7 +11,7 @@ from service.imaging.texture import patch_match
 from service.imaging.texture.patch_match import HOW_TO_INSTALL, CompiledKernel, Step, View, installed_kernel
 
 
-@pytest.mark.skipif("TEXTURE_REQUIRED" not in os.environ, reason="the extension is optional, except in .ci/run")
+@pytest.mark.skipif("EXTENSIONS_REQUIRED" not in os.environ, reason="the extension is optional, except in .ci/run")
 def test_the_extension_is_there() -> None:
     """Without it the tests of texture skip, and one who broke its build would not notice."""
     assert installed_kernel() is not None, HOW_TO_INSTALL
