@@ -4,26 +4,68 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from engines.errors import EngineUnavailable
-from retouch.commands.publishing import SAMPLE_PICTURES, model_name_from_file, print_cases, show_steps
+from engines.terminal.flag_groups import expanded
+from engines.terminal.key_values import parse_key_values
+from retouch.commands.publishing import PublishingFlags, print_cases, show_steps
 
 if TYPE_CHECKING:
     from export.pipeline import ExportRequest, ExportResult, Quantiser
 
 
-def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
+@dataclass(frozen=True, slots=True)
+class PrecisionFlags:
+    """The precision of the graph, and what INT8 needs."""
+
+    precision: Annotated[
+        Literal["fp16", "fp32", "int8"],
+        typer.Option(help="precision of the graph; int8: for inpainting on CPUs only"),
+    ] = "fp16"
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="for --precision int8: at least 132 photographs, for calibration and judgement"
+        ),
+    ] = None
+    sheet: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.png", help="for --precision int8: write fills in FP32 and INT8, side by side"),
+    ] = None
+
+    def check(self) -> None:
+        """Check that INT8 has photographs.
+
+        Raises:
+            typer.BadParameter: the flags contradict each other.
+        """
+        if (self.precision == "int8") != (self.calibration is not None):
+            raise typer.BadParameter("--precision int8 and --calibration FOLDER belong together")
+
+    def quantiser(self, lpips_features: Path | None) -> Quantiser | None:
+        """Read the photographs for INT8; None in another precision."""
+        if self.calibration is None:
+            return None
+        from retouch.commands.status_line import status_line  # noqa: PLC0415 (loads rich)
+        from retouch.int8.session import prepare  # noqa: PLC0415 (loads torch and the service)
+
+        with status_line("reading the pictures to calibrate on"):
+            return prepare(self.calibration, lpips_features, self.sheet)
+
+
+@expanded
+def export(  # noqa: PLR0913 (each is a flag, or a group of flags)
     checkpoint: Annotated[
         list[Path],  # looked for before torch is loaded, which takes seconds
         typer.Argument(exists=True, dir_okay=False, help="the weights; several files for one model of several nets"),
     ],
-    name: Annotated[str | None, typer.Option(help="model name, as in models/NAME; by default that of the file")] = None,
+    *,
     generator: Annotated[
         str | None, typer.Option(help="family of the net; by default recognised from the keys")
     ] = None,
@@ -32,25 +74,8 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         Literal["eval", "batch-statistics"] | None,
         typer.Option(help="running statistics, or the picture's own as in upstream's pix2pix test script"),
     ] = None,
-    precision: Annotated[
-        Literal["fp16", "fp32", "int8"],
-        typer.Option(help="precision of the graph; int8: for inpainting on CPUs only"),
-    ] = "fp16",
-    calibration: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="for --precision int8: at least 132 photographs, for calibration and judgement"
-        ),
-    ] = None,
-    sheet: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.png", help="for --precision int8: write fills in FP32 and INT8, side by side"),
-    ] = None,
-    max_batch: Annotated[int, typer.Option(min=1, max=1024, help="largest batch an engine is built for")] = 32,
-    output: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
-    licence: Annotated[str, typer.Option(help="licence of the weights, for the card")] = "not stated",
-    training_data: Annotated[str, typer.Option(help="training data of the weights, for the card")] = "not stated",
-    images: Annotated[Path, typer.Option(help="pictures to compare the graphs on")] = SAMPLE_PICTURES,
+    precision: PrecisionFlags,
+    publishing: PublishingFlags,
     program: Annotated[
         bool, typer.Option("--program", help="also write program.pt2, which GPUs without TensorRT compile")
     ] = False,
@@ -76,35 +101,24 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     _require_torch()
     if program_only is not None:
         _load_torch()
-        _add_program(program_only, checkpoint, images)
+        _add_program(program_only, checkpoint, publishing.images)
         return
-    from service.core.settings import load_settings  # noqa: PLC0415 (loads pydantic)
-
-    output = output or load_settings().models_dir
-    if name is None:
-        name = model_name_from_file(checkpoint[0])
-        more = f"; it becomes the next version of {output / name}" if (output / name).exists() else ""
-        typer.echo(f"the model is called {name}, after {checkpoint[0].name}; --name calls it otherwise{more}", err=True)
+    published = publishing.with_defaults(checkpoint[0])
     if sweep is not None and lpips_features is None:
         raise typer.BadParameter("--sweep measures by LPIPS: name AlexNet's features with --lpips-features")
-    if (precision == "int8") != (calibration is not None):
-        raise typer.BadParameter("--precision int8 and --calibration FOLDER belong together")
+    precision.check()
     _load_torch()
     from export.pipeline import ExportRequest  # noqa: PLC0415 (is loaded)
 
+    options = parse_key_values(option or (), example="--option levels=7")
     request = ExportRequest(
         checkpoints=tuple(checkpoint),
-        name=name,
-        images=images,
         generator=generator,
-        options={**parse_options(option or ()), **({"batch_norm": batch_norm} if batch_norm else {})},
-        precision=precision,
-        quantiser=None if calibration is None else _quantiser(calibration, lpips_features, sheet),
-        max_batch=max_batch,
+        options=options | ({"batch_norm": batch_norm} if batch_norm else {}),
+        precision=precision.precision,
+        quantiser=precision.quantiser(lpips_features),
         program=program,
-        output=output,
-        licence=licence,
-        training_data=training_data,
+        **published,
     )
     exported = _run_export(request)
     if sweep is not None and lpips_features is not None:
@@ -113,21 +127,6 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         typer.echo(exported.manifest.model_dump_json(indent=2))
     else:
         _print_report(exported)
-
-
-def parse_options(pairs: Sequence[str]) -> Mapping[str, str]:
-    """Parse options such as `["levels=7"]` into `{"levels": "7"}`.
-
-    Raises:
-        typer.BadParameter: an option has no `=`.
-    """
-    options = {}
-    for pair in pairs:
-        key, separator, value = pair.partition("=")
-        if not (key and separator):
-            raise typer.BadParameter(f"{pair!r}: write KEY=VALUE, as in --option levels=7")
-        options[key] = value
-    return options
 
 
 def _require_torch() -> None:
@@ -142,14 +141,6 @@ def _load_torch() -> None:
 
     with status_line("loading torch"):
         importlib.import_module("export.pipeline")
-
-
-def _quantiser(calibration: Path, lpips_features: Path | None, sheet: Path | None) -> Quantiser:
-    from retouch.commands.status_line import status_line  # noqa: PLC0415 (loads rich)
-    from retouch.int8.session import prepare  # noqa: PLC0415 (loads torch and the service)
-
-    with status_line("reading the pictures to calibrate on"):
-        return prepare(calibration, lpips_features, sheet)
 
 
 def _run_export(request: ExportRequest) -> ExportResult:

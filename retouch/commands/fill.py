@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from engines.engine_names import EngineChoice
-from retouch.commands.flag_groups import expanded
+from engines.terminal.flag_groups import expanded
 from retouch.filling.jobs import (
     FillJob,
     Format,

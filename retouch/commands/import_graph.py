@@ -4,57 +4,75 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from engines.errors import EngineUnavailable
-from retouch.commands.publishing import SAMPLE_PICTURES, model_name_from_file, print_cases, show_steps
+from engines.terminal.flag_groups import expanded
+from retouch.commands.publishing import PublishingFlags, print_cases, show_steps
 
 if TYPE_CHECKING:
+    from export.foreign.declaration import Declaration
     from export.foreign.importing import ImportResult
 
 
-def import_graph(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
-    graph: Annotated[Path, typer.Argument(help="the .onnx file, with its external data beside it")],
-    name: Annotated[str | None, typer.Option(help="model name, as in models/NAME; by default that of the file")] = None,
-    task: Annotated[Literal["inpaint"], typer.Option(help="what the graph does")] = "inpaint",
-    image: Annotated[
-        str | None, typer.Option(help="the input for the picture: NAME, or its channels: NAME[0:3]")
-    ] = None,
-    mask: Annotated[str | None, typer.Option(help="the input for the mask: NAME or NAME[3]")] = None,
-    output_tensor: Annotated[str | None, typer.Option(help="the output with the picture, if there are several")] = None,
-    layout: Annotated[Literal["nchw", "nhwc"] | None, typer.Option(help="the order of dimensions")] = None,
+@dataclass(frozen=True, slots=True)
+class DeclarationFlags:
+    """What the user knows of the graph; the rest is guessed or measured."""
+
+    image: Annotated[str | None, typer.Option(help="the input for the picture: NAME, or its channels: NAME[0:3]")] = (
+        None
+    )
+    mask: Annotated[str | None, typer.Option(help="the input for the mask: NAME or NAME[3]")] = None
+    output_tensor: Annotated[str | None, typer.Option(help="the output with the picture, if there are several")] = None
+    layout: Annotated[Literal["nchw", "nhwc"] | None, typer.Option(help="the order of dimensions")] = None
     image_range: Annotated[
         Literal["0..1", "-1..1", "0..255"] | None, typer.Option(help="values of black and white in the picture")
-    ] = None,
+    ] = None
     mask_range: Annotated[
         Literal["0..1", "-0.5..0.5", "-1..1", "0..255"] | None, typer.Option(help="the two values of the mask")
-    ] = None,
+    ] = None
     mask_means: Annotated[
         Literal["hole", "known"] | None, typer.Option(help="what the larger value of the mask marks")
-    ] = None,
-    hole_value: Annotated[float | None, typer.Option(help="the value under the mask, in the net's own range")] = None,
+    ] = None
+    hole_value: Annotated[float | None, typer.Option(help="the value under the mask, in the net's own range")] = None
     output_range: Annotated[
         Literal["0..1", "-1..1", "0..255"] | None, typer.Option(help="values of black and white in the result")
-    ] = None,
+    ] = None
     composite: Annotated[
         Literal["inside", "outside"] | None,
         typer.Option(help="inside: the graph returns known pixels unchanged; it is checked"),
-    ] = None,
-    channels: Annotated[Literal["rgb", "bgr"], typer.Option(help="the order of colours, in and out")] = "rgb",
+    ] = None
+    channels: Annotated[Literal["rgb", "bgr"], typer.Option(help="the order of colours, in and out")] = "rgb"
     sides: Annotated[
         str | None, typer.Option(help="for a graph of free size: sides of the tiles to serve, by default 256,512")
-    ] = None,
+    ] = None
     multiple_of: Annotated[
         int, typer.Option(min=1, max=512, help="for a graph of free size: its sides must be multiples of this")
-    ] = 8,
-    images: Annotated[Path, typer.Option(help="photographs to try the graph on")] = SAMPLE_PICTURES,
-    max_batch: Annotated[int, typer.Option(min=1, max=1024, help="largest batch an engine is built for")] = 32,
-    output: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
-    licence: Annotated[str, typer.Option(help="licence of the weights, for the card")] = "not stated",
-    training_data: Annotated[str, typer.Option(help="training data of the weights, for the card")] = "not stated",
+    ] = 8
+
+    def declaration(self) -> Declaration:
+        """Parse the flags.
+
+        Raises:
+            typer.BadParameter: `image`, `mask` or `sides` cannot be parsed.
+        """
+        from export.foreign.declaration import Declaration  # noqa: PLC0415 (loads pydantic)
+
+        given = asdict(self) | _places(self.image, self.mask) | {"sides": parse_sides(self.sides)}
+        return Declaration(output=given.pop("output_tensor"), **given)
+
+
+@expanded
+def import_graph(  # noqa: PLR0913 (each is a flag, or a group of flags)
+    graph: Annotated[Path, typer.Argument(help="the .onnx file, with its external data beside it")],
+    *,
+    task: Annotated[Literal["inpaint"], typer.Option(help="what the graph does")] = "inpaint",
+    declared: DeclarationFlags,
+    publishing: PublishingFlags,
     memory_gib: Annotated[
         float, typer.Option(min=0.5, max=4096, help="address space of the process that reads the file")
     ] = 8,
@@ -65,43 +83,19 @@ def import_graph(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the com
 ) -> None:
     """Turn an ONNX graph of others into models/NAME/VERSION: wrapped, tried on photographs, with manifest and card.
 
-    What is not given is guessed from the graph or measured on photographs, and said. The file is read by a process of
-    its own without network, with limits of memory and time (docs/importing.md).
+    What is not given is guessed from the graph or measured on photographs, and said. A separate process without
+    network reads the file, with limits of memory and time (docs/importing.md).
     """
     del task  # there is one
     if importlib.util.find_spec("onnx") is None:
         raise EngineUnavailable("import needs onnx: make install-export")
-    from export.foreign.declaration import Declaration  # noqa: PLC0415 (loads pydantic)
-    from export.foreign.importing import ImportRequest, import_model  # noqa: PLC0415 (the same)
+    from export.foreign.importing import ImportRequest, import_model  # noqa: PLC0415 (loads pydantic)
     from export.foreign.messages import Limits  # noqa: PLC0415 (the same)
-    from service.core.settings import load_settings  # noqa: PLC0415 (the same)
 
-    if name is None:
-        name = model_name_from_file(graph)
-        typer.echo(f"the model is called {name}, after {graph.name}; --name calls it otherwise", err=True)
-    declaration = Declaration(
-        **_places(image, mask),
-        output=output_tensor,
-        layout=layout,
-        image_range=image_range,
-        mask_range=mask_range,
-        mask_means=mask_means,
-        hole_value=hole_value,
-        output_range=output_range,
-        composite=composite,
-        channels=channels,
-        sides=parse_sides(sides),
-        multiple_of=multiple_of,
-    )
     request = ImportRequest(
         graph=graph,
-        name=name,
-        images=images,
-        declaration=declaration,
-        output=output or load_settings().models_dir,
-        max_batch=max_batch,
-        licence=licence,
-        training_data=training_data,
+        **publishing.with_defaults(graph),
+        declaration=declared.declaration(),
         limits=Limits(memory_bytes=int(memory_gib * 2**30), seconds=timeout_s),
     )
     with show_steps() as notify:

@@ -1,4 +1,4 @@
-"""Parts that the commands that publish models share: a name, the steps as they begin, the comparison."""
+"""Parts that the commands that publish models share: flags, a name, the steps as they begin, the comparison."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +18,33 @@ if TYPE_CHECKING:
 SAMPLE_PICTURES = Path(__file__).resolve().parents[2] / "tests" / "data"
 """Sample pictures of a source checkout; an installed package needs --images."""
 _SUFFIXES = frozenset((".pth", ".pt", ".tar", ".pickle", ".pkl", ".ckpt", ".bin", ".safetensors", ".onnx", ".zip"))
+
+
+@dataclass(frozen=True, slots=True)
+class PublishingFlags:
+    """The flags of a command that publishes a model; each is a field of the request of the same name."""
+
+    name: Annotated[str | None, typer.Option(help="model name, as in models/NAME; by default that of the file")] = None
+    images: Annotated[Path, typer.Option(help="pictures on which the graphs are compared")] = SAMPLE_PICTURES
+    max_batch: Annotated[int, typer.Option(min=1, max=1024, help="largest batch an engine is built for")] = 32
+    output: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None
+    licence: Annotated[str, typer.Option(help="licence of the weights, for the card")] = "not stated"
+    training_data: Annotated[str, typer.Option(help="training data of the weights, for the card")] = "not stated"
+
+    def with_defaults(self, file: Path) -> dict[str, Any]:
+        """Return the fields, with the repository of the settings, and with a name made from the file, which is told.
+
+        Raises:
+            typer.BadParameter: no name is given, and none can be made from the file's.
+        """
+        from service.core.settings import load_settings  # noqa: PLC0415 (loads pydantic)
+
+        output, name = self.output or load_settings().models_dir, self.name
+        if name is None:
+            name = model_name_from_file(file)
+            more = f"; it becomes the next version of {output / name}" if (output / name).exists() else ""
+            typer.echo(f"the model is called {name}, after {file.name}; --name calls it otherwise{more}", err=True)
+        return asdict(self) | {"name": name, "output": output}
 
 
 def model_name_from_file(checkpoint: Path) -> str:

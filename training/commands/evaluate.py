@@ -3,119 +3,118 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from engines.engine_names import EngineChoice
+from engines.terminal.flag_groups import expanded
+from training.commands.flags import EngineFlags, Labels, MetricWeights
 
 if TYPE_CHECKING:
-    from training.evaluate.cases import Case
+    from training.evaluate.cases import Case, Protocol
     from training.evaluate.painters import Baseline
     from training.evaluate.shapes import Kind
 
 _GENERATED = "generated"
 
 
-def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
-    model: Annotated[Path, typer.Argument(help="models/NAME/VERSION, or a checkpoint file for a quick look")],
-    data: Annotated[Path, typer.Option(help="folder of pictures, or of pairs side by side")],
-    masks: Annotated[str, typer.Option(help=f"folder of masks, white is filled; or {_GENERATED}")] = _GENERATED,
-    coverage: Annotated[str, typer.Option(help="parts of the picture that generated holes cover")] = "0.1-0.5",
+@dataclass(frozen=True, slots=True)
+class CaseFlags:
+    """The test cases: which pictures, how large, with which holes."""
+
+    data: Annotated[Path, typer.Option(help="folder of pictures, or of pairs side by side")]
+    masks: Annotated[str, typer.Option(help=f"folder of masks, white is filled; or {_GENERATED}")] = _GENERATED
+    coverage: Annotated[str, typer.Option(help="parts of the picture that generated holes cover")] = "0.1-0.5"
     holes: Annotated[
-        str, typer.Option(help="kinds of generated holes, in turn: strokes, boxes, blobs, or all")
-    ] = "strokes",
+        str, typer.Option(help="kinds of generated holes, which alternate: strokes, boxes, blobs, or all")
+    ] = "strokes"
     pairs: Annotated[
         Literal["AtoB", "BtoA"] | None, typer.Option(help="translate A, the left half, into B, or back")
-    ] = None,
-    labels: Annotated[
-        Literal["facades"] | None,
-        typer.Option(help="for models of class ids: whose label colours the inputs of pairs are"),
-    ] = None,
+    ] = None
+    labels: Labels = None
+    size: Annotated[int, typer.Option(min=16, help="side of centre crops in pixels")] = 256
+    width: Annotated[
+        int | None, typer.Option(min=16, help="measure whole pictures instead, with a longer side of so many pixels")
+    ] = None
+    seed: Annotated[int, typer.Option(help="seed of the generated holes")] = 0
+    limit: Annotated[int | None, typer.Option(min=1, help="measure on the first so many pictures only")] = None
+
+    def protocol(self) -> Protocol:
+        """Parse the flags.
+
+        Raises:
+            typer.BadParameter: `coverage` or `holes` cannot be parsed.
+        """
+        from training.evaluate.cases import Protocol  # noqa: PLC0415 -- loads OpenCV
+        from training.evaluate.holes import Band  # noqa: PLC0415
+
+        return Protocol(
+            data=self.data,
+            masks=None if self.masks == _GENERATED else Path(self.masks),
+            coverage=Band(*_parse_coverage(self.coverage)),
+            kinds=_kinds(self.holes),
+            pairs=self.pairs,
+            labels=self.labels,
+            size=None if self.width else self.size,
+            width=self.width or self.size,
+            seed=self.seed,
+            limit=self.limit,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SheetFlags:
+    """The contact sheet."""
+
+    sheet: Annotated[Path | None, typer.Option(help="write a contact sheet there (PNG)")] = None
+    sheet_rows: Annotated[int, typer.Option(min=1, help="pictures on the contact sheet")] = 12
+    sheet_side: Annotated[
+        int, typer.Option(min=16, help="larger pictures are made smaller on the sheet, which hides fine patterns")
+    ] = 256
+
+
+@expanded
+def evaluate(  # noqa: PLR0913 -- each is a flag, or a group of flags
+    model: Annotated[Path, typer.Argument(help="models/NAME/VERSION, or a checkpoint file for a quick look")],
+    *,
+    cases: CaseFlags,
     against: Annotated[
         list[Path] | None, typer.Option(help="another model, measured on the same pictures; may be given several times")
     ] = None,
     baselines: Annotated[str, typer.Option(help="telea, ns, both, or nothing; always nothing for pairs")] = "telea,ns",
-    size: Annotated[int, typer.Option(min=16, help="side of centre crops in pixels")] = 256,
-    width: Annotated[
-        int | None, typer.Option(min=16, help="measure whole pictures of that longer side instead")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="of the generated holes")] = 0,
-    limit: Annotated[int | None, typer.Option(min=1, help="only the first so many pictures")] = None,
-    lpips_features: Annotated[
-        Path | None, typer.Option(help="AlexNet features (safetensors) for LPIPS; without it LPIPS is left out")
-    ] = None,
-    vgg_features: Annotated[
-        Path | None, typer.Option(help="VGG16 features (safetensors) for the VGG distance and KID of patches")
-    ] = None,
-    dists_weights: Annotated[
-        Path | None,
-        typer.Option(help="weights.pt of DISTS-pytorch, for DISTS; needs all five blocks in --vgg-features"),
-    ] = None,
+    weights: MetricWeights,
     fid_features: Annotated[Path | None, typer.Option(help="TorchScript feature net for FID")] = None,
     server: Annotated[
         str | None, typer.Option(help="address of a server with this model, http://HOST:PORT: measure it as served too")
     ] = None,
-    engine: Annotated[EngineChoice, typer.Option(help="what runs the model", envvar="RETOUCH_ENGINE")] = "auto",
-    cache_dir: Annotated[
-        Path, typer.Option(help="of the engine: compiled graphs", envvar="RETOUCH_ENGINE_CACHE_DIR")
-    ] = Path("cache"),
+    engine: EngineFlags,
     json_file: Annotated[Path | None, typer.Option("--json", help="write all figures there")] = None,
-    sheet: Annotated[Path | None, typer.Option(help="write a contact sheet there (PNG)")] = None,
-    sheet_rows: Annotated[int, typer.Option(min=1, help="pictures on the contact sheet")] = 12,
-    sheet_side: Annotated[
-        int, typer.Option(min=16, help="larger pictures are made smaller on the sheet, which hides fine patterns")
-    ] = 256,
+    sheet: SheetFlags,
 ) -> None:
-    """Measure a model by class of hole against OpenCV: PSNR, SSIM, LPIPS, DISTS, VGG distance, KID, FID, L1 there.
+    """Measure a model by class of hole beside OpenCV's methods: PSNR, SSIM, LPIPS, DISTS, VGG distance, KID, L1, FID.
 
-    A model that draws from random numbers: KID of a set of its pictures and how different they are, beside photographs.
+    For a model that draws from random numbers: KID and diversity of a set of its pictures, beside photographs.
 
     A model's folder runs in the engine that would serve it, so that what is measured is what is served.
     """
-    from rich.console import Console  # noqa: PLC0415
-
-    from engines.engine_choice import EngineOptions  # noqa: PLC0415
-    from engines.terminal.tables import print_table  # noqa: PLC0415
-    from training.evaluate.cases import Protocol  # noqa: PLC0415 -- loads OpenCV
-    from training.evaluate.holes import Band  # noqa: PLC0415
-    from training.evaluate.report import gain_lines, table  # noqa: PLC0415
+    from training.evaluate.report import print_report  # noqa: PLC0415
     from training.evaluate.session import Request, run  # noqa: PLC0415 -- loads torch
 
-    protocol = Protocol(
-        data=data,
-        masks=None if masks == _GENERATED else Path(masks),
-        coverage=Band(*_parse_coverage(coverage)),
-        kinds=_kinds(holes),
-        pairs=pairs,
-        labels=labels,
-        size=None if width else size,
-        width=width or size,
-        seed=seed,
-        limit=limit,
-    )
     request = Request(
         model=model,
-        protocol=protocol,
+        protocol=cases.protocol(),
         against=tuple(against or ()),
-        baselines=() if pairs else _parse_baselines(baselines),
-        lpips_features=lpips_features,
-        dists_weights=dists_weights,
-        vgg_features=vgg_features,
+        baselines=() if cases.pairs else _parse_baselines(baselines),
+        **asdict(weights),
         fid_features=fid_features,
         server=server,
-        engine=EngineOptions(choice=engine, cache_dir=cache_dir),
+        engine=engine.options(),
         json_file=json_file,
-        sheet=sheet,
-        sheet_rows=sheet_rows,
-        sheet_side=sheet_side,
+        **asdict(sheet),
     )
-    report = run(request, _progress_bar)
-    console = Console()
-    print_table(table(report), console)
-    for line in gain_lines(report):
-        console.print(line, markup=False, highlight=False)
+    print_report(run(request, _progress_bar))
 
 
 def _parse_coverage(text: str) -> tuple[float, float]:

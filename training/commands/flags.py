@@ -2,13 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from engines.engine_names import EngineChoice
+
+if TYPE_CHECKING:
+    from engines.engine_choice import EngineOptions
+
 Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="lay a value over the file's; repeat for more")
+    list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="override a value of the file; repeat for more")
 ]
 Device = Annotated[
     str | None, typer.Option(help="cpu, cuda (the first, or the local rank's) or cuda:N; a GPU if there is one")
 ]
+Labels = Annotated[
+    Literal["facades"] | None,
+    typer.Option(help="data set whose label colours the inputs of pairs have, for models of class ids"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricWeights:
+    """The files with the weights of the metrics' networks; a metric without its file is not measured."""
+
+    lpips_features: Annotated[
+        Path | None, typer.Option(help="AlexNet features (safetensors) for LPIPS; without it LPIPS is left out")
+    ] = None
+    vgg_features: Annotated[
+        Path | None, typer.Option(help="VGG16 features (safetensors) for the VGG distance and KID of patches")
+    ] = None
+    dists_weights: Annotated[
+        Path | None,
+        typer.Option(help="weights.pt of DISTS-pytorch, for DISTS; needs all five blocks in --vgg-features"),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFlags:
+    """The engine that runs the model."""
+
+    engine: Annotated[EngineChoice, typer.Option(help="runtime of the model", envvar="RETOUCH_ENGINE")] = "auto"
+    cache_dir: Annotated[
+        Path, typer.Option(help="folder of the engine's compiled graphs", envvar="RETOUCH_ENGINE_CACHE_DIR")
+    ] = Path("cache")
+
+    def options(self) -> EngineOptions:
+        """Return the options with which the engine is opened."""
+        from engines.engine_choice import EngineOptions  # noqa: PLC0415
+
+        return EngineOptions(choice=self.engine, cache_dir=self.cache_dir)

@@ -22,7 +22,7 @@ Pixels = NDArray[np.uint8]
 """H×W×3, RGB."""
 Direction = Literal["AtoB", "BtoA"]
 LabelColours = Literal["facades"]
-"""Data sets whose label colours are known."""
+"""The data sets whose label colours are known."""
 _THICKNESSES = (8, 16, 32, 64, 128)
 """Upper bounds of the classes of thickness, in pixels."""
 _HOLE = 128
@@ -36,7 +36,7 @@ class Protocol(BaseModel):
     width: for whole pictures, pixels of the longer side after scaling.
     masks: a folder of mask files, used in order; None draws holes of `coverage` and `kinds` from `seed`, in turn.
     pairs: the direction of side-by-side pairs (A left, B right), for translations; None for inpainting.
-    labels: the data set whose label colours the inputs of pairs are, for models of class ids; None for other models.
+    labels: the data set whose label colours the inputs of pairs have, for models of class ids; None for other models.
     limit: only the first so many pictures.
     """
 
@@ -61,11 +61,11 @@ class Case(NamedTuple):
     source: Pixels
     truth: Pixels
     hole: Mask | None
-    """None where the whole picture is made."""
+    """None where the model makes the whole picture."""
     band: str
     """The coverage band that it counts in."""
     kind: str = "all"
-    """The kind of hole: strokes, boxes, blobs, or `given` by a file; `all` where the whole picture is made."""
+    """The kind of hole: strokes, boxes, blobs, or `given` by a file; `all` where the model makes the whole picture."""
     labels: NDArray[np.uint8] | None = None
     """Class ids H×W, where the source is a label map in colours."""
 
@@ -92,7 +92,7 @@ def read_cases(protocol: Protocol) -> Iterator[Case]:
         return
     masks = _list(protocol.masks, masks=True) if protocol.masks else []
     for index, path in enumerate(paths):
-        truth = _framed(read_picture(path), protocol)
+        truth = _crop_or_scaled(read_picture(path), protocol)
         given = masks[index % len(masks)] if masks else None
         hole, band, kind = _given_hole(given, truth, protocol) if given else _drawn_hole(index, truth, protocol)
         yield Case(path.stem, truth, truth, hole, band, kind)
@@ -115,7 +115,7 @@ def _pair(path: Path, direction: Direction, labels: LabelColours | None) -> Case
     return Case(path.stem, source, truth, None, "all", labels=facade_labels(source) if labels else None)
 
 
-def _framed(pixels: Pixels, protocol: Protocol) -> Pixels:
+def _crop_or_scaled(pixels: Pixels, protocol: Protocol) -> Pixels:
     """Return the centre crop or the whole picture, shrunk by area averaging."""
     height, width = pixels.shape[:2]
     if protocol.size is None:
@@ -134,7 +134,7 @@ def _scaled(pixels: Pixels, scale: float) -> Pixels:
 
 
 def _drawn_hole(index: int, truth: Pixels, protocol: Protocol) -> tuple[Mask, str, str]:
-    """Draw a hole; coverage bands, and for each of them kinds alternate, so that all have as many pictures."""
+    """Draw a hole; coverage bands alternate, and within each band the kinds, so that each gets as many pictures."""
     choice = bands(protocol.coverage)
     band, kind = choice[index % len(choice)], protocol.kinds[index // len(choice) % len(protocol.kinds)]
     random = Random(f"{protocol.seed} {index}")  # noqa: S311 -- no secret

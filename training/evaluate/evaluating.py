@@ -1,4 +1,4 @@
-"""One evaluation: every painter's result of every case is measured and averaged."""
+"""One evaluation: measures every painter's result of every case, and averages the figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RGB = 3
 
 @dataclass(frozen=True)
 class MetricNets:
-    """The networks of the metrics; None if their weights are not given. `vgg` is for the VGG distance and KID."""
+    """The networks of the metrics, None where no weights are given; `vgg` is for the VGG distance and KID."""
 
     lpips: Lpips | None = None
     dists: Dists | None = None
@@ -95,7 +95,7 @@ def _check_task(model: Painter, protocol: Protocol) -> None:
     if protocol.labels:
         inputs = {"label"} | (found & {"instance"})
     elif task == "inpaint":
-        found -= {"latent"}  # one draw of it is measured
+        found -= {"latent"}  # each hole is filled once, from fixed random numbers
     if (net.task, found) != (task, inputs):
         raise ConfigInvalid(
             f"{model.name} is for {net.task} and takes {', '.join(spec.name for spec in net.inputs)}; "
@@ -105,8 +105,8 @@ def _check_task(model: Painter, protocol: Protocol) -> None:
     _check_channels(model.name, net)
     if net.size.fit == "crop":
         raise ConfigInvalid(
-            f"{model.name} fills one place of a tile only, and evaluate measures holes that lie anywhere; "
-            "look at what it fills with `retouch inpaint`"
+            f"{model.name} fills one fixed area of a tile, and evaluate measures holes anywhere in the picture; "
+            "fill pictures with `retouch inpaint` instead, and look at them"
         )
 
 
@@ -118,7 +118,7 @@ def _check_channels(name: str, net: Interface) -> None:
     if any(count != _RGB for count in channels):
         raise ConfigInvalid(
             f"{name} makes pictures of {channels[-1]} channels from {channels[0]}; "
-            "evaluate measures RGB pictures, so give a model of three channels"
+            "evaluate measures RGB pictures, so give a model with three channels"
         )
 
 
@@ -139,12 +139,12 @@ def _measure(case: Case, painted: dict[str, Pixels], nets: MetricNets) -> CaseFi
 
 
 def _with_patches(row: CaseFigures, case: Case, painted: dict[str, Pixels], vgg: PatchFeatures) -> CaseFigures:
-    """Add what VGG16 sees: each painter's distance, and the features of filled patches."""
-    truth, figures, patches = vgg.see(case.truth, case.hole), dict(row.by_painter), {}
+    """Add each painter's VGG distance, and the features of the filled patches."""
+    truth, figures, patches = vgg.extract(case.truth, case.hole), dict(row.by_painter), {}
     for label, pixels in painted.items():
-        seen = vgg.see(pixels, case.hole)
-        figures[label] = figures[label]._replace(vgg=vgg.distance(seen, truth))
-        patches[label] = seen.patches
+        found = vgg.extract(pixels, case.hole)
+        figures[label] = figures[label]._replace(vgg=vgg.distance(found, truth))
+        patches[label] = found.patches
     return row._replace(by_painter=figures, patches=patches | {"truth": truth.patches})
 
 

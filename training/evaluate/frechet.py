@@ -1,4 +1,4 @@
-"""FID: the Fréchet distance of two sets of pictures, as Gaussians in the features of a given net.
+"""FID: the Fréchet distance between two sets of pictures, as Gaussians in the features of a given net.
 
 Source: Heusel et al., "GANs Trained by a Two Time-Scale Update Rule Converge to a Local Nash Equilibrium", 2017.
 """
@@ -18,7 +18,7 @@ from training.errors import DataMissing
 from training.evaluate.cases import Pixels
 
 Features = NDArray[np.float64]
-"""N×D, a row a picture."""
+"""N×D, a row for each picture."""
 
 
 class FeatureNet:
@@ -34,7 +34,7 @@ class FeatureNet:
     def __init__(self, path: Path) -> None:
         try:
             with warnings.catch_warnings():
-                # the deprecation of TorchScript, the format of the file
+                # TorchScript, the format of the file, is deprecated
                 warnings.simplefilter("ignore", DeprecationWarning)
                 self._net: Any = torch.jit.load(str(path), map_location="cpu").eval()  # type: ignore[no-untyped-call]
         except (RuntimeError, ValueError, OSError) as error:
@@ -58,7 +58,9 @@ def frechet_distance(one: Features, other: Features) -> float:
         DataMissing: a set has fewer than two rows, and so no covariance.
     """
     if (fewest := min(len(one), len(other))) < 2:
-        raise DataMissing(f"FID needs at least two pictures, here are {fewest}; give more, or no --fid-features")
+        raise DataMissing(
+            f"FID needs at least two pictures, but there are {fewest}; give more, or leave out --fid-features"
+        )
     means = one.mean(0) - other.mean(0)
     first, second = np.atleast_2d(np.cov(one, rowvar=False)), np.atleast_2d(np.cov(other, rowvar=False))
     values, vectors = np.linalg.eigh(first)

@@ -1,7 +1,7 @@
 """Evaluates a net that draws from random numbers: its pictures as a set, beside a set of photographs.
 
-No picture has a truth of its own, so what is measured is how alike the two sets are (KID of patches) and how different
-the pictures of each set are from one another.
+No generated picture has a truth to be compared with. So the sets are compared (KID of their patches), and the
+differences between the pictures inside each set are measured (diversity).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from training.errors import ConfigInvalid, DataMissing
 from training.evaluate.cases import Case, Pixels, Protocol, read_cases
 from training.evaluate.painters import NetPainter
-from training.evaluate.patch_features import Patches, PatchFeatures, Seen, kernel_distance
+from training.evaluate.patch_features import Patches, PatchFeatures, kernel_distance
 from training.evaluate.report import OVERALL
 from training.loop.sheets import arrange_sheet
 
@@ -32,9 +32,9 @@ def evaluate_generated(
     """Draw as many pictures as the protocol has photographs, from its seed, and measure both sets.
 
     Returns:
-        Figures by set, `model` and `photographs`, under `all`: `kid` of the set's patches to the photographs (of the
-        photographs: of every second one to the others, so what a perfect net would have), and `diversity`, the mean
-        VGG distance of neighbours in the set. Then the drawn pictures.
+        Figures by set, `model` and `photographs`, under `all`: `kid` between the set's patches and the photographs'
+        (for the photographs: between every second one and the others, the value of a perfect net), and `diversity`,
+        the mean VGG distance of consecutive pictures in the set. Then the drawn pictures.
 
     Raises:
         ConfigInvalid: the model takes more than random numbers, or its pictures are not RGB.
@@ -42,10 +42,12 @@ def evaluate_generated(
     """
     height, width, numbers = _sizes(model)
     if vgg is None:
-        raise DataMissing("sets of pictures are compared in the features of VGG16; give --vgg-features")
+        raise DataMissing("sets of pictures are compared by VGG16's features; give --vgg-features")
     cases = list(read_cases(protocol))
     if len(cases) < 4:
-        raise DataMissing(f"{protocol.data}: {len(cases)} photographs, and two halves of them need four; give more")
+        raise DataMissing(
+            f"{protocol.data}: {len(cases)} photographs, but they are divided into two sets of at least two; give more"
+        )
     latents = np.random.default_rng(protocol.seed).standard_normal((len(cases), numbers), np.float32)
     drawn = [model.draw(latent) for latent, _case in zip(latents, progress(cases), strict=True)]
     truths = [_scaled(case.truth, height, width) for case in cases]
@@ -65,7 +67,7 @@ def arrange_grid(pictures: Sequence[Pixels]) -> Tensor:
 
 
 def _sizes(model: NetPainter) -> tuple[int, int, int]:
-    """Return height and width of the pictures, and how many random numbers make one."""
+    """Return height and width of the pictures, and the number of random numbers that one takes."""
     inputs, output = model.interface.inputs, model.interface.output
     if [spec.name for spec in inputs] != ["latent"] or output.shape[1] != _RGB:
         raise ConfigInvalid(f"{model.name}: only RGB pictures drawn from `latent` alone are measured")
@@ -77,16 +79,16 @@ def _scaled(pixels: Pixels, height: int, width: int) -> Pixels:
 
 
 def _patches_and_diversity(pictures: Sequence[Pixels], vgg: PatchFeatures) -> tuple[list[Patches], float]:
-    """Return each picture's patches, and the mean distance of neighbours, the last beside the first."""
+    """Return each picture's patches, and the mean distance of consecutive pictures; the first follows the last."""
     patches: list[Patches] = []
     distances: list[float] = []
-    first = before = vgg.see(pictures[0], None)
+    first = before = vgg.extract(pictures[0], None)
     patches.append(first.patches)
     for pixels in pictures[1:]:
-        seen: Seen = vgg.see(pixels, None)
-        patches.append(seen.patches)
-        distances.append(vgg.distance(before, seen))
-        before = seen
+        current = vgg.extract(pixels, None)
+        patches.append(current.patches)
+        distances.append(vgg.distance(before, current))
+        before = current
     distances.append(vgg.distance(before, first))
     return patches, round(float(np.mean(distances)), 5)
 

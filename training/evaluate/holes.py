@@ -1,7 +1,7 @@
 """Irregular holes for evaluation: brush strokes of random walks that cover an exact part of the picture.
 
 They are drawn with `random.Random` and plain arithmetic, so that a seed gives the same holes with every version of
-torch, OpenCV or Pillow, and figures stay comparable.
+torch, OpenCV or Pillow, and figures remain comparable.
 """
 
 from __future__ import annotations
@@ -38,21 +38,26 @@ def bands(coverage: Band, width: float = 0.1) -> list[Band]:
 def draw_hole(height: int, width: int, band: Band, random: Random) -> Mask:
     """Draw strokes whose coverage is uniformly distributed in the band.
 
-    For every pixel the distance to the nearest stroke is computed, and the level that gives the coverage is
-    the edge of the hole: all strokes grow or shrink together.
+    For every pixel the distance to the nearest stroke is computed; the threshold that gives the coverage is the edge
+    of the hole. So all strokes grow or shrink together.
     """
-    wanted = random.uniform(*band)
+    part = random.uniform(*band)
     rows, columns = np.mgrid[0:height, 0:width].astype(np.float64)
     field = np.full((height, width), np.inf)
-    for _ in range(1 + int(random.uniform(1, 4) + 12 * wanted)):
+    for _ in range(1 + int(random.uniform(1, 4) + 12 * part)):
         half_thickness = min(height, width) * random.uniform(0.01, 0.05)
         corners = _walk(height, width, random)
         for start, end in pairwise(corners):
             np.minimum(field, _distance(rows, columns, start, end) - half_thickness, out=field)
-    count = min(max(1, round(wanted * field.size)), field.size)
-    hole = np.zeros(field.size, np.bool_)
-    hole[np.argsort(field, axis=None, kind="stable")[:count]] = True
-    return hole.reshape(height, width)
+    return nearest_pixels(field, part)
+
+
+def nearest_pixels(distances: NDArray[np.float64], part: float) -> Mask:
+    """Mark the pixels with the smallest distances, `part` of all (0 to 1), but at least one."""
+    count = min(max(1, round(part * distances.size)), distances.size)
+    hole = np.zeros(distances.size, np.bool_)
+    hole[np.argsort(distances, axis=None, kind="stable")[:count]] = True
+    return hole.reshape(distances.shape)
 
 
 Point = tuple[float, float]

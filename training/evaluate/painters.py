@@ -25,7 +25,7 @@ from training.evaluate.tiles import TilePlacement, hole_tile, ids_tile, lay_out,
 Baseline = Literal["telea", "ns"]
 BASELINES: tuple[Baseline, ...] = ("telea", "ns")
 _RADIUS = 3
-"""Pixels round a hole that OpenCV's methods look at: that of its documentation's example."""
+"""The radius in pixels around a hole that OpenCV's methods use, as in the example of its documentation."""
 
 
 class Painter(ABC):
@@ -75,7 +75,7 @@ class NetPainter(Painter):
     def _run(self, feed: dict[str, Array]) -> Array:
         """Map `image` 1×3×H×W in [0, 1] and `mask`, or `label` and `instance` 1×1×H×W, or `latent` 1×Z, to 1×3×H×W.
 
-        Beside an image the latent may be 1×1×Z and the output 1×1×3×H×W: of one sample.
+        With an image, the latent may be 1×1×Z and the output 1×1×3×H×W, for one sample.
         """
 
     def paint(self, case: Case) -> Pixels:
@@ -96,7 +96,7 @@ class NetPainter(Painter):
         if case.hole is not None:
             feed["mask"] = _planes(hole_tile(case.hole, placement)[..., None]).astype(np.float32)
         latent = next((spec for spec in self.interface.inputs if spec.name == "latent"), None)
-        if latent is not None:  # the same numbers for each picture, so that models of one length see the same
+        if latent is not None:  # the same for each picture, and for all models with a latent of that length
             numbers = np.random.default_rng(0).standard_normal(int(latent.shape[-1]), np.float32)
             feed["latent"] = numbers.reshape([1] * (len(latent.shape) - 1) + [-1])
         return feed
@@ -127,7 +127,7 @@ class EnginePainter(NetPainter):
 
 
 class TorchPainter(NetPainter):
-    """A checkpoint in torch FP32 on the CPU, for checks during training, not for published figures.
+    """A checkpoint in torch FP32 on the CPU: for checks during training, not for figures that are published.
 
     Raises:
         ExportError: the checkpoint cannot be read, or no family recognises it.

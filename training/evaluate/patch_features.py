@@ -1,4 +1,4 @@
-"""Distances in VGG16's features: of two pictures, and KID of the patches that were filled.
+"""Distances in VGG16's features: between two pictures, and KID between sets of filled patches.
 
 Sources: Zhang et al., "The Unreasonable Effectiveness of Deep Features as a Perceptual Metric", CVPR 2018 (distances of
 features of length 1); Bińkowski et al., "Demystifying MMD GANs", ICLR 2018 (KID).
@@ -22,17 +22,17 @@ Patches = NDArray[np.float64]
 """N×256: the mean features of patches."""
 PATCH = 32
 """Side of a patch in pixels."""
-_LEAST_FILLED = 0.5
-"""Part of a patch that has to be in the hole for it to count."""
+_MIN_FILLED_PART = 0.5
+"""Part of a patch that has to be in the hole for the patch to count."""
 _LAYERS = 3
-"""relu1_2, relu2_2 and relu3_3: all that the shared file of VGG16 holds."""
+"""relu1_2, relu2_2 and relu3_3: vgg16_pool3.safetensors has no deeper ones."""
 _STRIDE = 4
 """Pixels from one position of relu3_3 to the next."""
-_LEAST_SQUARES = 1e-10
+_EPSILON = 1e-10
 
 
-class Seen(NamedTuple):
-    """A picture in VGG16: its features of length 1 at every position, 1×C×H×W, and its filled patches."""
+class PictureFeatures(NamedTuple):
+    """The VGG16 features of a picture: 1×C×H×W for each layer, of length 1 at every position; and its patches."""
 
     features: list[Tensor]
     patches: Patches
@@ -45,8 +45,8 @@ class PatchFeatures:
         self._net = VGG16Features(_LAYERS)
         self._net.load_state_dict(net.state_dict(), strict=False)
 
-    def see(self, pixels: Pixels, hole: Mask | None) -> Seen:
-        """Compute a picture's features, and those of the patches of which at least half is in the hole.
+    def extract(self, pixels: Pixels, hole: Mask | None) -> PictureFeatures:
+        """Compute a picture's features, and those of the patches that are at least half in the hole.
 
         Without a hole all patches count. Patches are cells of a grid of `PATCH` pixels from the top left corner.
         """
@@ -56,11 +56,11 @@ class PatchFeatures:
             pooled = F.avg_pool2d(features[-1], PATCH // _STRIDE)[0].flatten(1).T
             filled = np.ones(pixels.shape[:2], np.bool_) if hole is None else hole
             parts = F.avg_pool2d(torch.from_numpy(filled.astype(np.float32))[None], PATCH)[0].flatten()
-        return Seen(features, pooled[parts >= _LEAST_FILLED].double().numpy())
+        return PictureFeatures(features, pooled[parts >= _MIN_FILLED_PART].double().numpy())
 
     @staticmethod
-    def distance(one: Seen, other: Seen) -> float:
-        """Compute the VGG distance: squared differences summed over channels, mean of positions, sum of the layers."""
+    def distance(one: PictureFeatures, other: PictureFeatures) -> float:
+        """Compute the VGG distance: squared differences, sum over channels, mean over positions, sum over layers."""
         pairs = zip(one.features, other.features, strict=True)
         return float(sum((left - right).square().sum(1).mean() for left, right in pairs))
 
@@ -69,7 +69,7 @@ def kernel_distance(one: Patches, other: Patches) -> float | None:
     """Compute KID: the squared maximum mean discrepancy (unbiased) under the kernel (x·y + 1)³.
 
     Features have a length of at most 1 here, so x·y is not divided by their number. Values near 0, also slightly
-    negative ones, mean that the two sets cannot be told apart. None with fewer than two patches on a side.
+    negative ones, mean that the two sets cannot be distinguished. None if a set has fewer than two patches.
     """
     if min(len(one), len(other)) < 2:
         return None
@@ -85,4 +85,4 @@ def _mean_of_pairs(patches: Patches) -> float:
 
 
 def _unit(features: Tensor) -> Tensor:
-    return features * (features.square().sum(1, keepdim=True) + _LEAST_SQUARES).rsqrt()
+    return features * (features.square().sum(1, keepdim=True) + _EPSILON).rsqrt()

@@ -1,4 +1,4 @@
-"""Averages the figures of all pictures by class of hole, and formats gains over the baselines and a table."""
+"""The report of an evaluation: means of the figures by class of hole, gains over the baselines, and a table."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from rich.console import Console
 from rich.table import Table
 
+from engines.terminal.tables import print_table
 from training.evaluate.patch_features import Patches, kernel_distance
 
 OVERALL = "all"
 
 
 class Figures(NamedTuple):
-    """The figures of one picture by one painter, or the means of several."""
+    """The figures of one picture by one painter."""
 
     psnr_db: float
     ssim: float
     l1: float
-    """In the hole; over the whole picture where there is none."""
+    """Mean in the hole; over the whole picture where there is no hole."""
     lpips: float | None
     dists: float | None = None
     vgg: float | None = None
@@ -104,8 +106,16 @@ def gains(summary: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str,
     return found
 
 
+def print_report(report: Mapping[str, Any]) -> None:
+    """Print the table of a report, and a sentence for each method that the model is compared with."""
+    console = Console()
+    print_table(table(report), console)
+    for line in gain_lines(report):
+        console.print(line, markup=False, highlight=False)
+
+
 def table(report: Mapping[str, Any]) -> Table:
-    """Make a table with a row for each band and painter."""
+    """Make a table with a row for each class of hole and painter."""
     figures: Mapping[str, Mapping[str, Mapping[str, float]]] = report["figures"]
     model = report["model"]
     shown = Table(title=f"{model['name']}, {model['engine']} {model['precision']}", caption=report["protocol"]["data"])
@@ -144,7 +154,7 @@ def _add_rows(shown: Table, figures: Mapping[str, Mapping[str, Mapping[str, floa
 
 
 def gain_lines(report: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each baseline."""
+    """Return a sentence for each method that the model is compared with."""
     lines = []
     for painter, gain in report["gains"].items():
         ratios = "".join(

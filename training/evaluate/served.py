@@ -17,11 +17,11 @@ from training.errors import ServerRefused
 from training.evaluate.cases import Case, Pixels
 from training.evaluate.painters import Painter
 
-_LONGEST_S = 300.0
+_TIMEOUT_S = 300.0
 
 
 class ServedPainter(Painter):
-    """Fills cases by `POST /v1/inpaint` with `strategy=auto`; pictures travel as PNG, so nothing is lost on the way.
+    """Fills cases by `POST /v1/inpaint` with `strategy=auto`; pictures are sent as PNG, which is lossless.
 
     Raises:
         ServerRefused: the server cannot be reached or answers with an error; the message has its reason.
@@ -48,7 +48,7 @@ class ServedPainter(Painter):
         if not request.full_url.startswith(("http://", "https://")):
             raise ServerRefused(f"{request.full_url}: give the server's address as http://HOST:PORT")
         try:
-            with urllib.request.urlopen(request, timeout=_LONGEST_S) as reply:  # noqa: S310 (http, as checked above)
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as reply:  # noqa: S310 (http, as checked above)
                 answer: bytes = reply.read()
                 return answer
         except urllib.error.HTTPError as error:

@@ -32,7 +32,7 @@ class Request:
     """The request for one evaluation; metrics whose weights are not given are left out.
 
     against: other models, measured on the same cases.
-    dists_weights: of DISTS, which needs `vgg_features` of all five blocks too.
+    dists_weights: weights of DISTS, which needs `vgg_features` with all five blocks too.
     server: address of a running server that serves the model too, to measure it as served; None leaves that out.
     """
 
@@ -73,7 +73,7 @@ def run(request: Request, progress: Progress = iter) -> dict[str, Any]:
 
 
 def _others(request: Request, model: NetPainter) -> Iterator[Painter]:
-    """Open what the model is compared with: itself as served, other models, OpenCV's methods."""
+    """Open the methods that the model is compared with: itself as served, other models, OpenCV's."""
     if request.server:
         yield ServedPainter(request.server, model.name)
     for path in request.against:
@@ -88,7 +88,7 @@ def _dists(request: Request) -> Dists | None:
     if request.dists_weights is None:
         return None
     if request.vgg_features is None:
-        raise ConfigInvalid("DISTS is computed in the features of VGG16; give --vgg-features with all five blocks")
+        raise ConfigInvalid("DISTS is computed from VGG16's features; give --vgg-features with all five blocks")
     return load_dists(request.vgg_features, request.dists_weights)
 
 

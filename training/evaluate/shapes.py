@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from training.evaluate.holes import Band, Mask, draw_hole
+from training.evaluate.holes import Band, Mask, draw_hole, nearest_pixels
 
 Kind = Literal["strokes", "boxes", "blobs"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -19,7 +19,7 @@ _WAVES = (1, 2, 3, 5)
 
 
 def draw(kind: Kind, height: int, width: int, band: Band, random: Random) -> Mask:
-    """Draw a hole H×W of that kind; the covered part is drawn uniformly from the band."""
+    """Draw a hole H×W of that kind, whose coverage is uniformly distributed in the band."""
     if kind == "strokes":
         return draw_hole(height, width, band, random)
     distance = _box if kind == "boxes" else _blob
@@ -42,10 +42,7 @@ def _draw_shapes(
     for _ in range(random.choice((1, 1, 2, 3))):
         y, x = random.uniform(0.2, 0.8) * height, random.uniform(0.2, 0.8) * width
         np.minimum(field, distance(rows - y, columns - x, (height, width), random), out=field)
-    count = min(max(1, round(part * field.size)), field.size)
-    hole = np.zeros(field.size, np.bool_)
-    hole[np.argsort(field, axis=None, kind="stable")[:count]] = True
-    return hole.reshape(height, width)
+    return nearest_pixels(field, part)
 
 
 def _box(rows: Grid, columns: Grid, size: tuple[int, int], random: Random) -> Grid:

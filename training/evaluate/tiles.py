@@ -17,9 +17,9 @@ Size = tuple[int, int]
 
 
 class TilePlacement(NamedTuple):
-    """The position of a picture in a tile: scaled to `scaled`, at the top left; the rest continues it.
+    """The position of a picture in a tile: scaled to `scaled`, at the top left; the rest of the tile is padding.
 
-    border: how OpenCV continues it, as the model's padding says.
+    border: OpenCV's mode of padding, which follows from the model's.
     """
 
     scaled: Size
@@ -32,11 +32,13 @@ def lay_out(rule: SizeRule, height: int, width: int) -> TilePlacement:
     border = cv2.BORDER_REFLECT if rule.padding == "symmetric" else cv2.BORDER_REFLECT_101
     heights, widths = (sorted(sides) for sides in zip(*rule.tile_sizes(), strict=True))
     if rule.fit == "resize":
-        tile = _first_from(heights, height), _first_from(widths, width)
+        tile = _smallest_sufficient_side(heights, height), _smallest_sufficient_side(widths, width)
         return TilePlacement(tile, tile, border)
     scale = max(1.0, height / heights[-1], width / widths[-1])
     scaled = max(1, round(height / scale)), max(1, round(width / scale))
-    return TilePlacement(scaled, (_first_from(heights, scaled[0]), _first_from(widths, scaled[1])), border)
+    return TilePlacement(
+        scaled, (_smallest_sufficient_side(heights, scaled[0]), _smallest_sufficient_side(widths, scaled[1])), border
+    )
 
 
 def picture_tile(pixels: Pixels, placement: TilePlacement, task: Task) -> Pixels:
@@ -54,7 +56,7 @@ def hole_tile(hole: NDArray[np.bool_], placement: TilePlacement) -> NDArray[np.u
 
 
 def ids_tile(ids: NDArray[Any], placement: TilePlacement) -> NDArray[Any]:
-    """Convert ids H×W to the tile's size: the nearest source pixel, as Pillow finds it, so that no ids are mixed."""
+    """Convert ids H×W to the tile's size: the nearest source pixel, as in Pillow, so that ids are not mixed."""
     rows, columns = (
         ((np.arange(want) + 0.5) * have / want).astype(np.intp)
         for have, want in zip(ids.shape, placement.scaled, strict=True)
@@ -68,7 +70,7 @@ def picture_of_tile(tile: Pixels, placement: TilePlacement, size: Size) -> Pixel
     return _scaled(tile[: placement.scaled[0], : placement.scaled[1]], size)
 
 
-def _first_from(ascending: list[int], least: int) -> int:
+def _smallest_sufficient_side(ascending: list[int], least: int) -> int:
     return next((side for side in ascending if side >= least), ascending[-1])
 
 

@@ -17,7 +17,7 @@ from export.errors import OptionInvalid
 from export.generators.dcgan import DCGAN, DCGANOptions
 from export.generators.pconv.unet import PConv, PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
-from retouch.commands.export import export, parse_options
+from retouch.commands.export import export
 from retouch.commands.publishing import SAMPLE_PICTURES, model_name_from_file
 from training.errors import DataMissing
 from training.losses.lpips_distance import Lpips
@@ -152,10 +152,6 @@ def test_options_without_key_or_value_sign_are_usage_errors(run, pair):
     result = run("--option", pair)
     assert result.exit_code == 2
     assert "write KEY=VALUE" in result.output
-
-
-def test_values_may_contain_equal_signs():
-    assert parse_options(["a=b=c"]) == {"a": "b=c"}
 
 
 def test_missing_export_packages_are_named(monkeypatch, run):

@@ -159,7 +159,7 @@ def test_baselines_are_named_by_their_methods_or_by_how_many(wanted, measured, m
             ["holes.pth", "--pairs", "AtoB"], 2, "holes.pth is for inpaint", id="checkpoint of holes for pairs"
         ),
         pytest.param(["numbers.pth"], 1, "give --vgg-features", id="a net that draws, without features"),
-        pytest.param(["centre.pth", "--size", "128"], 2, "one place of a tile only", id="one fixed hole"),
+        pytest.param(["centre.pth", "--size", "128"], 2, "one fixed area of a tile", id="one fixed hole"),
         pytest.param(["grey.pth", "--pairs", "AtoB"], 2, "of 1 channels from 1;", id="grey"),
         pytest.param(["filled.pth", "--pairs", "AtoB"], 2, "of 1 channels from 3;", id="grey of colours"),
         pytest.param(["facades.pth", "--pairs", "BtoA"], 2, "--labels translation of class ids", id="no ids"),

@@ -32,7 +32,7 @@ def test_fewer_pictures_than_features_still_give_a_number():
 
 def test_one_picture_has_no_distance():
     two = np.random.default_rng(3).standard_normal((2, 4))
-    with pytest.raises(DataMissing, match="FID needs at least two pictures, here are 1"):
+    with pytest.raises(DataMissing, match="FID needs at least two pictures, but there are 1"):
         frechet_distance(two[:1], two)
 
 

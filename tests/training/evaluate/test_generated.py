@@ -73,7 +73,7 @@ def test_what_cannot_be_measured_is_refused(photographs, vgg):
     folder, pictures = photographs
     with pytest.raises(DataMissing, match="--vgg-features"):
         evaluate_generated(Drawing(pictures), Protocol(data=folder, size=64), None)
-    with pytest.raises(DataMissing, match="two halves of them need four"):
+    with pytest.raises(DataMissing, match="divided into two sets of at least two"):
         evaluate_generated(Drawing(pictures), Protocol(data=folder, size=64, limit=3), vgg)
     grey = DCGAN().interface(DCGANOptions(nz=4, ngf=2, nc=1))
     with pytest.raises(ConfigInvalid, match="only RGB pictures drawn from `latent` alone"):

@@ -22,8 +22,8 @@ def _noise(seed, side=96):
 
 
 def test_distance_is_zero_for_the_same_picture_and_grows_with_blur(vgg):
-    truth = vgg.see(_noise(0), None)
-    sharp, soft = (vgg.see(cv2.GaussianBlur(_noise(0), (0, 0), sigma), None) for sigma in (0.6, 3))
+    truth = vgg.extract(_noise(0), None)
+    sharp, soft = (vgg.extract(cv2.GaussianBlur(_noise(0), (0, 0), sigma), None) for sigma in (0.6, 3))
     assert vgg.distance(truth, truth) == 0
     assert 0 < vgg.distance(sharp, truth) < vgg.distance(soft, truth)
 
@@ -32,8 +32,8 @@ def test_only_patches_that_are_half_filled_count(vgg):
     hole = np.zeros((96, 96), np.bool_)
     hole[:32, :48] = True  # the first patch whole, half of the second
     hole[40:44] = True
-    assert vgg.see(_noise(0), hole).patches.shape == (2, 256)
-    assert vgg.see(_noise(0), None).patches.shape == (9, 256)
+    assert vgg.extract(_noise(0), hole).patches.shape == (2, 256)
+    assert vgg.extract(_noise(0), None).patches.shape == (9, 256)
 
 
 def test_kid_is_near_zero_for_samples_of_one_kind_and_larger_for_another_kind():

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from retouch.commands.flag_groups import expanded
+from engines.terminal.flag_groups import expanded
 
 
 @dataclass(frozen=True)
