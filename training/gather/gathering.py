@@ -22,11 +22,11 @@ from training.gather.shards import ShardWriter
 
 MANIFEST_FILE = "photos.json"
 _AT_ONCE = 64
-"""Files decoded together: enough to keep the threads busy, few enough to hold in memory."""
+"""Files decoded at once: enough to keep the threads busy, few enough for the memory."""
 _SIDE_STEP = 128
 """Kept pictures are counted by their shorter side, rounded down to a multiple of this."""
-_FINGERPRINTED = 288
-"""Pixels that a fingerprint is taken from; it needs 32."""
+_FINGERPRINT_SIDE = 288
+"""Shorter side in pixels to which held-out pictures are decoded; a fingerprint needs 32."""
 
 
 class KeptPicture(NamedTuple):
@@ -55,15 +55,15 @@ def gather(
     Raises:
         DataMissing: a source is missing or empty.
     """
-    unseen = _fingerprints(held_out, recipe.alike_held_out)
-    seen = NearDuplicateSet(recipe.alike)
+    excluded = _fingerprints(held_out, recipe.held_out_bits)
+    seen = NearDuplicateSet(recipe.duplicate_bits)
     kept: list[KeptPicture] = []
     counts: dict[str, Counter[str]] = {}
     for source in recipe.source:
         counts[source.name] = Counter()
-        kept += _kept_pictures(source, recipe, root, (unseen, seen), counts[source.name])
+        kept += _kept_pictures(source, recipe, root, (excluded, seen), counts[source.name])
         report(source.name, counts[source.name])
-    # mixes the sources, so that each shard is a sample of all
+    # mix the sources, so that each shard is a sample of all of them
     Random(f"{recipe.seed} order").shuffle(kept)  # noqa: S311 -- not for security
     shards = _write_shards(kept, recipe, output)
     manifest = _manifest(recipe, counts, shards)
@@ -74,7 +74,7 @@ def gather(
 def _kept_pictures(
     source: Source, recipe: Recipe, root: Path, known: tuple[NearDuplicateSet, NearDuplicateSet], counts: Counter[str]
 ) -> Iterator[KeptPicture]:
-    unseen, seen = known
+    excluded, seen = known
     files = read_pictures(source, root, recipe.seed)
     for number, screened in enumerate(_screen_files(files, recipe, source.crops)):
         counts["files"] += 1
@@ -82,7 +82,7 @@ def _kept_pictures(
             counts[screened] += 1
             continue
         for part, (pixels, mark) in enumerate(screened):
-            reason = "held out" if mark in unseen else "seen before" if mark in seen else "kept"
+            reason = "held out" if mark in excluded else "seen before" if mark in seen else "kept"
             counts[reason] += 1
             if reason == "kept":
                 seen.add(mark)
@@ -94,21 +94,18 @@ def _kept_pictures(
 def _screen_files(
     files: Iterator[EncodedPicture], recipe: Recipe, crops: int
 ) -> Iterator[list[ScreenedPicture] | Rejected]:
-    def one(file: EncodedPicture) -> list[ScreenedPicture] | Rejected:
-        return screen(file.data, recipe, crops)
-
     with ThreadPoolExecutor() as threads:  # decoders release the GIL
-        while some := list(islice(files, _AT_ONCE)):
-            yield from threads.map(one, some)
+        while batch := list(islice(files, _AT_ONCE)):
+            yield from threads.map(lambda file: screen(file.data, recipe, crops), batch)
 
 
 def _fingerprints(folders: Iterable[Path], max_bits: int) -> NearDuplicateSet:
-    """Compute the fingerprints of every picture under the folders, in every crop that a data set may have of it."""
+    """Compute the fingerprints of all pictures under the folders, in every crop that another data set may have."""
     known = NearDuplicateSet(max_bits)
     for folder in folders:
         source = Source(name="held-out", path=folder, licence="")
         for file in read_pictures(source, Path(), seed=0):
-            if (pixels := decode(file.data, _FINGERPRINTED)) is not None:
+            if (pixels := decode(file.data, _FINGERPRINT_SIDE)) is not None:
                 for view in crops_for_fingerprints(pixels):
                     known.add(fingerprint(view))
     return known

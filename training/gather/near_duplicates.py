@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-_ONES = np.array([bin(byte).count("1") for byte in range(256)], np.uint8)
+_BIT_COUNTS = np.array([bin(byte).count("1") for byte in range(256)], np.uint8)
 
 
 class NearDuplicateSet:
-    """A growing set of 64-bit fingerprints; `in` tells whether it has one within `max_bits` differing bits."""
+    """A set of 64-bit fingerprints; `in` tells whether one of them differs in at most `max_bits` bits."""
 
     def __init__(self, max_bits: int) -> None:
-        self._most_bits = max_bits
+        self._max_bits = max_bits
         self._seen: NDArray[np.uint64] = np.empty(1024, np.uint64)
         self._count = 0
 
@@ -24,5 +24,5 @@ class NearDuplicateSet:
 
     def __contains__(self, fingerprint: int) -> bool:
         differing = self._seen[: self._count] ^ np.uint64(fingerprint)
-        bits = _ONES[differing.view(np.uint8)].reshape(-1, 8).sum(axis=1)
-        return bool((bits <= self._most_bits).any())
+        bits = _BIT_COUNTS[differing.view(np.uint8)].reshape(-1, 8).sum(axis=1)
+        return bool((bits <= self._max_bits).any())

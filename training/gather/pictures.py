@@ -29,7 +29,7 @@ def read_pictures(source: Source, root: Path, seed: int) -> Iterator[EncodedPict
     """
     directory = root / source.path
     if not directory.is_dir():
-        raise DataMissing(f"{directory}: source {source.name} is not there; bring it or take it out of the recipe")
+        raise DataMissing(f"{directory}: source {source.name} is missing; put it there, or remove it from the recipe")
     git_directory = _git_directory(directory)
     names = _list_committed_files(git_directory) if git_directory else _list_files(directory)
     chosen = [name for name in names if any(fnmatchcase(name.lower(), glob.lower()) for glob in source.include)]
@@ -55,8 +55,8 @@ def _list_files(directory: Path) -> list[str]:
 
 def _git_command(git_directory: Path) -> list[str]:
     """Build a git command for an untrusted repository: features of its config that could run programs are disabled."""
-    switched_off = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "protocol.allow=never")
-    settings = [part for setting in switched_off for part in ("-c", setting)]
+    disabled = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "protocol.allow=never")
+    settings = [part for setting in disabled for part in ("-c", setting)]
     return ["git", "--no-pager", "--git-dir", str(git_directory), *settings]
 
 

@@ -39,24 +39,24 @@ class Source(BaseModel):
 class Recipe(BaseModel):
     """Sources in order of precedence (of two duplicates the first is kept) and the format of the output.
 
-    side: shorter side in pixels that larger pictures are shrunk to.
-    least: shorter side in pixels that smaller pictures are enlarged to, for training crops of that size.
-    smallest: shorter side in pixels below which a picture is left out.
-    longest: maximum longer side as a multiple of the shorter; the middle is kept.
-    flattest: minimum standard deviation of the grey values, 0 to 255.
-    alike: maximum differing bits (of 64) of two pictures that count as duplicates.
-    alike_held_out: the same for held-out pictures; larger, because leaving out a doubtful picture does no harm.
+    max_side: shorter side in pixels that larger pictures are shrunk to.
+    min_side: shorter side in pixels that smaller pictures are enlarged to, for training crops of that size.
+    min_source_side: shorter side in pixels below which a picture is left out.
+    max_aspect: maximum longer side as a multiple of the shorter; the middle is kept.
+    min_contrast: minimum standard deviation of the grey values, 0 to 255.
+    duplicate_bits: maximum differing bits (of 64) of the fingerprints of two pictures that count as duplicates.
+    held_out_bits: the same for held-out pictures; larger, because leaving out a doubtful picture does no harm.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    side: int = Field(288, ge=32)
-    least: int = Field(256, ge=16)
-    smallest: int = Field(224, ge=16)
-    longest: float = Field(1.5, ge=1)
-    flattest: float = Field(12.0, ge=0)
-    alike: int = Field(6, ge=0, le=64)
-    alike_held_out: int = Field(12, ge=0, le=64)
+    max_side: int = Field(288, ge=32)
+    min_side: int = Field(256, ge=16)
+    min_source_side: int = Field(224, ge=16)
+    max_aspect: float = Field(1.5, ge=1)
+    min_contrast: float = Field(12.0, ge=0)
+    duplicate_bits: int = Field(6, ge=0, le=64)
+    held_out_bits: int = Field(12, ge=0, le=64)
     jpeg_quality: int = Field(90, ge=1, le=100)
     shard_mib: float = Field(60.0, gt=0)
     seed: int = 0

@@ -1,4 +1,4 @@
-"""Screens one picture: decodes, rotates by EXIF, judges, crops and shrinks it."""
+"""Screens one picture: decodes it, rotates it by EXIF, rejects or crops and shrinks it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Pixels = NDArray[np.uint8]
 """H×W×3, RGB."""
 
 _TILE_SCALE = 3
-"""Tiles are cut where the shorter side holds this many of them: finer detail than the whole shows, still sharp."""
+"""Tiles along the shorter side of a picture: they show finer detail than the whole picture, and are still sharp."""
 
 
 Rejected = Literal["broken", "small", "flat"]
-"""Why a file gives no picture; the manifest counts them."""
+"""The reason why a file gives no picture; the manifest counts them."""
 
 
 class ScreenedPicture(NamedTuple):
@@ -34,14 +34,14 @@ class ScreenedPicture(NamedTuple):
 
 
 def screen(data: bytes, recipe: Recipe, crops: int) -> list[ScreenedPicture] | Rejected:
-    """Return the pictures to keep of one file, or why there are none: the whole, shrunk, and up to `crops` tiles."""
-    pixels = decode(data, (_TILE_SCALE if crops else 1) * recipe.side)
+    """Return the pictures to keep of one file (the whole, shrunk, and up to `crops` tiles), or the reason for none."""
+    pixels = decode(data, (_TILE_SCALE if crops else 1) * recipe.max_side)
     if pixels is None:
         return "broken"
-    if min(pixels.shape[:2]) < recipe.smallest:
+    if min(pixels.shape[:2]) < recipe.min_source_side:
         return "small"
-    whole = resize(_crop_longer_side(pixels, recipe.longest), recipe.least, recipe.side)
-    if flatness(whole) < recipe.flattest:
+    whole = resize(_crop_longer_side(pixels, recipe.max_aspect), recipe.min_side, recipe.max_side)
+    if contrast(whole) < recipe.min_contrast:
         return "flat"
     return [ScreenedPicture(kept, fingerprint(kept)) for kept in (whole, *_cut_tiles(pixels, recipe, crops))]
 
@@ -61,18 +61,18 @@ def decode(data: bytes, wanted: int) -> Pixels | None:
         return None
 
 
-def resize(pixels: Pixels, least: int, most: int) -> Pixels:
-    """Bring the shorter side into `least` … `most` pixels: down by averaging areas, up by cubic interpolation."""
+def resize(pixels: Pixels, min_side: int, max_side: int) -> Pixels:
+    """Bring the shorter side to `min_side` … `max_side` pixels: down by averaging areas, up by cubic interpolation."""
     height, width = pixels.shape[:2]
-    side = min(max(min(height, width), least), most)
+    side = min(max(min(height, width), min_side), max_side)
     scale = side / min(height, width)
     size = max(side, round(width * scale)), max(side, round(height * scale))
     filtering = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
     return cv2.resize(pixels, size, interpolation=filtering).astype(np.uint8, copy=False)
 
 
-def flatness(pixels: Pixels) -> float:
-    """Compute the standard deviation of the grey values; below about 10 there is nothing to learn from."""
+def contrast(pixels: Pixels) -> float:
+    """Compute the standard deviation of the grey values; below about 10 a picture shows almost nothing."""
     return float(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY).std())
 
 
@@ -89,9 +89,9 @@ def fingerprint(pixels: Pixels) -> int:
 
 
 def crops_for_fingerprints(pixels: Pixels) -> Iterator[Pixels]:
-    """Yield the crops that other data sets may have: whole, five squares along it, without its border; each mirrored.
+    """Yield the crops that another data set may have: whole, without border, five squares along it; each also mirrored.
 
-    The whole picture alone would not match a square crop: horse2zebra has such a crop of one of BSDS500's zebras.
+    The fingerprint of the whole picture does not match a square crop: horse2zebra has one of a BSDS500 picture.
     """
     height, width = pixels.shape[:2]
     side = min(height, width)
@@ -105,17 +105,17 @@ def crops_for_fingerprints(pixels: Pixels) -> Iterator[Pixels]:
         yield cut[:, ::-1]
 
 
-def _crop_longer_side(pixels: Pixels, longest: float) -> Pixels:
-    """Crop the longer side to at most `longest` times the shorter."""
+def _crop_longer_side(pixels: Pixels, max_aspect: float) -> Pixels:
+    """Crop the longer side to at most `max_aspect` times the shorter."""
     height, width = pixels.shape[:2]
-    most = round(min(height, width) * longest)
+    most = round(min(height, width) * max_aspect)
     top, left = max(0, height - most) // 2, max(0, width - most) // 2
     return pixels[top : top + most, left : left + most]
 
 
 def _cut_tiles(pixels: Pixels, recipe: Recipe, crops: int) -> list[Pixels]:
     """Return the most detailed tiles of a grid, without flat ones; empty if the picture is too small."""
-    side = recipe.side
+    side = recipe.max_side
     if not crops or min(pixels.shape[:2]) < 2 * side:
         return []
     small = resize(pixels, 2 * side, _TILE_SCALE * side)
@@ -125,5 +125,5 @@ def _cut_tiles(pixels: Pixels, recipe: Recipe, crops: int) -> list[Pixels]:
         for top in range(0, height - side + 1, side)
         for left in range(0, width - side + 1, side)
     ]
-    lively = sorted((tile for tile in tiles if flatness(tile) >= recipe.flattest), key=flatness, reverse=True)
-    return lively[:crops]
+    detailed = sorted((tile for tile in tiles if contrast(tile) >= recipe.min_contrast), key=contrast, reverse=True)
+    return detailed[:crops]

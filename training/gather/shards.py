@@ -1,4 +1,4 @@
-"""Writes tar files of JPEG files of limited size; the same pictures give the same bytes."""
+"""Writes JPEG files into tar files of limited size; the same pictures give the same bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import TracebackType
 
 _BLOCK = 512
 _END = 20 * _BLOCK
-"""Tar pads its end to a record of twenty blocks."""
+"""Bytes at the end of a tar file, which is padded to a record of twenty blocks."""
 
 
 class ShardWriter:
@@ -18,7 +18,7 @@ class ShardWriter:
     def __init__(self, directory: Path, name: str, max_bytes: int) -> None:
         self._directory = directory
         self._name = name
-        self._most_bytes = max_bytes
+        self._max_bytes = max_bytes
         self._tar: tarfile.TarFile | None = None
         self._size = 0
         self.paths: list[Path] = []
@@ -37,7 +37,7 @@ class ShardWriter:
         """Append a file; starts the next shard if this one would exceed its size."""
         size = _BLOCK + -(-len(data) // _BLOCK) * _BLOCK
         tar = self._tar
-        if tar is None or self._size + size + _END > self._most_bytes:
+        if tar is None or self._size + size + _END > self._max_bytes:
             tar = self._open_next_shard()
         info = tarfile.TarInfo(name)  # owner and time stay zero, so that a second run writes the same bytes
         info.size = len(data)

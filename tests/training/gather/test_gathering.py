@@ -75,14 +75,14 @@ def test_command_leaves_out_what_is_held_out_or_came_before_and_counts_it(pictur
         assert (tmp_path / "out" / shard).read_bytes() == (tmp_path / "again" / shard).read_bytes()
 
 
-def test_nothing_is_enlarged_where_least_and_smallest_are_the_same_and_sides_are_counted(picture, tmp_path):
+def test_nothing_is_enlarged_where_min_side_and_min_source_side_are_the_same_and_sides_are_counted(picture, tmp_path):
     for folder in ("first", "second", "held"):
         (tmp_path / folder).mkdir()
     for seed, height in enumerate((255, 256, 300, 400, 600)):
         picture(seed, height, height + 9).save(tmp_path / f"first/{seed}.png")
     picture(98).save(tmp_path / "second/98.png")
     picture(99).save(tmp_path / "held/99.png")
-    (tmp_path / "recipe.toml").write_text("side = 512\nleast = 256\nsmallest = 256\n" + RECIPE)
+    (tmp_path / "recipe.toml").write_text("max_side = 512\nmin_side = 256\nmin_source_side = 256\n" + RECIPE)
 
     done = _gather(tmp_path, tmp_path / "out")
     assert done.returncode == 0, done.stderr
@@ -101,5 +101,5 @@ def test_misspelt_recipe_and_missing_source_end_the_command_in_a_line(picture, t
     (tmp_path / "recipe.toml").write_text(RECIPE)
     done = _gather(tmp_path, tmp_path / "out")
     assert done.returncode == 1
-    assert "source first is not there" in done.stderr
+    assert "source first is missing" in done.stderr
     assert "Traceback" not in done.stderr

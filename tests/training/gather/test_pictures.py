@@ -101,7 +101,7 @@ def test_repository_runs_no_command_that_its_config_names(settings, tmp_path, mo
 
 
 def test_missing_and_empty_sources_are_named(tmp_path):
-    with pytest.raises(DataMissing, match="source some is not there"):
+    with pytest.raises(DataMissing, match="source some is missing"):
         list(read_pictures(_source("nowhere"), tmp_path, 0))
     _write(tmp_path / "pictures", "notes.txt")
     with pytest.raises(DataMissing, match=r"nothing matches \*\.jpg"):

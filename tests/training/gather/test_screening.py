@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from training.gather.recipe import Recipe
-from training.gather.screening import crops_for_fingerprints, decode, fingerprint, flatness, resize, screen
+from training.gather.screening import contrast, crops_for_fingerprints, decode, fingerprint, resize, screen
 
 
 def _recipe(**options):
@@ -52,7 +52,7 @@ def test_what_is_not_worth_training_on_is_left_out_with_its_reason(data, reason)
         pytest.param((400, 2000), (288, 432), id="the middle of a panorama"),
     ],
 )
-def test_shorter_side_comes_between_least_and_side(size, kept):
+def test_shorter_side_comes_between_min_side_and_max_side(size, kept):
     (only,) = screen(_encoded(_scene(*size)), _recipe(), crops=0)  # type: ignore[str-unpack]
     assert only.pixels.shape == (*kept, 3)
 
@@ -63,8 +63,8 @@ def test_large_picture_gives_its_liveliest_tiles_beside_the_whole():
     whole, *tiles = screen(_encoded(pixels, quality=95), _recipe(), crops=3)  # type: ignore[str-unpack]
     assert whole.pixels.shape == (288, 288, 3)
     assert [tile.pixels.shape for tile in tiles] == [(288, 288, 3)] * 3
-    assert all(flatness(tile.pixels) >= 12 for tile in tiles)
-    assert flatness(tiles[0].pixels) >= flatness(tiles[1].pixels) >= flatness(tiles[2].pixels)
+    assert all(contrast(tile.pixels) >= 12 for tile in tiles)
+    assert contrast(tiles[0].pixels) >= contrast(tiles[1].pixels) >= contrast(tiles[2].pixels)
 
 
 def test_picture_of_ordinary_size_gives_no_tiles():
