@@ -8,16 +8,16 @@
 #                                precision before any has more. The same command goes on with the cells that are missing
 #   study_host.sh one NAME       FP32 against half precision of one study, 300 steps of each cell
 #   study_host.sh pack           $OUT/studies.tar.gz: reports, cells, logs
-# What is carried lies in $CARRIED, what is made in $WORK. STUDIES and ROUNDS choose; APART=--apart lists operators and counts
+# What is carried lies in $CARRIED, what is made in $WORK. STUDIES and ROUNDS choose; PROFILE=--profile lists operators and counts
 # FLOPs too; EXTRA holds further flags of every study, EXTRA_pgn and the like those of one; FOLDER: results of other flags.
 set -euo pipefail
 SELF=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
-WORK=${WORK:-/tmp/retouch} OUT=${OUT:-/tmp/retouch/out} APART=${APART:---no-apart}
+WORK=${WORK:-/tmp/retouch} OUT=${OUT:-/tmp/retouch/out} PROFILE=${PROFILE:---no-profile}
 STUDIES=${STUDIES:-pgn pdgan pix2pixhd pconv pix2pix dcgan} EXTRA=${EXTRA:-} AT_ONCE=${AT_ONCE:-3} LIMIT_S=${LIMIT_S:-240}
 ROUNDS=${ROUNDS:-fp32,bf16 fp16-compiled tf32 bf16-compiled own} # own: those of the source's experiment
 cd "$(dirname "$SELF")/.."
 mkdir -p "$WORK/logs" "$OUT"
-export WORK OUT APART STUDIES EXTRA LIMIT_S ROUNDS PYTHONPATH="$WORK/site:/tmp/retouch-site:$PWD" PYTHONUNBUFFERED=1
+export WORK OUT PROFILE STUDIES EXTRA LIMIT_S ROUNDS PYTHONPATH="$WORK/site:/tmp/retouch-site:$PWD" PYTHONUNBUFFERED=1
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$WORK/inductor} TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-$WORK/triton}
 export TORCHINDUCTOR_FX_GRAPH_CACHE=1 TORCHINDUCTOR_AUTOGRAD_CACHE=1 TORCHINDUCTOR_COMPILE_THREADS=${COMPILE_THREADS:-4}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
@@ -74,7 +74,7 @@ warm_one() { # NAME: a few steps of each compiled cell, and none of the others
     local cells
     # shellcheck disable=SC2086 # rounds are words
     cells=$(cells_up_to "$1" $ROUNDS | tr ',' '\n' | grep compiled | paste -sd,)
-    STEPS=1 WARM_UP=5 study "warm${FOLDER:+-$FOLDER}" "$1" "$cells" --no-apart
+    STEPS=1 WARM_UP=5 study "warm${FOLDER:+-$FOLDER}" "$1" "$cells" --no-profile
 }
 
 run() { # SECONDS
@@ -84,7 +84,7 @@ run() { # SECONDS
         for name in $STUDIES; do
             if ((until - SECONDS < 1)); then break; fi
             timeout -k 5 $((until - SECONDS)) bash "$SELF" study "${FOLDER:-studies}" "$name" "$(cells_up_to "$name" "${done[@]}")" \
-                --turn "$WORK/turn" "$APART" &
+                --turn "$WORK/turn" "$PROFILE" &
         done
         wait
         echo "round $round ended, $((until - SECONDS)) s left"

@@ -49,7 +49,7 @@ begin() { # START END_S
   # shellcheck disable=SC2086
   job both fill 1700 needs=scaling,fill_256 $FILL "EXTRA=$extra" bash benchmarks/gpu_host/training_window.sh fit_fill "$2"
   job both pdgan 100 needs=fill,warm_1,warm_2 CELLS=bf16-compiled-graphs,bf16-compiled-graphs-2gpu \
-    bash training/study_host.sh one pdgan --no-apart
+    bash training/study_host.sh one pdgan --no-profile
 }
 warm() { # LANE CELL: PD-GAN's compiled code, which takes more than five minutes
   job "warm_$1" "warm_$1" 800 STUDIES=pdgan ROUNDS=$2 FOLDER=$2 WARM_S=790 LIMIT_S=780 bash training/study_host.sh warm_all

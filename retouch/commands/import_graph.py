@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeclarationFlags:
-    """What the user knows of the graph; the rest is guessed or measured."""
+    """The flags that describe the graph; what is not given is guessed or measured."""
 
     image: Annotated[str | None, typer.Option(help="the input for the picture: NAME, or its channels: NAME[0:3]")] = (
         None

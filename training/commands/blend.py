@@ -9,10 +9,16 @@ import typer
 
 
 def blend(
-    first: Annotated[Path, typer.Argument(help="a generator, such as generator-phase0.pth: nearer in differences")],
-    second: Annotated[Path, typer.Argument(help="one trained on from it, such as generator.pth: sharper")],
-    share: Annotated[float, typer.Option(min=0, max=1, help="of the second: 0 gives the first, 1 the second")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="file to write, in the second's types")],
+    first: Annotated[
+        Path, typer.Argument(help="a generator, such as generator-phase0.pth, with smaller pixel differences")
+    ],
+    second: Annotated[
+        Path, typer.Argument(help="one that was trained further from it, such as generator.pth, with sharper fills")
+    ],
+    share: Annotated[
+        float, typer.Option(min=0, max=1, help="weight of the second: 0 gives the first alone, 1 the second")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="file to write, with the data types of the second")],
 ) -> None:
     """Write the weights that lie between two generators of one run.
 

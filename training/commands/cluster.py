@@ -12,8 +12,10 @@ from training.commands.flags import Overrides
 
 def cluster(
     config: Annotated[Path, typer.Argument(help="TOML file of the run, as for fit")],
-    weights: Annotated[Path, typer.Argument(help="its generator.pth, with the encoder")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="file to write, for export")],
+    weights: Annotated[Path, typer.Argument(help="generator.pth of that run, with the encoder")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="file to write, from which `retouch export` makes a model")
+    ],
     count: Annotated[int, typer.Option(min=1, max=256, help="styles of each class")] = 10,
     override: Overrides = None,
 ) -> None:
@@ -25,7 +27,7 @@ def cluster(
 
     loaded = load_config(config, override or ())
     if not isinstance(loaded, Pix2PixHDConfig):
-        raise typer.BadParameter("only pix2pixhd has an encoder of features", param_hint="CONFIG")
+        raise typer.BadParameter("only pix2pixhd has a feature encoder", param_hint="CONFIG")
     state = cluster_features(loaded, weights, count)
     output.parent.mkdir(parents=True, exist_ok=True)
     typer.echo(f"wrote {save_generator(output.parent, output.stem, state, half=loaded.half_weights)}")

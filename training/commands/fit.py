@@ -17,15 +17,15 @@ def fit(
         float | None,
         typer.Option(
             min=0,
-            help="save and end at the first step after so long (with several processes: at the next line of the log); "
-            "the same command goes on from there",
+            help="save and end at the first step after it (with several processes: at the next line of the log); "
+            "the same command continues from there",
         ),
     ] = None,
     device: Device = None,
 ) -> None:
     """Train a generator; a run that was interrupted or killed continues from its last checkpoint.
 
-    Under torchrun, one process a GPU, the same batch is spread over all of them.
+    Under torchrun, with one process for each GPU, the same global batch is divided among them.
     """
     from training.config import load_config  # noqa: PLC0415 (loads torch)
     from training.fit import fit as train  # noqa: PLC0415

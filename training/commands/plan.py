@@ -12,11 +12,11 @@ from training.commands.flags import Device, Overrides
 
 def plan(
     config: Annotated[Path, typer.Argument(help="TOML file, as for fit")],
-    seconds: Annotated[float, typer.Option(min=1, help="time that the steps may take, start and compilation aside")],
+    seconds: Annotated[float, typer.Option(min=1, help="time for the steps, without start and compilation")],
     override: Overrides = None,
     device: Device = None,
 ) -> None:
-    """Measure a few steps of each phase here and print the flags with which `fit` takes that time; compiles first."""
+    """Measure a few steps of each phase here, after compilation; print the flags with which `fit` takes that time."""
     from training.config import load_config  # noqa: PLC0415 (loads torch)
     from training.fit import make_trainee  # noqa: PLC0415
     from training.loop.planning import measure_and_plan  # noqa: PLC0415

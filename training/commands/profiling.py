@@ -16,13 +16,17 @@ if TYPE_CHECKING:
 def profile(  # noqa: PLR0913, PLR0917 -- each is a flag
     config: Annotated[Path, typer.Argument(help="TOML file, as for fit")],
     output: Annotated[Path, typer.Option("--output", "-o", help="folder for profile.json and roofline.png")],
-    precisions: Annotated[str, typer.Option(help="in this order; the first is what the others are compared with")] = (
-        "fp32,tf32,bf16,fp16"
-    ),
+    precisions: Annotated[
+        str, typer.Option(help="precisions, in this order; the others are compared with the first")
+    ] = ("fp32,tf32,bf16,fp16"),
     steps: Annotated[int, typer.Option(min=1, help="timed steps in each precision")] = 20,
-    phase: Annotated[int, typer.Option(min=0, help="whose steps, counted from 0")] = 0,
+    phase: Annotated[int, typer.Option(min=0, help="phase to measure, counted from 0")] = 0,
     compiled: Annotated[
-        bool, typer.Option("--compile", help="with torch.compile: kernels instead of operators, no FLOPs, no roofline")
+        bool,
+        typer.Option(
+            "--compile",
+            help="use torch.compile; then kernels are listed instead of operators, without FLOPs and roofline",
+        ),
     ] = False,
     override: Overrides = None,
     device: Device = None,

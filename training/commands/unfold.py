@@ -11,10 +11,10 @@ from training.commands.flags import Overrides
 
 
 def unfold(
-    config: Annotated[Path, typer.Argument(help="TOML file of the run that will begin with them, as for fit")],
+    config: Annotated[Path, typer.Argument(help="TOML file of the run that will start from the weights, as for fit")],
     model: Annotated[Path, typer.Argument(help="models/NAME/VERSION, a FillNet or a partial-convolution net")],
     output: Annotated[Path, typer.Option("--output", "-o", help="file to write, for the knob `initial`")],
-    crops: Annotated[int, typer.Option(min=2, help="crops to measure batch norms on")] = 192,
+    crops: Annotated[int, typer.Option(min=2, help="crops on which the statistics of batch norms are measured")] = 192,
     override: Overrides = None,
 ) -> None:
     """Write the weights of an exported model; batch norms are measured again on the config's pictures."""

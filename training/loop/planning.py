@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from training.config import AnyConfig
-from training.loop.runtime import Runtime
+from training.loop.runtime import Runtime, synchronise
 from training.loop.schedule import StepPosition
 from training.loop.trainee import Trainee
 
@@ -36,17 +34,12 @@ def measure_step_seconds(
         began = 0.0
         for step in range(_WARM_UP + _MEASURED):
             if step == _WARM_UP:
-                _await_device(runtime)
+                synchronise(runtime.device)
                 began = clock()
             trainee.step(step, StepPosition(index, phase, step, step * phase.batch))
-        _await_device(runtime)
+        synchronise(runtime.device)
         seconds.append((clock() - began) / _MEASURED)
     return seconds
-
-
-def _await_device(runtime: Runtime) -> None:
-    if runtime.device.type == "cuda":
-        torch.cuda.synchronize(runtime.device)
 
 
 def plan_steps(config: AnyConfig, seconds_a_step: Sequence[float], seconds: float) -> Plan:

@@ -197,3 +197,9 @@ def _set_arithmetic(config: FitConfig) -> None:
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(mode=True)
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has finished all work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

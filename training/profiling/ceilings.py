@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from training.config import Precision
+from training.loop.runtime import synchronise
 
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _REPEATS = 10
@@ -17,7 +18,7 @@ _REPEATS = 10
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The measured limits of a device, the roof of a roofline plot."""
+    """The measured limits of a device: the ceilings of a roofline plot."""
 
     bytes_per_s: float
     flop_per_s: dict[str, float]
@@ -63,9 +64,3 @@ def _fastest_run_s(act: Callable[[], object], device: torch.device) -> float:
         synchronise(device)
         times.append(time.perf_counter() - began)
     return min(times[1:])
-
-
-def synchronise(device: torch.device) -> None:
-    """Wait until the device has finished all work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -2,8 +2,8 @@
 
 FLOPs are counted by torch's own formulas (torch.utils.flop_counter: convolutions, products, attention; backward too);
 all others count 0. Bytes are the minimum that an operator must move: every input tensor is read once, every tensor it
-returns is written once. Caches can spare some of it, and changes of layout inside a library add to it, so a point can
-lie above a roof of bandwidth, and is never to be read as measured traffic.
+returns is written once. Caches can avoid some of these transfers, and changes of layout inside a library add others. So
+a point of the roofline can lie above the bandwidth's ceiling; bytes are an estimate, not measured traffic.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from training.loop.runtime import synchronise
+
 _MARK = "call#"
-_MANY = 8
-"""Tensors of one call from which their shapes are not listed: an optimiser's."""
+_MAX_LISTED = 8
+"""The shapes of a call are listed up to this many tensors; calls of an optimiser have more."""
 
 
 @dataclass
@@ -55,7 +57,7 @@ class _OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = func(*args, **kwargs)
         returned = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
         group.count += 1
-        if not (func.is_view or "empty" in group.name):  # those give tensors and touch none
+        if not (func.is_view or "empty" in group.name):  # these return tensors without reading or writing any
             group.bytes += sum(map(_bytes_in_memory, given)) + sum(map(_bytes_in_memory, returned))
         if (formula := flop_registry.get(func.overloadpacket)) is not None:
             group.flop += int(formula(*args, **kwargs, out_val=result))
@@ -63,7 +65,7 @@ class _OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _group_of_calls(self, name: str, given: Sequence[Tensor]) -> tuple[int, OperatorCalls]:
         shapes = " ".join("×".join(map(str, tensor.shape)) for tensor in given if tensor.ndim > 1)
-        if len(given) > _MANY:
+        if len(given) > _MAX_LISTED:
             shapes = f"{len(given)} tensors"
         return self.groups.setdefault((name, shapes), (len(self.groups), OperatorCalls(name, shapes)))
 
@@ -74,14 +76,14 @@ def _bytes_in_memory(tensor: Tensor) -> int:
 
 
 def trace_calls(step: Callable[[], object], device: torch.device) -> list[OperatorCalls]:
-    """Run one step with counter and profiler; returns every group of calls, views and other free ones with 0 s.
+    """Run one step with counter and profiler; returns every group of calls, also those that take no time, as views.
 
     On a CPU, CPU time is used as device time.
     """
     counter = _OperatorCounter()
     with profile(activities=_activities(device)) as found, counter:
         step()
-        _wait_for_device(device)
+        synchronise(device)
     seconds: dict[int, float] = defaultdict(float)
     for event in found.events() or ():
         if event.name.startswith(_MARK) and _on_host(event):
@@ -105,15 +107,15 @@ class Operator:
     cpu_s: float = 0.0
     """The time with the operators that it calls."""
     memory_bytes: int = 0
-    """The memory that it allocated itself on the device, less that which it freed."""
+    """The memory that it allocated itself on the device, minus what it freed."""
 
 
-def top_operators(step: Callable[[], object], device: torch.device, steps: int, most: int = 20) -> list[Operator]:
+def top_operators(step: Callable[[], object], device: torch.device, steps: int, limit: int = 20) -> list[Operator]:
     """Return the operators with the most self time on the device, including compiled kernels."""
     with profile(activities=_activities(device), profile_memory=True) as found:
         for _ in range(steps):
             step()
-        _wait_for_device(device)
+        synchronise(device)
     where = "device" if device.type == "cuda" else "cpu"
     rows = [
         Operator(
@@ -129,19 +131,14 @@ def top_operators(step: Callable[[], object], device: torch.device, steps: int, 
         if _on_host(row)
     ]
     total = sum(row.device_s for row in rows) or 1.0
-    ranked = sorted(rows, key=lambda row: row.device_s, reverse=True)[:most]
+    ranked = sorted(rows, key=lambda row: row.device_s, reverse=True)[:limit]
     return [replace(row, share=row.device_s / total) for row in ranked if row.device_s > 0]
 
 
 def _on_host(event: Any) -> bool:
-    """Return whether the event is the host's launch of kernels; the kernels are listed separately as device events."""
+    """Return whether the event is a call on the host; kernels that it launches are separate events, of the device."""
     return bool(event.device_type.name == "CPU")
 
 
 def _activities(device: torch.device) -> list[ProfilerActivity]:
     return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-
-
-def _wait_for_device(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -18,7 +18,7 @@ class Reading(NamedTuple):
 
     power_w: float
     utilisation_percent: float
-    """Part of NVML's own sampling period in which any kernel ran."""
+    """Share of NVML's sampling period in which a kernel ran."""
     temperature_c: float
     memory_gb: float
     """The device memory in use, by all processes, in 10⁹ bytes."""
@@ -50,11 +50,11 @@ def read_sensors(read: Sensor | None) -> Iterator[SensorReadings]:
     """Read a sensor every 20 ms in a separate thread while the block runs; None reads nothing."""
     recorded, done = SensorReadings(), threading.Event()
 
-    def look() -> None:
+    def poll() -> None:
         while read is not None and not done.wait(_INTERVAL_S):
             recorded.readings.append(read())
 
-    thread = threading.Thread(target=look, name="sensors", daemon=True)
+    thread = threading.Thread(target=poll, name="sensors", daemon=True)
     thread.start()
     try:
         yield recorded

@@ -1,4 +1,4 @@
-"""Runs one profile: each precision in turn on the same device, its limits, JSON, tables and the roofline plot."""
+"""Runs one profile: the precisions one after another on one device, its limits, JSON, tables and the roofline plot."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COLUMNS = {
     "highest_temperature_c": "°C",
 }
 _PICTURES = 512
-"""Enough for steps; a whole data set would take longer to decode than the profile takes."""
+"""Pictures that are read: enough for some steps. A whole data set would take longer to decode than the profile."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def run_profile(request: ProfileRequest, notify: Callable[[str], None] = lambda 
     config = request.config.model_copy(update=changes)
     with start_runtime(config, request.device) as runtime:
         device = runtime.device
-    notify(f"measuring what {_device_name(device)} can do")
+    notify(f"measuring the limits of {_device_name(device)}")
     ceilings = measure_ceilings(device, request.precisions)
     figures = []
     for precision in request.precisions:

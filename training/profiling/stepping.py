@@ -12,16 +12,15 @@ from torch import Tensor
 
 from training.config import AnyConfig, Precision
 from training.fit import make_trainee
-from training.loop.runtime import Runtime, start_runtime
+from training.loop.runtime import Runtime, start_runtime, synchronise
 from training.loop.schedule import StepPosition
 from training.loop.trainee import Trainee
-from training.profiling.ceilings import synchronise
 from training.profiling.operators import Operator, OperatorCalls, top_operators, trace_calls
 from training.profiling.sensors import nvml_sensor, read_sensors
 from training.seeds import Purpose, derived_seed
 
 PROFILED_STEPS = 3
-"""Steps that the profiler watches for the table of operators."""
+"""Steps that are profiled for the table of operators."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class StepFigures:
     operators: list[Operator]
     calls: list[OperatorCalls] = field(repr=False)
     label: str = ""
-    """The name in a plot; empty: the precision."""
+    """The name in a plot; if empty, the precision is shown."""
 
     @property
     def flop(self) -> int:
@@ -44,7 +43,7 @@ class StepFigures:
         return sum(calls.flop for calls in self.calls)
 
     def as_json(self) -> dict[str, Any]:
-        """Return all figures as JSON; of the groups of calls, the forty that took longest."""
+        """Return all figures as JSON, with the forty slowest groups of calls."""
         slowest = sorted(self.calls, key=lambda calls: calls.device_s, reverse=True)[:40]
         return {
             "step_ms": round(self.step_s * 1e3, 3),
@@ -60,13 +59,13 @@ class StepFigures:
 
 @dataclass(frozen=True)
 class TimedSteps:
-    """The measurements of steps that ran undisturbed."""
+    """The measurements of steps that ran without the profiler."""
 
     step_s: float
     peak_memory_bytes: int | None
     sensors: dict[str, float]
     losses: list[float]
-    """The generator's loss at each timed step; of fillnet, which balances its losses, the first of them."""
+    """The generator's loss at each timed step; for fillnet, which balances several losses, the first of them."""
 
 
 def measure_steps(config: AnyConfig, precision: Precision, device: str | None, phase: int, steps: int) -> StepFigures:
@@ -90,7 +89,7 @@ def measure_steps(config: AnyConfig, precision: Precision, device: str | None, p
 
 
 def time_steps(step: Callable[[], dict[str, Tensor]], runtime: Runtime, warm_up: int, steps: int) -> TimedSteps:
-    """Run `warm_up` steps, then time `steps` more with the sensors; nothing among these waits for the device."""
+    """Run `warm_up` steps, then time `steps` more with the sensors; no step among these waits for the device."""
     for _ in range(warm_up):
         step()
     synchronise(runtime.device)
@@ -113,7 +112,7 @@ def time_steps(step: Callable[[], dict[str, Tensor]], runtime: Runtime, warm_up:
 def make_stepper(
     trainee: Trainee[Any], config: AnyConfig, runtime: Runtime, phase: int
 ) -> Callable[[], dict[str, Tensor]]:
-    """Return a function that runs the phase's next step on each call, as `fit`; after the last step the first again."""
+    """Return a function that runs the phase's next step on each call, as `fit` does; the first follows the last."""
     number = -1
 
     def take() -> dict[str, Tensor]:

@@ -23,7 +23,7 @@ class ModelFacts:
     data: the training data, in a sentence.
     sources: photos.json of `gather`, for the table of sources and licences; None if there is none.
     run: steps, batch, precision, time, device, config.
-    failures: what the model does badly, as seen on the contact sheet.
+    failures: the model's known weaknesses, as seen on the contact sheet.
     licence: the licence of the weights.
     """
 
@@ -37,7 +37,7 @@ class ModelFacts:
 def protocol_name(report: Report) -> str:
     """Return a readable name of the protocol, such as `bsds500_val, 256² crops, boxes and blobs, 50-75 %`.
 
-    Strokes, and coverage of 10 to 50 %, are not named.
+    The defaults, strokes and a coverage of 10 to 50 %, are left out.
     """
     protocol = report["protocol"]
     if protocol["pairs"]:
@@ -50,7 +50,7 @@ def protocol_name(report: Report) -> str:
 
 
 def quality_of(reports: Sequence[Report]) -> dict[str, float]:
-    """Return the figures for the manifest: the model's own in each protocol, and against Telea if measured."""
+    """Return the figures for the manifest: the model's in each protocol, and relative to Telea's method if measured."""
     found: dict[str, float] = {}
     for report in reports:
         name, own = protocol_name(report), report["figures"]["model"][OVERALL]

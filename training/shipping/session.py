@@ -22,9 +22,10 @@ from training.shipping.card import ModelFacts, protocol_name, quality_of, traine
 
 @dataclass(frozen=True)
 class ShipRequest:
-    """The request to publish a model; `evaluation` has everything but the model and the protocol.
+    """The request to publish a model; model, protocol and baselines of `evaluation` are replaced.
 
     export: the checkpoint, the name, and where to publish.
+    reports: folder for reports and contact sheets; None writes none.
     pairs: None for inpainting, which is measured on crops and on whole pictures with each kind of hole.
     """
 
@@ -104,7 +105,7 @@ def _report_stem(protocol: dict[str, Any]) -> str:
 
 
 def _write_reports(reports: Sequence[dict[str, Any]], manifest: Manifest, folder: Path) -> None:
-    """Write the reports under the version that the model got when it was published."""
+    """Write the reports, with the version under which the model was published."""
     for report in reports:
         report["model"]["name"] = manifest.key
         text = json.dumps(report, indent=1) + "\n"

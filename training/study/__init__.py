@@ -1,1 +1,1 @@
-"""Reruns the training experiments of the sources, and prints their figures beside those found here."""
+"""Reruns training experiments that others published, and prints their figures beside those measured here."""

@@ -20,9 +20,9 @@ def read_request(path: Path) -> CellRequest:
 
 
 def main() -> None:
-    """Measure the cell; the process that fails writes the reason instead of the figures.
+    """Measure the cell; on failure write the reason instead of the figures.
 
-    On SIGTERM, as at the limit, it first prints the stack of each thread.
+    On SIGTERM, which ends a cell at its time limit, the stack of each thread is printed first.
     """
     faulthandler.register(signal.SIGTERM, all_threads=True, chain=True)
     request, began = read_request(Path(sys.argv[1])), time.monotonic()

@@ -86,13 +86,13 @@ def reason_not_run(cell: Cell, machine: Machine) -> str | None:
     if cell.precision == "tf32" and not machine.gpus:
         return "TF32 is a format of NVIDIA's GPUs"
     if cell.graphs and not machine.gpus:
-        return "CUDA graphs run on NVIDIA's GPUs alone"
+        return "CUDA graphs run on NVIDIA's GPUs only"
     if cell.compiled and not machine.has_compiler:
         return "torch.compile needs a C++ compiler, and none was found"
-    return _reason_of_age(cell, machine.capability) if machine.gpus and machine.capability is not None else None
+    return _reason_of_capability(cell, machine.capability) if machine.gpus and machine.capability is not None else None
 
 
-def _reason_of_age(cell: Cell, capability: tuple[int, int]) -> str | None:
+def _reason_of_capability(cell: Cell, capability: tuple[int, int]) -> str | None:
     if cell.precision in ("tf32", "bf16") and capability < _AMPERE:
         return f"GPUs before Ampere have no {cell.precision} products"
     if cell.compiled and capability < _VOLTA:
@@ -100,8 +100,8 @@ def _reason_of_age(cell: Cell, capability: tuple[int, int]) -> str | None:
     return None
 
 
-def look_at_machine(device: str | None) -> Machine:
-    """Examine this machine without a CUDA context, whose memory would be measured as the cells'."""
+def examine_machine(device: str | None) -> Machine:
+    """Examine this machine without a CUDA context, whose memory would be measured as that of the cells."""
     has_compiler = any(map(shutil.which, ("c++", "g++", "clang++")))
     on_cpu = device == "cpu" or (device is None and not torch.cuda.device_count())
     if on_cpu:

@@ -1,4 +1,4 @@
-"""Measures one cell of a study, in a process of its own or, on several GPUs, in one of the processes of torchrun."""
+"""Measures one cell of a study, in a separate process or, on several GPUs, in one of the processes of torchrun."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import torch
 
 from training.config import AnyConfig, load_config
 from training.fit import make_trainee
-from training.loop.runtime import Runtime, start_runtime
+from training.loop.runtime import Runtime, start_runtime, synchronise
 from training.loop.trainee import Trainee
-from training.profiling.ceilings import measure_ceilings, synchronise
+from training.profiling.ceilings import measure_ceilings
 from training.profiling.operators import OperatorCalls, top_operators, trace_calls
 from training.profiling.stepping import PROFILED_STEPS, TimedSteps, make_stepper, time_steps
 from training.study.cells import Cell, config_of_cell
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class CellRequest:
-    """The request for a cell: how steps of a config are to be computed, and where the figures go."""
+    """The request for a cell: how steps of a config are to be computed, and the file for the figures."""
 
     config: str
     """Path of the TOML file."""
@@ -41,18 +41,18 @@ class CellRequest:
     warm_up: int
     steps: int
     pictures: int
-    """The most pictures of the data that are read."""
+    """Maximum number of pictures of the data that are read."""
     device: str | None
     result: str
     """Path of the JSON that is written."""
     turn: str | None = None
     """Path of the file by which studies that run at once take turns at the device."""
-    apart: bool = True
+    profiled: bool = True
     """Whether steps are profiled too: operators, FLOPs, ceilings."""
 
 
 def measure_cell(request: CellRequest, keep: Callable[[Row], None], notify: Callable[[str], None]) -> None:
-    """Train the steps of a cell, measure and validate; then profile a few more steps, if that is asked for.
+    """Train the steps of a cell, measure and validate; then profile a few more steps, if the request says so.
 
     The leading process writes the figures as soon as they are measured, and again with those of the profile.
 
@@ -65,41 +65,41 @@ def measure_cell(request: CellRequest, keep: Callable[[Row], None], notify: Call
     )
     turns = Turns(Path(request.turn) if request.turn else None, f"{config.model} {cell.name}", notify)
     with start_runtime(config, request.device) as runtime:
-        run = _Run(config, runtime, notify)
+        run = _CellRun(config, runtime, turns, notify)
         run.prepare("reads its data")
-        settling = _compile(run.step, request.warm_up, runtime, turns, notify) if config.compile else request.warm_up
+        settling = run.compile(request.warm_up) if config.compile else request.warm_up
         with turns.alone():
             notify("is timed")
             timed = time_steps(run.step, runtime, settling, request.steps)
             notify(f"took {timed.step_s * 1e3:.4g} ms a step; validates")
             validation = _rounded(run.trainee.validate())
-        if request.turn:  # the others' memory would be counted too
+        if request.turn:  # the memory of the other studies would be counted too
             timed.sensors.pop("highest_device_memory_gb", None)
         row = _timed_row(cell, config, runtime, timed, validation)
         if runtime.is_leader:
             keep(row)
-        if not request.apart:
+        if not request.profiled:
             return
         if config.cuda_graphs:  # the profiler sees no operators in a graph
             run.prepare("reads its data again, for steps without a graph", cuda_graphs=False)
-            _compile(run.step, request.warm_up, runtime, turns, notify)
-        parts = _profile(run.step, config, runtime, turns, notify)
+            run.compile(request.warm_up)
+        parts = run.profile()
         if config.compile:
             run.prepare("reads its data again, for an eager step", compile=False)
-        calls = _count_calls(run.step, runtime, turns, notify)
+        calls = run.count_calls()
         if runtime.is_leader:
             parts["figures"] = row["figures"] | _counted(calls, timed.step_s, runtime.world)
             keep({**row, **parts, "calls": [asdict(group) for group in calls if group.device_s > 0]})
 
 
-class _Run:
-    """A trainee with its data, and a function that runs its next step."""
+class _CellRun:
+    """A trainee with its data, the function that runs its next step, and its turns at the device."""
 
     trainee: Trainee[Any]
     step: Callable[[], dict[str, torch.Tensor]]
 
-    def __init__(self, config: AnyConfig, runtime: Runtime, notify: Callable[[str], None]) -> None:
-        self._config, self._runtime, self._notify = config, runtime, notify
+    def __init__(self, config: AnyConfig, runtime: Runtime, turns: Turns, notify: Callable[[str], None]) -> None:
+        self._config, self._runtime, self._turns, self._notify = config, runtime, turns, notify
 
     def prepare(self, line: str, **changes: Any) -> None:
         """Begin again, with options changed; the earlier trainee is freed first, to save device memory."""
@@ -111,6 +111,43 @@ class _Run:
         self.trainee = make_trainee(self._config, self._runtime)
         self.trainee.begin_phase(self._config.phase[0])
         self.step = make_stepper(self.trainee, self._config, self._runtime, 0)
+
+    def compile(self, warm_up: int) -> int:
+        """Run the first steps, which compile, beside other studies, because they take longest.
+
+        Returns:
+            The number of warm-up steps that are left, to be run without other studies.
+        """
+        settling = min(_SETTLING, warm_up)
+        with self._turns.shared():
+            self._notify("compiles")
+            for _ in range(warm_up - settling):
+                self.step()
+            synchronise(self._runtime.device)
+        return settling
+
+    def profile(self) -> Row:
+        """Return the ceilings and the operators of a few steps."""
+        precision = self._config.precision
+        with self._turns.alone():
+            self._notify("is profiled")
+            operators = top_operators(self.step, self._runtime.device, PROFILED_STEPS)
+            ceilings = measure_ceilings(self._runtime.device, (precision,))
+        return {
+            "ceilings": {"bytes_per_s": ceilings.bytes_per_s, "flop_per_s": ceilings.flop_per_s[precision]},
+            "operators": [asdict(operator) for operator in operators],
+        }
+
+    def count_calls(self) -> list[OperatorCalls]:
+        """Count FLOPs and bytes in an eager step of the same precision.
+
+        The profiler sees no operators in compiled code, which computes the same products. Bytes are the least that
+        eager operators must move; compiled code fuses some and moves fewer.
+        """
+        with self._turns.alone():
+            self._notify("counts an eager step's FLOPs")
+            self.step()
+            return trace_calls(self.step, self._runtime.device)
 
 
 def _timed_row(cell: Cell, config: AnyConfig, runtime: Runtime, timed: TimedSteps, validation: dict[str, float]) -> Row:
@@ -127,51 +164,6 @@ def _timed_row(cell: Cell, config: AnyConfig, runtime: Runtime, timed: TimedStep
         "operators": [],
         "calls": [],
     }
-
-
-def _compile(
-    step: Callable[[], object], warm_up: int, runtime: Runtime, turns: Turns, notify: Callable[[str], None]
-) -> int:
-    """Run the first steps, which compile, beside other studies, as this takes longest.
-
-    Returns how many steps of the warm-up are left to run without other studies.
-    """
-    settling = min(_SETTLING, warm_up)
-    with turns.shared():
-        notify("compiles")
-        for _ in range(warm_up - settling):
-            step()
-        synchronise(runtime.device)
-    return settling
-
-
-def _profile(
-    step: Callable[[], object], config: AnyConfig, runtime: Runtime, turns: Turns, notify: Callable[[str], None]
-) -> Row:
-    """Return the ceilings and the operators of a few steps."""
-    precision = config.precision
-    with turns.alone():
-        notify("is profiled")
-        operators = top_operators(step, runtime.device, PROFILED_STEPS)
-        ceilings = measure_ceilings(runtime.device, (precision,))
-    return {
-        "ceilings": {"bytes_per_s": ceilings.bytes_per_s, "flop_per_s": ceilings.flop_per_s[precision]},
-        "operators": [asdict(operator) for operator in operators],
-    }
-
-
-def _count_calls(
-    step: Callable[[], object], runtime: Runtime, turns: Turns, notify: Callable[[str], None]
-) -> list[OperatorCalls]:
-    """Count FLOPs and bytes in an eager step of the same precision.
-
-    The profiler sees no operators in compiled code, which computes the same products. Bytes are the least that eager
-    operators must move; compiled code fuses some and moves fewer.
-    """
-    with turns.alone():
-        notify("counts an eager step's FLOPs")
-        step()
-        return trace_calls(step, runtime.device)
 
 
 def _add_over_processes(value: float | None, runtime: Runtime) -> float | None:

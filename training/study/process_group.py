@@ -12,7 +12,7 @@ from types import FrameType
 
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 _GRACE_S = 5.0
-"""Time that the command gets to end its processes in other sessions, such as torchrun's."""
+"""Seconds that the command has to end its processes in other sessions, such as torchrun's."""
 
 
 def run_in_group(command: Sequence[str], limit_s: float | None) -> int:
@@ -42,7 +42,7 @@ def run_in_group(command: Sequence[str], limit_s: float | None) -> int:
 def _signals_held() -> Iterator[Callable[[], None]]:
     """Hold back signals that end this process until the yielded function is called; then raise them as exceptions.
 
-    By default they would end this process without its child's group, which is in another session. If one was raised
+    By default they would end this process, but not its child's group, which is in another session. If one were raised
     while the child starts, nothing would kill the child.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}

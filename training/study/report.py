@@ -12,6 +12,7 @@ from training.profiling.operators import OperatorCalls
 from training.profiling.roofline import draw_roofline
 from training.profiling.stepping import StepFigures
 from training.study.cells import BASELINE
+from training.study.measuring import Row
 from training.study.sources import Published, Study
 
 _NONE = "not measured"
@@ -27,14 +28,12 @@ _COLUMNS = {
     "busy, %": ("utilisation_percent", "{:.0f}"),
     "°C": ("temperature_c", "{:.0f}"),
     "device memory, GB": ("device_memory_gb", "{:.2f}"),
-    "allocated at most, GB": ("allocated_memory_gb", "{:.2f}"),
+    "peak allocated, GB": ("allocated_memory_gb", "{:.2f}"),
     "loss": ("loss", "{:.5g}"),
     "PSNR, dB": ("validation_psnr_db", "{:.2f}"),
     "SSIM": ("validation_ssim", "{:.4f}"),
 }
 _OPERATORS = 12
-
-Row = dict[str, Any]
 
 
 def write_report(study: Study, rows: dict[str, Row], output: Path) -> None:
@@ -82,7 +81,7 @@ def make_markdown(study: Study, rows: dict[str, Row], *, has_roofline: bool) -> 
     where = ", ".join(dict.fromkeys(f"{row['device']}, torch {row['torch']}" for row in done)) or _NONE
     parts = [f"# {study.model}: training in several precisions\n\nMeasured on: {where}.", _cells_table(rows)]
     parts += [f"{name}: {row['status']}: {row['reason']}." for name, row in rows.items() if row["status"] != "done"]
-    parts += ["## What the source found", _published_table(study.published, done)]
+    parts += ["## Figures of the source", _published_table(study.published, done)]
     if has_roofline:
         parts += ["## Roofline, before and after", "![Roofline](roofline.png)"]
     for name, row in rows.items():
@@ -91,8 +90,8 @@ def make_markdown(study: Study, rows: dict[str, Row], *, has_roofline: bool) -> 
     return "\n\n".join([*parts, "## How it was measured", _METHOD]) + "\n"
 
 
-_METHOD = """Every cell begins with the same random weights, sees the same crops in the same order, and runs in a
-process of its own. Loss: the mean over the last tenth of the timed steps. PSNR and SSIM: of the averaged weights after
+_METHOD = """Every cell begins with the same random weights, sees the same crops in the same order, and runs in its
+own process. Loss: the mean over the last tenth of the timed steps. PSNR and SSIM: of the averaged weights after
 them, on the config's validation pictures. FLOPs are counted by torch.utils.flop_counter's formulas in an
 eager step; bytes are an estimate: every operator of that step reads its inputs once and writes its outputs once.
 Compiled code fuses operators and moves less than that. The ceiling is a product of square matrices in the same

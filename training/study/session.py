@@ -1,4 +1,4 @@
-"""Runs a study: cell after cell, each in its own process; cells that an earlier call measured are not run again."""
+"""Runs a study: its cells one after another, each in its own process; those measured by an earlier call are kept."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from training.config import load_config
 from training.errors import CheckpointMismatch, ConfigInvalid
-from training.study.cells import BEST_ON_TWO, Cell, Machine, best_on_two, look_at_machine, parse_cell, reason_not_run
-from training.study.measuring import CellRequest
+from training.study.cells import BEST_ON_TWO, Cell, Machine, best_on_two, examine_machine, parse_cell, reason_not_run
+from training.study.measuring import CellRequest, Row
 from training.study.process_group import run_in_group
 from training.study.report import write_report
 from training.study.sources import Study
 from training.study.turns import Turns
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -41,8 +38,8 @@ class StudyRequest:
     """A file by which concurrent studies take turns at the device: each times its steps alone."""
     limit_s: float | None = None
     """The longest time that a cell may take; waiting for its turn counts."""
-    apart: bool = True
-    """Whether steps are profiled too; a cell that was not profiled is then measured again."""
+    profiled: bool = True
+    """Whether steps are profiled too; a cell that was measured without is then measured again."""
 
 
 def run_study(request: StudyRequest, notify: Callable[[str], None] = lambda _line: None) -> dict[str, Row]:
@@ -63,10 +60,10 @@ def run_study(request: StudyRequest, notify: Callable[[str], None] = lambda _lin
     folder = request.output / "cells"
     folder.mkdir(parents=True, exist_ok=True)
     _claim_folder(request, config.model_dump_json())
-    machine = look_at_machine(request.device)
+    machine = examine_machine(request.device)
     rows: dict[str, Row] = {}
     for name in wanted:
-        rows[name] = _measured_row(folder / f"{name}.json", apart=request.apart) or _run_row(
+        rows[name] = _measured_row(folder / f"{name}.json", profiled=request.profiled) or _run_row(
             request, name, rows, machine, notify
         )
         write_report(request.study, rows, request.output)
@@ -74,7 +71,7 @@ def run_study(request: StudyRequest, notify: Callable[[str], None] = lambda _lin
 
 
 def _claim_folder(request: StudyRequest, config: str) -> None:
-    """Write down which config and steps the folder's cells belong to, or refuse a folder of others."""
+    """Record the config and steps of the folder's cells; refuse a folder that has cells of others."""
     numbers = [request.steps, request.warm_up, request.phase, request.pictures]
     digest = hashlib.sha256(json.dumps([config, numbers]).encode()).hexdigest()
     held = request.output / "request.json"
@@ -86,12 +83,12 @@ def _claim_folder(request: StudyRequest, config: str) -> None:
     held.write_text(json.dumps(note, indent=1) + "\n", "utf-8")
 
 
-def _measured_row(path: Path, *, apart: bool) -> Row | None:
+def _measured_row(path: Path, *, profiled: bool) -> Row | None:
     """Return a cell that an earlier call measured; one that failed or could not run is tried again."""
     if not path.exists():
         return None
     row: Row = json.loads(path.read_text("utf-8"))
-    return row if row["status"] == "done" and (row["ceilings"] or not apart) else None
+    return row if row["status"] == "done" and (row["ceilings"] or not profiled) else None
 
 
 def _run_row(
@@ -105,7 +102,7 @@ def _run_row(
     if row["status"] != "done":
         notify(f"{name}: {row['status']}: {row['reason']}")
         path.write_text(json.dumps(row, indent=1) + "\n", "utf-8")
-    elif request.apart and not row["ceilings"]:
+    elif request.profiled and not row["ceilings"]:
         notify(f"{name}: its steps were timed, and not profiled")
     return row
 
@@ -124,14 +121,14 @@ def _not_run_row(name: str, rows: dict[str, Row], machine: Machine) -> Cell | Ro
 
 
 def _run_process(request: StudyRequest, cell: Cell, path: Path) -> Row:
-    if _measured_row(path, apart=False) is None:  # earlier figures stay until new ones replace them
+    if _measured_row(path, profiled=False) is None:  # earlier figures stay until new ones replace them
         path.unlink(missing_ok=True)
     asked = request.output / "cells" / f"{cell.name}.request.json"
     numbers = (request.phase, request.warm_up, request.steps, request.pictures)
-    # for several processes this one takes the turn
+    # a cell of several processes does not take the turn itself: this process does
     turn = None if request.turn is None or cell.gpus > 1 else str(request.turn)
     sent = CellRequest(
-        str(request.config), request.overrides, cell, *numbers, request.device, str(path), turn, request.apart
+        str(request.config), request.overrides, cell, *numbers, request.device, str(path), turn, request.profiled
     )
     asked.write_text(json.dumps(asdict(sent)), "utf-8")
     command = [*_launcher(cell), str(asked)]
@@ -139,7 +136,7 @@ def _run_process(request: StudyRequest, cell: Cell, path: Path) -> Row:
     try:
         with Turns(request.turn if cell.gpus > 1 else None, cell.name).alone():
             status = run_in_group(command, request.limit_s)
-        ended = f"its process ended with {status}, and said why above"
+        ended = f"its process ended with status {status}; the reason is printed above"
     except subprocess.TimeoutExpired:
         ended = f"it was not done after {request.limit_s:g} s"
     finally:

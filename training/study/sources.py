@@ -36,8 +36,8 @@ class Study:
 
 _INPAINTING = "tommarvoloriddle/Optimization-of-Image-inpainting-GANs, README at 1222565"
 _REPLAYED = ("bf16-compiled-graphs", "fp16-compiled-graphs")
-"""Cells of every study: without CUDA graphs a host launches most nets' kernels more slowly than a GPU runs them."""
-_UNTRACED = "as this project's issue 21 gives it; where it was published was not found"
+"""Cells of every study: without CUDA graphs a GPU runs most nets' kernels faster than a host launches them."""
+_UNTRACED = "as this project's issue 21 gives it; no publication was found"
 
 STUDIES = {
     "pconv": Study("pconv", "photos.toml", (Published("AMP", "not stated", None, _UNTRACED),), _REPLAYED),

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import IO
 
 _POLL_S = 0.02
-_SAID_EVERY_S = 10.0
+_REPORT_EVERY_S = 10.0
 
 
 class Turns:
-    """A lock file for the device; its text names the user that has it alone. Without a file there is no other user.
+    """A lock file for the device; its text names the study that has the device alone. Without a file nothing is locked.
 
-    The lock is released when its process ends, however that ends. A stopped process keeps it; those that wait name it.
+    The lock is released when its process ends, even if it is killed. A stopped process keeps it; waiting ones name it.
     """
 
     def __init__(self, path: Path | None, name: str = "", notify: Callable[[str], None] = lambda _line: None) -> None:
@@ -26,7 +26,7 @@ class Turns:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Use the device together with others, while nobody uses it alone."""
+        """Use the device together with others, while no study uses it alone."""
         with self._locked(fcntl.LOCK_SH):
             yield
 
@@ -34,7 +34,7 @@ class Turns:
     def alone(self) -> Iterator[None]:
         """Use the device alone."""
         with self._locked(fcntl.LOCK_EX) as file:
-            _write_over(file, self._name)
+            _overwrite(file, self._name)
             yield
 
     @contextmanager
@@ -48,19 +48,19 @@ class Turns:
                 yield file
             finally:
                 if kind == fcntl.LOCK_EX:
-                    _write_over(file, "")
+                    _overwrite(file, "")
                 # closing is not enough: a forked child has inherited the file with its lock
                 fcntl.flock(file, fcntl.LOCK_UN)
 
     def _wait_for_lock(self, file: IO[str], kind: int) -> None:
         """Poll for the lock, and report every ten seconds who has it."""
         began = time.monotonic()
-        said = -_SAID_EVERY_S
+        reported = -_REPORT_EVERY_S
         while not _lock(file, kind):
             waited = time.monotonic() - began
-            if waited - said >= _SAID_EVERY_S and self._path is not None:
-                said, holder = waited, self._path.read_text("utf-8")
-                self._notify(f"waits for the device since {waited:.0f} s: {holder or 'others that compile'}")
+            if waited - reported >= _REPORT_EVERY_S and self._path is not None:
+                reported, holder = waited, self._path.read_text("utf-8")
+                self._notify(f"has waited {waited:.0f} s for the device, in use by {holder or 'studies that compile'}")
             time.sleep(_POLL_S)
 
 
@@ -72,7 +72,7 @@ def _lock(file: IO[str], kind: int) -> bool:
     return True
 
 
-def _write_over(file: IO[str] | None, text: str) -> None:
+def _overwrite(file: IO[str] | None, text: str) -> None:
     if file is not None:
         file.truncate(0)
         file.write(text)

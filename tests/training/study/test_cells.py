@@ -15,7 +15,7 @@ from training.study.cells import (
     Machine,
     best_on_two,
     config_of_cell,
-    look_at_machine,
+    examine_machine,
     parse_cell,
     reason_not_run,
 )
@@ -82,7 +82,7 @@ def test_the_best_on_two_gpus_is_the_fastest_of_one_at_the_same_batch() -> None:
 
 
 def test_a_study_on_the_cpu_uses_no_gpu() -> None:
-    assert look_at_machine("cpu").gpus == 0
+    assert examine_machine("cpu").gpus == 0
 
 
 def test_cells_train_one_phase_from_one_seed_and_differ_in_arithmetic_alone(

@@ -32,7 +32,7 @@ def ask(
     return make
 
 
-def test_figures_are_kept_before_steps_are_taken_apart(ask: Callable[..., CellRequest], tmp_path: Path) -> None:
+def test_figures_are_kept_before_steps_are_profiled(ask: Callable[..., CellRequest], tmp_path: Path) -> None:
     kept: list[dict[str, Any]] = []
     said: list[str] = []
     measure_cell(ask(turn=str(tmp_path / "turn")), kept.append, said.append)
@@ -49,9 +49,9 @@ def test_figures_are_kept_before_steps_are_taken_apart(ask: Callable[..., CellRe
     assert said[:2] == ["reads its data", "is timed"]
 
 
-def test_a_cell_that_is_not_taken_apart_ends_with_its_figures(ask: Callable[..., CellRequest]) -> None:
+def test_a_cell_that_is_not_profiled_ends_with_its_figures(ask: Callable[..., CellRequest]) -> None:
     kept: list[dict[str, Any]] = []
-    measure_cell(ask(apart=False), kept.append, lambda _line: None)
+    measure_cell(ask(profiled=False), kept.append, lambda _line: None)
     assert [row["operators"] for row in kept] == [[]]
 
 

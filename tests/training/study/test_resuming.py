@@ -28,7 +28,7 @@ def request_for(
     return make
 
 
-def test_a_cell_that_was_only_timed_is_kept_unless_its_parts_are_asked_for(
+def test_a_cell_that_was_only_timed_is_kept_unless_its_profile_is_asked_for(
     request_for: Callable[..., StudyRequest], tmp_path: Path
 ) -> None:
     figures = {"step_ms": 2.0, "images_per_s": 500.0, "power_w": None}
@@ -39,7 +39,7 @@ def test_a_cell_that_was_only_timed_is_kept_unless_its_parts_are_asked_for(
     held.parent.mkdir(parents=True)
     held.write_text(json.dumps(row), "utf-8")
     said: list[str] = []
-    assert run_study(request_for(apart=False), said.append)["bf16"] == row
+    assert run_study(request_for(profiled=False), said.append)["bf16"] == row
     assert not said
     assert run_study(request_for(limit_s=0.01), said.append)["bf16"] == row  # cut: the figures that there were stay
     assert said == ["bf16: 20 steps to warm up, 100 timed", "bf16: its steps were timed, and not profiled"]

@@ -44,7 +44,7 @@ def test_who_waits_says_who_is_alone(tmp_path: Path) -> None:
         waiting.start()
         assert heard.wait(10)
     waiting.join(10)
-    assert said == ["waits for the device since 0 s: pdgan bf16"]
+    assert said == ["has waited 0 s for the device, in use by pdgan bf16"]
     assert not (tmp_path / "turn").read_text("utf-8")
 
 
