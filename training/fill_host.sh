@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# Training FillNet on a borrowed host of one or two GPUs, in commands of under ten minutes; the run itself goes on
-# between them. docs/training.md says in which order.
-#   fill_host.sh stage          take over what was carried: wheels, features, validation pictures
-#   fill_host.sh receive        take over photo shards, also while the run is under way
-#   fill_host.sh warm           compile what is not yet compiled in the background: the run is then compiled from its start
-#   fill_host.sh start SECONDS [STOP]  begin to train for so long, or go on, in the background, and stop after STOP seconds
-#   fill_host.sh wait SECONDS   wait so long, or until the run has ended; then the end of its log
-#   fill_host.sh peek           the newest sheet and the log: $OUT
-#   fill_host.sh save           the newest sheets, the log and the averaged weights of the last checkpoint (FP16, in parts of
-#                               15 MiB), while the run goes on: what is left of it if the host is lost
-#   fill_host.sh collect        generator and judges (FP16) in parts of 15 MiB, sheets, log: $OUT
-# NAME: the run, where several are tried one after another, each with its own CONFIG and EXTRA.
-# SHAPES: the steps that are compiled, each CROP:PICTURES of one process, one after another on each GPU. Where there are as
-# many as phases, a phase goes over to its own as soon as that is compiled; otherwise all do when all are.
-# CUDA_VISIBLE_DEVICES: the GPUs that are used; left out: all; empty: none. `taskset -c CORES` before a command holds it to some cores.
-# What is carried lies in $CARRIED, what is made in $WORK, and what is a run's own in $WORK/$NAME. On a host without GPUs
-# PROCESSES processes train on its CPU.
+# Trains FillNet on a GPU host that allows only commands of under ten minutes: the run continues between the commands.
+# docs/training.md has their order.
+#   fill_host.sh stage          install the copied wheels, features and validation pictures
+#   fill_host.sh receive        add copied shards of photographs, also while the run is in progress
+#   fill_host.sh warm           compile in the background what is not compiled yet, so that the run is compiled from its start
+#   fill_host.sh start SECONDS [STOP]  start the run in the background, or continue it: it trains for SECONDS in all, and this
+#                               call stops it after STOP seconds
+#   fill_host.sh wait SECONDS   wait until the run has ended, but at most SECONDS; then print the end of its log
+#   fill_host.sh peek           copy the newest sheet and the log to $OUT
+#   fill_host.sh save           copy the newest sheets, the log and the averaged weights of the last checkpoint (FP16, in parts
+#                               of 15 MiB) to $OUT while the run continues, in case the host is lost
+#   fill_host.sh collect        copy the generator (in parts of 15 MiB) and the judges (FP16), sheets and log to $OUT
+# CARRIED: folder of the files that were copied to the host. WORK: folder for everything else; $WORK/NAME is that of a run.
+# NAME: name of the run; several runs, one after another, each have their own NAME, CONFIG and EXTRA (flags of `fit`).
+# SHAPES: the steps to compile, as CROP:PICTURES of one process; each GPU compiles its part of them, one after another. If
+# there are as many as phases, a phase is compiled as soon as its own shape is; otherwise all phases wait for all shapes.
+# CUDA_VISIBLE_DEVICES: the GPUs to use; unset: all; empty: none. `taskset -c CORES` before a command limits it to some cores.
+# PROCESSES: number of processes that train on the CPU of a host without GPUs.
 set -euo pipefail
 SELF=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 CARRIED=$(realpath "${CARRIED:-.carry}") WORK=${WORK:-/tmp/retouch} OUT=${OUT:-/tmp/retouch/out}
@@ -31,7 +32,7 @@ if ((GPUS)); then GPUS=${#DEVICES[@]}; fi
 PROCESSES=${PROCESSES:-$((GPUS > 0 ? GPUS : 1))}
 PHASES=$(grep -c '^\[\[phase' "$CONFIG")
 RUN=$WORK/$NAME
-READY=$RUN/compiled # all shapes are compiled
+READY=$RUN/compiled # exists when all shapes are compiled
 
 stage() {
     if compgen -G "$CARRIED/whl/*.whl" >/dev/null; then
@@ -46,7 +47,7 @@ stage() {
     python3 -c 'import torch; print("torch", torch.__version__, torch.cuda.device_count(), "GPUs")'
 }
 
-receive() { # by a rename: the run must not see half a shard
+receive() { # by renaming, so that the run never sees an incomplete shard
     local shard name
     find "$CARRIED" -name '*.tar' | sort | while read -r shard; do
         name=$(basename "$shard")
@@ -57,15 +58,15 @@ receive() { # by a rename: the run must not see half a shard
     if [ -s "$WORK/train.log" ]; then tail -n 2 "$WORK/train.log"; fi
 }
 
-paths() { # overrides that put the config's data where `stage` and `receive` put it
+paths() { # FOLDER: overrides for the output folder, and for the paths of the data that `stage` and `receive` copied
     echo "--set output=$1 --set data.path=$WORK/photos --set data.validation=$WORK/val" \
         "--set features=$WORK/features/$(sed -n 's/^features = ".*\/\(.*\)".*/\1/p' "$CONFIG")"
 }
 
 start() {
     local seconds=$1 stop=${2:-}
-    if ! flock -n "$WORK/trains" true; then # two would write the same checkpoint
-        echo "a run is under way: fill_host.sh wait SECONDS, or end it first" >&2
+    if ! flock -n "$WORK/trains" true; then # two runs would write the same checkpoint
+        echo "a run is in progress: fill_host.sh wait SECONDS, or end it first" >&2
         return 1
     fi
     rm -f "$WORK/ended"
@@ -75,7 +76,7 @@ start() {
     wait_for 40
 }
 
-warm() { # on each GPU where nobody does it already
+warm() { # on each GPU that is not compiling already
     local gpu
     for ((gpu = 0; gpu < GPUS; gpu++)); do
         if [ ! -e "$RUN/prepares-$gpu" ]; then
@@ -85,9 +86,9 @@ warm() { # on each GPU where nobody does it already
     done
 }
 
-prepare_all() { # GPU: its part of the shapes, the first before the next: two at once would only both come late
+prepare_all() { # GPU: compile its part of the shapes, one after another: two at once would both be late
     local shape number=0
-    # shellcheck disable=SC2064 # of this GPU
+    # shellcheck disable=SC2064 # expanded now: the file of this GPU
     trap "rm -f '$RUN/prepares-$1'" EXIT
     for shape in $SHAPES; do
         if ((number % GPUS == $1)) && [ ! -e "$RUN/shape-$shape" ]; then
@@ -97,13 +98,13 @@ prepare_all() { # GPU: its part of the shapes, the first before the next: two at
     done
 }
 
-prepare() { # GPU CROP BATCH: a few steps as one process takes them, of both nets, fill the cache of compiled code
+prepare() { # GPU CROP BATCH: run a few steps of one process, which fills the cache of compiled code
     local shape
     export CUDA_VISIBLE_DEVICES=${DEVICES[$1]:-}
     # shellcheck disable=SC2046,SC2086 # flags are words
     python3 -m training plan "$CONFIG" --seconds 60 $(paths "$RUN/prepared-$2-$3") --set capacity_gb=8 \
         --set data.limit=600 --set data.threads=4 \
-        --set "phase=[{steps=50, batch=$3, crop=$2, learning_rate=1e-3}]" $EXTRA || return 1 # the next `start` tries again
+        --set "phase=[{steps=50, batch=$3, crop=$2, learning_rate=1e-3}]" $EXTRA || return 1 # the next `start` repeats it
     touch "$RUN/shape-$2:$3"
     for shape in $SHAPES; do
         if [ ! -e "$RUN/shape-$shape" ]; then return; fi
@@ -111,7 +112,7 @@ prepare() { # GPU CROP BATCH: a few steps as one process takes them, of both net
     touch "$READY"
 }
 
-train() { # SECONDS STOP; a run that fails is taken up again where its checkpoint stands: without CUDA graphs, then not compiled
+train() { # SECONDS STOP; a run that fails continues at its checkpoint: without CUDA graphs, then without compilation
     local seconds=$1 stop=${2:+--stop-after-seconds $2} attempt set own graphs=""
     read -r -a own <<<"$SHAPES"
     exec 9>"$WORK/trains"
@@ -140,7 +141,7 @@ train() { # SECONDS STOP; a run that fails is taken up again where its checkpoin
     touch "$WORK/ended"
 }
 
-rank() { # each process sees its GPU as the first: then what one compiled serves them all
+rank() { # each process sees only its GPU, as the first one, so that all share the compiled code
     if ((GPUS)); then export CUDA_VISIBLE_DEVICES=${DEVICES[$LOCAL_RANK]} LOCAL_RANK=0; fi
     exec python3 -m training fit "$CONFIG" "$@"
 }
@@ -167,14 +168,14 @@ save() {
 }
 
 in_parts() {
-    local taken=$RUN/taken.pth # a run that goes on puts another in its place
+    local taken=$RUN/taken.pth # the run may replace the file meanwhile
     rm -f "$OUT"/generator.pth.*
     cp "$RUN/generator.pth" "$taken"
     sha256sum "$taken"
     split -b 15M -d "$taken" "$OUT/generator.pth."
 }
 
-shown() { # N: the log, and the newest N sheets, as far as they are there
+shown() { # N: copy the log and the newest N sheets, if there are any
     for file in "$RUN/log.jsonl" "$WORK/train.log"; do
         if [ -e "$file" ]; then cp "$file" "$OUT/"; fi
     done

@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# Training on a borrowed GPU host in commands of under ten minutes each; docs/training.md says in which order.
-#   gpu_host.sh stage                      take over what was carried: wheels, photo shards, features, pictures
-#   gpu_host.sh fit NAME TOTAL_S STOP_S    plan training/configs/NAME.toml for TOTAL_S seconds of steps (once; a config
-#                                          with `seconds` gets them and needs no plan), then
-#                                          train for STOP_S seconds, or go on where the last call stopped
-#   gpu_host.sh begin NAME RUN S [FLAGS]   train it in the background for S seconds, as run RUN; returns after 20
-#   gpu_host.sh follow RUN                 the end of that run's log, its newest sheet: $OUT
-#   gpu_host.sh profile NAME [FLAGS]       take steps of training/configs/NAME.toml apart: $OUT/profile-NAME
-#   gpu_host.sh scaling [FLAGS]            benchmarks.training.scaling, one GPU and two: $OUT/scaling.json; with
-#                                          --steps 12 before it, to fill the compiler's cache beside other work.
-#                                          BATCHES, PAIRS: global batches of photos and facades, 512,256 and 512; PAIRS= leaves facades out
-#   gpu_host.sh take NAME FILE             put FILE of the run (generator, generator-phase0) into $OUT, in parts
-# Studies: study_host.sh. EXTRA holds further --set flags of fit. What is carried lies in $CARRIED (.carry), what is made in $WORK; logs and sheets go to $OUT.
+# Trains on a GPU host that allows only commands of under ten minutes; docs/training.md has their order.
+#   gpu_host.sh stage                      install the copied wheels, photo shards, features and pictures
+#   gpu_host.sh fit NAME TOTAL_S STOP_S    plan training/configs/NAME.toml for TOTAL_S seconds of steps (once; a config with
+#                                          `seconds` gets TOTAL_S without a plan), then train for STOP_S seconds, or continue
+#                                          where the last call stopped
+#   gpu_host.sh begin NAME RUN S [FLAGS]   train it in the background for S seconds, as run RUN; returns after 20 s
+#   gpu_host.sh follow RUN                 print the end of that run's log, and copy its newest sheet to $OUT
+#   gpu_host.sh profile NAME [FLAGS]       profile steps of training/configs/NAME.toml: $OUT/profile-NAME
+#   gpu_host.sh scaling [FLAGS]            benchmarks.training.scaling, one GPU and two: $OUT/scaling.json. Run it with
+#                                          --steps 12 first, beside other work, to fill the compiler's cache. BATCHES, PAIRS:
+#                                          global batches of photos and facades (512,256 and 512); PAIRS= leaves facades out
+#   gpu_host.sh take NAME FILE             copy FILE of the run (generator, generator-phase0) to $OUT, in parts
+# Studies: study_host.sh. EXTRA: further flags of fit. CARRIED (.carry): folder of the files that were copied to the host.
+# WORK: folder for everything else. OUT: folder for logs, sheets and results.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 CARRIED=${CARRIED:-.carry} WORK=${WORK:-/tmp/retouch} OUT=${OUT:-$WORK/out}
-export PYTHONPATH="$WORK/site:/tmp/retouch-site:$PWD" PYTHONUNBUFFERED=1 # that of benchmarks/gpu_host/pack.sh, too
+export PYTHONPATH="$WORK/site:/tmp/retouch-site:$PWD" PYTHONUNBUFFERED=1 # also the packages of benchmarks/gpu_host/pack.sh
 mkdir -p "$WORK/photos" "$WORK/site" "$OUT"
 
 stage() {
@@ -30,13 +31,13 @@ stage() {
     ls -la "$WORK" "$WORK/photos"
 }
 
-paths() { # NAME: the overrides that put a config's data where `stage` put it
+paths() { # NAME: overrides for the output folder, and for the paths of the data that `stage` copied
     local config=training/configs/$1.toml data=photos truth=eval/bsds500_val knob file set=(--set "output=$WORK/runs/$1")
     case $1 in
         facades* | housefronts) data=facades/train truth=facades/test ;;
         fronts-diverse) truth=fronts/test ;;
     esac
-    if [[ $1 = photos* ]] && ! compgen -G "$WORK/photos/*.tar" >/dev/null; then # no shards, but the pictures themselves
+    if [[ $1 = photos* ]] && ! compgen -G "$WORK/photos/*.tar" >/dev/null; then # pictures in a folder, instead of shards
         data=pictures set+=(--set data.layout=folder)
     fi
     set+=(--set "data.path=$WORK/$data")
@@ -46,7 +47,7 @@ paths() { # NAME: the overrides that put a config's data where `stage` put it
         file=$(sed -n "s|^$knob = \"\(.*/\)\?\([^\"/]*\)\".*|\2|p" "$config")
         if [ -n "$file" ]; then set+=(--set "$knob=$WORK/features/$file"); fi
     done
-    if [ "$1" = photos-features ]; then set+=(--set "initial=$WORK/runs/photos/generator.pth"); fi # a later --set wins
+    if [ "$1" = photos-features ]; then set+=(--set "initial=$WORK/runs/photos/generator.pth"); fi # the last --set of a knob counts
     echo "${set[@]}"
 }
 

@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# The studies of all six generators on a borrowed GPU host, in commands of under ten minutes; docs/training.md says in which order.
-#   gpu_host.sh stage            comes first: wheels, pictures, features
-#   study_host.sh warm           fill the compiler's caches in the background, beside other work: returns at once
-#   study_host.sh peek           what the background and the studies have said, and which cells there are
-#   study_host.sh run SECONDS    all studies at once, their steps timed one at a time; the device must be theirs alone.
-#                                One round of cells after the other, so that every study has its FP32 and its first half
-#                                precision before any has more. The same command goes on with the cells that are missing
-#   study_host.sh one NAME       FP32 against half precision of one study, 300 steps of each cell
-#   study_host.sh pack           $OUT/studies.tar.gz: reports, cells, logs
-# What is carried lies in $CARRIED, what is made in $WORK. STUDIES and ROUNDS choose; PROFILE=--profile lists operators and counts
-# FLOPs too; EXTRA holds further flags of every study, EXTRA_pgn and the like those of one; FOLDER: results of other flags.
+# Runs the studies of all six generators on a GPU host that allows only commands of under ten minutes; docs/training.md has
+# their order.
+#   gpu_host.sh stage            first: install wheels, pictures, features
+#   study_host.sh warm           fill the compiler's caches in the background, beside other work; returns at once
+#   study_host.sh peek           print the last lines of the logs, and the cells so far
+#   study_host.sh run SECONDS    run all studies at once; they time their steps one at a time, and nothing else may use the GPU.
+#                                Cells are measured in rounds, so that every study has FP32 and its first half precision
+#                                before any has more. The same command continues with the cells that are missing
+#   study_host.sh one NAME       one study with 300 steps in each cell: FP32 and half precision
+#   study_host.sh pack           write reports, cells and logs to $OUT/studies.tar.gz
+# STUDIES, ROUNDS: which studies and cells. PROFILE=--profile lists operators and counts FLOPs too. EXTRA: further flags of every
+# study; EXTRA_pgn and the like: of one. FOLDER: another folder, for results of other flags. WORK: folder for everything.
 set -euo pipefail
 SELF=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 WORK=${WORK:-/tmp/retouch} OUT=${OUT:-/tmp/retouch/out} PROFILE=${PROFILE:---no-profile}
 STUDIES=${STUDIES:-pgn pdgan pix2pixhd pconv pix2pix dcgan} EXTRA=${EXTRA:-} AT_ONCE=${AT_ONCE:-3} LIMIT_S=${LIMIT_S:-240}
-ROUNDS=${ROUNDS:-fp32,bf16 fp16-compiled tf32 bf16-compiled own} # own: those of the source's experiment
+ROUNDS=${ROUNDS:-fp32,bf16 fp16-compiled tf32 bf16-compiled own} # own: the cells of the source's experiment
 cd "$(dirname "$SELF")/.."
 mkdir -p "$WORK/logs" "$OUT"
 export WORK OUT PROFILE STUDIES EXTRA LIMIT_S ROUNDS PYTHONPATH="$WORK/site:/tmp/retouch-site:$PWD" PYTHONUNBUFFERED=1
@@ -22,7 +23,7 @@ export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$WORK/inductor} TRITON
 export TORCHINDUCTOR_FX_GRAPH_CACHE=1 TORCHINDUCTOR_AUTOGRAD_CACHE=1 TORCHINDUCTOR_COMPILE_THREADS=${COMPILE_THREADS:-4}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 
-flags() { # NAME: where `stage` put the study's data, and how many steps are timed
+flags() { # NAME: the paths of the data that `stage` copied, and the number of timed steps
     local set=(--set data.threads=4 --set data.validation_limit=32) steps own=EXTRA_$1
     case $1 in
         pix2pix | pix2pixhd) set+=(--set "data.path=$WORK/facades/train" --set "data.validation=$WORK/facades/test") ;;
@@ -44,14 +45,14 @@ flags() { # NAME: where `stage` put the study's data, and how many steps are tim
     echo "--steps ${STEPS:-$steps} --warm-up ${WARM_UP:-8} --pictures 300 --limit-s $LIMIT_S ${set[*]} $EXTRA ${!own:-}"
 }
 
-cells_up_to() { # NAME ROUND…: the cells of these rounds, so that the report has them all
+cells_up_to() { # NAME ROUND…: all cells of these rounds, so that the report has them all
     local name=$1 own
     shift
     own=$(python3 -c "from training.study.sources import STUDIES as s; print(*(c for c in s['$name'].cells if '2gpu' not in c), sep=',')")
     tr ' ' '\n' <<<"${*//own/$own}" | grep . | paste -sd,
 }
 
-study() { # FOLDER NAME CELLS FLAGS…; what it says goes to a log
+study() { # FOLDER NAME CELLS FLAGS…; the output is in a log
     local folder=$1 name=$2 cells=$3
     shift 3
     # shellcheck disable=SC2046 # flags are words
@@ -70,7 +71,7 @@ warm_all() {
     touch "$WORK/warmed"
 }
 
-warm_one() { # NAME: a few steps of each compiled cell, and none of the others
+warm_one() { # NAME: run a few steps of each compiled cell
     local cells
     # shellcheck disable=SC2086 # rounds are words
     cells=$(cells_up_to "$1" $ROUNDS | tr ',' '\n' | grep compiled | paste -sd,)
@@ -93,7 +94,7 @@ run() { # SECONDS
     peek
 }
 
-one() { # NAME FLAGS…: FP32 and compiled halves of one study (CELLS), 300 steps each, with the device its own: $OUT/study-NAME
+one() { # NAME FLAGS…: FP32 and compiled half precision of one study (or CELLS), 300 steps each: $OUT/study-NAME
     local name=$1
     shift
     # shellcheck disable=SC2046 # flags are words
