@@ -1,4 +1,4 @@
-"""Compares Pillow, OpenCV, simplejpeg and this service at decoding and encoding: milliseconds and bytes.
+"""Compares decoding and encoding by Pillow, OpenCV, simplejpeg and this service: milliseconds and bytes.
 
     python -m benchmarks.codecs.codec [--quick]
 
@@ -47,7 +47,7 @@ def mosaic(height: int, width: int) -> Pixels:
 
 
 def timed(work: Callable[[], Any], runs: int) -> float:
-    """Return the milliseconds of the fastest of `runs` runs: other work on the machine only adds to it."""
+    """Return the milliseconds of the fastest of `runs` runs: other work on the machine can only make a run slower."""
     work()
     samples = []
     for _ in range(runs):
@@ -119,7 +119,7 @@ def encoders(pixels: Pixels) -> dict[str, Callable[[], bytes]]:
 
 
 def main() -> None:
-    """Print one table: a row for each codec, a pair of columns for each size."""
+    """Print a table with a row for each codec and two columns for each size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small pictures only")
     quick = parser.parse_args().quick

@@ -1,12 +1,12 @@
-"""Compares what can compress and inflate the scanlines of a PNG: milliseconds of CPU and bytes, in turns.
+"""Compares libraries that compress and inflate the scanlines of a PNG: milliseconds of CPU and bytes.
 
     python -m pip install deflate imagecodecs fpng
     python -m benchmarks.codecs.png_deflate [--rounds 40] [--side 512] [--json FILE]
 
-All get the same picture. zlib, isal and libdeflate get rows that were filtered by the service (filter Up); fpng and
-imagecodecs (libspng) write the whole file by themselves, filters included. Each figure is the median of the rounds, on
-one thread; in every round each takes its turn. Libraries that are not installed are left out. isal is the service's
-own; the others are measured for the decision (docs/adr/0024-isal.md).
+All get the same picture. zlib, isal and libdeflate compress rows that the service has filtered (filter Up); fpng and
+imagecodecs (libspng) filter, compress and write the whole file. Every round runs each library once, on one thread; each
+figure is the median of the rounds. Libraries that are not installed are left out. The service uses isal; the others are
+measured for the decision (docs/adr/0024-isal.md).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def found(name: str) -> Any:
 
 
 def packers() -> dict[str, Callable[[bytes], bytes]]:
-    """Return what compresses filtered scanlines, by name."""
+    """Return the functions that compress filtered scanlines, by name."""
     isal, libdeflate = found("isal.isal_zlib"), found("deflate")
     chosen: dict[str, Callable[[bytes], bytes]] = {"zlib, level 1, run lengths": _run_length}
     for level in (0, 1, 2, 3) if isal else ():
@@ -95,7 +95,7 @@ def packers() -> dict[str, Callable[[bytes], bytes]]:
 
 
 def writers() -> dict[str, Callable[[Pixels], bytes]]:
-    """Return what writes whole files of 8-bit RGB, by name."""
+    """Return the functions that write whole files of 8-bit RGB, by name."""
     fpng, imagecodecs = found("fpng"), found("imagecodecs")
     chosen: dict[str, Callable[[Pixels], bytes]] = {}
     if fpng:
@@ -106,7 +106,7 @@ def writers() -> dict[str, Callable[[Pixels], bytes]]:
 
 
 def inflaters() -> dict[str, Callable[[bytes, int], bytes]]:
-    """Return what inflates, by name; called with the data and the size of the result."""
+    """Return the functions that inflate, by name; their arguments are the data and the size of the result."""
     isal, libdeflate = found("isal.isal_zlib"), found("deflate")
     chosen: dict[str, Callable[[bytes, int], bytes]] = {"zlib": lambda data, _: zlib.decompress(data)}
     if isal:
@@ -117,7 +117,7 @@ def inflaters() -> dict[str, Callable[[bytes, int], bytes]]:
 
 
 def in_turns(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Return the median milliseconds of CPU of each, measured in turns."""
+    """Return the median milliseconds of CPU of each function; every round calls each once."""
     seen: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 1):
         for name, work in works.items():

@@ -1,12 +1,12 @@
-"""Measures how many results a second stores make durable in one folder, and the CPU time of each.
+"""Measures how many results per second are made durable in one folder, and the CPU time of each.
 
     .venv/bin/python -m benchmarks.disk.durable [--folder DIR] [--processes 1 4 16] [--threads 2] [--groups 64]
 
-By the number of processes, the threads of each that write, and how many results that wait each takes at once. As many
-front ends as cores save into one folder, so what each costs with many processes, above what it costs with one, is what
-they wait for each other: `system` is the kernel's part of the CPU time, in which a lock is waited for by turning. All
-files are deleted at the end and none before: for minutes after a deletion ext4 looks for inodes that were not deleted
-lately, which takes up to four times what a result costs.
+Varied are the number of processes, of writing threads in each, and of waiting results that a thread saves as one group.
+A server has as many front ends as cores, and all save into one folder. The CPU time that a result costs with many
+processes beyond its cost with one is spent waiting for each other: `system` is the CPU time in the kernel, which
+includes busy waiting for locks. Files are deleted at the end, not before: for minutes after a deletion ext4 avoids
+recently deleted inodes, and the search for others takes up to four times the cost of a result.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BARRIER_S = 60.0
 
 
 class Way(NamedTuple):
-    """How results are saved: by how many processes, by threads of each, in groups of so many at most."""
+    """A way to save results: processes, threads in each, and maximum size of a group."""
 
     processes: int
     threads: int
@@ -45,7 +45,7 @@ class Way(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Seconds that one process took, and the program's and the kernel's seconds of CPU in it."""
+    """The seconds that one process took, and its seconds of CPU time in the program and in the kernel."""
 
     wall_s: float
     user_s: float
@@ -53,7 +53,7 @@ class Outcome(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Results a second of all processes; milliseconds of CPU a result, of the program and of the kernel."""
+    """Results per second of all processes, and milliseconds of CPU per result, in program and kernel."""
 
     per_s: float
     user_ms: float
@@ -61,7 +61,7 @@ class Figures(NamedTuple):
 
 
 def save(folder: Path, way: Way, count: int, size: int, start: Barrier) -> Outcome:
-    """Save results in one process, once all processes have come."""
+    """Save results in one process, once all processes are ready."""
     body = os.urandom(size)
     files = ResultFiles(folder, max_group_size=way.group)
     spool = SpoolFiles(SpoolOwner(folder, lambda: uuid.uuid4().hex))
@@ -76,7 +76,7 @@ def save(folder: Path, way: Way, count: int, size: int, start: Barrier) -> Outco
 
 
 def measure(folder: Path, way: Way, count: int, size: int) -> Figures:
-    """Measure one way in a folder: so many results of that size, shared out among its processes."""
+    """Measure one way in a folder: `results` results of `size` bytes, divided among its processes."""
     ResultFiles(folder).prepare()
     context, each = multiprocessing.get_context("spawn"), max(1, count // way.processes)
     with context.Manager() as manager, ProcessPoolExecutor(way.processes, context) as pool:
@@ -89,7 +89,7 @@ def measure(folder: Path, way: Way, count: int, size: int) -> Figures:
 
 
 def measure_all(parent: Path | None, ways: Sequence[Way], options: argparse.Namespace) -> dict[Way, list[Figures]]:
-    """Measure the ways in turn, each round of each in a folder of its own."""
+    """Measure the ways one after another in every round, each in a new folder."""
     found: dict[Way, list[Figures]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory(dir=parent) as name:
         for number, way in itertools.product(range(options.rounds), ways):
@@ -102,14 +102,16 @@ def measure_all(parent: Path | None, ways: Sequence[Way], options: argparse.Name
 def main() -> None:
     """Measure and print a line for each way: medians of the rounds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, help="on the disk to measure; the temporary one otherwise")
+    parser.add_argument(
+        "--folder", type=Path, help="folder on the disk to measure; by default the folder for temporary files"
+    )
     parser.add_argument("--processes", type=int, nargs="+", default=[1])
     parser.add_argument("--threads", type=int, nargs="+", default=[2])
     parser.add_argument("--groups", type=int, nargs="+", default=[1, 64])
-    parser.add_argument("--results", type=int, default=512, help="of all processes, a round")
-    parser.add_argument("--size", type=int, default=60_000, help="of a result, in bytes")
+    parser.add_argument("--results", type=int, default=512, help="results of all processes in a round")
+    parser.add_argument("--size", type=int, default=60_000, help="size of a result in bytes")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="write the figures of every round there")
+    parser.add_argument("--json", type=Path, help="write the figures of every round to this file")
     options = parser.parse_args()
     ways = [Way(*each) for each in itertools.product(options.processes, options.threads, options.groups)]
     found = measure_all(options.folder, ways, options)

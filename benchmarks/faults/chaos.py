@@ -2,13 +2,13 @@
 
     .venv/bin/python -m benchmarks.faults.chaos [--minutes 8] [--workers 2] [--rate 60] [--json FILE] [--plot FILE]
 
-Runs `retouch serve` with the fake engine, saving on; a steady open loop of clients, each of which comes back with the
-same `Idempotency-Key` until it has its picture; and one fault after the other, in random order. Reported: requests lost
-(never answered 200), answered twice (two replies to one request), hung (neither an answer nor the end of the connection
-within a minute), promised results that cannot be had afterwards, answers that are another's when 200 of the
-keys are sent again afterwards (a full disk cannot keep a key), and how long after each fault the service is at full
-speed again: from then on for a whole second at least 90 % of new requests succeed at their first try, with a median of
-at most three times that of before.
+Runs `retouch serve` with the fake engine, saving on; an open loop of clients at a constant rate, each of which repeats
+its request with the same `Idempotency-Key` until it has its picture; and one fault after the other, in random order.
+Reported: requests lost (never answered 200), answered twice (two replies to one request), hung (neither an answer nor
+the end of the connection within a minute), promised results that cannot be read afterwards, keys (of 200 that are sent
+again afterwards) that get another result than before (a full disk cannot keep a key), and the time after each fault
+until full speed: the first moment from which for one second at least 90 % of new requests succeed at their first try,
+with a median latency of at most three times that before the fault.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Plan:
     rate_per_s: float
     workers: int = 0
     pause_s: float = 1.0
-    """Between a recovery and the next fault."""
+    """Seconds between a recovery and the next fault."""
     batch_ms: float = 8.0
     seed: int = 1
     only: frozenset[str] = frozenset()
-    """Names of faults; empty: all that this machine allows."""
+    """Names of the faults; empty: all that this machine allows."""
     warm_up_s: float = 3.0
 
 
@@ -80,7 +80,7 @@ class Run:
     usual_s: float = 0.0
 
     async def load(self, until: asyncio.Event) -> None:
-        """Run clients at their due times until told to end, then until each has its reply."""
+        """Start clients at their due times until the run ends, then wait until each has its reply."""
         rng, tasks, due = random.Random(self.plan.seed), set(), time.monotonic()
         while not until.is_set():
             due += rng.expovariate(self.plan.rate_per_s)
@@ -111,7 +111,7 @@ class Run:
             await asyncio.sleep(self.plan.pause_s)
 
     async def _recovery(self, over: float) -> float | None:
-        """Return the seconds until one whole second was at full speed; None if that took too long."""
+        """Return the seconds until full speed lasted for one second; None if that took too long."""
         begin = over
         while begin < over + RECOVERY_LIMIT_S:
             await asyncio.sleep(max(0.0, begin + 1.2 + 3 * self.usual_s - time.monotonic()))
@@ -260,13 +260,13 @@ def draw(verdicts: dict[str, Any], path: Path) -> None:
         axis.plot(verdict["each_second"], color="#2a6f97", linewidth=0.9)
         for _, at_s, _ in verdict["by_fault"]:
             axis.axvline(at_s, color="#c1121f", linewidth=0.4, alpha=0.6)
-        axis.set_title(f"{name}: answers a second; red: a fault", fontsize=9)
+        axis.set_title(f"{name}: answers per second; red: a fault", fontsize=9)
         axis.set_ylim(bottom=0)
     figure.savefig(path, dpi=110)
 
 
 async def run_all(options: argparse.Namespace) -> dict[str, Any]:
-    """Run with one process and with several, half of the time each."""
+    """Run with one process for half of the time, and with several for the other half."""
     verdicts = {}
     for workers in (0, options.workers) if options.workers else (0,):
         plan = Plan(options.minutes * 60 / (2 if options.workers else 1), options.rate, workers)
@@ -278,8 +278,10 @@ def main() -> None:
     """Run, print and write; the exit status is 1 if a request was lost, answered twice or hung."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--workers", type=int, default=2, help="0: only in one process")
-    parser.add_argument("--rate", type=float, default=60.0, help="new requests a second")
+    parser.add_argument(
+        "--workers", type=int, default=2, help="front ends of the second half; 0: only runs with one process"
+    )
+    parser.add_argument("--rate", type=float, default=60.0, help="new requests per second")
     add_output_flags(parser)
     options = parser.parse_args()
     raise_open_file_limit()

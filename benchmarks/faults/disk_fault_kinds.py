@@ -18,9 +18,9 @@ Opened = Callable[[Path], AbstractContextManager["FailingFolder"]]
 class FailingFolder:
     """A folder for results, with functions that make its disk fail and work again.
 
-    begin, end: of the fault, while the server runs.
-    renew: what an operator does to the disk before the next start; nothing holds a file of it then.
-    mends_live: whether `end` is enough for a server that runs.
+    begin, end: begin and end the fault while the server runs.
+    renew: repairs the disk before the next start, as an operator would; no process has a file of it open then.
+    mends_live: whether `end` repairs the disk under a running server.
     """
 
     folder: Path

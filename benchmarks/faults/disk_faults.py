@@ -2,10 +2,10 @@
 
     .venv/bin/python -m benchmarks.faults.disk_faults [--workers 0 2] [--only WORD] [--json FILE]      (as root)
 
-Each kind of fault (disk_fault_kinds.py) meets three servers with the fake engine: one that lives until the disk is well
-again (`room`), one that gets SIGTERM meanwhile and one that gets SIGKILL. At least 10 results are saved before the
-fault; 40 more requests, a job and a keyed request come during it, and all the while one client sends `save=false`.
-Afterwards, and after a restart, every result whose `Location` any reply gave is asked for and compared with the reply.
+Each kind of fault (disk_fault_kinds.py) is applied to three servers with the fake engine: one that runs until the disk
+works again (`room`), one that gets SIGTERM during the fault, and one that gets SIGKILL. At least 10 results are saved
+before the fault; 40 more requests, a job and a request with a key are sent during it, and all the time one client sends
+`save=false`. After a restart, every result whose `Location` was in a reply is read and compared with the reply.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ async def ask(server: Server, request: bytes, outcome: Outcome) -> str:
     return str(reply.status) if reply.status < 400 else f"{reply.status} {reply.code}"
 
 
-async def those_there(server: Server, outcome: Outcome) -> int:
+async def count_readable(server: Server, outcome: Outcome) -> int:
     """Count the promised results that can be read with the bytes of the reply."""
     client, there = server.client(), 0
     for location, digest in outcome.promised.items():
@@ -105,7 +105,7 @@ async def those_there(server: Server, outcome: Outcome) -> int:
 
 
 async def waited_s(server: Server, ready: bool) -> float | None:
-    """Return the seconds until /readyz has the wanted state; None if it did not get there."""
+    """Return the seconds until /readyz has the wanted state; None if it never has."""
     begun, client = time.monotonic(), server.client()
     while time.monotonic() < begun + LIMIT_S:
         if await retouch_is_ready(client) == ready:
@@ -161,7 +161,7 @@ async def recovery(server: Server, disk: FailingFolder, outcome: Outcome) -> Non
     outcome.ready_again_s = round(time.monotonic() - begun, 2)
     for _ in range(5):
         await ask(server, SAVED, outcome)
-    outcome.there = await those_there(server, outcome)
+    outcome.there = await count_readable(server, outcome)
 
 
 def ended(server: Server, how: signal.Signals, outcome: Outcome) -> None:
@@ -192,7 +192,7 @@ async def life(disk: FailingFolder, folder: Path, outcome: Outcome) -> None:
     disk.renew()
     with serving(disk, folder, outcome.workers) as server:
         await server.until_ready(retouch_is_ready)
-        outcome.there_after_restart = await those_there(server, outcome)
+        outcome.there_after_restart = await count_readable(server, outcome)
 
 
 def run(kind: str, end: str, workers: int) -> Outcome | None:
@@ -233,17 +233,17 @@ def table(outcomes: list[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def told(outcome: Outcome) -> dict[str, object]:
+def as_json(outcome: Outcome) -> dict[str, object]:
     """Return the outcome as a JSON object."""
     facts = {name: getattr(outcome, name) for name in outcome.__slots__}
     return {**facts, "promised": len(outcome.promised)}
 
 
 def main() -> None:
-    """Run every fault with every kind of end."""
+    """Run every fault with every way to end the server."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 2])
-    parser.add_argument("--only", default="", help="kinds whose name contains this")
+    parser.add_argument("--only", default="", help="run only the kinds whose name contains this")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     outcomes = []
@@ -252,10 +252,10 @@ def main() -> None:
             for end in ENDS:
                 if (outcome := run(kind, end, workers)) is not None:
                     outcomes.append(outcome)
-                    print(json.dumps(told(outcome)), file=sys.stderr, flush=True)
+                    print(json.dumps(as_json(outcome)), file=sys.stderr, flush=True)
     print(table(outcomes))
     if arguments.json:
-        arguments.json.write_text(json.dumps([told(one) for one in outcomes], indent=1))
+        arguments.json.write_text(json.dumps([as_json(one) for one in outcomes], indent=1))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The faults that are injected into the running service; each undoes itself."""
+"""The faults that are injected into the running service; each ends by itself and is then undone."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Target:
     rng: random.Random
     proxy: Proxy | None = None
     disk: Path | None = None
-    """A small filesystem of its own, where results lie."""
+    """A small file system for the results."""
     workers: int = 0
 
     @property
     def fault_file(self) -> Path:
-        """The file in which the fake engine looks for faults; `folder / "cache"` is the server's `engine_cache_dir`."""
+        """The file that the fake engine reads faults from; `folder / "cache"` is the server's `engine_cache_dir`."""
         return self.folder / "cache" / FAULT_FILE
 
     def client(self) -> Client:
@@ -79,13 +79,13 @@ def kill(role: Role) -> Fault:
     return inject
 
 
-async def stop_and_go(target: Target) -> None:
+async def stop_and_continue(target: Target) -> None:
     """Stop an engine process for two seconds."""
     stopped = target.processes("engine")
     for process in stopped:
         process.suspend()
     await asyncio.sleep(2)
-    with contextlib.suppress(psutil.NoSuchProcess):  # it was taken for hung and replaced
+    with contextlib.suppress(psutil.NoSuchProcess):  # it was considered hung, and was replaced
         for process in stopped:
             process.resume()
 
@@ -193,7 +193,7 @@ ALWAYS: dict[str, Fault] = {
 WITH_PROCESSES: dict[str, Fault] = {
     "a front end is killed": kill("front end"),
     "an engine process is killed": kill("engine"),
-    "an engine process stands still": stop_and_go,
+    "an engine process stands still": stop_and_continue,
 }
 WITH_DISK: dict[str, Fault] = {"the disk is full": fill_disk}
 WITH_STORAGE: dict[str, Fault] = {

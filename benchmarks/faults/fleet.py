@@ -1,17 +1,17 @@
-"""Faults in a fleet: its hosts, network, database, bucket and clocks fail in turn under a record of every client.
+"""Faults in a fleet: hosts, network, database, bucket and clocks fail one after another, and every reply is recorded.
 
     python -m benchmarks.faults.fleet [--requests 20000] [--nodes 3] [--clients 128] [--promise store] [--json FILE]
 
-Runs `retouch serve` (fake engine, saving on) as processes with folders, clocks and network namespaces of their own, a
-PostgreSQL server with a standby that commits wait for, and an S3 server, each in a namespace of its own; needs root,
+Runs `retouch serve` (fake engine, saving on) as processes that each have a folder, a clock and a network namespace, a
+PostgreSQL server with a synchronous standby, and an S3 server, each in its own namespace; needs root,
 iproute2, PostgreSQL and a C compiler. Half of the requests are jobs with a webhook, half are answered at once; each
 has an `Idempotency-Key`, goes to a random node, and is sent again to another with the same key until it is answered.
 Jobs are polled at random nodes.
 
 Reported: requests lost (no picture within two minutes, or a job that failed), answered twice (two replies for one key
 that differ), keys for which two jobs ran, promised results that a node cannot send afterwards, webhooks that never
-arrived, and those that arrived twice, in two counts: because their sender was killed after the receiver had them and
-before it could record that, which no sender can exclude, and otherwise. `--trace` writes what led to each.
+arrived, and those that arrived twice, in two counts: those whose sender was killed after the receiver had them and
+before it could record that, which no sender can prevent, and all others. `--trace` writes the events before each.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from tests.service.fleet.hosts import FleetOfHosts, running_hosts
 _TRY_TIMEOUT_S = 8.0
 _BETWEEN_REQUESTS_S = (0.1, 0.5)
 _LAST_WEBHOOKS_S = 75.0
-"""More than the lease of a message, after which another process sends it, for the first or for the second time."""
+"""Seconds longer than the lease of a message, after which another process sends it, the first or the second time."""
 _SECRET = "whsec_" + "QUFB" * 12
 
 
 async def run(
     requests: int, at_once: int, hosts: FleetOfHosts, receiver: Receiver
 ) -> tuple[dict[str, object], list[str]]:
-    """Send all requests while faults happen; the verdict, and what led to each count that should be 0."""
+    """Send all requests while faults happen; returns the verdict, and the events before each count that should be 0."""
     chance, stop, begun = random.Random(1), asyncio.Event(), time.monotonic()
     photo, mask = photo_and_mask(64)
     files = {"image": ("a.jpg", photo, "image/jpeg"), "mask": ("b.png", mask, "image/png")}
@@ -101,9 +101,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--clients", type=int, default=128, help="most requests at a time")
-    parser.add_argument("--promise", choices=("spool", "store"), default="spool", help="as of retouch serve")
+    parser.add_argument("--clients", type=int, default=128, help="maximum number of requests at a time")
+    parser.add_argument("--promise", choices=("spool", "store"), default="spool", help="--promise of retouch serve")
     parser.add_argument("--json", type=Path, help="file for the verdict")
-    parser.add_argument("--trace", type=Path, help="file for what led to each count that should be 0")
+    parser.add_argument("--trace", type=Path, help="file for the events before each count that should be 0")
     parser.add_argument("--logs", type=Path, help="folder for the logs of the nodes")
     asyncio.run(_main(parser.parse_args()))

@@ -1,4 +1,4 @@
-"""Clients of a fleet that come back until they are answered, their record, and the receiver of their webhooks.
+"""Clients of a fleet that repeat a request until it is answered, their record, and the receiver of their webhooks.
 
 Each job's webhook has the client's key in its URL, so that the receiver sees every job that was made for a key.
 """
@@ -43,14 +43,14 @@ class Record:
     jobs: set[str] = field(default_factory=set)
     statuses: Counter[int] = field(default_factory=Counter)
     webhooks: dict[str, list[Arrival]] = field(default_factory=dict)
-    """Arrivals of each message, by its id, which has the job's."""
+    """Arrivals of each message, by its id, which contains the job's."""
     jobs_of_key: dict[str, set[str]] = field(default_factory=dict)
     """Ids of the messages about jobs of one key."""
 
 
 @dataclass(slots=True)
 class Clients:
-    """Clients that come back until they have what they asked for."""
+    """Clients that repeat each request until they have its picture."""
 
     fleet: Fleet
     http: httpx.AsyncClient
@@ -87,7 +87,7 @@ class Clients:
         self.record.lost.append(f"{key}, accepted as {place}: {_last(tries)}")
 
     async def _until_answered(self, key: str, headers: dict[str, str], data: dict[str, str]) -> httpx.Response | None:
-        """Answer to a request with a key; one of five is sent once more, to see that the answer is the same."""
+        """Return the answer to a request with a key; one of five is sent again: the answer must be the same."""
         end, first = time.monotonic() + _PATIENCE_S, None
         tries: list[str] = []
         while time.monotonic() < end:
@@ -108,7 +108,7 @@ class Clients:
         return first
 
     async def _ask(self, method: str, path: str, tries: list[str], **fields: object) -> httpx.Response | None:
-        """Ask a random node, and note what it said; None without an answer."""
+        """Ask a random node, and record its answer; None without one."""
         number = self.chance.randrange(len(self.fleet.nodes))
         files = self.files if method == "POST" else None
         sent, reply = time.monotonic(), None
@@ -122,7 +122,7 @@ class Clients:
 
 
 def _reason(reply: httpx.Response) -> str:
-    """Code and state in a reply of JSON."""
+    """Return the code and the state in a JSON reply."""
     with suppress(ValueError, AttributeError):
         return f"{reply.json().get('code')} {reply.json().get('status')}"
     return ""
@@ -133,7 +133,7 @@ def _last(tries: list[str]) -> str:
 
 
 async def missing_results(fleet: Fleet, http: httpx.AsyncClient, promised: set[str]) -> list[str]:
-    """Promised results that some node cannot send; asked again for two minutes, each at every node."""
+    """Return the promised results that some node cannot send, although each node is asked for two minutes."""
     left, end = {(url, node) for url in promised for node in range(len(fleet.nodes))}, time.monotonic() + 120.0
     asked = 0
     while left and (time.monotonic() < end or not asked):

@@ -1,4 +1,4 @@
-"""Faults of a fleet's hosts, its database, its bucket and its clocks; each undoes itself."""
+"""Faults of a fleet's hosts, its database, its bucket and its clocks; each is undone at its end."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _BETWEEN_S = 3.0
 RESTART_AFTER_S = 3.0
 KILL = "kill_a_node"
 _STUTTER_S = (0.2, 0.05)
-"""Time for which a slow process stands still, and for which it runs, in turns."""
+"""Seconds for which a slow process alternately stops and runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault that was, between two times of the monotonic clock. address: of the node that it hit; empty for none."""
+    """A fault, with its begin and end on the monotonic clock. address: that of the affected node; empty for none."""
 
     kind: str
     address: str
@@ -30,7 +30,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Faults:
-    """Faults, one after the other, while clients send; each ends with everything as before."""
+    """Faults one after the other, while clients send; each ends with the state before it."""
 
     hosts: FleetOfHosts
     chance: random.Random
@@ -61,26 +61,26 @@ class Faults:
                 self.done.append(Fault(kind.__name__, self._address, begun, time.monotonic()))
 
     async def kill_a_node(self) -> None:
-        """SIGKILL; started again after a while with its folder."""
+        """SIGKILL a node; it is started again later with the same folder."""
         node = self.hosts.fleet.nodes[self._node()]
         await asyncio.to_thread(node.kill)
         await asyncio.sleep(RESTART_AFTER_S)
         await asyncio.to_thread(node.start)
 
     async def freeze_a_node(self) -> None:
-        """SIGSTOP for 15 s, longer than a lease."""
+        """SIGSTOP a node for 15 s, longer than a lease."""
         number = self._node()
         self.hosts.fleet.freeze(number)
         await asyncio.sleep(15.0)
         self.hosts.fleet.thaw(number)
 
     async def restart_the_database(self) -> None:
-        """All connections are cut; back at once."""
+        """Restart the database at once; all connections end."""
         await asyncio.to_thread(self.hosts.databases.primary.stop)
         await asyncio.to_thread(self.hosts.databases.primary.start)
 
     async def fail_over_the_database(self) -> None:
-        """SIGQUIT; the standby takes over after 2 s, and gets a standby of its own."""
+        """SIGQUIT the database; its standby is promoted after 2 s, and gets a new standby."""
         await asyncio.to_thread(self.hosts.databases.primary.stop, signal.SIGQUIT)
         await asyncio.sleep(2.0)
         await asyncio.to_thread(self.hosts.databases.fail_over)
@@ -88,36 +88,36 @@ class Faults:
         await asyncio.to_thread(self.hosts.databases.restore)
 
     async def freeze_the_database(self) -> None:
-        """SIGSTOP for 8 s: connections stay open, and nothing answers."""
+        """SIGSTOP the database for 8 s: connections stay open, and nothing answers."""
         primary = self.hosts.databases.primary
         primary.freeze()
         await asyncio.sleep(8.0)
         primary.thaw()
 
     async def slow_the_database(self) -> None:
-        """A fifth of its speed for 10 s."""
+        """Slow the database to a fifth of its speed for 10 s."""
         primary = self.hosts.databases.primary
         await _stutter(primary.freeze, primary.thaw, 10.0)
 
     async def cut_a_node_from_the_database(self) -> None:
-        """All packets between them are lost for 20 s, longer than a lease; clients still reach the node."""
+        """Lose all packets between a node and the database for 20 s, longer than a lease; clients reach the node."""
         number = self._node()
         self.hosts.cut_from_database(number)
         await asyncio.sleep(20.0)
         self.hosts.mend(number)
 
     async def slow_the_store(self) -> None:
-        """A fifth of its speed for 10 s."""
+        """Slow the S3 server to a fifth of its speed for 10 s."""
         await _stutter(self.hosts.bucket.freeze, self.hosts.bucket.thaw, 10.0)
 
     async def take_the_store_away(self) -> None:
-        """SIGKILL; back after 8 s."""
+        """SIGKILL the S3 server; it is started again after 8 s."""
         self.hosts.bucket.stop()
         await asyncio.sleep(8.0)
         await asyncio.to_thread(self.hosts.bucket.start)
 
     async def set_a_clock(self) -> None:
-        """A host's clock jumps to a time up to ten minutes from the true one, and stays there."""
+        """Set a host's clock wrong by up to ten minutes; it stays wrong."""
         self.hosts.clocks[self._node()].shift(self.chance.randint(-600, 600))
 
     def _node(self) -> int:

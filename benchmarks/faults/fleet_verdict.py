@@ -1,4 +1,4 @@
-"""The counts that a run of faults in a fleet is judged by, and what led to those that should be 0. Pure."""
+"""The verdict on a run of faults in a fleet: its counts, and the events before each that should be 0. Pure."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from benchmarks.faults.fleet_clients import Arrival, Record
 from benchmarks.faults.fleet_faults import KILL, RESTART_AFTER_S, Fault
 
 _RECORDED_WITHIN_S = 2.0
-"""A sender that lives for longer after the receiver has a message, with its database there, has recorded that."""
+"""Seconds within which a sender that lives, and reaches its database, records that a message has arrived."""
 _ON_THE_WAY_S = RESTART_AFTER_S
-"""A message may arrive after its sender was killed, but a sender that was started again sent it by then."""
+"""Seconds after the kill of a sender in which its message may still arrive; a restarted sender has sent it by then."""
 
 
 def messages_of(record: Record) -> set[str]:
-    """Ids of the messages about accepted jobs."""
+    """Return the ids of the messages about accepted jobs."""
     return {f"msg_{place.rpartition('/')[2]}" for place in record.jobs}
 
 
 def verdict(
     record: Record, faults: Sequence[Fault], missing: Collection[str], untold: Collection[str]
 ) -> dict[str, object]:
-    """The counts of a run."""
+    """Return the counts of a run."""
     repeats = list(_repeats(record))
     excused = [pair for _, pair in repeats if _sender_was_killed(pair, faults)]
     return {
@@ -43,7 +43,7 @@ def verdict(
 
 
 def traces(record: Record, faults: Sequence[Fault], missing: Collection[str], untold: Collection[str]) -> list[str]:
-    """A line for each request, job or message that a count of the verdict names, and for each fault."""
+    """Return a line for each request, job or message in a count that should be 0, and for each fault."""
     known = messages_of(record)
     lines = [f"lost: {one}" for one in record.lost]
     lines += [f"answered twice: {one}" for one in record.twice]
@@ -64,14 +64,14 @@ def traces(record: Record, faults: Sequence[Fault], missing: Collection[str], un
 
 
 def _repeats(record: Record) -> Iterator[tuple[str, tuple[Arrival, Arrival]]]:
-    """Each arrival of a message that had arrived before, with the arrival before it."""
+    """Yield each repeated arrival of a message, with the arrival before it."""
     for name, arrivals in record.webhooks.items():
         for pair in pairwise(arrivals):
             yield name, pair
 
 
 def _sender_was_killed(pair: tuple[Arrival, Arrival], faults: Sequence[Fault]) -> bool:
-    """Whether the first arrival's sender was killed before it could record that the message had arrived."""
+    """Return whether the first arrival's sender was killed before it could record the arrival."""
     first, second = pair
     kills = (fault.begun for fault in faults if fault.kind == KILL and fault.address == first.sender)
     return any(first.at - _ON_THE_WAY_S < at < min(first.at + _RECORDED_WITHIN_S, second.at) for at in kills)

@@ -1,4 +1,4 @@
-"""The record of all requests, replies and promised results that a run is judged by."""
+"""The record of all requests, replies and promised results of a run, from which its verdict follows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.harness.metric_totals import metrics_page, total_in
 from benchmarks.harness.raw_http import Client, Reply, encode
 
 AGAIN = (0, 409, 429, 500, 503, 504)
-"""Answers after which a client comes back; 0 is a connection that ended without one."""
+"""Statuses after which a client repeats its request; 0 is a connection that ended without an answer."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Ledger:
     """Answers that no client should see."""
 
     def verdict(self) -> dict[str, object]:
-        """Return the counts that a run is judged by, except the promised results, which are checked with the server."""
+        """Return the counts that decide about a run, except for the promised results, which need the server."""
         return {
             "requests": len(self.exchanges),
             "tries": sum(len(exchange.tries) for exchange in self.exchanges),
@@ -69,15 +69,15 @@ class Asker:
     """A client that repeats a request with the same key until it has a reply."""
 
     client: Callable[[], Client]
-    """The server may have been started again on another port."""
+    """A function, because the server may be restarted on another port."""
     path: str
     content_type: str
     body: bytes
     ledger: Ledger
     timeout_s: float
-    """Limit of one try."""
+    """Seconds that one try may take."""
     patience_s: float
-    """Limit of all tries together."""
+    """Seconds that all tries together may take."""
 
     async def ask(self) -> None:
         """Run one exchange."""
@@ -142,5 +142,5 @@ async def unsaved(client: Client) -> int:
 
 
 def dumps(verdict: dict[str, object]) -> str:
-    """Format the verdict for people."""
+    """Format the verdict for reading."""
     return json.dumps(verdict, indent=2)

@@ -1,4 +1,4 @@
-"""The shared parts of the steps of benchmarks/gpu/pipeline.py: report, engine, and the engine's speed alone."""
+"""The parts that the steps of benchmarks/gpu/pipeline.py share: report, engine, and the speed of the engine alone."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def random_samples(manifest: Manifest, rng: np.random.Generator, batch: int, til
 
 
 def engine_alone_s(engine: Engine, shape: BatchShape, seconds: float = 1.0) -> float:
-    """Return the engine's seconds per batch; without streams by the wall clock, with copies."""
+    """Return the engine's seconds per batch; for an engine without streams wall-clock time, including copies."""
     samples = random_samples(engine.manifest, np.random.default_rng(0), shape.batch, Size(*shape[1:3]))
     if why_no_overlap(engine):
         return wall_s(lambda: CpuDevice().compute(engine, samples), seconds)

@@ -24,7 +24,7 @@ from service.devices.gpu_cvcuda import GpuPixels, TensorView, load_cvcuda
 from service.devices.gpu_layout import batch_shape_of, lay_out_batch, padded_batch_sizes
 
 _LEAST_PIECE = 8 * 2**20
-"""Bytes that `fill` still asks for; what is free may be more than the room by that much."""
+"""The smallest piece that `fill` allocates; free memory may exceed the wanted room by that much."""
 
 
 def arithmetic(bench: Bench) -> None:
@@ -132,7 +132,7 @@ def differs(tiles: Tiles, wanted: Tiles) -> int:
 
 
 def reference(bench: Bench) -> None:
-    """Check that overlapping random batches give the tiles of a synchronous reference."""
+    """Check that overlapping random batches give the same tiles as a synchronous device."""
     known, chance = cases(bench, 12), random.Random(0)
     made = bench.device()
     worst, wrong, rows = 0, 0, 0
@@ -202,8 +202,8 @@ def rss_mb() -> float:
 def halving(bench: Bench) -> None:
     """Check that on an almost full GPU a batch is refused as too large and its parts are computed.
 
-    Every size has been computed before, as the service does when it starts. A batch should take 128 MiB or more: of
-    less the GPU's own rounding decides what fits.
+    Every size has been computed before, as the service does when it starts. A batch should take 128 MiB or more:
+    whether less fits depends on how the GPU rounds allocations.
     """
     cuda = open_cuda()
     tile = Size(*bench.largest_tile)

@@ -2,10 +2,10 @@
 
     python -m benchmarks.gpu.jpeg [--images DIR] [--sides 256 512 1024 2048] [--batches 1 8 32] [--json jpeg.json]
 
-Images/s of each size and batch, decoding and encoding (quality 90, 4:4:4, as the service by default). The service
-composites on the host, so what the GPU decodes is copied back and what it encodes is copied up; decoding alone is shown
-beside it. `busy` is the same beside a stream of matrix products that fills the GPU, as an engine does, and how much
-slower those became. Levels: the largest and the mean difference from libjpeg-turbo's pixels.
+Images/s of each size and batch, decoding and encoding (quality 90, 4:4:4, the service's defaults). The service
+composites on the host, so pictures that the GPU decodes are copied to the host, and those that it encodes to the GPU;
+decoding without the copy is measured too. `busy`: the same while a stream of matrix products fills the GPU, as an
+engine does, and the slowdown of these products. Levels: largest and mean difference from libjpeg-turbo's pixels.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def measure(gpu: Gpu, pools: dict[str, Threads], images: list[np.ndarray], batch
     own = [images[number % len(images)] for number in range(batch)]
     files = [libjpeg_encode(image) for image in own]
     ways: dict[str, Work] = {
-        "GPU decode, stays there": lambda: gpu.decode_only(files),
+        "GPU decode, no copy": lambda: gpu.decode_only(files),
         "GPU decode": lambda: gpu.decode(files),
         "GPU encode": lambda: gpu.encode(own),
     }

@@ -1,4 +1,4 @@
-"""A GPU kept busy with matrix products, as an engine does, while something else is measured."""
+"""Keeps a GPU busy with matrix products, as an engine does, while something else is measured."""
 
 from __future__ import annotations
 

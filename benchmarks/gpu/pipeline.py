@@ -3,10 +3,10 @@
     python -m benchmarks.gpu.pipeline --images DIR --out gpu_pipeline.json [--model models/photos/5] [--only STEP …]
 
 Steps: arithmetic (CV-CUDA against numpy), engine (alone), device (overlapped, from tiles to tiles), reference (random
-batches against one at a time), memory (growth over many batches), halving (out of memory), full (the same, behind the
-whole service), faults (damaged caches and packages), variants (the study's experiment, from bytes to bytes), throughput
-(bytes to bytes in large batches), latency (one picture). The JSON is written after every step, so that a run that is
-cut short loses one step.
+batches against one at a time), memory (growth over many batches), halving (out of memory), full (the same, with the
+whole service), faults (damaged caches and packages), variants (the pipeline's variants, from bytes to bytes),
+throughput (bytes to bytes in large batches), latency (one picture). The JSON is written after every step, so that an
+interrupted run loses only one step.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=Path("models/photos/5"))
     parser.add_argument("--engine", default="trt", help="trt, inductor, onnxrt-cuda, openvino, fake, …")
-    parser.add_argument("--images", type=Path, help="folder of pictures; random ones otherwise")
-    parser.add_argument("--masks", type=Path, help="folder of masks; ellipses otherwise")
+    parser.add_argument("--images", type=Path, help="folder of pictures; by default random ones")
+    parser.add_argument("--masks", type=Path, help="folder of masks; by default ellipses")
     parser.add_argument("--count", type=int, default=50, help="pictures of the variants")
     parser.add_argument("--many", type=int, default=1024, help="pictures of the throughput step")
-    parser.add_argument("--batches", type=int, default=1000, help="of the steps reference and memory")
+    parser.add_argument("--batches", type=int, default=1000, help="batches of the steps reference and memory")
     parser.add_argument("--max-batch", type=int, default=32)
     parser.add_argument("--trt-level", type=int, default=3, help="TensorRT's builder optimisation level, 0 to 5")
-    parser.add_argument("--side", type=int, help="side of the pictures; the largest tile's otherwise")
+    parser.add_argument("--side", type=int, help="side of the pictures; by default the largest tile's")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "retouch-cache")
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "gpu_pipeline.json")
     parser.add_argument("--only", nargs="+", choices=list(STEPS), default=list(STEPS))

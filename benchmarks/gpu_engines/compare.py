@@ -3,14 +3,14 @@
     python -m benchmarks.gpu_engines.compare --json FILE [--models models/photos/5 …] [--trt-env /tmp/trt86/env.sh]
 
 Models are the four nets of the reference figures (engine_table.py) with random weights, written by this host's torch,
-and those named. `--rows big_lama_512 mi_gan_512 … --engines public inductor` puts the public nets as people run them,
-uncompiled and LaMa with torch.fft, beside ours, in FP32 with torch's defaults and in FP16 by autocast.
-Every engine opens every model in a process of its own (TensorRT under `--trt-env`, a shell file that sets PY310), is
-compared with the public net in FP32 (a named model with its own graph on the CPU), and computes what lies in its
-memory already: medians of five runs of `--run-s` seconds between CUDA events, one batch after the other. Of TensorRT
-there is a layer profile too. First every engine compiles, side by side (TensorRT, which measures while it builds, after
-the others); then each is opened once more from its cache and measured with the GPU to itself. With `--steps` and a
-`--work` that is kept, the two can be hours apart.
+and those of `--models`. `--rows big_lama_512 mi_gan_512 … --engines public inductor` compares with the public nets as
+they are published (uncompiled, LaMa with torch.fft), in FP32 with torch's defaults and in FP16 by autocast.
+Every engine opens every model in a separate process (TensorRT under `--trt-env`, a shell file that sets PY310). Its
+output is compared with the public net in FP32 (for `--models` with the model's graph on the CPU). Inputs are in its
+memory already; times are medians of five runs of `--run-s` seconds between CUDA events, one batch after the other. For
+TensorRT the layers are profiled too. First all engines compile concurrently (TensorRT, which measures while it builds,
+after the others); then each is opened again from its cache and measured with the GPU to itself. With `--steps` and a
+permanent `--work` the two steps can run hours apart.
 """
 
 from __future__ import annotations
@@ -65,19 +65,23 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=Path("engines.json"))
-    parser.add_argument("--work", help="folder for models, caches and plans; a temporary one otherwise")
+    parser.add_argument("--work", help="folder for models, caches and plans; by default a temporary one")
     parser.add_argument("--models", nargs="*", default=[], help="directories such as models/photos/5")
     parser.add_argument("--rows", nargs="*", default=list(_ROWS), choices=(*_ROWS, *_MORE_ROWS))
     parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=(*ENGINES, PUBLIC))
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
     parser.add_argument("--steps", nargs="+", default=["prepare", "measure"], choices=["prepare", "measure"])
-    parser.add_argument("--trt-env", help="sourced before $PY310 runs the TensorRT jobs; this Python otherwise")
+    parser.add_argument(
+        "--trt-env", help="sourced before $PY310 runs the TensorRT jobs; by default this Python runs them"
+    )
     parser.add_argument("--trt-level", type=int, default=3, help="TensorRT's builder optimisation level, 0 to 5")
     parser.add_argument("--at-once", type=int, default=4, help="processes that compile")
-    parser.add_argument("--trt-at-once", type=int, default=1, help="the same, of TensorRT")
-    parser.add_argument("--measure-at-once", type=int, default=1, help="processes that measure, in turn (gpu_turn.py)")
+    parser.add_argument("--trt-at-once", type=int, default=1, help="processes that build for TensorRT")
+    parser.add_argument(
+        "--measure-at-once", type=int, default=1, help="processes that measure, one at a time on each GPU (gpu_turn.py)"
+    )
     parser.add_argument("--run-s", type=float, default=0.5, help="seconds of one of the five runs of a figure")
-    parser.add_argument("--seconds", type=float, default=600, help="of one step of one job")
+    parser.add_argument("--seconds", type=float, default=600, help="seconds that one step of one job may take")
     return parser.parse_args()
 
 
@@ -109,7 +113,7 @@ def _prepare(job: Job) -> None:
 
 
 def _run_apart(job: Job, step: str, made: Path) -> None:
-    """Run a step in a process of its own; its output is kept, and the step is not repeated."""
+    """Run a step in a separate process; its output is kept, and a finished step is not repeated."""
     if made.exists():
         return
     asked = job.arguments

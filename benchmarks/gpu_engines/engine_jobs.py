@@ -1,8 +1,8 @@
-"""Measures one engine on one model in a process of its own, which compare.py starts twice: to compile and to measure.
+"""Measures one engine on one model, in a process that compare.py starts twice: to compile and to measure.
 
     python -m benchmarks.gpu_engines.engine_jobs --work DIR --batches 1 8 32 MODEL_DIR ENGINE prepare|measure
 
-Also under TensorRT's own Python, which has no torch.
+It also runs under the Python of TensorRT, which has no torch.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("model", type=Path, help="directory such as models/photos/5")
     parser.add_argument("engine")
     parser.add_argument("step", choices=["prepare", "measure"])
-    parser.add_argument("--work", required=True, help="folder for caches, plans and what was measured")
+    parser.add_argument("--work", required=True, help="folder for caches, plans and measurements")
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
     parser.add_argument("--trt-level", type=int, default=3)
     parser.add_argument("--run-s", type=float, default=0.5)
@@ -120,7 +120,7 @@ def _measure_engine(job: Job, manifest: Manifest) -> None:
     job.say(**cold, opened_s=round(time.monotonic() - began, 1), **_quality(job, manifest, engine))
     cuda, run_s = open_cuda(), job.arguments.run_s
     shapes = _shapes(job, manifest)
-    for shape in shapes:  # what is loaded from the cache needs no turn
+    for shape in shapes:  # loading from the cache needs no turn
         engine.infer(_feed(manifest, shape))
     with gpu_turn():
         for shape in shapes:
@@ -133,7 +133,7 @@ def _measure_engine(job: Job, manifest: Manifest) -> None:
 
 
 def _quality(job: Job, manifest: Manifest, engine: Engine) -> dict[str, Any]:
-    """Return the worst PSNR over the probes, against the public net in FP32 or the model's own graph."""
+    """Return the lowest PSNR over the probes, against the public net in FP32 or the model's graph on the CPU."""
     path = job.model / REFERENCE_FILE
     if path.exists():
         kept = np.load(path)
@@ -227,7 +227,7 @@ def _measure_eager(job: Job, manifest: Manifest) -> None:
 
 
 def _measure_public(job: Job, manifest: Manifest) -> None:
-    """Measure the public net as people run it, LaMa with torch.fft: FP32 by torch's defaults, traced, and FP16."""
+    """Measure the public net as published, LaMa with torch.fft: FP32 with torch's defaults, traced, and FP16."""
     import torch  # noqa: PLC0415 -- as above
 
     from benchmarks.gpu_engines.engine_models import MODELS  # noqa: PLC0415 -- loads torch
@@ -272,7 +272,7 @@ def _on_gpu_ms(torch: Any, run: Any) -> Callable[[int], float]:
 
 
 def _on_cpu_ms(run: Any, times: int) -> float:
-    """Time calls without a GPU, where only `public` runs, to try the script."""
+    """Time calls without a GPU, where only `public` runs, to test the script."""
     began = time.perf_counter()
     for _ in range(times):
         run()

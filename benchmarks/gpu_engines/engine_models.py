@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu_engines.engine_models NAME FOLDER [--no-reference]
 
-Needs torch and onnx. Each model has its FP16 graph, its program.pt2, and in reference.npz what the public net gives in
-FP32 for the engines' probes.
+Needs torch and onnx. Each model has its FP16 graph, its program.pt2, and reference.npz: the outputs of the public net
+in FP32 for the engines' probes.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ MODELS: dict[str, Case] = {
     HEAVY: replace(CASES[1], options={**CASES[1].options, "ngf": 128}, side=(768, 768)),
 }
 """The nets of the reference figures (engine_table.py), published inpainting nets, a small one of several tile sizes for
-all that is not about speed, and one so heavy (4.1 TFLOP a picture) that a GPU is the limit where a host decodes and
-encodes 100 pictures a second for each."""
+everything except speed, and one so heavy (4.1 TFLOP per picture) that the GPU is the bottleneck on a host that decodes
+and encodes 100 pictures per second for each GPU."""
 
 
 def publish(name: str, folder: Path, *, reference: bool = True) -> Path:

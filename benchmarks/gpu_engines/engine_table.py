@@ -15,7 +15,7 @@ REFERENCE_MS = {
     ("pconv_512", 1): 0.66,
     ("pconv_512", 32): 32 / 2.7,
 }
-"""torch.compile, FP16, on one H200, as measured before this project began: milliseconds a batch."""
+"""Milliseconds per batch with torch.compile, FP16, on one H200, measured before this project began."""
 
 Row = dict[str, Any]
 
@@ -48,7 +48,7 @@ def _times(rows: Sequence[Row]) -> list[str]:
 
 
 def _against_public(rows: Sequence[Row]) -> list[str]:
-    """Format the public nets' times, and how often as fast the fastest engine is."""
+    """Format the public nets' times, and the speed of the fastest engine relative to them."""
     public: dict[tuple[str, int], Row] = {}
     ours: dict[tuple[str, int], float] = {}
     for row in rows:

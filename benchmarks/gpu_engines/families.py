@@ -2,15 +2,14 @@
 
     PYTHONPATH=. python3 -m benchmarks.gpu_engines.families --json results/families.json --plot results/families.png
 
-Nets have random weights, are lowered and converted to FP16 by the export's own code, and run (a) eager, (b) eager
-under a CUDA graph, (c) as `program.pt2` in the `inductor` engine, whose own CUDA graph is replayed. Inputs lie on the
-GPU already; medians of `--runs` calls between CUDA events. The first output of each batch is compared with the public
-net in FP32 on the same GPU. It needs torch, onnx, numpy, pydantic and structlog, and for the picture matplotlib.
-Programs are written by other processes while the GPU is measured, so that eager rows, which the CPU bounds, are an
-upper bound of their ms.
+Nets have random weights, are lowered and converted to FP16 by the code of export, and run (a) eager, (b) eager under a
+CUDA graph, (c) as `program.pt2` in the `inductor` engine, whose CUDA graph is replayed. Inputs are on the GPU already;
+times are medians of `--runs` calls between CUDA events. The first output of each batch is compared with the public net
+in FP32 on the same GPU. It needs torch, onnx, numpy, pydantic and structlog, and for the picture matplotlib. Other
+processes write programs while the GPU is measured, so the ms of eager rows, which the CPU limits, are an upper bound.
 
-Every row is a line of FILE.jsonl as soon as it is measured; what `--seconds` leaves no time for is named. The last rows
-repeat those with reference figures under `torch.backends.cudnn.benchmark`, which the engine leaves off.
+Every row is written to FILE.jsonl as soon as it is measured; rows for which `--seconds` leaves no time are named. The
+last rows repeat those with reference figures under `torch.backends.cudnn.benchmark`, which the engine does not use.
 """
 
 from __future__ import annotations
@@ -77,12 +76,14 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=Path("results/families.json"))
     parser.add_argument("--plot", type=Path)
-    parser.add_argument("--seconds", type=float, default=480, help="nothing more is begun after that")
+    parser.add_argument("--seconds", type=float, default=480, help="seconds after which no further row is started")
     parser.add_argument("--runs", type=int, default=30)
-    parser.add_argument("--only", nargs="*", default=[], help="parts of names; the others are left out")
-    parser.add_argument("--batches", nargs="*", type=int, default=[], help="in place of each case's own")
-    parser.add_argument("--device", default="cuda:0", help="cpu: to try the script, without graphs or torch.compile")
-    parser.add_argument("--tiny", action="store_true", help="small nets, to try the script")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="measure only generators whose name contains one of these"
+    )
+    parser.add_argument("--batches", nargs="*", type=int, default=[], help="batch sizes, in place of each case's own")
+    parser.add_argument("--device", default="cuda:0", help="cpu: to test the script, without graphs or torch.compile")
+    parser.add_argument("--tiny", action="store_true", help="small nets, to test the script")
     return parser.parse_args()
 
 

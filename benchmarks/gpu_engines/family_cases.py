@@ -21,7 +21,7 @@ from export.partial_conv import PartialConv2d
 _SEED = 20180420
 _LAST = {"dec_1.conv.input_conv.weight": 1 / 150, "dec_1.conv.weight": 1 / 400}
 _TO_RGB, _LAMA_LAST = 1 / 10, 1 / 10
-"""Unbounded outputs, made about as large as a picture's: a PSNR with peak 1.0 means nothing on others."""
+"""Scale of unbounded outputs, so that they are about as large as a picture's: a PSNR with peak 1.0 needs that."""
 
 _VARIANCE = {"migan": 1.0, "deepfillv2": 4.0}
 """The variance of weights times their number of inputs, where it is not 2: MI-GAN's activations are amplified by
@@ -30,7 +30,7 @@ _VARIANCE = {"migan": 1.0, "deepfillv2": 4.0}
 
 @dataclass(frozen=True)
 class Case:
-    """One generator at one size; it is sent to other processes, so it has plain values only."""
+    """One generator at one size; it is sent to other processes, so all its fields are plain values."""
 
     name: str
     family: str

@@ -1,7 +1,7 @@
-"""Takes a GPU that several jobs of a host share for what is timed (../gpu_host/lanes.sh): the rest need not wait.
+"""Gives one of several jobs on a GPU exclusive use of it while it times something (../gpu_host/lanes.sh).
 
-Jobs open engines beside each other, and beside compilers; who times something has the turn, and the others on its GPU,
-compilers too, stand still meanwhile. Also under TensorRT's own Python, so it needs nothing.
+Jobs open engines concurrently, and beside compilers. While one of them has the turn, the other processes on its GPU are
+stopped, including compilers. It also runs under the Python of TensorRT, so it uses the standard library only.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ _STEP = "LANE_STEP"
 
 
 def of_one_step() -> dict[str, str]:
-    """Return what the environment of a process needs, so that it and all that it begins are told from others."""
+    """Return the environment variables by which a process and all its children are recognised."""
     return {_STEP: uuid.uuid4().hex}
 
 
 @contextmanager
 def gpu_turn() -> Iterator[None]:
-    """Wait for the GPU and have it alone; does nothing in a process that no lane has begun."""
+    """Wait for the GPU and use it alone; does nothing in a process that no lane has started."""
     script, gpu = os.environ.get("LANE_SCRIPT"), os.environ.get("LANE_GPU", "")
     if not script:
         yield
         return
-    environment = {name: value for name, value in os.environ.items() if name != "LANE_GPU"}  # it must not stop itself
+    environment = {
+        name: value for name, value in os.environ.items() if name != "LANE_GPU"
+    }  # the holder of the turn must not stop itself
     with Path(os.environ["LANE_TURN"]).open("a") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         try:

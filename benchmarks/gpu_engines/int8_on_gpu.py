@@ -4,9 +4,9 @@
     python -m benchmarks.gpu_engines.int8_on_gpu truth MODEL FILE.npz        # FILE.truth.npz has the fills in FP32, too
     python -m benchmarks.gpu_engines.int8_on_gpu measure MODEL FILE.truth.npz ENGINE --work DIR [--prepare]
 
-The photographs and holes are those of the gate of `retouch export --precision int8`. Every engine of the service can be
-measured. A line of JSON is appended to DIR/int8_on_gpu.jsonl for each figure, so that what fails later costs nothing
-that was measured.
+The photographs and holes are those of the quality gate of `retouch export --precision int8`. Every engine of the
+service can be measured. A line of JSON is appended to DIR/int8_on_gpu.jsonl for each figure, so that a later failure
+loses none of them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def add_truth(options: argparse.Namespace) -> None:
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Open an engine, and write down its speed and how far its fills are from those of FP32."""
+    """Open an engine; record its speed and the difference of its fills from those in FP32."""
     options.work.mkdir(parents=True, exist_ok=True)
     manifest = read_manifest(options.model)
     facts = {"model": manifest.key, "precision": manifest.precision, "engine": options.engine}

@@ -1,4 +1,4 @@
-"""Writes the weights in a published FillNet graph as a checkpoint, where the checkpoint itself is not at hand.
+"""Writes the weights of a published FillNet graph as a checkpoint, for when the original checkpoint is missing.
 
     python -m benchmarks.gpu_engines.weights_of_graph models/photos/5/model.onnx FILE.safetensors
 

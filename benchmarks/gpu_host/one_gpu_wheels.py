@@ -1,10 +1,10 @@
-"""Rewrites wheels for a host of one known GPU, so that they are small enough to be copied: other GPUs' code is blanked.
+"""Shrinks wheels for a host with one known GPU, so that they can be copied: the code for other GPUs is blanked.
 
     python3 benchmarks/gpu_host/one_gpu_wheels.py FOLDER --arch 90 --python 3.12
 
 Libraries for CUDA hold machine code for every generation of GPUs in fat binaries: a header, then one entry for each
-generation. The entries stay where they are, but the code of those that this GPU never loads becomes zeros, which
-compress to nothing; so do extension modules for other Pythons. The files behave as before on that GPU alone.
+generation. The entries keep their places, but the code of those that this GPU never loads becomes zeros, which compress
+to almost nothing; so do extension modules for other Pythons. The files behave as before on that GPU only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LARGE = 1_000_000
 
 
 def entries(data: bytes | bytearray, fat_binary: int) -> list[tuple[int, int, int, int]]:
-    """Return kind, generation, start and end of the code of every entry of the fat binary that begins there."""
+    """Return kind, generation, start and end of the code of every entry of the fat binary at that offset."""
     _, _, header, size = _HEADER.unpack_from(data, fat_binary)
     found, at, end = [], fat_binary + header, fat_binary + header + size
     while at < end:
@@ -36,7 +36,7 @@ def entries(data: bytes | bytearray, fat_binary: int) -> list[tuple[int, int, in
 
 
 def blank_other_gpus(data: bytearray, arch: int) -> int:
-    """Blank the code for other GPUs; returns how many bytes that was.
+    """Blank the code for other GPUs; returns the number of bytes.
 
     A fat binary without machine code that runs on this generation keeps its PTX, which the driver compiles.
     """
@@ -44,7 +44,7 @@ def blank_other_gpus(data: bytearray, arch: int) -> int:
     while 0 <= at <= len(data) - _HEADER.size:
         _, version, header, size = _HEADER.unpack_from(data, at)
         if (version, header) != (1, _HEADER.size) or at + header + size > len(data):
-            at = data.find(_MAGIC, at + 4)  # these four bytes by chance
+            at = data.find(_MAGIC, at + 4)  # the four bytes occurred by chance
             continue
         inside = entries(data, at)
         usable = [one for one in inside if one[0] == _ELF and one[1] // 10 == arch // 10 and one[1] <= arch]

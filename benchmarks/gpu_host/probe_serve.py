@@ -1,6 +1,6 @@
-"""Asks a server that was just started: what /readyz says until it is ready, then some fills and which engine made them.
+"""Probes a server that was just started: records /readyz until it is ready, then some fills and their engine.
 
-    python -m benchmarks.gpu_host.probe_serve ask PORT FOLDER NAME PID      # PID: the server's
+    python -m benchmarks.gpu_host.probe_serve ask PORT FOLDER NAME PID      # PID: that of the server
     python -m benchmarks.gpu_host.probe_serve compare FOLDER
 
 `ask` writes FOLDER/NAME.json and NAME-*.png; `compare` compares every NAME-*.png with serve_cpu-*.png.
@@ -27,7 +27,7 @@ _HEADERS = ("x-engine", "x-batch-size", "x-model", "server-timing")
 
 
 def ask(port: int, folder: Path, name: str, server: int) -> None:
-    """Wait until the server is ready, and ask it for fills; ends if the server has ended."""
+    """Wait until the server is ready, and request fills; ends if the server has ended."""
     began = time.monotonic()
     facts: dict[str, Any] = {"readyz": [], "replies": []}
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
@@ -71,7 +71,7 @@ def ask(port: int, folder: Path, name: str, server: int) -> None:
 
 
 def compare(folder: Path) -> None:
-    """Print how far each picture is from the one that was computed on the CPU."""
+    """Print the difference of each picture from the one that was computed on the CPU."""
     for side in _SIDES:
         wanted = np.asarray(Image.open(folder / f"serve_cpu-{side}.png"), np.int16)
         hole = np.asarray(Image.open(io.BytesIO(photo_and_mask(side)[1]))) > 0

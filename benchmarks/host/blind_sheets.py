@@ -123,7 +123,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", type=Path, nargs=2)
     parser.add_argument("--pictures", action="append", required=True, metavar="SIZE=FOLDER")
-    parser.add_argument("--texture", choices=("first", "second", "both"), help="whose fills get texture=copied")
+    parser.add_argument(
+        "--texture", choices=("first", "second", "both"), help="model or models whose fills get texture=copied"
+    )
     parser.add_argument("--count", type=int, default=40, help="pairs on a sheet")
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument("--out", type=Path, required=True)

@@ -79,8 +79,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--requests", type=int, default=100, help="of each server in each round")
-    parser.add_argument("--side", type=int, default=64, help="of the picture, in pixels")
+    parser.add_argument("--requests", type=int, default=100, help="requests to each server in each round")
+    parser.add_argument("--side", type=int, default=64, help="side of the picture in pixels")
     options = parser.parse_args()
     seen = measure(options.rounds, options.requests, options.side)
     differences = sorted(b - a for a, b in zip(seen["with"], seen["without"], strict=True))

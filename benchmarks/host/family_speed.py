@@ -121,7 +121,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--warm-up", type=int, default=3, help="calls of each before")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--memory", action="store_true", help="of each, in a process of its own")
+    parser.add_argument("--memory", action="store_true", help="also measure the memory of each, in a separate process")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 

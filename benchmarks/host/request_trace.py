@@ -275,7 +275,7 @@ def print_report(report: Report) -> None:
 def main() -> None:
     """Trace, print, and exit with 1 where a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--side", type=int, default=256, help="of the picture, in pixels")
+    parser.add_argument("--side", type=int, default=256, help="side of the picture in pixels")
     parser.add_argument("--save", action=argparse.BooleanOptionalAction, default=True, help="save the result")
     parser.add_argument("--json", type=Path, help="write the lists there, too")
     asked = parser.parse_args()

@@ -201,7 +201,13 @@ def parse() -> argparse.Namespace:
     """Parse the arguments."""
     parser = load_parser(__doc__)
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--engine-processes", type=int, nargs="+", default=[0], help="of each; 0: one a GPU")
+    parser.add_argument(
+        "--engine-processes",
+        type=int,
+        nargs="+",
+        default=[0],
+        help="engine processes of each server; 0: one for each GPU",
+    )
     parser.add_argument("--load", type=float, default=0.0, help="share of the throughput at which latency is measured")
     parser.add_argument("--one-at-a-time", action="store_true", help="for servers that do not fit beside each other")
     parser.add_argument("--engine-alone", action=argparse.BooleanOptionalAction, default=True, help="measure it, too")

@@ -273,13 +273,15 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--large", type=int, nargs="+", default=[0, 8, 25, 100])
-    parser.add_argument("--addresses", type=int, default=1, help="of the large clients")
-    parser.add_argument("--kind", choices=["image", "mask", "grey-mask"], default="image", help="what is large")
+    parser.add_argument("--addresses", type=int, default=1, help="addresses that the large clients share")
+    parser.add_argument("--kind", choices=["image", "mask", "grey-mask"], default="image", help="file that is large")
     parser.add_argument("--workers", type=int, default=0, help="front-end processes; 0: one process does everything")
-    parser.add_argument("--side", type=int, default=7070, help="of a large picture, pixels")
+    parser.add_argument("--side", type=int, default=7070, help="side of a large picture in pixels")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--pause", type=float, default=1.0, help="of the small client between two requests, s")
+    parser.add_argument(
+        "--pause", type=float, default=1.0, help="seconds that the small client waits between two requests"
+    )
     parser.add_argument("--beside-only", action="store_true", help="leave out the large clients without the small one")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -24,7 +24,7 @@ def load_parser(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--batch", type=int, default=8, help="largest batch")
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--clients", type=int, default=1, help="processes of the load generator")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each round")
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds of each round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     return parser

@@ -199,7 +199,7 @@ def parse() -> argparse.Namespace:
     parser = load_parser(__doc__)
     parser.set_defaults(fake_batch_ms=0.0, connections=64, rounds=2)
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--gpus", type=float, default=1.0, help="of each replica")
+    parser.add_argument("--gpus", type=float, default=1.0, help="GPUs of each replica")
     parser.add_argument("--workers", default="auto", help="processes for HTTP and pictures of each replica")
     return parser.parse_args()
 

@@ -119,7 +119,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the figures here too")
-    parser.add_argument("--seconds", type=float, default=8.0, help="of each throughput round")
+    parser.add_argument("--seconds", type=float, default=8.0, help="seconds of each round of throughput")
     options = parser.parse_args()
     figures = asyncio.run(run(options.seconds))
     text = json.dumps(figures, indent=2)

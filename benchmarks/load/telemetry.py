@@ -130,10 +130,10 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the figures here too")
-    parser.add_argument("--starts", type=int, default=3, help="of the server")
+    parser.add_argument("--starts", type=int, default=3, help="starts of the server")
     parser.add_argument("--rounds", type=int, default=12, help="after each start")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each state in each round")
-    parser.add_argument("--side", type=int, default=256, help="of the pictures, in pixels")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each state in each round")
+    parser.add_argument("--side", type=int, default=256, help="side of the pictures in pixels")
     parser.add_argument("--ratio", type=float, default=0.1, help="share of requests that are traced")
     options = parser.parse_args()
     seen, receiver = measure(options)

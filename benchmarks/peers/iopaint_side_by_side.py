@@ -239,10 +239,12 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("net", choices=NETS)
-    parser.add_argument("folder", type=Path, help="what benchmarks.peers.iopaint_model wrote")
-    parser.add_argument("--side", type=int, help="of the square photographs; the net's own otherwise")
+    parser.add_argument("folder", type=Path, help="folder that benchmarks.peers.iopaint_model wrote")
+    parser.add_argument("--side", type=int, help="side of the square photographs; by default the net's own")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--requests", type=int, nargs=3, default=REQUESTS, help="of 1, 8 and 32 clients in a round")
+    parser.add_argument(
+        "--requests", type=int, nargs=3, default=REQUESTS, help="requests that 1, 8 and 32 clients send in a round"
+    )
     parser.add_argument("--cell-s", type=float, default=3600.0, help="longest time of one server and number of clients")
     add_output_flags(parser)
     options = parser.parse_args()

@@ -106,9 +106,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="tiny,photos")
     parser.add_argument("--only", default="", help="names of contenders, by commas")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=(), help="these in every round; default: all")
+    parser.add_argument(
+        "--parts", nargs="+", choices=PARTS, default=(), help="measure these parts in every round; by default all"
+    )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=8.0, help="seconds of each measurement")
     add_output_flags(parser)
     options = parser.parse_args()
     if options.plot and options.parts and not {"concurrency_32", "at_50"} <= set(options.parts):

@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=20)
     parser.add_argument("--load", type=float, default=0.8, help="share of the nodes' capacity")
     parser.add_argument("--models", type=int, default=8)
-    parser.add_argument("--requests", type=int, default=40_000, help="of each simulation")
+    parser.add_argument("--requests", type=int, default=40_000, help="requests of each simulation")
     options = parser.parse_args()
     write_outputs(options, measure(options), draw)
 

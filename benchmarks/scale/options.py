@@ -19,7 +19,7 @@ def add_fleet_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--balancing", default="least requests", choices=list(BALANCINGS))
     parser.add_argument("--proxies", type=int, default=1, help="each balances by itself")
     parser.add_argument("--uneven", type=float, default=0.0, help="the slowest node takes so much longer, as a share")
-    parser.add_argument("--price", type=float, default=1.0, help="of a node for an hour, in any currency")
+    parser.add_argument("--price", type=float, default=1.0, help="price of a node for an hour, in any currency")
     parser.add_argument("--seed", type=int, default=1)
     add_output_flags(parser)
 

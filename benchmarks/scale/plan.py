@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--p99-ms", default="30,50,100", help="bounds")
     parser.add_argument("--nodes", default="1,4,16,100,1000", help="numbers of nodes for the curves")
     parser.add_argument("--loads", default="0.3,0.5,0.7,0.8,0.9,0.95", help="shares of the capacity for the curves")
-    parser.add_argument("--requests", type=int, default=40_000, help="of each simulation, at least")
+    parser.add_argument("--requests", type=int, default=40_000, help="minimum number of requests of each simulation")
     options = parser.parse_args()
     source = measured_times(options.kind).source
     print(f"{options.kind}: {source}\n")

@@ -111,13 +111,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", default="1,2,4")
     parser.add_argument("--loads", default="0.5,0.75,0.9,1.3", help="shares of the nodes' capacity")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of each load")
+    parser.add_argument("--seconds", type=float, default=30.0, help="seconds of each load")
     parser.add_argument("--balancing", default="least requests")
-    parser.add_argument("--batch-ms", type=float, default=120.0, help="of the fake engine")
+    parser.add_argument("--batch-ms", type=float, default=120.0, help="ms that the fake engine takes for a batch")
     parser.add_argument("--max-batch", type=int, default=4)
     parser.add_argument("--lone", type=int, default=40, help="requests one by one, to measure the node")
-    parser.add_argument("--full-s", type=float, default=8.0, help="of full batches, to measure the node")
-    parser.add_argument("--deadline-s", type=float, default=1.5, help="of requests above the capacity")
+    parser.add_argument("--full-s", type=float, default=8.0, help="seconds of full batches, which measure the node")
+    parser.add_argument(
+        "--deadline-s", type=float, default=1.5, help="deadline in seconds of requests above the capacity"
+    )
     parser.add_argument("--json", type=Path, help="write the figures there")
     options = parser.parse_args()
     print(

@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--coverage", type=float, nargs=2, default=(0.1, 0.5), metavar=("LOW", "HIGH"))
     parser.add_argument("--limit", type=int, help="only the first so many pictures")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--seed", type=int, default=0, help="of the stage's random search")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the stage's random search")
     parser.add_argument("--cache-dir", type=Path, default=Path.home() / ".cache/retouch-benchmarks")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--sheets", type=Path, metavar="DIR")

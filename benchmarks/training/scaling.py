@@ -152,7 +152,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="CONFIG:BATCH,BATCH", help="global batches of a config")
     parser.add_argument("--gpus", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=120, help="of the config's first phase")
+    parser.add_argument("--steps", type=int, default=120, help="steps of the config's first phase")
     parser.add_argument("--seconds", type=float, default=60, help="end each run after so long, compilation included")
     parser.add_argument("--limit", type=float, default=3600, help="end everything after so many seconds")
     parser.add_argument("--overlap", action="store_true", help="measure averaging during the backward pass, too")

@@ -172,7 +172,12 @@ def main() -> None:
     parser.add_argument("--before", required=True, help="revision to compare with")
     parser.add_argument("--after", default=".", help="revision to judge")
     parser.add_argument("--rounds", type=int, default=8, help="at least 3; 8 take about 10 minutes")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of either load in each of four visits a round")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=4.0,
+        help="seconds of each of the two loads, in each of the four visits of a round",
+    )
     parser.add_argument("--json", type=Path, help="write all rounds and the summary there")
     options = parser.parse_args()
     if options.rounds < 3:

@@ -98,8 +98,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=6, help="at least 3")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each load")
-    parser.add_argument("--side", type=int, default=256, help="of the picture, in pixels")
+    parser.add_argument("--seconds", type=float, default=6.0, help="seconds of each load")
+    parser.add_argument("--side", type=int, default=256, help="side of the picture in pixels")
     parser.add_argument("--json", type=Path, help="write all visits there")
     options = parser.parse_args()
     seen: dict[str, list[Figures]] = {way: [] for way in WAYS}

@@ -113,7 +113,7 @@ def us_a_request(work: Work, requests: int) -> float:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=2_000, help="in each round")
+    parser.add_argument("--requests", type=int, default=2_000, help="requests in each round")
     parser.add_argument("--rounds", type=int, default=25)
     options = parser.parse_args()
     kept = Kept()

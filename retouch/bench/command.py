@@ -44,7 +44,7 @@ def bench(  # noqa: PLR0913, PLR0917 -- each is a flag
     seed: Annotated[int, typer.Option(help="seed of the arrival times")] = 0,
     model: Annotated[str | None, typer.Option(help="NAME or NAME/VERSION")] = None,
     image_format: Annotated[Format | None, typer.Option("--format", help="format of the replies")] = None,
-    quality: Annotated[int | None, typer.Option(min=1, max=100, help="of JPEG and WebP")] = None,
+    quality: Annotated[int | None, typer.Option(min=1, max=100, help="quality of JPEG and WebP replies")] = None,
     save: Annotated[
         bool | None, typer.Option("--save/--no-save", help="store the results; by default as the server is set")
     ] = None,

@@ -36,7 +36,7 @@ class DeclarationFlags:
         Literal["0..1", "-0.5..0.5", "-1..1", "0..255"] | None, typer.Option(help="the two values of the mask")
     ] = None
     mask_means: Annotated[
-        Literal["hole", "known"] | None, typer.Option(help="what the larger value of the mask marks")
+        Literal["hole", "known"] | None, typer.Option(help="meaning of the larger value of the mask")
     ] = None
     hole_value: Annotated[float | None, typer.Option(help="the value under the mask, in the net's own range")] = None
     output_range: Annotated[
@@ -70,7 +70,7 @@ class DeclarationFlags:
 def import_graph(  # noqa: PLR0913 (each is a flag, or a group of flags)
     graph: Annotated[Path, typer.Argument(help="the .onnx file, with its external data beside it")],
     *,
-    task: Annotated[Literal["inpaint"], typer.Option(help="what the graph does")] = "inpaint",
+    task: Annotated[Literal["inpaint"], typer.Option(help="task of the graph")] = "inpaint",
     declared: DeclarationFlags,
     publishing: PublishingFlags,
     memory_gib: Annotated[

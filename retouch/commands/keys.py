@@ -20,7 +20,7 @@ _File = Annotated[Path | None, typer.Option("--file", help=f"key file (RETOUCH_K
 
 @keys_app.command()
 def create(  # noqa: PLR0913, PLR0917 -- each is a flag
-    name: Annotated[str, typer.Argument(help="whose key it is; lists show it")],
+    name: Annotated[str, typer.Argument(help="name of the key's owner, which lists show")],
     file: _File = None,
     scope: Annotated[
         list[str] | None, typer.Option(help="inference, metrics, results:read or results:delete; repeat for several")

@@ -69,7 +69,7 @@ def list_published(
 
 @models_app.command("add")
 def add(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
-    published: Annotated[str, typer.Argument(metavar="NAME", help="as `retouch models list` shows it")],
+    published: Annotated[str, typer.Argument(metavar="NAME", help="name that `retouch models list` shows")],
     file: Annotated[Path | None, typer.Option(help="the published file, if you have it")] = None,
     name: Annotated[
         str | None, typer.Option(help="model name, as in models/NAME; by default the published name")

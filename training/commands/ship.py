@@ -24,7 +24,7 @@ class FactFlags:
 
     trained_on: Annotated[str, typer.Option(help="training data, in a sentence")]
     run: Annotated[str, typer.Option(help="steps, batch, precision, time, device, config, in a sentence")]
-    failures: Annotated[str, typer.Option(help="what the model does badly, as the contact sheets show")]
+    failures: Annotated[str, typer.Option(help="known weaknesses of the model, as the contact sheets show")]
     licence: Annotated[str, typer.Option(help="licence of the weights")]
     sources: Annotated[Path | None, typer.Option(help="photos.json of gather: lists sources and licences")] = None
 
