@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.harness.dashboard --prometheus http://127.0.0.1:9090 --minutes 10 -o dashboard.png
 
-Panels stand where Grafana would put them, with the same queries over the same time; the drawing is matplotlib's.
+Panels have the places and the queries that they have in Grafana; matplotlib draws them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def draw_lines(axes: Axes, panel: dict[str, Any], found: list[Series]) -> None:
 
 
 def draw_heatmap(axes: Axes, result: Series) -> None:
-    """Draw buckets over time; Prometheus' buckets are cumulative, so the one below is subtracted."""
+    """Draw buckets over time; Prometheus' buckets are cumulative, so the next lower one is subtracted from each."""
     result = sorted(result, key=lambda series: float(series["metric"]["le"]))
     times = points(max(result, key=lambda series: len(series["values"])))[0]
     rows = np.array([[dict(zip(*points(series), strict=True)).get(at, 0.0) for at in times] for series in result])

@@ -10,7 +10,7 @@ from engines.base import BatchShape, Engine, blank_feed
 
 
 def engine_rate(engine: Engine, shape: BatchShape, seconds: float) -> float:
-    """Return the pictures per second that the engine computes in batches of that shape, of noise under a mask."""
+    """Return the pictures per second of an engine with batches of that shape: noise with a mask."""
     feed = blank_feed(engine.manifest, shape)
     feed = {**feed, "image": np.random.default_rng(0).random(feed["image"].shape, np.float32)}
     engine.infer(feed)

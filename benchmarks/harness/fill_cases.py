@@ -1,4 +1,4 @@
-"""A photograph with holes of several sizes and kinds, by the name of the cell that a benchmark prints."""
+"""A photograph with holes of several sizes and kinds, by the label of its cell in a benchmark's table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS: tuple[Kind, ...] = ("strokes", "boxes")
 def fill_cases(sizes: Iterable[int]) -> Iterator[tuple[str, bytes, bytes]]:
     """Yield cells such as `512² 30 %`, each with a photograph as JPEG and a mask as PNG: one of each kind of hole.
 
-    They are the same in every run.
+    The holes are the same in every run.
     """
     for size in sizes:
         photo, _ = photo_and_mask(size)

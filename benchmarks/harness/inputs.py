@@ -59,5 +59,5 @@ def write_fake_models(models: Path, sides: tuple[int, ...] = (64,), max_batch: i
         manifest = fake_manifest(name, task, size=size, max_batch=max_batch)
         directory = models / name / "1"
         directory.mkdir(parents=True, exist_ok=True)
-        # an older revision, which benchmarks.versions serves, refuses fields that it does not know
+        # older revisions, which benchmarks.versions serves, refuse unknown fields
         (directory / MANIFEST_FILE).write_text(manifest.model_dump_json(exclude_unset=True))

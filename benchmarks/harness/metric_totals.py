@@ -6,10 +6,10 @@ from benchmarks.harness.raw_http import Client
 
 
 async def metrics_page(client: Client) -> str:
-    """Return what the server answers under /metrics.
+    """Return the page of metrics, /metrics.
 
     Raises:
-        ConnectionError: it does not answer with its metrics.
+        ConnectionError: the server cannot be reached, or answers with an error.
     """
     reply = await client.get("/metrics")
     if reply.status != 200:

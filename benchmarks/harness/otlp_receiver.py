@@ -1,7 +1,7 @@
 """An OTLP receiver over HTTP on loopback that keeps the spans.
 
-It costs the machine little while it is sent to, because a benchmark charges what it costs to who sends: connections
-stay open, as real ones let them, and what came is decoded when somebody asks for it.
+Receiving takes little CPU time, because a benchmark would count it as the sender's: connections stay open, as those of
+real collectors do, and spans are decoded only when they are read.
 """
 
 from __future__ import annotations

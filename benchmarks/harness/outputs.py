@@ -11,8 +11,8 @@ from typing import Any
 
 def add_output_flags(parser: argparse.ArgumentParser) -> None:
     """Add --json and --plot."""
-    parser.add_argument("--json", type=Path, help="write the figures there")
-    parser.add_argument("--plot", type=Path, help="draw them there, as PNG")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--plot", type=Path, help="plot them to this file, as PNG")
 
 
 def write_outputs(options: argparse.Namespace, figures: Any, draw: Callable[[Any, Path], None]) -> None:

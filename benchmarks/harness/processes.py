@@ -1,4 +1,4 @@
-"""Starts and stops the servers under test: Retouch and its peers, as their users run them."""
+"""Starts and stops the servers under test: Retouch and its peers, each with its usual command."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Server:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -55,7 +55,7 @@ def free_port() -> int:
 def started(
     command: Sequence[str], port: int, log: Path, environ: Mapping[str, str] | None = None, *, cwd: Path = ROOT
 ) -> Iterator[Server]:
-    """Run a server in a process group of its own, which is ended with all its children afterwards."""
+    """Run a server in a new process group, which is ended with all its children afterwards."""
     with log.open("wb") as file:
         process = subprocess.Popen(
             command, env={**os.environ, **(environ or {})}, stdout=file, stderr=file, cwd=cwd, start_new_session=True

@@ -1,4 +1,4 @@
-"""Ratios of two sides that were measured in turns, with their intervals."""
+"""Ratios of two sides that were measured alternately, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Ratio:
 
 
 def ratio_of(before: Sequence[float], after: Sequence[float]) -> Ratio:
-    """Compare pairs, at least three, that were measured beside each other."""
+    """Compare at least three pairs; the two values of a pair were measured one right after the other."""
     logs = [math.log(b / a) for a, b in zip(before, after, strict=True)]
     middle = statistics.fmean(logs)
     half = student_t(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))

@@ -1,7 +1,7 @@
 """An HTTP/1.1 client that uses little CPU, because it shares the machine with the server under test.
 
-One connection carries one request at a time and is kept for the next; there is no limit on how many there are. It knows
-how to hang up, to stall and to send slowly, which well-behaved clients do not.
+A connection carries one request at a time and is kept for the next; the number of connections is not limited. Unlike
+ordinary clients it can hang up, stall and send slowly.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self.open = False
         self.surplus = 0
-        """Replies that nobody was waiting for."""
+        """Replies without a request."""
         self._reply: asyncio.Future[Reply] | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
@@ -102,9 +102,9 @@ class Client:
     """A client for one address without a limit on connections; never raises because of the server.
 
     Args:
-        host: of the server.
-        port: of the server.
-        source: the address to send from; empty for the one that the system chooses.
+        host: host of the server.
+        port: port of the server.
+        source: address to send from; empty for the one that the system chooses.
     """
 
     def __init__(self, host: str, port: int, source: str = "") -> None:

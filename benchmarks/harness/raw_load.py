@@ -1,7 +1,7 @@
 """A load generator of several processes, so that it is not the bottleneck: keep-alive, pre-encoded bodies.
 
-Closed loop (each connection sends as soon as it is answered) for throughput; open loop (requests fall due at random
-moments and are timed from then) for latency.
+Closed loop (each connection sends its next request when the last one is answered) for throughput; open loop (requests
+are due at random times, and latency counts from then) for latency.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Target:
     request: bytes
     """A whole HTTP request."""
     connections: int
-    """Connections of all processes together; in an open loop the limit of requests under way."""
+    """Connections of all processes together; in an open loop the limit of requests in progress."""
     processes: int = 1
 
 
@@ -40,7 +40,7 @@ class Answers:
     latencies_s: list[float] = field(default_factory=list)
     batch_sizes: Counter[int] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
-    """Replies that are not 200, by the code of the problem or why there was no reply."""
+    """Replies other than 200, by the code of the problem, or by the reason why there was no reply."""
     seconds: float = 0.0
     cpu_s: float = 0.0
     """CPU time of the client's processes, from the first request on."""

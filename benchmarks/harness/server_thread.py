@@ -1,4 +1,4 @@
-"""A server on a thread of this process, for measurements that look into it."""
+"""A server on a thread of this process, for measurements of its internals."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Measures what bf16 changes in fills, whole and with parts of a net kept in FP32, under OpenVINO on a CPU.
+"""Measures the change of fills by bf16 in OpenVINO on a CPU: of the whole net, and with parts of it kept in FP32.
 
     .venv/bin/python -m benchmarks.host.bf16_mixes models/NAME/VERSION [--side 256] [--rounds 5] [--threads 2]
 
 Levels are grey levels of 255 between the outputs and those of the same graph in FP32, clamped, inside the masks of
-three photographs and beyond the seam. ONNX Runtime runs the model beside. Times are medians of rounds in which every
-way computes one picture, in turn; ratios are taken within a round. Shares of a net are shares of its multiplications,
-in the order in which it computes.
+three photographs and beyond the seam. ONNX Runtime runs the model for comparison. In every round each variant computes
+one picture; times are medians over rounds, and ratios are taken within a round. Shares of a net are shares of its
+multiplications, in the order of computation.
 
-Parts stay in FP32 by an attribute of nodes (`DisablePrecisionConversion`) that OpenVINO's plugins set themselves and
-its IR files carry. No documentation names it, so nothing is served by it.
+Parts stay in FP32 by a node attribute (`DisablePrecisionConversion`) that OpenVINO's plugins set and its IR files
+contain. It is not documented, so the service does not use it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Run = Callable[[Feed], NDArray[np.float32]]
 
 
 class Graph:
-    """A model at one size, as OpenVINO's IR, whose nodes can be told to stay in FP32."""
+    """A model at one size, as OpenVINO's IR, whose nodes can be kept in FP32."""
 
     def __init__(self, directory: Path, side: int, scratch: Path) -> None:
         self._core = openvino.Core()
@@ -134,7 +134,7 @@ def in_onnxruntime(directory: Path, threads: int) -> Run:
 
 
 def feeds(side: int) -> list[tuple[Feed, NDArray[np.bool_]]]:
-    """Return what the graph is fed, and where fills are compared."""
+    """Return the inputs of the graph, and the masks of the pixels that are compared."""
     found = []
     for photo, mask in pictures(side):
         image = np.ascontiguousarray(photo.transpose(2, 0, 1)[None] / np.float32(255))
@@ -144,7 +144,7 @@ def feeds(side: int) -> list[tuple[Feed, NDArray[np.bool_]]]:
 
 
 def levels(found: Outputs, wanted: Outputs, inside: list[NDArray[np.bool_]]) -> str:
-    """Return by how many grey levels the outputs differ, in words."""
+    """Return the difference of the outputs in grey levels, as text."""
     differences = (255 * np.abs(np.clip(a, 0, 1) - np.clip(b, 0, 1))[0] for a, b in zip(found, wanted, strict=True))
     values = np.concatenate([part[:, mask].ravel() for part, mask in zip(differences, inside, strict=True)])
     return f"max {values.max():.2f}, p99.9 {np.quantile(values, 0.999):.2f}, mean {values.mean():.3f}"

@@ -3,9 +3,9 @@
     python -m benchmarks.host.blind_sheets MODEL OTHER --pictures 256=FOLDER --pictures 512=FOLDER --out OUT --key FILE
 
 There is a sheet for each size and kind of hole; each is several PNGs of few pairs, so that details can be seen. A pair
-is the picture with its hole in magenta, then both fills, as served with `strategy=auto`. Pictures, holes and sides
-follow from `--seed`. Which model is on which side stands only in the key. `--texture first` (`second`, `both`) draws
-that model's fills as served with `texture=copied`.
+is the picture with its hole in magenta, then both fills, as served with `strategy=auto`. `--seed` determines pictures,
+holes and sides. Only the key says which model is on which side. `--texture first` (`second`, `both`) draws that model's
+fills as served with `texture=copied`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def pairs(folder: Path, size: int, kind: Kind, count: int, seed: int) -> Iterato
 
 
 class Side(NamedTuple):
-    """One of the two that are compared; without a kernel its fills get no texture."""
+    """One of the two models that are compared; without a kernel its fills get no texture."""
 
     engine: Engine
     kernel: Kernel | None

@@ -3,7 +3,7 @@
     python -m benchmarks.host.cpu_engines [MODEL_DIR …] --threads 2
 
 Rows: OpenVINO with the latency hint (as shipped) and with the throughput hint and two requests in flight, one compile
-for all shapes against one for each, bf16 and fp32; and ONNX Runtime. The fastest of several runs counts.
+for all shapes against one for each, bf16 and fp32; and ONNX Runtime. Each figure is the fastest of several runs.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Compares the CPU time of a request with and without the short way past FastAPI's routing, in turn, in one process.
+"""Compares the CPU time of a request with `DirectRouting` and with FastAPI's routing, in one process.
 
     .venv/bin/python -m benchmarks.host.direct_routing [--rounds 60] [--requests 100] [--side 64]
 
-Two servers on threads of this process, one of them with FastAPI's routing for the image calls; the fake engine,
-nothing saved, one connection each, asked in turn in an order that turns. The processor time is the process's, so the
-client's is in it, the same for both: the difference is the routing's. Printed: the median of each, and the mean
-difference of neighbours without the outermost tenths, with its standard error.
+Two servers run on threads of this process, one of them with FastAPI's routing for the image calls; fake engine, nothing
+saved, one connection each. They get requests alternately, and the order changes. The CPU time is that of the process,
+so it includes the client's, which is the same for both; the difference is the routing's. Printed: the median of each,
+and the mean difference of consecutive rounds without the outermost tenths, with its standard error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def around(app: ASGIApp, routes: Iterable[APIRoute]) -> ASGIApp:  # noqa: ARG001
 
 
 def cpu_us(connection: HTTPConnection, content_type: str, body: bytes, requests: int) -> float:
-    """Processor time of a request, in microseconds."""
+    """Return the CPU time of a request in microseconds."""
     started = time.process_time()
     for _ in range(requests):
         connection.request("POST", "/v1/inpaint", body, {"Content-Type": content_type})
@@ -47,7 +47,7 @@ def cpu_us(connection: HTTPConnection, content_type: str, body: bytes, requests:
 
 
 def measure(rounds: int, requests: int, side: int) -> dict[str, list[float]]:
-    """A value a round, of the server with the short way and of the one without."""
+    """Return a value for each round: with `DirectRouting`, and with FastAPI's."""
     content_type, body = inpaint_body(side)
     short = application.DirectRouting
     with TemporaryDirectory(prefix="retouch-direct-") as folder:
@@ -89,7 +89,7 @@ def main() -> None:
     for name, values in seen.items():
         print(f"{name:8} {statistics.median(values):8.1f} us CPU a request, client's included")
     error = statistics.stdev(kept) / len(kept) ** 0.5
-    print(f"the short way saves {statistics.fmean(kept):.1f} ± {error:.1f} us of CPU time a request")
+    print(f"DirectRouting saves {statistics.fmean(kept):.1f} ± {error:.1f} us of CPU time a request")
 
 
 if __name__ == "__main__":

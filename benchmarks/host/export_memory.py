@@ -20,7 +20,7 @@ from typing import Any
 
 WANTED = ("pix2pixHD global", "PD-GAN diverse, one sample")
 _PARTS = {"EN": "prior.EN.", "DE": "prior.DE.", "PDGAN": "PDGAN."}
-"""Files of a PD-GAN, and where each net is in ours."""
+"""Files of a PD-GAN, and the name of each net in our generator."""
 
 
 def write_checkpoints(name: str, folder: Path) -> list[Path]:

@@ -1,12 +1,12 @@
-"""Measures generators at their public width on a CPU: OpenVINO and ONNX Runtime beside torch eager, in turn, FP32.
+"""Measures generators at their public width on a CPU, in FP32: OpenVINO, ONNX Runtime and eager torch.
 
     python -m benchmarks.host.family_speed "MI-GAN 256" "MI-GAN 512" --rounds 20 [--memory] [--json FILE]
 
-Names are parts of those in benchmarks/gpu_engines/family_cases.py. Weights are random: no time depends on them. torch
-runs the public net behind the tensor contract, the engines its FP32 graph, all at batch 1 with the same threads. One
-call of each in turn, so that a change of the machine's speed meets all alike; ratios are medians over rounds, above 1
-where the engine is faster than torch. With `--memory` each runs once more in a process of its own, which tells by how
-much it grew to its peak, from before the net or graph was loaded. OpenVINO's default is bf16 where a processor has it.
+Names are parts of those in benchmarks/gpu_engines/family_cases.py. Weights are random, because times do not depend on
+them. torch runs the public net, the engines its FP32 graph, all at batch 1 with the same number of threads. Each round
+calls each once, so that a change of the machine's speed affects all alike; ratios are medians over rounds, above 1
+where the engine is faster than torch. With `--memory` each also runs in a separate process, which reports the growth of
+its memory to the peak, from before the net or graph was loaded. OpenVINO's default is bf16 if the processor has it.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="+")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--warm-up", type=int, default=3, help="calls of each before")
+    parser.add_argument("--warm-up", type=int, default=3, help="calls of each before the first round")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory", action="store_true", help="also measure the memory of each, in a separate process")
     parser.add_argument("--json", type=Path)

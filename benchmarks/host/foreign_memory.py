@@ -1,8 +1,8 @@
-"""Peak memory of a server during one large request to each foreign API, beside the same request to /v1/inpaint.
+"""Measures a server's peak memory during one large request to each foreign API, and to /v1/inpaint for comparison.
 
     python -m benchmarks.host.foreign_memory
 
-Each request has a server of its own with the fake engine, a picture of 13 megapixels of noise (a PNG of 37 MiB), and a
+Each request gets a new server with the fake engine, a picture of 13 megapixels of noise (a PNG of 37 MiB), and a
 mask; the last ones are gzip that unpacks to 1 GiB, and a message of gRPC with 32 million empty parts.
 """
 

@@ -1,8 +1,8 @@
 """Compares exported graphs of partial convolution and pix2pix with reference outputs of the public code.
 
-Run `.venv/bin/python -m benchmarks.host.goldens SHARED`, SHARED with `golden/` and `checkpoints/`. It prints
-the largest difference of torch and of the FP32 graph on the golden's own scale, and the PSNR of the FP16 graph (peak:
-the range of outputs).
+Run `.venv/bin/python -m benchmarks.host.goldens SHARED`; the folder SHARED has `golden/` and `checkpoints/`. It prints
+the largest difference of torch and of the FP32 graph from the reference, on the scale of the reference, and the PSNR of
+the FP16 graph (peak: the range of the outputs).
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ CASES = {
     "pix2pix_unet_256_batch_tiny": "golden/pix2pix_unet_256_batch_tiny.pth",
     "pix2pix_resnet_9blocks_instance_tiny": "golden/pix2pix_resnet_9blocks_instance_tiny.pth",
 }
-Arrays = dict[str, NDArray[np.float32]]
 
 
 def batched(array: NDArray[np.float32]) -> NDArray[np.float32]:

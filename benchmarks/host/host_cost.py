@@ -2,11 +2,11 @@
 
     .venv/bin/python -m benchmarks.host.host_cost [--side 256 512] [--tiles 256 512] [--upload png] [--reply png]
 
-Inpainting, JPEG in, PNG mask in, JPEG out, or what --upload and --reply say. Times are CPU times, so other work on the
-machine counts little. Stages run one after another on one thread. `whole process` is the pipeline as it serves, with
-batches of 32 and an engine that costs nothing: tiles are copied in and out as for a GPU. What holds the interpreter's
-lock cannot run side by side, so 1,000 over `held ms` is the most images a second that a process can reach. How long it
-is held comes from gil_probe.c, which is compiled with `cc` and preloaded; without it those columns stay empty.
+Inpainting, JPEG in, PNG mask in, JPEG out (or --upload and --reply). Times are CPU times, so other work on the machine
+affects them little. Stages run one after another on one thread. `whole process` is the pipeline as it serves, with
+batches of 32 and an engine that computes nothing: tiles are copied in and out as for a GPU. Code that holds the GIL
+cannot run in parallel, so 1,000 / `held ms` is the maximum of images per second in one process. gil_probe.c measures
+how long it is held; it is compiled with `cc` and preloaded. Without it these columns are empty.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Upload:
 
 
 def upload_of(side: int, uploaded: ImageFormat, reply: ImageFormat) -> Upload:
-    """Return an upload; a PNG is written by Pillow, as a user's would be, with filters of every kind."""
+    """Return an upload; Pillow writes a PNG with filters of every kind, as users' files have."""
     image, mask = photo_and_mask(side)
     Image.open(io.BytesIO(image)).save(file := io.BytesIO(), uploaded, quality=92)
     return Upload(side, file.getvalue(), mask, reply)
@@ -163,7 +163,7 @@ def stages(upload: Upload, manifest: Manifest) -> dict[str, Callable[[], Any]]:
 
 
 def measured(side: int, stage: str, work: Callable[[], Any], pictures: int, probe: Probe) -> Row:
-    """Measure one stage on this thread: the fastest of several parts, as other work on the machine only adds to it."""
+    """Measure one stage on this thread: the fastest of several parts, which other work on the machine slows least."""
     each = max(1, pictures // _PARTS)
     parts = []
     for _ in range(_PARTS):

@@ -1,9 +1,9 @@
-"""Pictures of 12 megapixels: the whole scaled down against crops at full resolution; quality, time and memory.
+"""Compares two ways to fill pictures of 12 megapixels, scaled down or in crops: quality, time and memory.
 
     python -m benchmarks.host.large_fills models/photos/5 FOLDER --lpips-features FILE [--json FILE] [--pictures OUT]
 
-Each way runs in a process of its own, whose largest resident memory is reported. LPIPS is taken of the picture scaled
-down to 1024 pixels, as one sees it at once, and of windows of 512² in and round the hole at full resolution.
+Each way runs in a separate process, whose peak resident memory is reported. LPIPS is measured on the whole picture
+scaled down to 1024 pixels, and on windows of 512² in and around the hole at full resolution.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WINDOWS, WINDOW = 6, 512
 
 
 def ways(size: SizeRule) -> dict[str, tuple[SizeRule, str]]:
-    """A size rule and a strategy by name."""
+    """Return the ways: a size rule and a strategy for each name."""
     native = FillRules(measured="a try", rules=(FillRule(strategy="crop"),))
     return {
         "whole": (size, "whole"),
@@ -49,13 +49,13 @@ def ways(size: SizeRule) -> dict[str, tuple[SizeRule, str]]:
 
 
 def cases(folder: Path) -> list[tuple[Path, str, Band]]:
-    """Each picture with the kind and coverage of its hole."""
+    """Return each picture with the kind and coverage of its hole."""
     paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in {".jpg", ".jpeg", ".png"})
     return [(path, KINDS[index % 3], BANDS[index % 2]) for index, path in enumerate(paths)]
 
 
 def load(path: Path, kind: Any, band: Band) -> tuple[np.ndarray[Any, Any], Bool2D]:
-    """The picture, and a hole that is drawn small and enlarged."""
+    """Return the picture, and a hole that is drawn small and enlarged."""
     truth = np.array(Image.open(path).convert("RGB"))
     height, width = truth.shape[:2]
     small = draw(kind, height // 4, width // 4, band, Random(path.name))
@@ -64,7 +64,7 @@ def load(path: Path, kind: Any, band: Band) -> tuple[np.ndarray[Any, Any], Bool2
 
 
 def measure(name: str, options: argparse.Namespace) -> None:
-    """One way over all pictures, written to a file of its own: this process's memory is its own too."""
+    """Fill all pictures in one way; runs in a separate process, whose peak memory is that of the way."""
     cv2.setNumThreads(options.threads)
     manifest = read_manifest(options.model)
     engine = open_engine(options.model, manifest, EngineOptions(threads=options.threads, cache_dir=options.cache_dir))
@@ -90,7 +90,7 @@ def measure(name: str, options: argparse.Namespace) -> None:
 
 
 def judge(lpips: Lpips, filled: Path, truth: np.ndarray[Any, Any], hole: Bool2D) -> tuple[float, float]:
-    """LPIPS at 1024 pixels, and over windows round places in the hole at full resolution."""
+    """Return LPIPS at 1024 pixels, and over windows around points of the hole at full resolution."""
     pixels = np.array(Image.open(filled))
     scale = 1024 / max(hole.shape)
     small = [cv2.resize(one, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) for one in (pixels, truth)]
@@ -113,7 +113,9 @@ def main() -> None:
     parser.add_argument("--lpips-features", type=Path, required=True)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--cache-dir", type=Path, default=Path("cache"))
-    parser.add_argument("--pictures", type=Path, default=Path("results/large-fills"), help="filled pictures go there")
+    parser.add_argument(
+        "--pictures", type=Path, default=Path("results/large-fills"), help="folder for the filled pictures"
+    )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     options.pictures.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
-"""Measures models' engines alone, one call of each in turn, so that a change of the machine's speed meets all alike.
+"""Measures the engines of models alone. Each round calls each once, so a change of speed affects all alike.
 
     python -m benchmarks.host.model_speed MODEL OTHER --sizes 256 512 1024 --rounds 40 [--json FILE]
 
 Each engine is the one that would serve the model here, at batch 1, on a picture of noise with a box as its hole. The
 first model is the reference: a ratio above 1 means that the other is faster. Ratios are medians over rounds. With
-`--fp32` OpenVINO in FP32 computes the first model too. `--clock processor --threads 1` counts the process's own
-processor time, which other processes on the machine change little.
+`--fp32` the first model is measured in OpenVINO in FP32 too. `--clock processor --threads 1` counts the CPU time of the
+process, which other processes on the machine affect little.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "processor": time.process
 
 
 def feed_of(size: int) -> Feed:
-    """An image and a hole of a quarter of its area, 1×C×size×size."""
+    """Return an image and a hole of a quarter of its area, 1×C×size×size."""
     image = np.random.default_rng(0).random((1, 3, size, size), np.float32)
     mask = np.zeros((1, 1, size, size), np.float32)
     mask[..., size // 4 : 3 * size // 4, size // 4 : 3 * size // 4] = 1
@@ -43,7 +43,7 @@ def feed_of(size: int) -> Feed:
 def rounds_ms(
     runs: Sequence[Run], feed: Feed, rounds: int, clock: Clock = time.perf_counter, *, warm_up: int = WARM_UP
 ) -> list[list[float]]:
-    """Milliseconds of every run in every round, by a clock in seconds."""
+    """Return the milliseconds of every run in every round; `clock` returns seconds."""
     for _ in range(warm_up):
         for run in runs:
             run(feed)
@@ -58,7 +58,7 @@ def rounds_ms(
 
 
 def in_openvino(model: Path, threads: int, precision: str | None = "f32") -> Run:
-    """Return a call of a model in a precision, whatever the processor has, or in OpenVINO's own choice."""
+    """Return a call of a model in a given precision, or in the one that OpenVINO chooses."""
     config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
     config |= {} if precision is None else {"INFERENCE_PRECISION_HINT": precision}
     request = openvino.Core().compile_model(str(model / ONNX_FILE), "CPU", config).create_infer_request()
@@ -101,7 +101,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--clock", choices=tuple(CLOCKS), default="wall")
-    parser.add_argument("--fp32", action="store_true", help="the first model under OpenVINO in FP32, too")
+    parser.add_argument("--fp32", action="store_true", help="measure the first model in OpenVINO in FP32, too")
     parser.add_argument("--cache-dir", type=Path, default=Path("cache"))
     parser.add_argument("--json", type=Path)
     return parser.parse_args()

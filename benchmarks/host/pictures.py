@@ -89,7 +89,7 @@ def fill(photo: Path, hole: Image.Image, folder: Path) -> list[Image.Image]:
 
 
 def failures(folder: Path) -> None:
-    """Make the pictures of the model's card: boxes over most of a thing, of which the model knows nothing."""
+    """Make the pictures of the model's card: boxes that cover most of an object."""
     row: list[Image.Image] = []
     for name, box in BOXES.items():
         photo = DATA / f"{name}.jpg"

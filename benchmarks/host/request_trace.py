@@ -1,15 +1,14 @@
-"""Trace of one inpaint over a real socket: our files in the order they are entered, and the way to the decoder.
+"""Traces one inpaint over a real socket: our files in the order they are entered, and the frames to the decoder.
 
     .venv/bin/python -m benchmarks.host.request_trace [--side 256] [--save] [--json FILE]
 
-Server and client share a process, the engine is the fake one. A profile function on every thread of the server notes
+Server and client share a process; the engine is the fake one. A profile function on every thread of the server records
 each call of a function of ours, properties and comprehensions included, from the connection to 100 ms after the reply.
-What the idle server calls (watches) is left out, and so are the store's threads, which save behind the reply; they are
-printed apart. An arrow marks a file that hands on: it calls another file of ours. The others are asked, and answer by
-themselves. The frames are those that are live while the decoder runs: its thread's, and those of the task that waits
-for the thread.
+Functions that the idle server calls periodically are left out. The store's threads, which save behind the reply, are
+printed separately. An arrow marks a file that calls another file of ours. The frames are those that are live while the
+decoder runs: its thread's, and those of the task that waits for the thread.
 
-Exit status 1 where a bar is missed.
+The exit status is 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ _ROOMS = tuple(str(ROOT / name) + "/" for name in ("service", "engines", "retouc
 _EXECUTOR, _CODEC_THREADS = "concurrent/futures/thread.py", "imaging/pool/thread_pool.py"
 _SAVING_THREADS = "save"
 _IDLE_S = 3.0
-"""Longer than the periods of the watches but for those that run once a minute."""
+"""Seconds; longer than the periods of all periodic tasks except those that run once a minute."""
 _AFTER_S = 0.1
 
 
 @dataclass(frozen=True)
 class Call:
-    """A function of ours that was entered.
+    """A call of a function of ours.
 
-    root: the outermost one of ours on its thread's stack. caller: the nearest; None where there is none of ours.
+    root: our outermost function on the stack of the thread. caller: the nearest; None if there is none of ours.
     """
 
     root: CodeType
@@ -67,14 +66,14 @@ class Call:
 
 @dataclass
 class Recorder:
-    """Notes calls on all threads, who made each task, and who handed each piece of work to a thread."""
+    """Records calls on all threads, the task that created each task, and the task that gave each thread its work."""
 
     on: bool = False
     calls: list[Call] = field(default_factory=list)
     way: list[str] = field(default_factory=list)
-    """From the outermost frame to the decoder's, as FILE:FUNCTION, of the first decoding since it was emptied."""
+    """Frames from the outermost to the decoder's, as FILE:FUNCTION, of the first decoding since the last reset."""
     _makers: dict[int, asyncio.Task[Any] | None] = field(default_factory=dict)
-    """The task that made each task or piece of work, by the id of what was made."""
+    """The task that created each task or piece of work, by the id of the latter."""
     _thread: threading.local = field(default_factory=threading.local)
 
     def profile(self, frame: FrameType, event: str, _: object) -> None:
@@ -93,7 +92,7 @@ class Recorder:
                 self.way.extend([*self._waiting_for(task, running=_current_task() is not None), *own])
 
     def _note_maker(self, frame: FrameType) -> None:
-        """Note the task that hands a piece of work to a thread, and on the thread whose work it begins."""
+        """Record the task that gives a piece of work to a thread, and on the thread the task whose work begins."""
         file, name, known = frame.f_code.co_filename, frame.f_code.co_name, frame.f_locals
         if file.endswith(_CODEC_THREADS) and name == "submit":
             self._makers[id(known["arguments"])] = _current_task()
@@ -107,13 +106,13 @@ class Recorder:
                 self._thread.maker = self._makers.pop(work, None)
 
     def new_task(self, loop: asyncio.AbstractEventLoop, work: Any, **how: Any) -> asyncio.Task[Any]:
-        """A task factory that remembers which task made which."""
+        """Create a task, and record the task that created it."""
         task = asyncio.Task(work, loop=loop, **how)
         self._makers[id(task)] = _current_task()
         return task
 
     def _waiting_for(self, task: asyncio.Task[Any] | None, *, running: bool) -> list[str]:
-        """Coroutines of ours that wait, outermost first; those of a task that runs are on its thread's stack."""
+        """Return our coroutines that wait, outermost first; those of a running task are on its thread's stack."""
         if task is None:
             return []
         names: list[str] = []
@@ -128,7 +127,7 @@ class Recorder:
 
 
 class TracedServer(DrainingServer):
-    """The server, whose loop tells the recorder of its tasks."""
+    """The server, with an event loop that reports its tasks to the recorder."""
 
     def __init__(self, settings: Settings, recorder: Recorder) -> None:
         super().__init__(settings)
@@ -145,9 +144,9 @@ class Report:
 
     files: dict[str, list[str]]
     handing_on: set[str]
-    """Those of the files that call another one."""
+    """The files that call another one of ours."""
     behind: list[str]
-    """Files that the store's threads enter alone."""
+    """Files that only the store's threads enter."""
     frames: list[str]
 
     @property
@@ -207,7 +206,7 @@ def _recorded(recorder: Recorder, act: Callable[[], None], for_s: float) -> list
 
 @contextmanager
 def _serving(recorder: Recorder, save: bool) -> Iterator[int]:
-    """A server on a thread of this process; the port that it listens on."""
+    """Run a server on a thread of this process; yields its port."""
     with TemporaryDirectory(prefix="retouch-trace-") as folder:
         models = Path(folder) / "models"
         write_fake_models(models, sides=(64, 128, 256, 512))
@@ -233,7 +232,7 @@ def _until_ready(port: int) -> None:
 
 
 def _ours(frame: FrameType | None) -> Iterator[FrameType]:
-    """The frames of ours on a stack, innermost first."""
+    """Yield our frames on a stack, innermost first."""
     while frame is not None:
         if frame.f_code.co_filename.startswith(_ROOMS):
             yield frame
@@ -256,7 +255,7 @@ def _name(code: CodeType) -> str:
 
 
 def print_report(report: Report) -> None:
-    """Both lists as Markdown, each with its bar."""
+    """Print both lists as Markdown, each with its bar."""
     print(
         f"Files from socket to reply: {len(report.files)} (at most {MOST_FILES}), {len(report.handing_on)} hand on.\n"
     )
@@ -277,7 +276,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--side", type=int, default=256, help="side of the picture in pixels")
     parser.add_argument("--save", action=argparse.BooleanOptionalAction, default=True, help="save the result")
-    parser.add_argument("--json", type=Path, help="write the lists there, too")
+    parser.add_argument("--json", type=Path, help="write the lists to this file, too")
     asked = parser.parse_args()
     report = trace(asked.side, asked.save)
     print_report(report)

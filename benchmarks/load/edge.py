@@ -2,9 +2,9 @@
 
     .venv/bin/python -m benchmarks.load.edge [--connections 1000] [--rounds 5] [--seconds 6] [--json FILE]
 
-A server with the fake engine (10 ms a batch) is sent 40 inpaints a second, open loop, while a second process holds the
-crowd's connections. All crowds take turns in every round; percentiles are over all rounds. The bar: p99 within 2× of
-nobody's.
+A server with the fake engine (10 ms per batch) gets 40 inpaints per second, open loop, while a second process holds the
+wasteful connections (the crowd). Every round measures each kind of crowd; percentiles are over all rounds. The bar: p99
+at most twice that without a crowd.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def _one_of_the_crowd(kind: str, host: str, port: int, come: Callable[[], 
 
 
 async def be_a_crowd(kind: str, connections: int, url: str) -> None:
-    """Hold the connections until killed; prints a line when all are open."""
+    """Hold the connections until the process is killed; prints a line when all are open."""
     parts, arrivals = urlsplit(url), itertools.count(1)
 
     def come() -> None:
@@ -76,7 +76,7 @@ async def be_a_crowd(kind: str, connections: int, url: str) -> None:
 
 @contextlib.asynccontextmanager
 async def crowd(kind: str, connections: int, url: str) -> AsyncIterator[None]:
-    """Run the wasteful connections in a process of their own, so that they do not disturb the load generator."""
+    """Run the wasteful connections in another process, so that they do not disturb the load generator."""
     if kind == "nobody":
         yield
         return
@@ -100,7 +100,7 @@ async def crowd(kind: str, connections: int, url: str) -> AsyncIterator[None]:
     finally:
         process.kill()
         await process.wait()
-        await asyncio.sleep(2)  # waits until the server has forgotten them
+        await asyncio.sleep(2)  # wait until the server has closed them
 
 
 async def measure(url: str, rounds: int, seconds: float, connections: int) -> dict[str, dict[str, Any]]:

@@ -6,8 +6,8 @@
         --batch 32 --workers 8 --connections 256 --clients 3 --load 0.7 --one-at-a-time --json FILE
     … --workers 12 --engine-processes 1 2                                      # one GPU against two
 
-Servers are measured in turn, each round in another order; what is printed are medians. With `--load 0.7` follows the
-latency at that share of each server's own throughput, in an open loop. The engine alone is measured first: images a
+Servers are measured one after another, in every round in another order; printed are medians. `--load 0.7` then measures
+the latency in an open loop at that share of the server's throughput. The engine alone is measured first: images per
 second at the largest batch, by CUDA events on a GPU, with inputs in its memory.
 """
 
@@ -51,7 +51,7 @@ class Row:
     ready_s: float = 0.0
     per_s: list[float] = field(default_factory=list)
     cores: list[dict[str, float]] = field(default_factory=list)
-    """Busy ones, by kind of process, in each round."""
+    """Busy cores by kind of process, in each round."""
     total: Answers = field(default_factory=Answers)
 
     def measure(self, seconds: float) -> None:
@@ -130,7 +130,7 @@ async def all_are_ready(server: Server, front_ends: int) -> bool:
 
 
 def engine_alone(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure images per second of the engine in a process of its own."""
+    """Measure images per second of the engine in a separate process."""
     version = newest_version(options.models_dir / options.model)
     most = json.loads((version / "manifest.json").read_text())["max_batch"]
     batch = min(options.batch, most)
@@ -155,7 +155,7 @@ def engine_alone(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_alone(options: argparse.Namespace) -> None:
-    """Measure in that process; prints one line of JSON."""
+    """Measure the engine in the separate process; prints one line of JSON."""
     from benchmarks.gpu.bench import engine_alone_s  # noqa: PLC0415 -- loads the engines
     from engines.base import BatchShape  # noqa: PLC0415
     from engines.engine_choice import EngineOptions, open_engine  # noqa: PLC0415
@@ -209,8 +209,12 @@ def parse() -> argparse.Namespace:
         help="engine processes of each server; 0: one for each GPU",
     )
     parser.add_argument("--load", type=float, default=0.0, help="share of the throughput at which latency is measured")
-    parser.add_argument("--one-at-a-time", action="store_true", help="for servers that do not fit beside each other")
-    parser.add_argument("--engine-alone", action=argparse.BooleanOptionalAction, default=True, help="measure it, too")
+    parser.add_argument(
+        "--one-at-a-time", action="store_true", help="start servers one at a time, if they do not fit beside each other"
+    )
+    parser.add_argument(
+        "--engine-alone", action=argparse.BooleanOptionalAction, default=True, help="measure the engine alone, too"
+    )
     parser.add_argument("--alone", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 

@@ -1,16 +1,16 @@
-"""Measures a client of small pictures beside clients of large ones: latency by stage, and the large ones' loss.
+"""Measures a client of small pictures beside clients of large ones: its latency by stage, and their loss of rate.
 
     .venv/bin/python -m benchmarks.load.large_beside_small [--large 0 8 25 100] [--addresses 1] [--kind image]
         [--workers 0] [--seconds 60] [--rounds 3] [--pause 1] [--json FILE]
 
 The real server with `models/photos`, saving off. A large picture has 7070² pixels and is a flat PNG of 16 bits with
-alpha, 0.4 MB; `--kind mask` sends a small image with such a mask instead, `--kind grey-mask` one with a grey mask of
-8 bits, of which several are decoded at once. Each large client sends one after the other and obeys `Retry-After`; they
-share one address, or each has its own (`--addresses` many, 127.0.1.x). The small client, at another address, sends
-256×341 with a pause in between. Every count of large clients is measured without the small client too, each time with a
-server of its own. The bar: the small client's p90 at most 2.5 s or five times its lone one, its p99 at most twice that,
-none refused (one that is unanswered at the end counts as if it were answered then); the large ones at 0.8 of the rate
-that they reach without it.
+alpha, 0.4 MB; `--kind mask` sends a small image with such a mask instead, `--kind grey-mask` one with a grey mask of 8
+bits, of which several are decoded at once. Each large client sends one request after the other and obeys `Retry-After`;
+they share `--addresses` addresses (127.0.1.x). The small client, at another address, sends 256×341 with a pause between
+requests. Every number of large clients is measured without the small client too, each time with a new server. The bar:
+the small client's p90 at most 2.5 s or five times that without large clients, its p99 at most twice that, no refusal (a
+request that is unanswered at the end counts as answered then); the large clients keep 0.8 of the rate that they reach
+without the small one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SMALL = (341, 256)
 HOLE = 100
 SMALL_ADDRESS, LARGE_NETWORK = "127.0.2.1", "127.0.1"
 FIRST_S = 3.0
-"""Seconds by which the small client begins after the large ones, when the server is full of them."""
+"""Seconds after the large clients at which the small one starts, when the server is full of large pictures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +57,22 @@ class Plan:
     seconds: float
     pause_s: float
     small: bool = True
-    """Whether the small client is there."""
+    """Whether the small client takes part."""
 
 
 @dataclass(slots=True)
-class Seen:
+class Observations:
     """The observations of one measurement; times in seconds."""
 
     small_s: list[float] = field(default_factory=list)
     small_refused: Counter[str] = field(default_factory=Counter)
     small_unanswered_s: float = 0.0
-    """How long the one has waited that still waits at the end."""
+    """How long the request has waited that is unanswered at the end."""
     stages_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     large_s: list[float] = field(default_factory=list)
     large_done: int = 0
     large_per_s: float = 0.0
-    """Until the last of them came."""
+    """Seconds until the last of them."""
     large_refused: Counter[str] = field(default_factory=Counter)
 
     def small(self, took_s: float, reply: Reply) -> None:
@@ -141,7 +141,7 @@ def _scaled(photo: bytes) -> bytes:
     return scaled.getvalue()
 
 
-async def send_small(client: Client, plan: Plan, seen: Seen) -> None:
+async def send_small(client: Client, plan: Plan, seen: Observations) -> None:
     """Send small requests one after another until cancelled."""
     request = encode("/v1/inpaint", *small_body())
     while True:
@@ -155,7 +155,7 @@ async def send_small(client: Client, plan: Plan, seen: Seen) -> None:
         await asyncio.sleep(plan.pause_s)
 
 
-async def send_large(client: Client, plan: Plan, seen: Seen, since: float) -> None:
+async def send_large(client: Client, plan: Plan, seen: Observations, since: float) -> None:
     """Send large requests one after another until cancelled; waits as Retry-After says."""
     request = encode("/v1/inpaint", *large_body(plan.kind, plan.side))
     while True:
@@ -166,9 +166,9 @@ async def send_large(client: Client, plan: Plan, seen: Seen, since: float) -> No
             await asyncio.sleep(float(reply.headers.get("retry-after", "1")))
 
 
-async def measure(plan: Plan) -> Seen:
+async def measure(plan: Plan) -> Observations:
     """Run a server with its clients; returns their observations."""
-    seen = Seen()
+    seen = Observations()
     with (
         tempfile.TemporaryDirectory() as folder,
         retouch(Path(folder), save=False, log_level="warning", workers=plan.workers) as server,
@@ -210,7 +210,7 @@ async def measure_all(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def summary(plan: Plan, beside: list[Seen], alone: list[Seen]) -> dict[str, Any]:
+def summary(plan: Plan, beside: list[Observations], alone: list[Observations]) -> dict[str, Any]:
     """Compute the figures of a row."""
     answered = sum(len(seen.small_s) for seen in beside)
     waits_s = sorted(took for seen in beside for took in (*seen.small_s, seen.small_unanswered_s) if took)
@@ -282,7 +282,9 @@ def main() -> None:
     parser.add_argument(
         "--pause", type=float, default=1.0, help="seconds that the small client waits between two requests"
     )
-    parser.add_argument("--beside-only", action="store_true", help="leave out the large clients without the small one")
+    parser.add_argument(
+        "--beside-only", action="store_true", help="do not measure the large clients without the small one"
+    )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = asyncio.run(measure_all(options))

@@ -1,11 +1,11 @@
-"""The two ledgers side by side: the same server with SQLite and with PostgreSQL, loaded in turns in one run.
+"""Compares the two ledgers: the same server with SQLite and with PostgreSQL, loaded alternately in one run.
 
     .venv/bin/python -m benchmarks.load.ledgers [--rounds 6] [--seconds 8] [--side 256] [--json FILE]
 
 Both servers save to one S3 server on this machine and compute with the fake engine; PostgreSQL runs here, too, with
 fsync on. Three kinds of request: answered at once, answered at once with a new `Idempotency-Key` each, and jobs (to
-their end). Reported: the median over the rounds of p50 and of requests a second, their ratio, and the transactions that
-PostgreSQL committed for one request, heartbeats and looks of an idle server taken off.
+their end). Reported: the median over the rounds of p50 and of requests per second, their ratio, and the transactions
+that PostgreSQL committed per request, without the heartbeats and polls of an idle server.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.serving.waiting import wait_until
 
 _CONNECTIONS = 8
 _STATISTICS_S = 11.0
-"""Time after which PostgreSQL's statistics have every transaction: idle connections report after 10 s."""
+"""Seconds after which PostgreSQL's statistics are complete: idle connections report after 10 s."""
 _HEADERS: dict[str, Callable[[], dict[str, str]]] = {
     "at once": dict,
     "with a key": lambda: {"Idempotency-Key": uuid4().hex},
@@ -54,7 +54,7 @@ class Figures:
 
 @contextmanager
 def servers(folder: Path, postgres: PostgresCluster) -> Iterator[tuple[dict[str, ServedProcess], str]]:
-    """Run both servers; they by the name of their ledger, and the database's address."""
+    """Run both servers; yields them by the name of their ledger, and the address of the database."""
     with ExitStack() as stack:
         bucket = stack.enter_context(serving_bucket(folder))
         database = postgres.new_database()
@@ -71,7 +71,7 @@ def servers(folder: Path, postgres: PostgresCluster) -> Iterator[tuple[dict[str,
 
 
 async def load(url: str, kind: str, body: tuple[str, bytes], seconds: float) -> tuple[list[float], float]:
-    """Load a server in a closed loop; the latencies of its answers in seconds, and how long it took in all."""
+    """Load a server in a closed loop; returns the latencies of its answers and the whole time, in seconds."""
     host, _, port = url.removeprefix("http://").partition(":")
     client, latencies, begun = Client(host, int(port)), [], time.perf_counter()
 
@@ -93,7 +93,7 @@ async def load(url: str, kind: str, body: tuple[str, bytes], seconds: float) -> 
 
 
 def committed(database: str, url: str) -> int:
-    """How many transactions the database has committed once the server has saved all results."""
+    """Return the number of transactions that the database has committed when the server has saved all results."""
     wait_until(lambda: not total_in(httpx.get(f"{url}/metrics").text, "retouch_spool_items"))
     time.sleep(_STATISTICS_S)
     with psycopg.connect(database, autocommit=True) as connection:
@@ -105,7 +105,7 @@ def committed(database: str, url: str) -> int:
 
 
 def measure(options: argparse.Namespace) -> dict[str, dict[str, Figures]]:
-    """Load both servers in turns; the figures by kind of request and ledger."""
+    """Load both servers alternately; returns the figures by kind of request and ledger."""
     body = inpaint_body(options.side)
     found = {kind: {name: Figures() for name in ("sqlite", "postgres")} for kind in _HEADERS}
     with ExitStack() as stack:

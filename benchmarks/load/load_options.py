@@ -1,4 +1,4 @@
-"""The arguments that several load programs share: model, request and duration; and what they say to a server."""
+"""The arguments that several load programs share: model, request and duration; and the server's settings from them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def server_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of a server that these arguments mean, with a queue that refuses nothing."""
+    """Return the server's settings for these arguments, with a queue that refuses nothing."""
     return {
         "engine": options.engine,
         "engine_cache_dir": options.cache,

@@ -2,17 +2,17 @@
 
     .venv/bin/python -m benchmarks.load.overload [--models tiny,photos] [--seconds 60] [--workers 0] [--json FILE]
 
-`tiny` is the fake engine (8 ms a batch of 8), 64² JPEG in and out; `photos` the shipped model at 256². The capacity is
-what the server answers a second at concurrency 64 right before. Then an open loop of three times that, every request
-with a deadline (`X-Request-Timeout-Ms`), for `--seconds`. Whoever is refused comes back after its `Retry-After`, once,
-with the refusal's `X-Request-ID`; a sample of the clients come back without it and are counted apart. As twice the
-capacity is refused all the time, the last are told to come two or three times `--seconds` later: a run takes four times
-as long as the overload. Reported:
+`tiny` is the fake engine (8 ms for a batch of 8), 64² JPEG in and out; `photos` the shipped model at 256². The capacity
+is the number of answers per second at concurrency 64, measured right before. Then follows an open loop of three times
+that rate, every request with a deadline (`X-Request-Timeout-Ms`), for `--seconds`. A refused client repeats its request
+once, after `Retry-After`, with the refusal's `X-Request-ID`; a sample of the clients repeats without it and is counted
+separately. As requests of twice the capacity are refused, the last ones are told to return two or three times
+`--seconds` later: a run takes four times as long as the overload. Reported:
 
-- goodput: replies 200 within their deadline during the overload, a second, over the capacity;
+- goodput: replies 200 within their deadline per second of the overload, divided by the capacity;
 - p99 of the accepted, from sending to the whole reply, against the deadline;
 - refusals: p50, p99 and the slowest, from sending to the whole reply, and the share under 20 ms;
-- obeyed: of those who came back when told to, how many got 200.
+- obeyed: the share of 200 among the requests that were repeated at the time given.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from retouch.bench.schedule import poisson_due_times
 FACTOR = 3.0
 DEADLINES_MS = {"tiny": 500, "photos": 5000}
 FORGETFUL = 0.1
-"""Share of the refused who come back without the id of their refusal."""
+"""Share of the refused clients that return without the id of their refusal."""
 REFUSED = (503, 504)
 
 
@@ -48,14 +48,14 @@ class Tally:
     sent: int = 0
     accepted: list[float] = field(default_factory=list)
     good: list[float] = field(default_factory=list)
-    """When the replies that kept their deadline came, since the overload began."""
+    """Times of the replies within their deadline, since the overload began."""
     refused: list[float] = field(default_factory=list)
     told_s: list[int] = field(default_factory=list)
     too_late: int = 0
-    """504 after having been accepted."""
+    """Requests that were accepted, and then answered 504."""
     failed: int = 0
     obeyed: dict[bool, list[bool]] = field(default_factory=lambda: {True: [], False: []})
-    """By whether the id was sent: whether the retry got 200."""
+    """Whether each retry got 200, by whether the id was sent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Measures the way through HAProxy to one replica of Ray against the server directly, and against another revision.
+"""Compares one replica of Ray behind HAProxy with the server alone, and with another revision's own proxy.
 
     python -m benchmarks.load.ray_paths --before 5868fe97 --rounds 6 --seconds 4 --side 256 --connections 8
 
-All sides run at once and are loaded in turns, with a fake engine and one process of the server each. `--before` names a
+All sides run at once and are loaded alternately, each with a fake engine and one server process. `--before` names a
 revision whose benchmarks.load.ray_scaling still starts Ray's own proxy.
 """
 
@@ -50,7 +50,7 @@ ray_scaling.shut_down()
 
 @contextmanager
 def behind_haproxy(folder: Path, settings: dict[str, Any]) -> Iterator[int]:
-    """Run this revision's way in this process, and give its port."""
+    """Run a replica behind HAProxy in this process; yields the port."""
     port = free_port()
     with ExitStack() as stack:
         proxy = ray_scaling.start_haproxy(folder, port)
@@ -64,7 +64,7 @@ def behind_haproxy(folder: Path, settings: dict[str, Any]) -> Iterator[int]:
 
 @contextmanager
 def behind_rays_proxy(revision: str, folder: Path, settings: dict[str, Any]) -> Iterator[int]:
-    """Run the way of an earlier revision in a process of its own, and give its port."""
+    """Run a replica behind Ray's proxy in a separate process, from an earlier revision; yields the port."""
     port, source = free_port(), source_of(revision, folder)
     environ = {**os.environ, **environment(source)}
     command = [sys.executable, "-c", _BEFORE, str(folder), str(port), json.dumps(settings, default=str)]
@@ -76,7 +76,7 @@ def behind_rays_proxy(revision: str, folder: Path, settings: dict[str, Any]) -> 
         end = time.monotonic() + _START_S
         while not (folder / "ready").exists():
             assert process.poll() is None, (folder / "before.log").read_text()
-            assert time.monotonic() < end, "the other revision did not get ready"
+            assert time.monotonic() < end, "the other revision is not ready"
             time.sleep(0.2)
         yield port
     finally:
@@ -86,7 +86,7 @@ def behind_rays_proxy(revision: str, folder: Path, settings: dict[str, Any]) -> 
 
 
 def measure(ports: dict[str, int], request: bytes, options: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
-    """Load each side in turn, round for round; returns images per second and p50 by side."""
+    """Load each side once in every round; returns images per second and p50 by side."""
     measured: dict[str, dict[str, list[float]]] = {side: defaultdict(list) for side in ports}
     for number in range(-1, options.rounds):
         for side, port in ports.items():

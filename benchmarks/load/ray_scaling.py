@@ -1,13 +1,13 @@
-"""Measures images per second of Ray's replicas behind HAProxy, of one and of several, one GPU each.
+"""Measures images per second of Ray's replicas behind HAProxy, one and several, with one GPU each.
 
     .venv/bin/python -m benchmarks.load.ray_scaling --engine fake --fake-batch-ms 200 --side 64 --gpus 0
     PYTHONPATH=. python3 -m benchmarks.load.ray_scaling --engine inductor --models-dir M --model NAME --task translate \
         --side 768 --batch 4 --connections 64 --json FILE
 
-Starts a Ray of its own on loopback and HAProxy with docker/ray/haproxy.cfg, and deploys each number of replicas in
-turn, as docker/ray/serve.yaml does; the client is on the same host. Beside the images: the cores that HAProxy, the
-servers, Ray and the client used. HAProxy is that of the system or, without one, that which ray[serve] brings. Ray needs
-a grpcio-reflection that is no newer than the host's grpcio.
+Starts Ray on loopback and HAProxy with docker/ray/haproxy.cfg, and deploys each number of replicas one after another,
+as docker/ray/serve.yaml does; the client is on the same host. Also printed: the cores that HAProxy, the servers, Ray
+and the client used. HAProxy is that of the system, or else that of ray[serve]. Ray needs a grpcio-reflection that is
+not newer than the host's grpcio.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def haproxy_binary() -> str:
     """Return HAProxy's path.
 
     Raises:
-        SystemExit: there is none.
+        SystemExit: HAProxy is not installed.
     """
     if found := shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin"):
         return found
@@ -104,14 +104,14 @@ def deploy(replicas: int, settings: dict[str, Any], gpus_each: float, folder: Pa
     serve.run(build(chosen), name="retouch", route_prefix=None, logging_config={"log_level": "ERROR"})
     good = 0
     while good < 16 * replicas or known_replicas(folder) != replicas:  # so many good replies in a row
-        assert time.monotonic() - started < _READY_S, "the replicas did not get ready"
+        assert time.monotonic() - started < _READY_S, "the replicas are not ready"
         good = good + 1 if httpx.get(f"{url}/readyz").status_code == 200 else 0
         time.sleep(0.0 if good else 0.2)
     return time.monotonic() - started
 
 
 def known_replicas(folder: Path) -> int:
-    """Return how many servers HAProxy knows."""
+    """Return the number of servers in HAProxy's table."""
     return sum(bool(slot.address) for slot in ProxyTable(folder / "haproxy.sock").slots().values())
 
 
@@ -200,7 +200,7 @@ def parse() -> argparse.Namespace:
     parser.set_defaults(fake_batch_ms=0.0, connections=64, rounds=2)
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--gpus", type=float, default=1.0, help="GPUs of each replica")
-    parser.add_argument("--workers", default="auto", help="processes for HTTP and pictures of each replica")
+    parser.add_argument("--workers", default="auto", help="front ends of each replica")
     return parser.parse_args()
 
 

@@ -1,10 +1,10 @@
-"""Measures the cost of saving: p50 over HTTP with save=false, with saving, and with an Idempotency-Key too.
+"""Measures the cost of saving: p50 over HTTP with save=false, with saving, and with an Idempotency-Key as well.
 
     .venv/bin/python -m benchmarks.load.saving [--json FILE] [--rounds 100]
 
-Two engines: the fake one with 8 ms a batch on 256², where everything else is what costs; and the shipped `photos` on
-512² (JPEG in, PNG out). One request at a time, the ways in turn, so that a busy machine slows all of them. How many
-results a disk takes: benchmarks/disk.
+Two engines: the fake one with 8 ms per batch on 256², where most of the time is outside the engine; and the shipped
+`photos` on 512² (JPEG in, PNG out). One request at a time, alternating between the three ways, so that a busy machine
+slows all of them. benchmarks/disk measures how many results a disk takes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def measure(side: int, rounds: int) -> dict[str, float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--rounds", type=int, default=100)
     options = parser.parse_args()
     figures: dict[str, Any] = {}

@@ -2,9 +2,9 @@
 
     .venv/bin/python -m benchmarks.load.serving [--json FILE]
 
-Latency: p50 of one 512² inpaint (JPEG in, PNG out) over HTTP, over the p50 of decode + preprocess + engine +
-postprocess + encode called directly. Throughput: 256² inpaints a second (JPEG in and out) at concurrency 16, over the
-images a second of the engine alone at the batch size that the server formed.
+Latency: p50 of one 512² inpaint (JPEG in, PNG out) over HTTP, divided by the p50 of decode + preprocess + engine +
+postprocess + encode called directly. Throughput: 256² inpaints per second (JPEG in and out) at concurrency 16, divided
+by the images per second of the engine alone at the batch size that the server formed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def post(session: aiohttp.ClientSession, photo: bytes, mask: bytes, **fiel
 
 
 async def measure_latency(session: aiohttp.ClientSession, engine: Engine) -> dict[str, float]:
-    """Return the p50 in ms of both ways, a few requests of each in turn."""
+    """Return the p50 in ms of both ways, alternating after a few requests."""
     photo, mask = photo_and_mask(512)
     times: dict[str, list[float]] = {"http": [], "direct": []}
     for _ in range(ROUNDS * 4):
@@ -118,7 +118,7 @@ async def run(seconds: float) -> dict[str, Any]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--seconds", type=float, default=8.0, help="seconds of each round of throughput")
     options = parser.parse_args()
     figures = asyncio.run(run(options.seconds))

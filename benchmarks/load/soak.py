@@ -2,10 +2,10 @@
 
     .venv/bin/python -m benchmarks.load.soak [--minutes 60] [--workers 0] [--engine auto|fake] [--json F] [--plot F]
 
-Mixed sizes and formats at about half of what the machine can do; 1 % bad input, 5 % clients that hang up, the model
-published again every minute. Sampled every ten seconds over all processes of the service. Judged: RSS after the first
-tenth of the time (ten minutes of an hour) against the end, medians of a tenth each; descriptors, threads, slots in use
-and spool, idle before against idle after.
+Mixed sizes and formats at about half of the machine's capacity; 1 % bad input, 5 % clients that hang up, the model
+published again every minute. Sampled every ten seconds over all processes of the service. Compared are the RSS after
+the first tenth of the time and at the end (medians of a tenth each), and descriptors, threads, slots in use and spool
+of the idle server before and after.
 """
 
 from __future__ import annotations

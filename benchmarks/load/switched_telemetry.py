@@ -2,9 +2,9 @@
 
     python -m benchmarks.load.switched_telemetry FIFO
 
-A line written to the FIFO says what is on from then: `traced`, `metrics` (no traces) or `neither`; `sent` sends the
-spans that wait for it. What is off is left out where the server itself would leave it out: no request begins a trace,
-nothing is counted.
+A line written to the FIFO selects what is on from then: `traced` (traces and metrics), `metrics` or `neither`; `sent`
+sends the spans that wait. What is off is skipped at the points where the server itself would skip it: no request starts
+a trace, nothing is counted.
 """
 
 from __future__ import annotations

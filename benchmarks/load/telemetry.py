@@ -2,14 +2,14 @@
 
     .venv/bin/python -m benchmarks.load.telemetry [--json FILE] [--starts 3] [--rounds 12] [--seconds 3] [--side 256]
 
-One server is driven in a closed loop for some seconds at a time, and switched between them (switched_telemetry.py), in
-an order that turns, so that a busy machine slows all states of it: two processes of the same program differ by
-percents as long as they live, which is more than what is looked for. After some rounds another one is started. The
-engine is the fake one and takes no time, nothing is saved: the rest is what telemetry is added to. A collector on
-loopback keeps what is sent and decodes it afterwards; it runs in this process, the load in another, and shares the
-machine with the server, so its processor time is printed too. Bars: traces under 2 % of the throughput, metrics under
-1 %. A cost is the mean ratio of neighbours without the outermost tenths, with its standard error; beside throughput
-stands the processor time of a request in the server, which other work disturbs less.
+One server is loaded in a closed loop for some seconds at a time and switched between the states after each
+(switched_telemetry.py), in a rotating order, so that a busy machine slows all states. One server is used because two
+processes of the same program differ by some percent for their whole life, more than the effect that is measured. After
+some rounds another server is started. The fake engine takes no time and nothing is saved, so telemetry is a large part
+of the cost. A collector on loopback keeps the spans and decodes them afterwards; it runs in this process, the load in
+another, and both share the machine with the server, so the collector's CPU time is printed too. Bars: traces under 2 %
+of the throughput, metrics under 1 %. A cost is the mean ratio of consecutive rounds without the outermost tenths, with
+its standard error; the CPU time of a request in the server, which other work affects less, is printed too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SENT_IN_S = 0.2
 
 
 @dataclass
-class Seen:
+class Measurements:
     """The measurements of one state of the server, one value per round."""
 
     per_s: list[float] = field(default_factory=list)
@@ -85,10 +85,10 @@ def overhead(more: list[float], less: list[float]) -> tuple[float, float]:
     return statistics.fmean(kept), statistics.stdev(kept) / len(kept) ** 0.5
 
 
-def measure(options: argparse.Namespace) -> tuple[dict[str, Seen], OtlpReceiver]:
+def measure(options: argparse.Namespace) -> tuple[dict[str, Measurements], OtlpReceiver]:
     """Run the rounds of each state; returns them and the receiver with its spans."""
     request = encode("/v1/inpaint", *inpaint_body(options.side))
-    seen = {name: Seen() for name in STATES}
+    seen = {name: Measurements() for name in STATES}
     with OtlpReceiver() as receiver:
         for _ in range(options.starts):
             with ExitStack() as stack:
@@ -103,7 +103,7 @@ def measure(options: argparse.Namespace) -> tuple[dict[str, Seen], OtlpReceiver]
         return seen, receiver
 
 
-def report(seen: dict[str, Seen], receiver: OtlpReceiver, options: argparse.Namespace) -> dict[str, object]:
+def report(seen: dict[str, Measurements], receiver: OtlpReceiver, options: argparse.Namespace) -> dict[str, object]:
     """Print the table and return the figures."""
     what = f"medians of {options.rounds} rounds after each of {options.starts} starts, {options.side}²"
     print(f"{'':10}{'requests/s':>12}{'CPU ms':>9}   {what}")
@@ -129,9 +129,9 @@ def report(seen: dict[str, Seen], receiver: OtlpReceiver, options: argparse.Name
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--starts", type=int, default=3, help="starts of the server")
-    parser.add_argument("--rounds", type=int, default=12, help="after each start")
+    parser.add_argument("--rounds", type=int, default=12, help="rounds after each start")
     parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each state in each round")
     parser.add_argument("--side", type=int, default=256, help="side of the pictures in pixels")
     parser.add_argument("--ratio", type=float, default=0.1, help="share of requests that are traced")

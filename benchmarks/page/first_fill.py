@@ -1,9 +1,9 @@
-"""Steps and seconds from `make serve` in a fresh clone to a first fill on the page.
+"""Measures the seconds from `make serve` in a fresh clone to the first fill on the page, step by step.
 
     .venv-browser/bin/python -m benchmarks.page.first_fill PHOTOGRAPH [--shown page.png]
 
 It clones this repository's HEAD, runs `make serve` there, opens the page as soon as the server listens, opens the
-photograph, paints one stroke, and waits for its fill. What the installation downloads is in the time.
+photograph, paints one stroke, and waits for its fill. The time includes the downloads of the installation.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Steps:
         self._number = 0
 
     def done(self, what: str) -> None:
-        """Print a step that is over."""
+        """Print a finished step."""
         self._number += 1
         print(f"{self._number}. {time.monotonic() - self._began:6.1f} s  {what}", flush=True)
 
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Run `make serve` in a clone on a free port; its address, at once."""
+    """Run `make serve` in a clone on a free port; yields the address at once."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -72,7 +72,7 @@ def wait_for(url: str) -> None:
 
 
 def fill(url: str, photograph: Path, steps: Steps) -> bytes:
-    """Open the page, open the photograph, paint a stroke, wait for the fill; a picture of what is shown then."""
+    """Open the page and the photograph, paint a stroke, wait for the fill; returns a screenshot."""
     with sync_playwright() as playwright:
         chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
         page = playwright.chromium.launch(executable_path=chromium, args=SWITCHES).new_page()
@@ -101,7 +101,7 @@ def main() -> None:
     """Clone, serve, fill, and print the steps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photograph", type=Path)
-    parser.add_argument("--shown", type=Path, help="where to write a picture of the page after the fill")
+    parser.add_argument("--shown", type=Path, help="file for a screenshot of the page after the fill")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder) / "retouch"

@@ -1,4 +1,4 @@
-"""Time from a pointer's move to the end of the first frame drawn after it, while a large picture is painted on.
+"""Measures the time from a pointer's move to the end of the first frame after it, while a large picture is painted on.
 
     .venv-browser/bin/python -m benchmarks.page.frame_times [--url http://127.0.0.1:8000/]
 
@@ -33,7 +33,7 @@ MEASURE = """() => {
 
 
 def photograph(width: int, height: int) -> bytes:
-    """A JPEG with gradients and texture."""
+    """Return a JPEG with gradients and texture."""
     random = np.random.default_rng(0)
     coarse = Image.fromarray(random.integers(0, 256, (height // 64, width // 64, 3), np.uint8))
     buffer = io.BytesIO()

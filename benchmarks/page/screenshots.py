@@ -1,4 +1,7 @@
-"""The pictures of docs/page.md, from a running server: `.venv-browser/bin/python -m benchmarks.page.screenshots`."""
+"""Takes the pictures of docs/page.md, from a running server.
+
+.venv-browser/bin/python -m benchmarks.page.screenshots
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ QUALITY = 82
 
 
 def opened(browser: Browser, url: str, width: int, height: int, scheme: str) -> Page:
-    """A tab with three photographs and a stroke on the first."""
+    """Open a tab with three photographs and a stroke on the first."""
     page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
     page.goto(url)
     page.wait_for_selector("html[data-ready]", timeout=120_000)
@@ -37,7 +40,7 @@ def opened(browser: Browser, url: str, width: int, height: int, scheme: str) -> 
 
 
 def save(page: Page, name: str) -> None:
-    """Save what is shown, once the line that says what happened is gone."""
+    """Save a screenshot when the status line is gone."""
     page.wait_for_selector("#status:empty", state="attached", timeout=30_000)
     page.wait_for_timeout(500)
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
@@ -45,7 +48,7 @@ def save(page: Page, name: str) -> None:
 
 
 def draw(page: Page) -> None:
-    """Have four pictures drawn from a seed."""
+    """Draw four pictures from a seed."""
     page.click("#tab-generate")
     page.fill("#seed", "11")
     page.fill("#count", "4")

@@ -1,10 +1,10 @@
-"""Makes what the comparison with IOPaint serves: nets of random weights, as the archives that IOPaint loads.
+"""Makes the models of the comparison with IOPaint: nets with random weights, as the archives that IOPaint loads.
 
     .venv/bin/python -m benchmarks.peers.iopaint_model lama FOLDER        # or: migan
 
-FOLDER gets `big-lama.pt`, a trace of (image, mask) → the filled picture, or `migan_traced.pt`, a trace of the bare
-net, under the names of the published files, and `models-NET`, a model repository with what `retouch export` makes of
-that very file. No time depends on the weights.
+FOLDER gets `big-lama.pt`, a trace of (image, mask) → the filled picture, or `migan_traced.pt`, a trace of the net
+alone, with the names of the published files, and `models-NET`, a model repository with what `retouch export` makes of
+that file. Times do not depend on the weights.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from export.pipeline import ExportRequest, export_model
 
 @dataclass(frozen=True)
 class Net:
-    """A net that IOPaint has: its case here, its file there, and the side of the pictures it is asked with."""
+    """A net that IOPaint has: its case here, its file there, and the side of the pictures in requests."""
 
     case: str
     archive: str
@@ -63,7 +63,7 @@ def write_archive(name: str, path: Path) -> None:
 
 
 def main() -> None:
-    """Write both, unless they are there."""
+    """Write archive and model, unless they exist."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("net", choices=NETS)
     parser.add_argument("folder", type=Path)

@@ -1,16 +1,16 @@
-"""Compares Retouch with IOPaint: the same TorchScript file, photographs, masks and API, in turns, on one machine.
+"""Compares Retouch with IOPaint: the same TorchScript file, photographs, masks and API, on one machine.
 
     benchmarks/peers/install.sh iopaint
     .venv/bin/python -m benchmarks.peers.iopaint_model lama FOLDER
     .venv/bin/python -m benchmarks.peers.iopaint_side_by_side lama FOLDER [--side 256] [--rounds 2] [--json FILE]
         [--requests 2 8 32] [--cell-s 120]
 
-All servers run all the time, as their users start them (Retouch does not save, because IOPaint does not); one is asked
-at a time, with 1, 8 and 32 clients that each send their next request when the last one is answered. No picture is sent
-twice in a run. Figures are of all rounds. Memory is the server's proportional set size at its peak. Retouch runs twice:
-as it chooses, and with a manifest that promises no grey levels, so that it may be bf16. Before that, the fills are
-compared. On a busy machine --requests sends fewer, and --cell-s hangs up on what is then unanswered: `sent` tells how
-many there were.
+All servers run all the time, started with their usual commands (Retouch does not save, because IOPaint does not). One
+of them gets requests at a time, from 1, 8 and 32 clients that each send the next request when the last one is answered.
+No picture is sent twice in a run. Figures are over all rounds. Memory is the server's peak proportional set size.
+Retouch runs twice: with the precision that it chooses, and with a manifest without `fill_levels`, so that bf16 is
+allowed. The fills are compared first. On a busy machine --requests sends fewer, and --cell-s abandons what is
+unanswered by then; `sent` is the number of requests that were sent.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from retouch.bench.load import run_on_uvloop
 from service.imaging.pasting.areas import FEATHER
 
 CLIENTS, REQUESTS = (1, 8, 32), (8, 24, 32)
-"""Clients, and how many requests they send together in a round."""
+"""Numbers of clients, and of the requests that they send together in a round."""
 _PHOTOS = ("dress", "skirt", "crocs")
 _EVERY_S = 0.5
 
 
 @dataclass
-class Seen:
+class Measurements:
     """Measurements of one server under one number of clients, over all rounds."""
 
     latencies_s: list[float] = field(default_factory=list)
@@ -100,7 +100,9 @@ def request_of(photo: NDArray[np.uint8], mask: NDArray[np.uint8]) -> bytes:
     return encode("/api/v1/inpaint", "application/json", json.dumps(parts).encode())
 
 
-async def ask(server: Server, requests: Sequence[bytes], clients: int, count: int, cell_s: float, seen: Seen) -> None:
+async def ask(
+    server: Server, requests: Sequence[bytes], clients: int, count: int, cell_s: float, seen: Measurements
+) -> None:
     """Send `count` requests with so many clients, for some seconds at most, and watch the server's memory meanwhile."""
     client, numbers = server.client(), iter(range(count))
 
@@ -156,7 +158,7 @@ def iopaint(net: str, folder: Path, log: Path) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def ours(net: str, folder: Path, scratch: Path, *, exact: bool = True) -> Iterator[Server]:
-    """Run Retouch with the model that was made of the archive; without its promise of grey levels unless `exact`."""
+    """Run Retouch with the model that was made of the archive; without its `fill_levels` unless `exact`."""
     place = scratch / ("exact" if exact else "fast")
     shutil.copytree(folder / f"models-{net}", place / "models", copy_function=os.link)
     if not exact:
@@ -171,7 +173,7 @@ def ours(net: str, folder: Path, scratch: Path, *, exact: bool = True) -> Iterat
 
 
 async def start(server: Server, request: bytes) -> Reply:
-    """Wait until the server fills, and return that reply."""
+    """Wait until the server answers with a fill, and return that reply."""
     replies: list[Reply] = []
 
     async def probe(client: Client) -> bool:
@@ -183,7 +185,7 @@ async def start(server: Server, request: bytes) -> Reply:
 
 
 async def compare_fills(servers: dict[str, Server], side: int) -> dict[str, dict[str, float]]:
-    """Return by how many levels fills differ from IOPaint's, at most and by how large a share more than 1."""
+    """Return the largest difference of fills from IOPaint's in levels, and the share of differences above 1."""
     differences: dict[str, list[NDArray[Any]]] = {name: [] for name in servers if name != "IOPaint"}
     for photo, mask in pictures(side):
         fills = {}
@@ -214,9 +216,11 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
         fills = await compare_fills(servers, side)
         idle = {each: round(memory_mib(server.process.pid)) for each, server in servers.items()}
         print(json.dumps({"engines": engines, "fills": fills, "idle_mib": idle}), flush=True)
-        seen = {each: {clients: Seen() for clients in CLIENTS} for each in servers}
+        seen = {each: {clients: Measurements() for clients in CLIENTS} for each in servers}
         for number in range(options.rounds):
-            order = list(servers) if number % 2 else list(servers)[::-1]  # IOPaint goes on with what was hung up on
+            order = (
+                list(servers) if number % 2 else list(servers)[::-1]
+            )  # IOPaint continues to compute abandoned requests
             for clients, count in zip(CLIENTS, options.requests, strict=True):
                 for each in order:
                     await ask(servers[each], requests, clients, count, options.cell_s, seen[each][clients])
@@ -245,7 +249,9 @@ def main() -> None:
     parser.add_argument(
         "--requests", type=int, nargs=3, default=REQUESTS, help="requests that 1, 8 and 32 clients send in a round"
     )
-    parser.add_argument("--cell-s", type=float, default=3600.0, help="longest time of one server and number of clients")
+    parser.add_argument(
+        "--cell-s", type=float, default=3600.0, help="longest time in seconds for one server and number of clients"
+    )
     add_output_flags(parser)
     options = parser.parse_args()
     options.folder = options.folder.resolve()

@@ -1,4 +1,4 @@
-"""mosec: one worker with its own (de)serialisation; its Rust front end forms the batches."""
+"""mosec: one worker with (de)serialisation; mosec's Rust front end forms the batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a comparison: measurements of one running server, each by itself."""
+"""The parts of a comparison: separate measurements of one running server."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SHARES = {"at_25": 0.25, "at_50": 0.5, "at_75": 0.75}
 KNEE_SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 ABANDONED, BURST, DRAINED = 384, 2000, 64
 PARTS = ("at_100", *SHARES, "concurrency_32", "knee", "abandoned", "burst", "sigterm")
-"""All parts, in the order in which a server goes through them: the last ones disturb it, or end it."""
+"""All parts, in the order in which they are measured: the last ones disturb the server, or end it."""
 _DISTURBING = ("knee", "abandoned", "burst", "sigterm")
 _TINY_ONLY = ("at_100", "abandoned", "burst")
-"""Parts that a model of seconds a batch cannot do in a reasonable time."""
+"""Parts that take too long with a model that takes seconds per batch."""
 
 
 def parts_of_round(asked: Sequence[str], model: str, *, last: bool) -> list[str]:
-    """Return the parts of one round: those that were asked for, else all, of which some in the last round only."""
+    """Return the parts of one round: those that are wanted, else all, some of them in the last round only."""
     if asked:
         return [part for part in PARTS if part in asked]
     chosen = [part for part in PARTS if last or part not in _DISTURBING]
@@ -38,7 +38,7 @@ def parts_of_round(asked: Sequence[str], model: str, *, last: bool) -> list[str]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A running server under test, and what is sent to it."""
+    """A running server under test, and its request."""
 
     contender: Contender
     server: Server
@@ -90,7 +90,7 @@ async def closed_loop(client: Client, request: bytes, concurrency: int, seconds:
 
 
 async def open_loop(client: Client, request: bytes, rate: float, seconds: float, patience_s: float) -> dict[str, float]:
-    """Return latencies of replies with 200 in ms from their due time, and the share that came in time."""
+    """Return latencies of replies with 200 in ms from their due time, and the share that was in time."""
     due_times = poisson_due_times(rate, seconds, random.Random(7))
     latencies: list[float] = []
     begun = time.perf_counter()
@@ -120,7 +120,7 @@ def _at(ascending: list[float], share: float) -> float:
 
 
 async def knee(subject: Subject) -> float:
-    """Return the highest rate that the server keeps up with; 0 if none."""
+    """Return the highest rate that the server sustains; 0 if none."""
     best = 0.0
     for share in KNEE_SHARES:
         rate = share * subject.capacity
@@ -132,7 +132,7 @@ async def knee(subject: Subject) -> float:
 
 
 async def abandon(subject: Subject) -> dict[str, int | None]:
-    """Return how many requests were abandoned, and how many of them computed; None if the server does not report it."""
+    """Return the number of abandoned requests, and of those computed; None if the server does not report it."""
     contender, client, folder = subject.contender, subject.client, subject.folder
     before = await _executed(contender, client, folder)
     if before is None:

@@ -1,13 +1,13 @@
-"""Compares fills over HTTP with those of the projects' own scripts: one file of random weights, the same photographs.
+"""Compares fills over HTTP with those of the original projects' scripts: the same random weights and photographs.
 
     benchmarks/peers/install.sh iopaint
     .venv/bin/python -m benchmarks.peers.public_scripts migan-256 CHECKOUT FOLDER [--json FILE]
 
 CHECKOUT is Picsart-AI-Research/MI-GAN (`scripts/demo.py`, for migan-256 and migan-512) or nipponjo/deepfillv2-pytorch
 (`test.py`, for deepfillv2 and deepfillv2-tf). The scripts run unchanged, in IOPaint's environment, on the CPU. FOLDER
-gets the file, what `retouch export` makes of it, and the pictures. Retouch serves it as it chooses, and with a
-manifest that promises no grey levels, so that it may be bf16. Compared are the levels inside the masks, beyond the
-seam.
+gets the file, the model that `retouch export` makes of it, and the pictures. Retouch serves it with the precision that
+it chooses, and with a manifest without `fill_levels`, so that bf16 is allowed. Compared are the levels inside the
+masks, beyond the seam.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Fills = list[NDArray[np.uint8]]
 
 @dataclass(frozen=True)
 class Paths:
-    """The file of weights, and where a script finds pictures and leaves fills, as NUMBER.png."""
+    """The file of weights, and the folders of a script's pictures and fills (NUMBER.png)."""
 
     weights: Path
     photos: Path
@@ -113,7 +113,7 @@ def public_fills(script: Script, checkout: Path, paths: Paths) -> Fills:
 
 
 async def served_fills(server: Server, side: int) -> Fills:
-    """Ask for the same pictures."""
+    """Request fills of the same pictures."""
     client, found = server.client(), []
     for photo, mask in pictures(side):
         reply = await client.send(request_of(photo, mask))
@@ -123,7 +123,7 @@ async def served_fills(server: Server, side: int) -> Fills:
 
 
 def differences(found: Fills, wanted: Fills, side: int) -> dict[str, float]:
-    """Return by how many levels the fills differ: at most, all but a thousandth, the mean, and the share above 1."""
+    """Return the differences of fills in levels: maximum, quantile 0.999, mean, and the share above 1."""
     inner = [cv2.distanceTransform(mask, cv2.DIST_L2, 5) > FEATHER + 1 for _, mask in pictures(side)]
     parts = [np.abs(a.astype(int) - b)[mask] for a, b, mask in zip(found, wanted, inner, strict=True)]
     levels = np.concatenate(parts)

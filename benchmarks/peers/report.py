@@ -1,4 +1,4 @@
-"""The comparison of `side_by_side.py` as medians, as tables and as a plot."""
+"""The report of `side_by_side.py`: medians, tables and a plot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Figures = dict[str, Any]
 
 
 def medians(rounds: Sequence[dict[str, Figures]]) -> dict[str, Figures]:
-    """Return the median of each figure over the rounds that have its part; of flags and None the last."""
+    """Return the median of each figure over the rounds that have its part; for flags and None the last value."""
     merged: dict[str, Figures] = {}
     for part in {part: None for seen in rounds for part in seen}:
         values = [seen[part] for seen in rounds if part in seen]

@@ -32,7 +32,7 @@ class Contender:
     request: Callable[[Parts, str], bytes]
     """Builds a whole HTTP request from the parts and the model's name."""
     executed: Callable[[Client, Path], object] | None = None
-    """Awaited: how many pictures the engine was given; None where a file counts them."""
+    """Returns the number of pictures that the engine has computed; None if they are counted in a file."""
 
 
 def parts_of(model: str) -> dict[str, bytes]:

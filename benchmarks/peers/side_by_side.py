@@ -1,21 +1,21 @@
-"""Compares Retouch and its peers on one machine with the same client, model, codec and batch size, in turns.
+"""Compares Retouch and its peers on one machine with the same client, model, codec and batch size.
 
     benchmarks/peers/install.sh
     .venv/bin/python -m benchmarks.peers.side_by_side [--models tiny,photos] [--rounds 3] [--json FILE] [--plot FILE]
     … --models tiny --only retouch,mosec --parts at_100 concurrency_32 abandoned --rounds 6
 
-Every server is started once a round and measured alone; the others are not running. Rounds are interleaved, every other
-one in the opposite order; printed are the medians, the values of the rounds, the processor and the load average (which
-the benchmark itself raises). Parts that `--parts` names are measured in every round; without it all are, and those from
-`knee` on in the last round only. The parts:
+Every round starts each server once and measures it alone; the others are not running. Every second round has the
+opposite order. Printed are the medians, the values of the rounds, the processor and the load average (which the
+benchmark itself raises). The parts of `--parts` are measured in every round; without it all are, those from `knee` on
+only in the last round. The parts:
 
 - at_25, at_50, at_75: p50 and p99 in an open loop (Poisson arrivals, timed from when a request was due) at 25, 50 and
   75 % of the engine's capacity; at_100: at 100 requests a second, for `tiny`.
 - concurrency_32: throughput at concurrency 32.
-- knee: the highest of the open-loop rates 40 … 100 % of capacity that is kept up with (95 % of what is sent is answered
-  in time, within ten times the batch time).
-- abandoned, for `tiny`: 384 clients send and hang up 20 ms later; of those without a reply by then, how many were
-  computed all the same.
+- knee: the highest open-loop rate, 40 … 100 % of capacity, that the server sustains (95 % of the requests are answered
+  within ten times the batch time).
+- abandoned, for `tiny`: 384 clients send and hang up 20 ms later; how many of those without a reply by then were
+  computed nevertheless.
 - burst, for `tiny`: 2,000 at once; how many got 200, another answer, or none; whether the next request works.
 - sigterm: SIGTERM with 64 in flight; how many were answered 200; how long the process took to end.
 """
@@ -58,7 +58,7 @@ def engine_capacity(model: str, seconds: float) -> float:
 async def measure(
     contender: Contender, model: str, capacity: float, seconds: float, parts: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """Measure these parts of one server, which is started for it; returns the figures by part."""
+    """Start one server and measure these parts; returns the figures by part."""
     request = contender.request(parts_of(model), model)
 
     async def probe(client: Client) -> bool:
@@ -105,7 +105,7 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="tiny,photos")
-    parser.add_argument("--only", default="", help="names of contenders, by commas")
+    parser.add_argument("--only", default="", help="names of servers, with commas")
     parser.add_argument(
         "--parts", nargs="+", choices=PARTS, default=(), help="measure these parts in every round; by default all"
     )

@@ -2,9 +2,9 @@
 
     python without_cuda.py iopaint start --model lama --model-dir DIR
 
-PyPI's torchvision is built for CUDA, and beside a torch without CUDA its import ends because its operators are not
-there. Their names are declared here, so that the import succeeds; what IOPaint's erasing models and the public scripts
-use of torchvision calls none of them. Beside torch for CUDA this file changes nothing.
+PyPI's torchvision is built for CUDA; with a torch without CUDA its import fails because its operators are missing. This
+file declares their names, so that the import succeeds; the parts of torchvision that IOPaint's erasing models and the
+public scripts use call none of them. With torch for CUDA this file changes nothing.
 """
 
 import runpy

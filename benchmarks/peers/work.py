@@ -27,7 +27,7 @@ def port() -> int:
 
 
 class Tiny:
-    """A model that sleeps for a batch's time and returns the negative."""
+    """A model that sleeps for the time of a batch and returns the negative."""
 
     def __init__(self) -> None:
         self.executed = Path(os.environ["PEER_COUNT"])

@@ -2,10 +2,11 @@
 
     .venv/bin/python -m benchmarks.requests.boundaries [--exchanges 3000] [--seed 1] [--workers 0 2] [--json FILE]
 
-A server with keys and the fake engine is asked alone, and behind proxies that pool their connections to it. Hostile
-connections, each with one generated exchange (variants.py), send half of their requests without a key; honest
-clients with a key ask for pictures of a colour of their own. Exits with 1 if anybody got a reply that is not theirs, or
-fewer than 99 % of the well-formed requests were answered as they should be. --fronts takes only some of the fronts.
+A server with keys and the fake engine is tested alone, and behind proxies that pool their connections to it. Hostile
+connections, each with one generated exchange (variants.py), send half of their requests without a key; each honest
+client, with a key, requests pictures of its own colour. The exit status is 1 if a client got a reply to another's
+request, or if fewer than 99 % of the well-formed requests were answered correctly. --fronts selects some of the
+proxies.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def served(folder: Path, workers: int) -> Iterator[tuple[Server, dict[str, str]]
 
 
 def measure(front: str, workers: int, asked: argparse.Namespace) -> tuple[Counts, int]:
-    """Return the counts of one proxy, and the connections that the server had."""
+    """Return the counts of one proxy, and the number of its connections to the server."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         server, keys = stack.enter_context(served(folder, workers))

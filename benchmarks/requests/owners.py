@@ -1,4 +1,4 @@
-"""Runs hostile and honest connections against one address and checks whose reply each receives."""
+"""Runs hostile and honest connections against one address, and checks that each receives its own replies."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ class Counts:
     """The counts of a run; those of the second half must stay 0."""
 
     requests: int = 0
-    """Sent by the hostile connections, hidden ones not counted."""
+    """Requests that the hostile connections sent, without hidden ones."""
     well_formed: int = 0
     answered: int = 0
-    """Well-formed requests that got the status that they should have."""
+    """Well-formed requests that got the correct status."""
     sent_again: int = 0
-    """Well-formed requests sent again, as the connection was closed after the reply to one before them."""
+    """Well-formed requests sent again, because the connection was closed after the reply to an earlier one."""
     honest: int = 0
     honest_answered: int = 0
     honest_connections: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
-    """Well-formed requests that were not answered, by kind and what came instead."""
+    """Well-formed requests that were not answered correctly, by kind and by the actual result."""
     wrong_client: int = 0
     """Replies with the id, or the picture, of another connection."""
     hidden: int = 0
-    """Replies to what was no request but the body of one."""
+    """Replies to the body of a request, which the server took for a request."""
     surplus: int = 0
     """Replies beyond one for each request, or in another order."""
 
@@ -116,7 +116,7 @@ async def _receive(reader: asyncio.StreamReader, replies: _Replies) -> None:
 
 
 def judge(exchange: Exchange, seen: list[tuple[str, int]], counts: Counts) -> None:
-    """Count the replies of one connection; those without an id of ours come from a proxy or concern the header."""
+    """Count the replies of one connection; those without one of our ids come from a proxy or concern the header."""
     mine = f"{exchange.hidden.split('-')[0]}-"
     counts.requests += len(exchange.requests)
     named = [one for one in seen if one[0].startswith(("c", "honest")) and "-" in one[0]]
@@ -141,7 +141,7 @@ def _number(name: str) -> int:
 
 
 async def be_honest(client: int, port: int, key: str, counts: Counts, done: asyncio.Event) -> None:
-    """Ask for a picture of one's own colour repeatedly on one connection, and check the replies."""
+    """Request pictures of one colour repeatedly on one connection, and check the colour of the replies."""
     connection: Connection | None = None
     for number in itertools.count():
         if done.is_set():

@@ -1,4 +1,4 @@
-"""Profiles a server's processes at full speed: the CPU time of every thread, and the stacks that py-spy sees."""
+"""Profiles a server's processes at full speed: the CPU time of every thread, and stacks recorded by py-spy."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ import psutil
 from benchmarks.harness.raw_load import Target, drive
 
 _WARM_S = 1.5
-"""Clients take that long to start."""
+"""Seconds that clients take to start."""
 
 _MODES: dict[str, list[str]] = {"running": [], "gil": ["--gil"], "native": ["--native"]}
 _LIMIT_S = 45.0
-"""For py-spy to read the symbols of large libraries, and to sample."""
+"""Seconds for py-spy to read the symbols of large libraries, and to sample."""
 
 
 @dataclass(frozen=True)
 class _Spent:
-    """A thread's CPU seconds and the times that it gave its core up, or was taken it."""
+    """A thread's CPU seconds, and the number of its voluntary and involuntary context switches."""
 
     name: str
     user_s: float
@@ -44,7 +44,7 @@ def processes_of(server: int, workers: int) -> dict[str, int]:
 
 
 def thread_times(processes: dict[str, int], target: Target, seconds: float) -> dict[str, list[dict[str, Any]]]:
-    """Return what the threads of each process cost under that load, the busiest first, in ms of a second."""
+    """Return the CPU time of each process's threads under that load, the busiest first, in ms per second."""
     loading = threading.Thread(target=drive, args=(target, _WARM_S + seconds + 0.5), daemon=True)
     loading.start()
     time.sleep(_WARM_S)
@@ -56,7 +56,7 @@ def thread_times(processes: dict[str, int], target: Target, seconds: float) -> d
 
 
 def record_stacks(processes: dict[str, int], target: Target, seconds: float, folder: Path) -> dict[str, str]:
-    """Write py-spy's stacks of each process under that load to PROCESS-MODE.txt; returns what each run said last.
+    """Write py-spy's stacks of each process under that load to PROCESS-MODE.txt; returns the last line of each run.
 
     Modes: threads that run, those that hold the interpreter's lock, and those that run with their native frames.
     """

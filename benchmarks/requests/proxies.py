@@ -39,7 +39,7 @@ http {
   }
 }
 """
-"""As it is written where something behind speaks WebSocket: `Upgrade` is passed on."""
+"""The usual configuration for servers with WebSocket: `Upgrade` is forwarded."""
 
 
 @contextlib.contextmanager
@@ -85,4 +85,4 @@ PROXIES: dict[str, tuple[bool, Callable[[int, Path], AbstractContextManager[Serv
     "Caddy, Upgrade passed on": (CADDY.exists(), plain_caddy),
     "nginx, Upgrade passed on": (NGINX is not None, nginx),
 }
-"""By name: whether it is installed, and how it is started."""
+"""For each name whether the proxy is installed, and the function that starts it."""

@@ -1,12 +1,12 @@
-"""Measures one server with several kinds of requests in turn: not saved, saved, as PNG, one at a time; then a minute.
+"""Measures one server with several kinds of requests: not saved, saved, as PNG, one at a time; then one full minute.
 
     PYTHONPATH=. python3 -m benchmarks.requests.request_kinds --engine inductor --models-dir M --model NAME --side 512 \
         --batch 32 --workers 16 --connections 256 --clients 2 --seconds 3 --rounds 3 --minute 60 --json FILE
     .venv/bin/python -m benchmarks.requests.request_kinds --engine fake --side 64 --workers 1 --seconds 1 --minute 2
 
-Every round sends each kind for `--seconds`, so that all kinds meet the same moments of the host. The spool has the
-server's own limits, and results are written to `--folder`; then, with `--minute`, saved requests follow at full speed
-for so long, and every reply that is not 200 is counted by its code. With `--profile FOLDER` follow the CPU time of each
+Every round sends each kind for `--seconds`, so that changes of the host affect all kinds. The spool has the server's
+default limits, and results are written to `--folder`. With `--minute S`, saved requests follow at full speed for S
+seconds, and replies other than 200 are counted by their code. With `--profile FOLDER` follow the CPU time of each
 thread of the engine process and of a front end, by kind, and their stacks under the first kind (process_profile.py).
 The JSON is written after every step.
 """
@@ -58,7 +58,7 @@ class Kind:
     target: Target
     per_s: list[float] = field(default_factory=list)
     cores: list[dict[str, float]] = field(default_factory=list)
-    """Busy ones, by kind of process, in each round."""
+    """Busy cores by kind of process, in each round."""
     total: Answers = field(default_factory=Answers)
 
     def measure(self, server: Server, options: argparse.Namespace, seconds: float) -> None:
@@ -107,8 +107,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--kinds", nargs="+", choices=list(_KINDS), default=list(_KINDS))
     parser.add_argument("--minute", type=float, default=0.0, help="seconds of saved requests at full speed at the end")
-    parser.add_argument("--folder", type=Path, help="results are written below it; the folder for temporary files")
-    parser.add_argument("--profile", type=Path, help="profile at the end; stacks are written there")
+    parser.add_argument("--folder", type=Path, help="folder for the results; by default the folder for temporary files")
+    parser.add_argument("--profile", type=Path, help="profile at the end, and write stacks to this folder")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are ended
     facts: dict[str, Any] = {"arguments": vars(options), "cores": len(os.sched_getaffinity(0))}

@@ -1,7 +1,7 @@
 """Generates requests with ambiguous ends (request smuggling) for boundaries.py, from a seed.
 
-Every request carries an id that its reply must repeat. Bodies hold requests of their own, with ids that no reply may
-ever carry: a server that answers one has taken a body for a request.
+Every request has an id that its reply must repeat. Bodies contain further requests, with ids that no reply may ever
+have: a server that answers one of these has taken a body for a request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ UPGRADES = ("h2c", "websocket", "h2c, websocket", "TLS/1.0", "unheard-of/7", "")
 _CONNECTIONS = ("Upgrade", "upgrade", "keep-alive, Upgrade", "Upgrade, HTTP2-Settings", "foo,UPGRADE")
 _BOUNDARY = b"frontier"
 TOO_LARGE = 30_000
-"""Bytes of a body that is refused for its size: the server is to take less, but more than a picture and its mask."""
+"""Bytes of a body that is refused for its size; the server's limit is lower, but above a picture and its mask."""
 
 
 @dataclass(frozen=True, slots=True)
