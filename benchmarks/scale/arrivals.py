@@ -1,4 +1,4 @@
-"""Arrival traces: when requests come, from which client, for which model; waves, bursts, a client that floods."""
+"""Arrival traces: time, client and model of each request; with waves, bursts, and a client that floods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLOODER = "flooder"
 
 
 class Arrival(NamedTuple):
-    """One request as it comes."""
+    """One request."""
 
     at_s: float
     client: str
@@ -29,8 +29,8 @@ class Traffic:
     base_per_s: the mean rate of all honest clients together, over a day where there is a wave.
     wave: amplitude of the daily wave, 0 to 1; the day begins with its lowest rate.
     day_s: length of a day; a shorter one makes scaling harder.
-    bursts: (begin_s, end_s, times): the rate is multiplied within that span.
-    flood: (begin_s, end_s, per_s): requests of one more client.
+    bursts: (begin_s, end_s, factor): the rate is multiplied by the factor within that span.
+    flood: (begin_s, end_s, per_s): rate of one more client within that span.
     """
 
     base_per_s: float
@@ -76,7 +76,7 @@ def _poisson(per_s: float, begin_s: float, end_s: float, rng: random.Random) -> 
 
 
 def _draw(cumulative: Sequence[float], rng: random.Random) -> int:
-    """Draw a model; the popularity follows Zipf's law, as that of files and pages does."""
+    """Draw a model; popularity follows Zipf's law, as that of files and web pages."""
     if len(cumulative) == 1:
         return 0
     drawn = rng.random() * cumulative[-1]

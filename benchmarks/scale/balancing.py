@@ -1,6 +1,6 @@
 """Rules by which a balancer chooses the node of a request; the simulator and the load generator of real nodes use them.
 
-A balancer knows the nodes by number, what it has sent to each and what came back; nothing else.
+A balancer knows only the numbers of the nodes, the requests that it has sent to each, and their replies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 
 class Balancing(ABC):
-    """A rule with its state. `choose` and `ended` take constant time, but for model affinity."""
+    """A rule with its state. `choose` and `ended` take constant time, except for model affinity."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -71,7 +71,7 @@ class RandomNode(Balancing):
 
 
 class RoundRobin(Balancing):
-    """Each node in turn."""
+    """The nodes in a fixed order, again and again."""
 
     _next = 0
 
@@ -90,7 +90,7 @@ class TwoChoices(Balancing):
 
 
 class LeastRequests(Balancing):
-    """The node with the fewest requests; of several, the one that has had that few for longest."""
+    """The node with the fewest requests; of several, the one that has had this number for the longest time."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
@@ -114,7 +114,7 @@ class LeastRequests(Balancing):
 class ModelAffinity(Balancing):
     """The first node in the model's own order (rendezvous hashing) that is at most a quarter above the mean load.
 
-    A model's requests meet on few nodes, so that they share batches; the bound keeps a popular model from overloading
+    A model's requests go to few nodes, so that they share batches; the bound keeps a popular model from overloading
     one (Mirrokni, Thorup, Zadimoghaddam: "Consistent hashing with bounded loads", 2018).
     """
 

@@ -1,11 +1,11 @@
-"""Rules of balancing side by side: the same arrivals, each rule in turn, in virtual time.
+"""Compares rules of balancing on the same arrivals, in virtual time.
 
     .venv/bin/python -m benchmarks.scale.compare [--kind photos-cpu] [--nodes 20] [--load 0.8] [--models 8]
         [--uneven 0.3] [--proxies 4] [--json FILE] [--plot FILE]
 
 Four situations: equal nodes; nodes of which the slowest takes `--uneven` longer; `--models` models, whose samples
-cannot share a batch; nodes that freeze and die. Each with one proxy and with `--proxies`, which know nothing of each
-other. Reported: p50, p99, the share of requests without an answer and the mean batch.
+cannot share a batch; nodes that freeze and die. Each with one proxy and with `--proxies` independent ones. Reported:
+p50, p99, the share of requests without an answer, and the mean batch size.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A day of a fleet that scales: a daily wave, a burst, a client that floods, nodes that fail.
+"""Simulates a day of a fleet that scales: a daily wave, a burst, a client that floods, nodes that fail.
 
     .venv/bin/python -m benchmarks.scale.day [--kind photos-cpu] [--mean-nodes 10] [--day-s 3600] [--fixed]
         [--json FILE] [--plot FILE]
 
-The wave's mean rate is what `--mean-nodes` nodes compute at 60 % load; its peak is 1.8 times that. At 30 % of the day
-the rate doubles for a twentieth of it, at 60 % a client sends as much as all others together for as long, and each node
-fails once a day. A day of an hour makes scaling harder than a real one. `--fixed` compares with a fleet that
+The wave's mean rate is that of `--mean-nodes` nodes at 60 % load; its peak is 1.8 times as high. At 30 % of the day the
+rate doubles for a twentieth of the day; at 60 % one client sends as much as all others together for the same time. Each
+node fails once a day. Scaling is harder in a day of one hour than in a real one. `--fixed` also simulates a fleet that
 always has the nodes of the peak.
 """
 
@@ -111,7 +111,7 @@ def main() -> None:
     parser.set_defaults(kind="photos-cpu")
     parser.add_argument("--mean-nodes", type=int, default=10)
     parser.add_argument("--day-s", type=float, default=3600.0)
-    parser.add_argument("--start-s", type=float, default=60.0, help="until a new node is ready")
+    parser.add_argument("--start-s", type=float, default=60.0, help="seconds until a new node is ready")
     parser.add_argument("--target", type=float, default=5.0, help="requests in flight that each node should have")
     parser.add_argument("--deadline-s", type=float, default=10.0)
     parser.add_argument("--fixed", action="store_true", help="compare with a fleet that does not scale")

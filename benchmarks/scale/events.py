@@ -1,4 +1,4 @@
-"""Virtual time: events happen in the order of their times, and the clock jumps from one to the next."""
+"""Virtual time: events run in the order of their times, and the clock jumps from one to the next."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Events:
-    """A clock and the events to come. Seconds; events at the same time happen in the order in which they were added."""
+    """A clock in seconds and the pending events; events at the same time run in the order in which they were added."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -16,16 +16,16 @@ class Events:
         self._added = 0
 
     def clock(self) -> float:
-        """Return the time, as the clock of parts that ask for one."""
+        """Return the time; passed as the clock to parts that need one."""
         return self.now
 
     def at(self, time_s: float, happen: Callable[..., None], *arguments: Any) -> None:
-        """Add an event; one in the past happens next."""
+        """Add an event; one in the past runs next."""
         self._added += 1
         heapq.heappush(self._heap, (max(time_s, self.now), self._added, happen, arguments))
 
     def run(self) -> None:
-        """Let everything happen, until no event is left."""
+        """Run all events until none is left."""
         while self._heap:
             self.now, _, happen, arguments = heapq.heappop(self._heap)
             happen(*arguments)

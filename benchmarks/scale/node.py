@@ -1,4 +1,4 @@
-"""A node in virtual time: the service's own admission, fair order and batching rule around measured service times.
+"""A node in virtual time: the service's admission, fair order and batching rule, with measured service times.
 
 `Admission`, `ServiceRate`, `Reservations`, `FairScheduler` and `BatchPolicy` are those of service/, with the virtual
 clock as their time. Only what takes time is simulated: the host's cores and the device.
@@ -65,14 +65,14 @@ class Node:
     visits: dict[Visit, None] = field(default_factory=dict)
     """Requests that were admitted and are not answered."""
     lost: bool = False
-    """Whether it died or froze: what it had begun never ends."""
+    """Whether the node died or froze; its requests are never answered then."""
     batches: int = 0
     admission: Admission = field(init=False)
     _scheduler: FairScheduler = field(default_factory=FairScheduler)
     _policy: BatchPolicy = field(init=False)
     _queues: dict[QueueKey, list[Visit]] = field(default_factory=dict)
     _cores_free_at: list[list[float]] = field(init=False)
-    """When each core of each front end is free."""
+    """Times at which each core of each front end is free."""
     _front_end: int = 0
     """The front end of the request that arrived last."""
     _rng: random.Random = field(init=False)
@@ -91,10 +91,10 @@ class Node:
         self._rng = random.Random(self.number)
 
     def take(self, request: Request, proxy: int) -> None:
-        """Admit a request and begin its work.
+        """Admit a request and start its work.
 
         Raises:
-            ServiceError: the admission refused it.
+            ServiceError: the request is refused.
         """
         if self.times.front_ends > 1:
             self._front_end = int(self._rng.random() * self.times.front_ends)
@@ -113,7 +113,7 @@ class Node:
         return max(0.0, self._cores_free_at[self._front_end][0] - self.events.now)
 
     def _host_done_at(self, visit: Visit, seconds: float) -> float:
-        """Return when the first free core of its front end will have done this work, and keep it busy until then."""
+        """Assign the work to the first free core of its front end; returns the time at which it is done."""
         cores = self._cores_free_at[visit.front_end]
         done_at = max(self.events.now, cores[0]) + seconds
         heapq.heapreplace(cores, done_at)
@@ -127,7 +127,7 @@ class Node:
         self._form_batch()
 
     def _form_batch(self) -> None:
-        """Begin the next batch if the device is idle: the queue whose first entry is next, as many as fit."""
+        """Start the next batch if the device is idle: from the queue with the next entry, as many as fit."""
         while not self._busy and self._queues:
             heads = [QueueHead(model, queue[0].position) for model, queue in self._queues.items()]
             model = self._policy.queue_order(heads)[0]

@@ -15,10 +15,12 @@ from benchmarks.scale.simulation import Fleet, Simulation
 
 def add_fleet_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of nodes, balancing, price, seed and output."""
-    parser.add_argument("--kind", default="pconv-h200", choices=kinds_of_nodes(), help="the node, as it was measured")
+    parser.add_argument(
+        "--kind", default="pconv-h200", choices=kinds_of_nodes(), help="kind of node in service_times.json"
+    )
     parser.add_argument("--balancing", default="least requests", choices=list(BALANCINGS))
-    parser.add_argument("--proxies", type=int, default=1, help="each balances by itself")
-    parser.add_argument("--uneven", type=float, default=0.0, help="the slowest node takes so much longer, as a share")
+    parser.add_argument("--proxies", type=int, default=1, help="number of proxies, which balance independently")
+    parser.add_argument("--uneven", type=float, default=0.0, help="share by which the slowest node takes longer")
     parser.add_argument("--price", type=float, default=1.0, help="price of a node for an hour, in any currency")
     parser.add_argument("--seed", type=int, default=1)
     add_output_flags(parser)
@@ -30,5 +32,5 @@ def fleet_of(options: argparse.Namespace, nodes: int) -> Fleet:
 
 
 def run_once(fleet: Fleet, traffic: Traffic, seed: int) -> Outcome:
-    """Simulate; the same seed gives the same arrivals, whatever the fleet."""
+    """Simulate; the same seed gives the same arrivals for every fleet."""
     return Simulation(fleet, traffic.arrivals(random.Random(seed)), random.Random(seed + 1)).run()

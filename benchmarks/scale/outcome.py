@@ -1,4 +1,4 @@
-"""Fate of the requests of a simulation, and the figures of it."""
+"""The outcome of the requests of a simulation, and its figures."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Answer(NamedTuple):
 
     arrived_at: float
     latency_s: float
-    """From the client's first try."""
+    """Seconds since the client's first try."""
     client: str
     batch_size: int
 
 
 @dataclass(slots=True)
 class Outcome:
-    """Counts and latencies; every request that was offered is answered once, or unanswered once."""
+    """Counts and latencies; every offered request counts once, as answered or as unanswered."""
 
     offered: int = 0
     answers: list[Answer] = field(default_factory=list)
     unanswered: Counter[str] = field(default_factory=Counter)
-    """By the reason of the last try: refused, late, lost."""
+    """Unanswered requests by the reason of their last try: refused, late, lost."""
     unanswered_of: Counter[str] = field(default_factory=Counter)
     """By client."""
     repeated: int = 0
@@ -37,7 +37,7 @@ class Outcome:
     seconds: float = 0.0
     """Time of the last arrival."""
     node_s: float = 0.0
-    """Seconds of nodes that are paid for, until the last arrival."""
+    """Paid seconds of all nodes until the last arrival."""
     nodes_over_time: list[tuple[float, int]] = field(default_factory=list)
 
     def count_answer(self, request: Request, batch_size: int, now: float) -> None:
@@ -51,7 +51,7 @@ class Outcome:
 
     @property
     def per_s(self) -> float:
-        """Answers a second."""
+        """Answers per second."""
         return len(self.answers) / self.seconds if self.seconds else 0.0
 
     @property
@@ -78,7 +78,7 @@ class Outcome:
         return answer.client != FLOODER
 
     def over_time(self, step_s: float) -> Iterator[tuple[float, float, float]]:
-        """Yield for each step of time its begin, the answered requests that arrived in it a second, and their p99."""
+        """Yield for each time step its begin, the answered requests per second that arrived in it, and their p99."""
         steps: dict[int, list[float]] = {}
         for answer in self.answers:
             steps.setdefault(int(answer.arrived_at / step_s), []).append(answer.latency_s)

@@ -1,11 +1,12 @@
-"""How many nodes for which p99, and what a million pictures cost; simulated with measured service times.
+"""Plans the number of nodes for a p99 and the cost of a million pictures, simulated with measured service times.
 
     .venv/bin/python -m benchmarks.scale.plan [--kind pconv-h200] [--per-s 100,1000,10000] [--p99-ms 50,100,200]
         [--price 4.0] [--json FILE] [--plot FILE]
 
-For every rate the smallest number of nodes, up to 1,000, with which p99 keeps the bound and at most 1 of 1,000 requests
-is refused; found by halving, with the same arrivals for every number. Then p99 and costs of 1 to 1,000 nodes at shares
-of their capacity. A simulation has `--requests` requests, or lasts for thirty full batches if those are more.
+For every rate the smallest number of nodes, up to 1,000, with which p99 is within the bound and at most 1 of 1,000
+requests is refused, found by bisection with the same arrivals for every number. Then p99 and costs of 1 to 1,000 nodes
+at shares of their capacity. A simulation has `--requests` requests, or lasts for thirty full batches if those are
+more.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _MOST_UNANSWERED = 0.001
 
 
 def traffic_of(per_s: float, options: argparse.Namespace) -> Traffic:
-    """Return a steady traffic of so many requests, for as long as thirty batches take at least."""
+    """Return traffic at a constant rate with that number of requests, which lasts for at least thirty batches."""
     times = measured_times(options.kind)
     return Traffic(per_s, max(30 * times.batch_s(times.max_batch), options.requests / per_s))
 
@@ -33,7 +34,7 @@ def traffic_of(per_s: float, options: argparse.Namespace) -> Traffic:
 def nodes_for(
     options: argparse.Namespace, per_s: float, p99_ms: float, most_nodes: int = _MOST_NODES
 ) -> dict[str, Any]:
-    """Find the smallest number of nodes that keeps the bound; `nodes` is None if `most_nodes` are too few."""
+    """Find the smallest number of nodes that keeps the bound; `nodes` is None if `most_nodes` do not suffice."""
     traffic = traffic_of(per_s, options)
 
     def figures(nodes: int) -> dict[str, float]:
@@ -60,7 +61,7 @@ def nodes_for(
 
 
 def curve(options: argparse.Namespace, nodes: int, share: float) -> dict[str, Any]:
-    """Simulate so many nodes at a share of their capacity."""
+    """Simulate a number of nodes at a share of their capacity."""
     per_s = share * nodes * measured_times(options.kind).capacity_per_s
     found = run_once(fleet_of(options, nodes), traffic_of(per_s, options), options.seed)
     return {"nodes": nodes, "load": share, "per_s": per_s, **found.figures(options.price)}
@@ -71,7 +72,7 @@ def _numbers(text: str) -> list[float]:
 
 
 def plan(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Find the nodes for every rate and every bound; print them as they come."""
+    """Find the nodes for every rate and bound; prints each as soon as it is found."""
     print("| requests/s | bound of p99, ms | nodes | p50, p99, ms | load of a node | a million costs |")
     print("|---|---|---|---|---|---|")
     capacity, rows = measured_times(options.kind).capacity_per_s, []
@@ -91,7 +92,7 @@ def plan(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def curves(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Simulate every number of nodes at every load; print them as they come."""
+    """Simulate every number of nodes at every load; prints each as soon as it is done."""
     print("\n| nodes | load | requests/s | p50, p99, ms | mean batch | refused | a million costs |")
     print("|---|---|---|---|---|---|---|")
     rows = []

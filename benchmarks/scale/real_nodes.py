@@ -26,7 +26,7 @@ _BEFORE, _AFTER = ("decode", "preprocess"), ("postprocess", "encode")
 
 @contextmanager
 def real_nodes(folder: Path, count: int, batch_ms: float, max_batch: int) -> Iterator[list[Client]]:
-    """Run so many nodes; yields a client for each."""
+    """Run `count` nodes; yields a client for each."""
     write_fake_models(folder / "models", max_batch=max_batch)
     chosen = {"models_dir": folder / "models", "fake_batch_ms": batch_ms, "max_batch_size": max_batch, "save": False}
     with ExitStack() as stack:
@@ -54,7 +54,7 @@ class Measured:
     unanswered: int = 0
     batch_sizes: list[int] = field(default_factory=list)
     late_sends_s: list[float] = field(default_factory=list)
-    """How late the load generator sent; its own error."""
+    """Delays of the load generator in sending: its error."""
     seconds: float = 0.0
 
     @property
@@ -62,7 +62,7 @@ class Measured:
         return len(self.latencies_s) / self.seconds
 
     def figures(self) -> dict[str, float]:
-        """Return what is compared."""
+        """Return the figures that are compared."""
         return {
             "p50_ms": percentile(self.latencies_s, 0.5) * 1e3,
             "p99_ms": percentile(self.latencies_s, 0.99) * 1e3,
@@ -105,7 +105,7 @@ async def load(clients: Sequence[Client], arrivals: Sequence[Arrival], balancing
 async def calibrate(client: Client, max_batch: int, lone: int = 40, full_s: float = 8.0) -> ServiceTimes:
     """Measure one node: batches of one with its host's work, then full batches in a closed loop.
 
-    The part of a lone request that no stage reports (HTTP, waiting for threads, the client) counts half before the
+    The time of a single request that no stage reports (HTTP, waiting for threads, the client) counts half before the
     batch and half after it.
     """
     before, after, infer_s = [], [], defaultdict[int, list[float]](list)
@@ -144,7 +144,7 @@ async def _hang_up(clients: Sequence[Client]) -> None:
 async def _closed_loop(client: Client, max_batch: int, seconds: float, infer_s: dict[int, list[float]]) -> float:
     """Keep the device busy; collects the batch times by size and returns the seconds from one full batch to the next.
 
-    They are the median time in which so many replies come, so that a pause of the machine does not count.
+    They are a median over the run, so that a pause of the machine does not count.
     """
     begun, replied_at = time.perf_counter(), list[float]()
     end = begun + seconds

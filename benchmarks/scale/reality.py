@@ -1,15 +1,14 @@
-"""The simulator against reality: 1, 2 and 4 real nodes with the fake engine, the same arrivals in both.
+"""Compares the simulator with 1, 2 and 4 real nodes with the fake engine, on the same arrivals.
 
     .venv/bin/python -m benchmarks.scale.reality [--nodes 1,2,4] [--loads 0.5,0.75,0.9,1.3] [--seconds 30]
         [--json FILE]
 
-One node is measured first: its batches and its host's work are the only figures that the simulator gets. Then every
-number of nodes is loaded at every share of its capacity through a balancer in the load generator, which is the
-simulator's own; above the capacity every request has a deadline, and the admission refuses. The fake engine must be
-slow enough that the host's work of all nodes and of the client fits this machine's cores: with 120 ms a batch of 4,
-four nodes answer 130 a second. Reported: real over simulated for p50, p99 and answers a second, bar 0.85 to 1.15,
-and how late the client itself sent (p99, ms): beside other work a run shows that, and a slower engine makes it matter
-less.
+One node is measured first: the times of its batches and of its host's work are the only input of the simulator. Then
+every number of nodes is loaded at every share of its capacity. The load generator uses the simulator's balancer; above
+the capacity every request has a deadline, and admission refuses some. The fake engine must be so slow that the host's
+work of all nodes and of the client fits on this machine's cores: with 120 ms for a batch of 4, four nodes answer 130
+requests per second. Reported: real / simulated for p50, p99 and answers per second, bar 0.85 to 1.15, and the delay of
+the client in sending (p99, ms), which is larger beside other work and matters less with a slower engine.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ def main() -> None:
     parser.add_argument("--balancing", default="least requests")
     parser.add_argument("--batch-ms", type=float, default=120.0, help="ms that the fake engine takes for a batch")
     parser.add_argument("--max-batch", type=int, default=4)
-    parser.add_argument("--lone", type=int, default=40, help="requests one by one, to measure the node")
+    parser.add_argument("--lone", type=int, default=40, help="requests one at a time, which measure the node")
     parser.add_argument("--full-s", type=float, default=8.0, help="seconds of full batches, which measure the node")
     parser.add_argument(
         "--deadline-s", type=float, default=1.5, help="deadline in seconds of requests above the capacity"

@@ -1,4 +1,4 @@
-"""How many nodes there should be: a rule on requests in flight, as an autoscaler of Kubernetes has. Pure."""
+"""The number of nodes that a fleet should have, by requests in flight, as Kubernetes' autoscaler decides. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 class Scaling:
     """Settings of the autoscaler.
 
-    target: requests in flight for each node that it aims at.
-    check_s: how often it looks. start_s: from the decision until a new node is ready; it is paid for from the decision.
-    hold_s: nodes are given back only when fewer were enough for so long.
+    target: wanted requests in flight for each node.
+    check_s: interval between decisions. start_s: from the decision until a new node is ready; it is paid for from then.
+    hold_s: nodes are removed only after fewer have sufficed for this time.
     """
 
     least: int
@@ -26,13 +26,13 @@ class Scaling:
 
 @dataclass(slots=True)
 class Autoscaler:
-    """Decides; remembers the numbers that it wanted within `hold_s`."""
+    """Decides on the number of nodes; remembers the numbers of the last `hold_s`."""
 
     scaling: Scaling
     _wanted: deque[tuple[float, int]] = field(default_factory=deque)
 
     def nodes(self, now: float, in_flight: int) -> int:
-        """Return the number of nodes that there should be with so many requests in flight."""
+        """Return the number of nodes for that number of requests in flight."""
         scaling = self.scaling
         wanted = min(scaling.most, max(scaling.least, math.ceil(in_flight / scaling.target)))
         self._wanted.append((now, wanted))
@@ -43,12 +43,12 @@ class Autoscaler:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Nodes die or freeze, and others take their place.
+    """Settings of failures: nodes die or freeze, and new ones replace them.
 
     every_s: mean time between two failures of one node, exponential.
-    frozen: share of failures in which the node goes on taking requests and answers none until it is noticed.
-    notice_s: how long that takes. A dead node is noticed by the first request that it refuses, which goes elsewhere.
-    replace_s: until a new node is ready.
+    frozen: share of failures in which the node still accepts requests, but answers none until it is detected.
+    notice_s: time until that. A dead node is detected by the first request that it refuses, which goes to another one.
+    replace_s: time until a new node is ready.
     """
 
     every_s: float

@@ -1,4 +1,4 @@
-"""Service times of a node, as they were measured: what a batch and the host's work take, and where that was seen."""
+"""Measured service times of a node: times of a batch and of the host's work, and where they were measured."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class ServiceTimes:
     batch_each_s: float
     max_batch: int
     between_batches_s: float = 0.0
-    """Time from the end of a batch to the begin of the next, which the device is idle."""
+    """Seconds from the end of a batch to the begin of the next, in which the device is idle."""
     host_before_s: float = 0.0
-    """Time of one core for a request before its batch: HTTP, decoding."""
+    """Seconds of one core for a request before its batch: HTTP, decoding."""
     host_after_s: float = 0.0
-    """Time of one core for a request after its batch: encoding, HTTP."""
+    """Seconds of one core for a request after its batch: encoding, HTTP."""
     host_cores: int = 1
     """Cores that work on requests; a request uses one at a time."""
     front_ends: int = 1
@@ -45,14 +45,14 @@ class ServiceTimes:
 
     @property
     def capacity_per_s(self) -> float:
-        """Requests a second that a node can answer: those of full batches, or of its busy cores."""
+        """The requests per second that a node can answer, limited by full batches or by its cores."""
         device = self.max_batch / (self.batch_s(self.max_batch) + self.between_batches_s)
         host_s = self.host_before_s + self.host_after_s
         return min(device, self.host_cores / host_s) if host_s else device
 
 
 def measured_times(name: str) -> ServiceTimes:
-    """Read the times of one kind of node by its name; KeyError names those that there are."""
+    """Read the times of one kind of node by its name; a KeyError names all kinds."""
     kinds = json.loads(_FILE.read_text("utf-8"))
     if name not in kinds:
         raise KeyError(f"no service times are called {name!r}; there are {', '.join(sorted(kinds))}")

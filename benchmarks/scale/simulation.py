@@ -1,4 +1,4 @@
-"""A fleet in virtual time: proxies choose nodes, nodes admit and compute, clients come back, nodes fail and scale."""
+"""A fleet in virtual time: proxies choose nodes, nodes admit and compute, clients retry, nodes fail and scale."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from service.core.errors import ServiceError
 from service.core.flow import Flow
 
 _LOST_PAUSE_S = 1.0
-"""Pause of a client before it repeats a request whose node was lost."""
+"""Seconds after which a client repeats a request whose node was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Description of what is simulated.
+    """The fleet that is simulated.
 
-    proxies: each balances by itself and knows only what it sent.
-    uneven: each node's times are up to this share longer than measured, drawn evenly.
-    deadline_s: allowed by the clients; None for the server's own deadline of 60 s.
-    repeats: how often a client repeats a request that was refused, at its Retry-After and with its id, or lost.
+    proxies: number of proxies; each balances independently and knows only its own requests.
+    uneven: each node's times are longer than measured by a share that is uniformly distributed up to this.
+    deadline_s: deadline that clients set; None for the server's of 60 s.
+    repeats: number of times that a client repeats a request that was refused (after Retry-After, with its id) or lost.
     """
 
     times: ServiceTimes
@@ -52,13 +52,13 @@ class Simulation:
     events: Events = field(default_factory=Events)
     outcome: Outcome = field(default_factory=Outcome)
     nodes: dict[int, Node] = field(default_factory=dict)
-    """Nodes that get requests, or froze and still seem to work."""
+    """Nodes that get requests, including frozen ones that are not detected."""
     _proxies: list[Balancing] = field(init=False)
     _autoscaler: Autoscaler | None = None
     _created: int = 0
     _starting: int = 0
     _paid: dict[int, float] = field(default_factory=dict)
-    """Since when each node is paid for."""
+    """Time from which each node is paid for."""
     _in_flight: int = 0
     _open: bool = True
     """Whether requests still arrive; failures and scaling end with them."""
@@ -73,7 +73,7 @@ class Simulation:
             self.events.at(self.fleet.scaling.check_s, self._scale)
 
     def run(self) -> Outcome:
-        """Run to the last answer."""
+        """Run until the last answer."""
         self._next_arrival()
         self.events.run()
         return self.outcome
@@ -117,7 +117,7 @@ class Simulation:
             self._in_flight += 1
 
     def _repeat(self, request: Request, pause_s: float, why: str) -> None:
-        """Let the client come back, or give up."""
+        """Let the client retry, or give up."""
         if request.attempts <= self.fleet.repeats:
             self.outcome.repeated += 1
             self.events.at(self.events.now + pause_s, self._send, request)
@@ -176,7 +176,7 @@ class Simulation:
         self.events.at(self.events.now + notice_s, self._bury, number)
 
     def _bury(self, number: int) -> None:
-        """Take a failed node out; its requests are lost, and another node starts."""
+        """Remove a failed node; its requests are lost, and another node starts."""
         if number not in self.nodes:
             return
         node = self._remove_node(number)
@@ -205,6 +205,6 @@ class Simulation:
             self._start_node(scaling.start_s)
         healthy = [number for number, node in self.nodes.items() if not node.lost]
         for number in healthy[: max(0, len(self.nodes) + self._starting - wanted)][: max(0, len(healthy) - 1)]:
-            if not self._remove_node(number).visits:  # one with visits answers them first
+            if not self._remove_node(number).visits:  # a node with requests answers them first
                 self._stop_paying(number)
         self.events.at(self.events.now + scaling.check_s, self._scale)

@@ -1,11 +1,11 @@
-"""Measures the texture stage beside the plain fill and Telea's method, in one run.
+"""Compares the texture stage with the plain fill and with Telea's method, in one run.
 
     python -m benchmarks.texture models/photos/5 --truth DIR --lpips-features FILE --vgg-features FILE
         [--holes strokes] [--side 256] [--set NAME=VALUE] [--json FILE] [--sheets DIR]
 
 Cases, holes and metrics are those of `python -m training evaluate`: centre crops, holes that cover `--coverage` of the
-picture, seed 0. The table has three painters: `model` (the plain fill), `texture` and `telea`. One thread, and the
-processor time of the stage. `--set` changes a parameter of service/imaging/texture/parameters.py, for trials.
+picture, seed 0. The table has three painters: `model` (the plain fill), `texture` and `telea`. The stage runs on one
+thread, and its CPU time is printed. `--set` changes a parameter of service/imaging/texture/parameters.py, for trials.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _WORST = 8
 
 
 def main() -> None:
-    """Measure, print, and write what was asked for."""
+    """Measure, print, and write the files that the flags name."""
     options = _parser().parse_args()
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--holes", choices=KINDS, default="strokes")
     parser.add_argument("--side", type=int, default=256)
     parser.add_argument("--coverage", type=float, nargs=2, default=(0.1, 0.5), metavar=("LOW", "HIGH"))
-    parser.add_argument("--limit", type=int, help="only the first so many pictures")
+    parser.add_argument("--limit", type=int, help="measure on the first so many pictures only")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--seed", type=int, default=0, help="seed of the stage's random search")
     parser.add_argument("--cache-dir", type=Path, default=Path.home() / ".cache/retouch-benchmarks")

@@ -11,7 +11,7 @@ _RESAMPLED = 1000
 
 
 def compare(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each class of hole, the ones by coverage first, and one with the interval of LPIPS over all."""
+    """Yield a line for each class of hole, coverage first, and one with the interval of LPIPS over all."""
     pictures: Sequence[Mapping[str, Any]] = report["pictures"]
     for key in ("band", "thickness"):
         for name in sorted({picture[key] for picture in pictures}, key=_first_number):

@@ -13,7 +13,7 @@ from training.evaluate.painters import Painter
 
 
 class TexturePainter(Painter):
-    """Adds texture to what a net painted. `seconds` has the processor time of the stage, without the net's, by case."""
+    """Adds texture to the result of a net. `seconds` has the CPU time of the stage, without the net's, by case."""
 
     label = "texture"
 
@@ -32,4 +32,4 @@ class TexturePainter(Painter):
         return painted
 
     def close(self) -> None:
-        """Do nothing: the net belongs to who opened it."""
+        """Do nothing: the caller closes the net."""

@@ -1,10 +1,10 @@
-"""Times whole requests with `texture=copied` and without, over HTTP, in turn.
+"""Times whole requests with `texture=copied` and without, alternately, over HTTP.
 
     python -m benchmarks.texture.request_times [--workers 2] [--sizes 256 512] [--rounds 10] [--json FILE]
 
-A server of its own with the shipped `photos`, one client, one request after the other, nothing saved. The picture is a
-photograph as JPEG, the masks are strokes and boxes of 5, 30 and 60 % of it. Printed by size and coverage: medians over
-kinds and rounds in ms, of requests without, of those with, and of the stage alone.
+It starts a server with the shipped `photos`; one client sends one request after the other, and nothing is saved. The
+picture is a photograph as JPEG, the masks are strokes and boxes of 5, 30 and 60 % of it. Printed by size and coverage:
+medians over kinds and rounds in ms, for requests without, for requests with, and for the stage alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.serving.served_process import ServedProcess
 
 
 def main() -> None:
-    """Start the server, ask, print."""
+    """Start the server, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--sizes", type=int, nargs="+", default=(256, 512))
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def timed(client: httpx.Client, files: dict[str, Any], texture: str, into: dict[str, list[float]]) -> None:
-    """Send one request and note how long it took, and its texture stage."""
+    """Send one request; returns its time and that of its texture stage."""
     begun = perf_counter()
     reply = client.post("/v1/inpaint", files=files, data={"texture": texture})
     into[texture].append(perf_counter() - begun)

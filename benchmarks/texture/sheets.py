@@ -1,4 +1,4 @@
-"""Contact sheets of the texture stage: holes as they are, enlarged, and the cases that it makes worst."""
+"""Contact sheets of the texture stage: whole pictures, enlarged holes, and the cases with the worst change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.evaluate.contact_sheet import Row, write_sheet
 from training.evaluate.painters import Painter
 
 _SEEN, _SHOWN = 128, 384
-"""Side in pixels of the part of a picture that is enlarged, and of what becomes of it."""
+"""Sides in pixels of the part of a picture that is enlarged, and of the enlarged part."""
 
 
 def write_sheets(rows: Sequence[Row], worst: Sequence[Case], painters: Sequence[Painter], folder: Path) -> None:
@@ -25,7 +25,7 @@ def write_sheets(rows: Sequence[Row], worst: Sequence[Case], painters: Sequence[
 
 
 def _enlarged(row: Row) -> Row:
-    """Cut out the surroundings of the hole's deepest pixel."""
+    """Cut out and enlarge the surroundings of the hole's innermost pixel."""
     case = row.case
     hole = np.ones(case.truth.shape[:2], np.bool_) if case.hole is None else case.hole
     height, width = hole.shape

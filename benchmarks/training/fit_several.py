@@ -1,4 +1,4 @@
-"""Trains several configs one after another in the same processes, which then start and meet only once.
+"""Trains several configs one after another in the same processes, which start and connect only once.
 
     python -m torch.distributed.run --standalone --nproc-per-node=2 -m benchmarks.training.fit_several RUNS.json
 
@@ -22,7 +22,7 @@ from training.loop.runtime import start_runtime
 
 
 def main() -> None:
-    """Train what the file lists; a run whose seconds are over ends, and the next begins."""
+    """Train the configs of the file; a run ends when its seconds are over, and the next begins."""
     runs = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     configs = [(load_config(Path(path), knobs), seconds) for path, knobs, seconds in runs]
     with start_runtime(configs[0][0]) as runtime:
@@ -30,7 +30,7 @@ def main() -> None:
             began = time.monotonic()
             try:
                 fit(config, replace(runtime, overlaps=config.overlap), seconds)
-            except torch.OutOfMemoryError as error:  # in all processes alike; the next run may fit
+            except torch.OutOfMemoryError as error:  # every process fails alike; the next run may fit
                 print(f"{config.output.name}: {error}", file=sys.stderr)
             if runtime.is_leader:
                 print(f"{config.output.name}: {time.monotonic() - began:.0f} s", flush=True)

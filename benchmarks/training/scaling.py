@@ -4,11 +4,11 @@
 
     with --set photos:data.path=DIR --set facades:data.path=DIR
 
-Each run is the first phase of a config with a global batch: on one GPU, as many runs at once as there are GPUs; on all
-GPUs, with gradients averaged after the backward pass; on one GPU with its share of the batch, which bounds what
-averaging can reach; and, with --overlap, on all GPUs with gradients averaged while the backward pass goes on. The first
-quarter of the lines of the log, which compilation and warm-up fall into, is left out of the speed.
-Where the compiler's cache is empty each run takes a minute or two longer: `--steps 12` fills it.
+Each run is the first phase of a config with a global batch: on one GPU (as many runs at once as there are GPUs); on all
+GPUs, with gradients averaged after the backward pass; on one GPU with its share of the batch, which is an upper bound;
+and, with --overlap, on all GPUs with gradients averaged during the backward pass. The speed leaves out the first
+quarter of the log's lines, which has compilation and warm-up. With an empty compiler cache each run takes a minute or
+two longer: `--steps 12` fills the cache.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Plan:
     folder: Path
     steps: int
     seconds: float
-    """The limit of each run, compilation included."""
+    """Limit of each run in seconds, compilation included."""
     until: float
     """The end of the time for all of them, on the monotonic clock."""
     knobs: Sequence[str]
@@ -72,7 +72,7 @@ class Plan:
         return [str(config), own, self.seconds]
 
     def start(self, runs: Sequence[Run], gpu: int | None = None) -> subprocess.Popen[bytes]:
-        """Start runs one after another, on this GPU alone or on as many as they want."""
+        """Start runs one after another, on one GPU or on several."""
         listed = self.folder / f"{runs[0].name}.json"
         listed.write_text(json.dumps([self.describe(run) for run in runs]), "utf-8")
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={runs[0].gpus}"]
@@ -81,7 +81,7 @@ class Plan:
         return subprocess.Popen(command, cwd=ROOT, env=environment)
 
     def wait(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for runs to end, and end them when the time of all is over."""
+        """Wait for runs to end, and end them at the common limit."""
         try:
             process.wait(max(1, self.until - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -96,18 +96,18 @@ class Plan:
 
 
 def first_phase(config: str) -> str:
-    """Return the config with its first phase only; later ones would train on, and compile again."""
+    """Return the config with its first phase only; later ones would be trained and compiled, too."""
     head, *phases = config.split("[[phase]]")
     return "[[phase]]".join([head, *phases[:1]])
 
 
 def speed(curve: Curve) -> float:
-    """Return the median of images a second without the first quarter."""
+    """Return the median of images per second without the first quarter."""
     return statistics.median(line["images_per_s"] for line in curve[len(curve) // 4 :])
 
 
 def figures_of(run: Run, curves: Mapping[Run, Curve]) -> dict[str, float]:
-    """Return a run's speed, of that of one GPU with the same batch and with the share of it, and its losses."""
+    """Return a run's speed, absolute and relative to one GPU with the same batch and with its share, and its losses."""
     curve, base = curves[run], curves.get(run._replace(gpus=1, overlap=False))
     figures: dict[str, float] = {"lines": len(curve), "images_per_s": speed(curve)}
     share = curves.get(Run(run.config, run.batch // run.gpus))
@@ -153,10 +153,18 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("runs", nargs="+", metavar="CONFIG:BATCH,BATCH", help="global batches of a config")
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--steps", type=int, default=120, help="steps of the config's first phase")
-    parser.add_argument("--seconds", type=float, default=60, help="end each run after so long, compilation included")
+    parser.add_argument(
+        "--seconds", type=float, default=60, help="end each run after so many seconds, compilation included"
+    )
     parser.add_argument("--limit", type=float, default=3600, help="end everything after so many seconds")
     parser.add_argument("--overlap", action="store_true", help="measure averaging during the backward pass, too")
-    parser.add_argument("--set", action="append", default=[], metavar="[NAME:]KNOB=VALUE", help="NAME: of a config")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="[NAME:]KNOB=VALUE",
+        help="NAME:KNOB=VALUE, a knob of the config NAME",
+    )
     parser.add_argument("--json", type=Path, help="write figures and curves there")
     return parser.parse_args()
 

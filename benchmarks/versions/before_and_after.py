@@ -1,14 +1,14 @@
-"""Compares two revisions in one run, in turns: HTTP and direct calls of the same work.
+"""Compares two revisions in one run: the same work over HTTP and by direct calls.
 
     .venv/bin/python -m benchmarks.versions.before_and_after --before 23a5997 --after . [--json FILE]
 
-A revision is what git knows, or "." for the working tree; both run in the environment of this command. The model is
-`tiny` of benchmarks/peers: a 64² JPEG is translated, a batch of up to 8 takes 8 ms, nothing is saved. In every round
-both servers and both pipelines are started afresh, and each is measured twice, in the order before, after, after,
-before (the next round begins with after); the others stand idle meanwhile. Measured over HTTP and directly: pictures a
-second at concurrency 32 with the CPU time of each (of the server's processes; of direct calls with the caller's), p50
-and p99 at 100 a second in an open loop. Printed: the mean of each side, and the ratio after/before with its 95 %
-interval (Student's t over the rounds' logarithms). `http/direct` is what HTTP keeps of the direct throughput.
+A revision is a name that git knows, or "." for the working tree; both run in the environment of this command. The model
+is `tiny` of benchmarks/peers: a 64² JPEG is translated, a batch of up to 8 takes 8 ms, nothing is saved. Every round
+starts both servers and both pipelines and measures each twice, in the order before, after, after, before (the next
+round begins with after); the others are idle meanwhile. Measured over HTTP and directly: pictures per second at
+concurrency 32 with the CPU time of each (of the server's processes; for direct calls with the caller's), p50 and p99 at
+100 requests per second in an open loop. Printed: the mean of each side, and the ratio after/before with its 95 %
+interval (Student's t over the rounds' logarithms). `http/direct` is the throughput over HTTP relative to direct calls.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ METRICS = ("per_s", "cpu_ms", "p50_ms", "p99_ms")
 
 Figures = dict[str, float]
 Measure = Callable[[float], Awaitable[Figures]]
-"""Measures for that many seconds of either load."""
+"""Measures one side, with that many seconds of each load."""
 
 
 @contextlib.asynccontextmanager
@@ -103,7 +103,7 @@ def direct(source: Path, models: Path, picture: Path) -> Iterator[Measure]:
             return dict(json.loads(await asyncio.to_thread(answer, str(seconds))))
 
         answer()
-        yield measured  # the end of its input ends it, too
+        yield measured  # the process also ends at the end of its input
 
 
 async def one_round(sources: dict[str, Path], first: str, seconds: float, folder: Path) -> dict[str, Figures]:

@@ -1,4 +1,4 @@
-"""The source of another revision, in a folder of its own, and the environment that runs it."""
+"""The source of another revision in a separate folder, and the environment that runs it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def environment(source: Path) -> dict[str, str]:
     """Return the variables with which the running interpreter imports the packages of `source`, not the installed.
 
     Raises:
-        SystemExit: it imports others all the same.
+        SystemExit: it imports the installed packages nevertheless.
     """
     environ = {"PYTHONPATH": str(source)}
     program = "import engines, retouch, service; print(*engines.__path__, *retouch.__path__, *service.__path__)"

@@ -1,10 +1,10 @@
-"""Compares the default fill of two revisions over HTTP, each with the `photos` model that it ships, in turns.
+"""Compares the default fill of two revisions over HTTP, each with its shipped `photos` model.
 
     .venv/bin/python -m benchmarks.versions.default_fills --before 23a5997 --after . [--json FILE]
 
 A request is a photograph as JPEG and a mask as PNG, with no options: PNG reply, saved, `strategy=auto`. Masks are
-strokes and boxes of 5, 30 and 60 % of the picture. Both servers run with default settings in every round; one is asked
-at a time, one request after the other, and the order of the two changes with every round. Printed by size and coverage:
+strokes and boxes of 5, 30 and 60 % of the picture. In every round both servers run with default settings; one of them
+gets requests at a time, one after the other, and the order of the two alternates. Printed by size and coverage:
 the mean of p50 in milliseconds, and after/before with its 95 % interval (Student's t over the rounds' logarithms).
 """
 
@@ -33,7 +33,7 @@ from retouch.bench.sender import encode as encode_form
 SIDES = ("before", "after")
 
 Requests = Mapping[str, Sequence[bytes]]
-"""Whole requests by cell, such as `512² 30 %`."""
+"""Encoded requests by cell, such as `512² 30 %`."""
 
 
 def default_requests(sizes: Sequence[int]) -> dict[str, list[bytes]]:

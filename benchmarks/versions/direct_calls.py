@@ -1,4 +1,4 @@
-"""Calls the pipeline of one revision without a server; before_and_after.py starts it and tells it when to measure.
+"""Calls the pipeline of one revision without a server; before_and_after.py starts it and sends it commands.
 
     PYTHONPATH=SOURCE python benchmarks/versions/direct_calls.py MODELS PICTURE BATCH_MS
 
@@ -25,7 +25,7 @@ from typing import Any
 CONCURRENCY, RATE_PER_S = 32, 100.0
 
 Call = Callable[[], Awaitable[bool]]
-"""Asks for one picture; whether it was made."""
+"""Requests one picture; returns whether it was made."""
 
 
 async def measure(call: Call, cpu_s: Callable[[], float], seconds: float) -> dict[str, float]:
@@ -49,7 +49,7 @@ async def measure(call: Call, cpu_s: Callable[[], float], seconds: float) -> dic
 
 
 async def closed_loop(call: Call, concurrency: int, seconds: float) -> tuple[int, int]:
-    """Keep `concurrency` calls under way; returns how many succeeded and how many failed."""
+    """Keep `concurrency` calls in progress; returns how many succeeded and how many failed."""
     end, done, failed = time.perf_counter() + seconds, 0, 0
 
     async def one() -> None:
@@ -66,7 +66,7 @@ async def closed_loop(call: Call, concurrency: int, seconds: float) -> tuple[int
 
 
 async def open_loop(call: Call, rate: float, seconds: float) -> tuple[list[float], int]:
-    """Let calls fall due at random moments, the same in every run; returns latencies in s, and how many were due."""
+    """Start calls at random times, the same in every run; returns latencies in s, and the number of calls."""
     draw, due, tasks = random.Random(7), 0.0, []
     latencies: list[float] = []
     begun = time.perf_counter()
@@ -89,7 +89,7 @@ def percentile_ms(latencies: list[float], share: float) -> float:
 
 
 def is_todays() -> bool:
-    """Return whether the revision has today's rooms; `find_spec` would find those of the installed one."""
+    """Return whether the revision has today's rooms; `find_spec` would find those of the installed packages."""
     return Path(import_module("service").__path__[0], "core").is_dir()
 
 
@@ -97,7 +97,7 @@ def is_todays() -> bool:
 async def pipeline_of(models: Path, batch_ms: float, picture: bytes) -> AsyncIterator[Call]:
     """Open the pipeline of the revision that is imported.
 
-    Its names moved: the first form is that of today, the second that of 0.1.
+    Names have moved: the first branch is for today's code, the second for 0.1.
     """
     today = is_todays()
     configure_logs = import_module("service.telemetry.logs" if today else "service.logs").configure_logs

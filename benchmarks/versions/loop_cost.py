@@ -1,16 +1,16 @@
-"""Measures the CPU time that a request takes of event loops and of other threads, by process, of one or two revisions.
+"""Measures the CPU time of a request in event loops and in other threads, by process, for one or two revisions.
 
     .venv/bin/python -m benchmarks.versions.loop_cost [REVISION …] [--side 256] [--task inpaint] [--rounds 5]
     … --workers 2     # that many front ends, and an engine process
 
-A revision is what git knows; "." (the default) is the working tree. Each has a server of its own, with the fake engine,
-which waits for nothing, JPEG in and out, nothing saved; all run at once, and are asked in turns with one connection
-(`alone`) and with 32 (`loaded`), and left alone (`idle`). The kernel counts each thread's time
-(/proc/PID/task/TID/schedstat), so other work on the machine changes the figures little. Printed: medians of the rounds,
-in ms of CPU time a request (`idle`: a second, which begins half a second after the last request), with the event loops'
-part in each round, the processor and the load average before and after; front ends are added up. An event loop's time
-includes the kernel's work for its sockets and, in a front end with one codec thread, the work on pictures; `--side 64`
-leaves little of that. What it does without requests is counted, too.
+A revision is a name that git knows; "." (the default) is the working tree. Each has a server with the fake engine,
+whose batches take no time, JPEG in and out, nothing saved. All run at once and are measured alternately: with one
+connection (`alone`), with 32 (`loaded`), and without requests (`idle`). The kernel counts each thread's time
+(/proc/PID/task/TID/schedstat), so other work on the machine affects the figures little. Printed: medians of the rounds,
+in ms of CPU time per request (`idle`: per second, from half a second after the last request), with the event loops'
+share in each round, the processor and the load average before and after; front ends are added up. An event loop's time
+includes the kernel's work for its sockets, its periodic tasks and, in a front end with one codec thread, the work on
+pictures, which is small with `--side 64`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ IDLE_S = 2.0
 
 
 Cost = Counter[str]
-"""CPU time by process and thread: seconds until now, or milliseconds a request."""
+"""CPU time by process and thread: seconds so far, or milliseconds per request."""
 
 
 @contextlib.contextmanager
@@ -78,7 +78,7 @@ def cpu_seconds(server: int) -> Cost:
 
 
 async def ask(client: Client, request: bytes, connections: int, requests: int) -> None:
-    """Send so many requests over so many connections.
+    """Send a number of requests over a number of connections.
 
     Raises:
         SystemExit: one was not answered 200.

@@ -1,12 +1,12 @@
-"""Writes the state that a server of another revision leaves behind, for the test that today's server serves it.
+"""Writes the state that a server of another revision leaves, for the test that today's server can use it.
 
     .venv/bin/python -m benchmarks.versions.write_state --revision 23a5997 tests/data/state-0.1.tar.xz
 
 The archive holds `models/` (two tiny random generators, exported by that revision), `results/` as a server of that
-revision left it when it was killed with SIGKILL, and `promises.json`: what it had promised to its clients by then. The
-server was stopped in order once, with saved results, kept answers and a finished job; then it was started with an
-engine that hangs and a store that could not take results, and killed with results in the spool and two unfinished
-jobs. Finished jobs and kept answers expire: who reads the archive later moves the times in its ledger. Needs torch.
+revision left it when it was killed with SIGKILL, and `promises.json`: its promises to clients. The server was first
+stopped regularly, with saved results, kept answers and a finished job. Then it was started with an engine that hangs
+and a store that accepts no results, and killed with results in the spool and two unfinished jobs. Finished jobs and
+kept answers expire, so the reader of the archive must move the times in its ledger. Needs torch.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ class State:
         return (await http.post(f"/v1/{task}", files=files, data=data, headers=headers)).raise_for_status()
 
     async def promise_result(self, http: httpx.AsyncClient, task: str, **fields: str) -> None:
-        """Let a result be saved, and note what its client was told."""
+        """Save a result, and record its promise to the client."""
         reply = await self.ask(http, task, {}, **fields)
         location = reply.headers["location"]
         sidecar = (await http.get(location, headers={"Accept": "application/json"})).raise_for_status().json()
         self.promises["results"].append({"location": location, "sha256": digest(reply.content), "sidecar": sidecar})
 
     async def promise_answer(self, http: httpx.AsyncClient, key: str, task: str, **fields: str) -> None:
-        """Let an answer be kept under an Idempotency-Key."""
+        """Keep an answer for an Idempotency-Key."""
         reply = await self.ask(http, task, {"Idempotency-Key": key}, **fields)
         self.promises["answers"].append({"key": key, "task": task, "fields": fields, "sha256": digest(reply.content)})
 
@@ -126,7 +126,7 @@ async def end_of(http: httpx.AsyncClient, job: str) -> dict[str, Any]:
 
 
 async def write_saved(state: State) -> None:
-    """Write what a server has that ends in order: saved results, kept answers, a finished job."""
+    """Write the state of a server that ends regularly: saved results, kept answers, a finished job."""
     async with state.serving(engine="onnxrt") as (_, http):
         await state.promise_result(http, "inpaint", format="png")
         await state.promise_result(http, "inpaint", format="webp")
@@ -140,10 +140,10 @@ async def write_saved(state: State) -> None:
 
 
 async def write_killed(state: State) -> None:
-    """Write what a killed server leaves: results that are only in its spool, and unfinished jobs."""
+    """Write the state of a killed server: results that are only in its spool, and unfinished jobs."""
     names = {f"{number:02x}" for number in range(256)} - {path.name for path in state.results.iterdir()}
     obstacles = [state.results / name for name in names]
-    for obstacle in obstacles:  # a file where a folder of results is to be
+    for obstacle in obstacles:  # a file in place of a folder of results
         obstacle.touch()
     fault = state.folder / "fault"
     async with state.serving(engine="fake", fake_faults=fault) as (server, http):

@@ -1,11 +1,11 @@
-"""Compares the steps of one request on several threads with the same steps one after the other.
+"""Compares the steps of one request in parallel with the same steps one after the other.
 
     .venv/bin/python -m benchmarks.worth.jpeg_strips [--sides 256 512 1024 2048] [--threads 2] [--rounds 30]
 
-Three ways to make a JPEG of a photograph: in one pass, in strips on one thread, in strips on `--threads`; and decoding
-an image and its mask one after the other and side by side. A request that is alone on the machine gains the time;
-under load no thread is free to help, and what strips then cost is the processor time over one pass. Printed, medians
-over interleaved rounds: milliseconds, processor time, and the file's size.
+Three ways to encode a photograph as JPEG: in one pass, in strips on one thread, in strips on `--threads`; and decoding
+an image and its mask one after the other and in parallel. A request that is alone on the machine gains the difference
+in time; under load no thread is free to help, and strips cost their additional CPU time. Printed, medians over
+interleaved rounds: milliseconds, CPU time, and the size of the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from service.imaging.pool.parallel_steps import HelperThreads, StepRunner, run_o
 
 MAX_PIXELS = 10**9
 Work = Callable[[], int]
-"""Does the work once; returns the bytes that it made."""
+"""Does the work once; returns the bytes."""
 
 
 def ways_of(side: int, helpers: StepRunner) -> dict[str, Work]:
@@ -45,10 +45,10 @@ def ways_of(side: int, helpers: StepRunner) -> dict[str, Work]:
 
     return {
         "encode in one pass": lambda: len(simplejpeg.encode_jpeg(pixels, 90, "RGB", "444")),
-        "encode strips in turn": lambda: len(encode_jpeg(pixels, 90, run_one_by_one)),
-        "encode strips side by side": lambda: len(encode_jpeg(pixels, 90, helpers)),
-        "decode image and mask in turn": lambda: decoded(run_one_by_one),
-        "decode image and mask side by side": lambda: decoded(helpers),
+        "encode strips one by one": lambda: len(encode_jpeg(pixels, 90, run_one_by_one)),
+        "encode strips in parallel": lambda: len(encode_jpeg(pixels, 90, helpers)),
+        "decode image and mask one by one": lambda: decoded(run_one_by_one),
+        "decode image and mask in parallel": lambda: decoded(helpers),
     }
 
 
@@ -64,7 +64,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sides", type=int, nargs="+", default=[256, 512, 1024, 2048])
-    parser.add_argument("--threads", type=int, default=2, help="with the caller's; the helpers are always free")
+    parser.add_argument(
+        "--threads", type=int, default=2, help="threads, including the caller's; the others are always free"
+    )
     parser.add_argument("--rounds", type=int, default=30)
     options = parser.parse_args()
     cv2.setNumThreads(1)

@@ -2,10 +2,10 @@
 
     .venv/bin/python -m benchmarks.worth.lanes [--rounds 6] [--seconds 6] [--side 256] [--json FILE]
 
-Without HTTP, 256² pictures in and out as JPEG, whole, nothing saved. Three ways: `lanes` as the service does it;
-`batches` of up to 8, whose halves the engine computes side by side; `single`, one picture at a time with all threads.
-Every visit opens the pipeline anew; the order turns from round to round. Measured: one caller, 16 callers, and an open
-loop at 50 and 85 % of what the lanes reached with 16 callers in a trial visit. Ratios are over the lanes.
+Without HTTP, 256² pictures in and out as JPEG, whole, nothing saved. Three ways: `lanes` as in the service; `batches`
+of up to 8, whose halves the engine computes in parallel; `single`, one picture at a time with all threads. Every visit
+opens a new pipeline; the order rotates from round to round. Measured: one caller, 16 callers, and an open loop at 50
+and 85 % of the rate of the lanes with 16 callers in a trial visit. Ratios are relative to the lanes.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Compares the retry book with a signed ticket: time to refuse and to readmit a client, and memory.
+"""Compares the store of reservations with a signed ticket: time to refuse and to readmit a client, and memory.
 
     .venv/bin/python -m benchmarks.worth.retry_ticket [--refused 10000] [--front-ends 4] [--rounds 15]
 
-The ticket is a sketch (`Tickets`): the second that is promised and an HMAC over it and the client's flow, 32 characters
-of the alphabet of `X-Request-ID`; a server with the same key admits it within its window. It keeps no list, so it
-cannot tell a ticket that was used from one that was not, nor how many are open. Printed: microseconds of processor
-time, medians over interleaved rounds, and MiB with so many open reservations.
+The ticket is a sketch (`Tickets`): the promised second and an HMAC over it and the client's flow, 32 characters of the
+alphabet of `X-Request-ID`; a server with the same key admits it within its window. Such a server keeps no list, so it
+knows neither which tickets were used nor how many are open. Printed: microseconds of CPU time, medians over interleaved
+rounds, and MiB with that number of open reservations.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def due_of(client: int) -> int:
 
 
 class Side(Protocol):
-    """A way to remember, or to let clients carry, what they were promised."""
+    """A way to keep the promises to refused clients, in the server or with the client."""
 
     def refuse(self, client: int) -> str:
         """Promise a client a second; returns what it presents when it returns."""
@@ -87,7 +87,7 @@ class Tickets:
 
 
 def sides(front_ends: int) -> dict[str, Callable[[], Side]]:
-    """Return what is compared."""
+    """Return the ways that are compared."""
     return {
         "book of one process": lambda: Book(LocalReservationStore()),
         f"book of {front_ends} front ends": lambda: Book(

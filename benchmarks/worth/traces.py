@@ -1,10 +1,10 @@
-"""Compares the traces written for this server with those of OpenTelemetry's SDK: processor time of a request.
+"""Compares this server's tracing with that of OpenTelemetry's SDK: CPU time of a request.
 
     .venv/bin/python -m benchmarks.worth.traces [--requests 2000] [--rounds 25]
 
-Spans: a recorded request's own and its nine stages', made when they end, and with the SDK's `start_span` and `end`;
+Spans: those of a request and its nine stages, made when they end (as here), and with the SDK's `start_span` and `end`;
 both drop them. Encoding: the same spans as OTLP, by our encoder and the SDK's. Printed: the means of interleaved
-rounds, and the ratio with its interval. At the default trace ratio one request in ten has spans at all.
+rounds, and the ratio with its interval. With the default trace ratio only one request in ten has spans.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FACTS: dict[str, str | int] = {
     "retouch.model": "photos/4",
 }
 Work = Callable[[int], None]
-"""Does the work of so many requests."""
+"""Does the work of that number of requests."""
 
 
 class Kept(SpanProcessor):
@@ -104,7 +104,7 @@ def encoders(spans: Sequence[ReadableSpan]) -> tuple[Work, Work]:
 
 
 def us_a_request(work: Work, requests: int) -> float:
-    """Return microseconds of processor time a request."""
+    """Return microseconds of CPU time per request."""
     begun = time.process_time()
     work(requests)
     return (time.process_time() - begun) * 1e6 / requests
@@ -131,7 +131,7 @@ def main() -> None:
                 if number:  # the first round warms up
                     seen[i].append(took)
         ratios[f"{name}, µs a request"] = ratio_of(*seen)
-    print_ratios("the SDK over our own", ("ours", "SDK"), ratios)
+    print_ratios("the SDK relative to ours", ("ours", "SDK"), ratios)
 
 
 if __name__ == "__main__":
