@@ -17,11 +17,10 @@ import structlog
 
 from engines.errors import DeviceLost
 from service.admission.admission import Admission
+from service.admission.assembly import make_admission
 from service.admission.long_work import LongWork
 from service.admission.loop_lag import LoopLag
 from service.admission.memory_budget import MemoryBudget
-from service.admission.retry_after import Reservations
-from service.admission.service_rate import ServiceRate
 from service.auth.clients import Clients
 from service.auth.links import Links, open_links
 from service.batching.backend import Backend, BackendModels, OpenBackend
@@ -216,15 +215,8 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
         models=backend.models,
         batcher=backend.batcher,
         store=store,
-        admission=Admission(
-            settings.max_queue_size,
-            settings.max_uploads,
-            lambda: codec_work.predicted_wait_s + lag.wait_s,
-            clock,
-            ServiceRate(settings.max_batch_size),
-            reservations=Reservations(store=backend.server_load.reservation_store),
-            max_bodies_bytes=settings.max_bodies_mb * 2**20,
-            server_load=backend.server_load,
+        admission=make_admission(
+            settings, backend.server_load, lambda: codec_work.predicted_wait_s + lag.wait_s, clock
         ),
         metrics=metrics,
         codec_work=codec_work,
@@ -260,16 +252,21 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
         gallery,
         open_links(settings, time.time),
     )
+    _start_watches(service, lag, stack)
+    _register_gauges(service)
+    return service
+
+
+def _start_watches(service: Service, lag: LoopLag, stack: AsyncExitStack) -> None:
+    """Start the tasks that run as long as the service; the stack ends them."""
     watches = (
         service.drain_when_device_lost(),
         service.watch_outage(),
         lag.watch(),
-        clients.follow_key_file(settings.model_poll_s),
+        service.clients.follow_key_file(service.settings.model_poll_s),
     )
     for watch in watches:
         stack.push_async_callback(cancel_and_wait, asyncio.create_task(watch))
-    _register_gauges(service)
-    return service
 
 
 def _register_gauges(service: Service) -> None:
