@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from engines.terminal.flag_groups import expanded
 from retouch.bench.pipeline.command import bench_pipeline
 from retouch.filling.jobs import FilesInvalid, Format, pair_images
 
@@ -25,29 +27,79 @@ bench_app = typer.Typer(add_completion=False)
 bench_app.command("pipeline")(bench_pipeline)
 
 
-@bench_app.callback(invoke_without_command=True)
-def bench(  # noqa: PLR0913, PLR0917 -- each is a flag
-    ctx: typer.Context,
+@dataclass(frozen=True, slots=True)
+class RequestFlags:
+    """The requests that are sent."""
+
     image: Annotated[
-        list[Path] | None, typer.Option(help="image or folder to send; repeat for more, sent in turn")
-    ] = None,
-    mask: Annotated[list[Path] | None, typer.Option(help="mask or folder of each --image, or one for all")] = None,
-    url: Annotated[str, typer.Option(help="the server")] = "http://127.0.0.1:8000",
-    endpoint: Annotated[Endpoint, typer.Option(help="endpoint to call")] = "inpaint",
-    rate: Annotated[str, typer.Option(help="open loop: requests due per second, as in 5,10,20")] = "",
-    concurrency: Annotated[
-        str, typer.Option(help=f"closed loop: clients ({_CLOSED_BY_DEFAULT} when there is no --rate)")
-    ] = "",
-    duration: Annotated[float, typer.Option(min=0.1, help="seconds of each run")] = 10.0,
-    warm_up: Annotated[float, typer.Option(min=0, help="seconds of load before the first run; not counted")] = 2.0,
-    grace: Annotated[float, typer.Option(min=0, help="seconds to wait for the last replies of a run")] = 30.0,
-    seed: Annotated[int, typer.Option(help="seed of the arrival times")] = 0,
-    model: Annotated[str | None, typer.Option(help="NAME or NAME/VERSION")] = None,
-    image_format: Annotated[Format | None, typer.Option("--format", help="format of the replies")] = None,
-    quality: Annotated[int | None, typer.Option(min=1, max=100, help="quality of JPEG and WebP replies")] = None,
+        list[Path] | None, typer.Option(help="image or folder to send; repeat for more, sent one after another")
+    ] = None
+    mask: Annotated[list[Path] | None, typer.Option(help="mask or folder of each --image, or one for all")] = None
+    endpoint: Annotated[Endpoint, typer.Option(help="endpoint to call")] = "inpaint"
+    model: Annotated[str | None, typer.Option(help="NAME or NAME/VERSION")] = None
+    image_format: Annotated[Format | None, typer.Option("--format", help="format of the replies")] = None
+    quality: Annotated[int | None, typer.Option(min=1, max=100, help="quality of JPEG and WebP replies")] = None
     save: Annotated[
         bool | None, typer.Option("--save/--no-save", help="store the results; by default as the server is set")
-    ] = None,
+    ] = None
+
+    def payloads(self, images: list[Path]) -> list[Payload]:
+        """Encode a request for each image.
+
+        Raises:
+            FilesInvalid: the masks do not fit the images or the endpoint.
+        """
+        from retouch.bench.sender import encode  # noqa: PLC0415 -- loads aiohttp and httpx
+
+        fields = {
+            "model": self.model,
+            "format": self.image_format,
+            "quality": self.quality,
+            "save": self.save if self.save is None else str(self.save).lower(),
+        }
+        given = {name: str(value) for name, value in fields.items() if value is not None}
+        payloads = []
+        for image, mask in _pair_files(self.endpoint, images, self.mask or []):
+            parts = {"image": image.read_bytes()} | ({"mask": mask.read_bytes()} if mask else {})
+            payloads.append(encode(f"/v1/{self.endpoint}", parts, given))
+        return payloads
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFlags:
+    """The runs of the measurement."""
+
+    rate: Annotated[str, typer.Option(help="open loop: requests due per second, as in 5,10,20")] = ""
+    concurrency: Annotated[
+        str, typer.Option(help=f"closed loop: clients ({_CLOSED_BY_DEFAULT} when there is no --rate)")
+    ] = ""
+    duration: Annotated[float, typer.Option(min=0.1, help="seconds of each run")] = 10.0
+    warm_up: Annotated[float, typer.Option(min=0, help="seconds of load before the first run; not counted")] = 2.0
+    grace: Annotated[float, typer.Option(min=0, help="seconds to wait for the last replies of a run")] = 30.0
+    seed: Annotated[int, typer.Option(help="seed of the arrival times")] = 0
+
+    def plan(self) -> BenchPlan:
+        """Parse the flags.
+
+        Raises:
+            typer.BadParameter: `rate` or `concurrency` is not a list of positive numbers.
+        """
+        from retouch.bench.session import BenchPlan  # noqa: PLC0415 -- loads hdrh and numpy
+
+        rates = _parse_numbers(self.rate, "--rate")
+        clients = _parse_numbers(self.concurrency or ("" if rates else _CLOSED_BY_DEFAULT), "--concurrency")
+        concurrencies = [int(number) for number in clients]
+        return BenchPlan(rates, concurrencies, self.duration, self.warm_up, self.grace, self.seed)
+
+
+@bench_app.callback(invoke_without_command=True)
+@expanded
+def bench(  # noqa: PLR0913 -- each is a flag, or a group of flags
+    ctx: typer.Context,
+    *,
+    requests: RequestFlags,
+    url: Annotated[str, typer.Option(help="address of the server")] = "http://127.0.0.1:8000",
+    load: LoadFlags,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the report there; - is standard output")
     ] = None,
@@ -57,31 +109,20 @@ def bench(  # noqa: PLR0913, PLR0917 -- each is a flag
 ) -> None:
     """Measure a running server: latency percentiles, throughput, errors, and time by stage.
 
-    Open loop: requests come at random times (Poisson), whatever the server does, and are timed from when they were due.
+    Open loop: requests are due at random times (Poisson), whatever the server does, and are timed from then.
 
     Closed loop: each client sends its next request when it has its answer.
     """
     if ctx.invoked_subcommand:
         return
     from retouch.bench.report_files import check_writable  # noqa: PLC0415 -- loads hdrh and numpy
-    from retouch.bench.session import BenchPlan  # noqa: PLC0415 -- the same
 
-    if not image:
+    if not requests.image:
         raise typer.BadParameter("name an image or a folder to send", param_hint="--image")
     check_writable(None if json_file == _STDOUT else json_file, plot)
-    rates = _parse_numbers(rate, "--rate")
-    clients = _parse_numbers(concurrency or ("" if rates else _CLOSED_BY_DEFAULT), "--concurrency")
-    plan = BenchPlan(rates, [int(number) for number in clients], duration, warm_up, grace, seed)
-    fields = {
-        "model": model,
-        "format": image_format,
-        "quality": quality,
-        "save": save if save is None else str(save).lower(),
-    }
-    given = {name: str(value) for name, value in fields.items() if value is not None}
-    payloads = _encode_payloads(endpoint, image, mask or [], given)
-    measured = _measure(url, payloads, plan)
-    _print_and_write(measured, f"{endpoint} with {measured.model} on {measured.engine}", json_file, plot)
+    plan = load.plan()
+    measured = _measure(url, requests.payloads(requests.image), plan)
+    _print_and_write(measured, f"{requests.endpoint} with {measured.model} on {measured.engine}", json_file, plot)
     _exit_if_limits_broken(measured, fail_over_p99_ms, fail_on_errors)
 
 
@@ -93,18 +134,6 @@ def _parse_numbers(text: str, flag: str) -> list[float]:
     if any(not 0 < number < 1e6 or (flag == "--concurrency" and number % 1) for number in numbers):
         raise typer.BadParameter(f"{text!r} must be positive numbers, whole ones for clients", param_hint=flag)
     return numbers
-
-
-def _encode_payloads(
-    endpoint: Endpoint, images: list[Path], masks: list[Path], fields: dict[str, str]
-) -> list[Payload]:
-    from retouch.bench.sender import encode  # noqa: PLC0415 -- loads aiohttp and httpx
-
-    payloads = []
-    for image, mask in _pair_files(endpoint, images, masks):
-        parts = {"image": image.read_bytes()} | ({"mask": mask.read_bytes()} if mask else {})
-        payloads.append(encode(f"/v1/{endpoint}", parts, fields))
-    return payloads
 
 
 def _pair_files(endpoint: Endpoint, images: list[Path], masks: list[Path]) -> list[tuple[Path, Path | None]]:
