@@ -1,11 +1,13 @@
-"""Waiting for a fill: what is sent, a busy or restarted server, a person's own limits, cancelling."""
+"""Waiting for a fill: what is sent, a busy or restarted server, a person's own limits, cancelling, empty answers."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import httpx
+import pytest
 from playwright.sync_api import Route, expect
 
 from tests.browser.conftest import Serve, Tab
@@ -142,4 +144,48 @@ def test_a_server_that_is_restarted_behind_a_proxy_is_waited_for(tab: Tab, url: 
     desk.page.route("**/v1/inpaint", away, times=1)
     desk.drag(LINE)
     desk.page.click("#fill")
+    desk.filled()
+
+
+@pytest.mark.parametrize(
+    "empty", [{"status": 204}, {"status": 200, "content_type": "image/png", "body": ""}], ids=["204", "no body"]
+)
+def test_a_success_without_a_picture_is_told_and_not_asked_for_again(tab: Tab, url: str, empty: Any) -> None:
+    desk = tab(url).open(PICTURES / "dress.jpg").collect()
+    asked: list[Route] = []
+
+    def answer(route: Route) -> None:
+        asked.append(route)
+        route.fulfill(**empty)
+
+    desk.page.route("**/v1/inpaint", answer)
+    desk.drag(LINE)
+    desk.page.click("#fill")
+    desk.says("The answer is empty or not from this server.")
+    expect(desk.page.locator("#busy")).to_be_hidden()
+    assert desk.page.locator("#fill").is_enabled()
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    "other", [{"status": 204}, {"status": 200, "content_type": "text/html", "body": "<h1>Sign in</h1>"}]
+)
+def test_models_that_cannot_be_read_are_told_and_read_again_when_a_person_fills(
+    tab: Tab, serve: Serve, other: Any
+) -> None:
+    asked: list[Route] = []
+
+    def answer(route: Route) -> None:
+        asked.append(route)
+        route.fulfill(**other)
+
+    desk = tab(f"{serve().url}/")
+    desk.page.route("**/v1/models", answer)
+    desk.page.reload()
+    desk.says("The answer is empty or not from this server.")
+    expect(desk.page.locator("#status")).to_be_empty(timeout=30_000)  # not said again
+    assert len(asked) == 1
+    desk.page.unroute("**/v1/models")
+    desk.open(PICTURES / "dress.jpg")
+    desk.drag(LINE)
     desk.filled()

@@ -36,16 +36,21 @@ class PageFile:
 def page_files() -> dict[str, PageFile]:
     """Read the page's files, by path."""
     return {
-        "/": PageFile((_STATIC / "index.html").read_bytes(), "text/html"),
+        "/": PageFile(_bare_markup((_STATIC / "index.html").read_text("utf-8")).encode(), "text/html"),
         "/page/app.js": PageFile(joined(_STATIC, "main.js").encode(), "text/javascript"),
         "/page/page.css": PageFile(_bare_style((_STATIC / "page.css").read_text("utf-8")).encode(), "text/css"),
         "/page/icon.svg": PageFile((_STATIC / "icon.svg").read_bytes(), "image/svg+xml"),
     }
 
 
+def _bare_markup(markup: str) -> str:
+    """The HTML without line breaks between its elements: they are blocks, or in boxes that ignore such breaks."""
+    return re.sub(r">\n+<", "><", markup)
+
+
 def _bare_style(style: str) -> str:
-    """The style sheet without spaces that mean nothing; it has no strings that hold such spaces."""
-    return re.sub(r"\s*([{};,>])\s*|(?<=:) |(?<=\n)\s+", r"\1", style).replace(";}", "}")
+    """The style sheet without comments and spaces that mean nothing; it has no strings that hold either."""
+    return re.sub(r"/\*.*?\*/|\s*([{};,>~])\s*|(?<=:) |(?<=\n)\s+", r"\1", style).replace(";}", "}")
 
 
 @dataclass(frozen=True)

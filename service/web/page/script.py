@@ -2,8 +2,9 @@
 
 The modules share one scope, so that a name is declared once in all of them, and end each statement with a semicolon.
 Comments, indentation, spaces around punctuation and semicolons before a brace are left out. Private names, which
-nothing outside a module knows, and names that are declared become letters, `const` becomes `let`; strings, templates
-and regular expressions stay as they are. Nothing may be declared under the name of a global that the page uses.
+nothing outside a module knows, and names that are declared become letters, `const` becomes `let`, `true` and `false`
+`!0` and `!1`; strings, templates and regular expressions stay as they are. Nothing may be declared under the name of a
+global that the page uses.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ _TOKEN = re.compile(
                 | (?:(?<=[(,=:!&|?\[])|(?<=[(,=:!&|?]\ )) / (?![*/\ ]) (?:\\.|\[(?:\\.|[^]\n])*]|[^/\\\n])+ / )
     | \s*//[^\n]* | \s*/\*.*?\*/                            # comments
     | ;(?=\s*\})
-    | (?P<const>\bconst\b)                                 # becomes `let`
+    | (?P<word>\b(?:const|true|false)\b)                   # has a shorter form
     | (?:(?<![-+])\ )?(?P<mark>(?:(?!;\s*\})[-+*%&|^<>=!?:;,.{}()\[\]~])+|/)(?:\ (?![-+]))?
     | (?P<line>\n)\s*""",
     re.VERBOSE | re.DOTALL,
 )
+_SHORTER = {"const": "let", "true": "!0", "false": "!1"}
 _NAME = re.compile(r"(?<![\w$#])(?:(?<!\.)|(?<=\.\.\.))[A-Za-z]\w{2,}(?![\w$])")
 _READ = re.compile(r"(?<!\.)\.(\w+)")
 _KEY = re.compile(r"(?<=[{,])\w+(?=[,}=:])|(?<!\w)(?<!function )(?<!function\*)\w+(?=\([^()]*\)\{)")
@@ -88,7 +90,7 @@ def _with_short_names(code: str, declared: Iterable[str]) -> str:
 
 
 def _sent(token: re.Match[str]) -> str:
-    return "let" if token["const"] else token["kept"] or token["mark"] or token["line"] or ""
+    return _SHORTER[token["word"]] if token["word"] else token["kept"] or token["mark"] or token["line"] or ""
 
 
 def _bare(path: Path) -> str:

@@ -27,6 +27,7 @@ const MODELS_AGAIN_MS = 2000;
 /** Makes and connects the parts; resolves when all is connected and stored work is back. */
 export async function startPage() {
   connectTheme();
+  say(""); // instead of the words for a script that does not start
   const api = new Api(askForKey);
   const busy = new Busy();
   const workspace = new Workspace();
@@ -93,8 +94,8 @@ async function readModels(api, tabs, gallery, fills, told = false) {
     if (!found && !told) say("No model is ready yet.");
   } catch (error) {
     say(explained(error), true);
-    if (error.status === 401) {
-      fills.onWaiting = again; // no key was given
+    if (error.status === 401 || error instanceof SyntaxError) {
+      fills.onWaiting = again; // no key was given, or something else answers: a person decides
       return;
     }
   }

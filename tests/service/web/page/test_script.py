@@ -39,6 +39,7 @@ def test_a_module_comes_once_and_after_what_it_imports(tmp_path: Path) -> None:
         ("a = b / c / d;", "a=b/c/d;"),
         ("a\n  .b()", "a\n.b()"),
         ("if (!a) return [b] ;", "if(!a)return[b];"),
+        ('a = true; if (b) return false; "true";', 'a=!0;if(b)return !1;"true";'),
         ('if (a) {\n  b(";}");\n}\nc = { d };', 'if(a){b(";}")}c={d};'),
     ],
 )

@@ -35,7 +35,7 @@ export class Api {
     this.#askForKey = askForKey;
   }
 
-  /** GET of JSON. @param {string} path relative to the page, so that it works behind a prefix */
+  /** GET of JSON; a SyntaxError where it is none. @param {string} path relative to the page, so that it works behind a prefix */
   async get(path, signal) {
     return (await this.#send(path, { signal })).json();
   }
@@ -107,7 +107,7 @@ function posted(path, { body, headers, signal, onSent }) {
     request.responseType = "blob";
     request.upload.onprogress = onSent;
     request.onload = () => {
-      const response = new Response(request.response, request);
+      const response = new Response(request.response.size ? request.response : null, request); // a 204 may have no body at all
       for (const name of ["X-Seed", "Retry-After"]) response.headers.set(name, request.getResponseHeader(name) ?? "");
       resolve(response);
     };
@@ -120,10 +120,12 @@ function posted(path, { body, headers, signal, onSent }) {
   });
 }
 
-/** The PNG of a reply, or all of them where several samples were asked for. @returns {Promise<{blobs: Blob[], seed: string | null}>} */
+/** The PNG of a reply, or all of them where several samples were asked for; a SyntaxError where there is none. @returns {Promise<{blobs: Blob[], seed: string | null}>} */
 export async function pictures(response) {
   if (!response.headers.get("Content-Type")?.includes("json")) {
-    return { blobs: [await response.blob()], seed: response.headers.get("X-Seed") };
+    const blob = await response.blob();
+    if (!blob.type.startsWith("image/")) throw new SyntaxError();
+    return { blobs: [blob], seed: response.headers.get("X-Seed") };
   }
   const reply = await response.json();
   const images = reply.images ?? [reply];

@@ -96,6 +96,7 @@ export class Busy {
 
 /** An error as a sentence for people. @param {Error} error */
 export function explained(error) {
+  if (error instanceof SyntaxError) return "The answer is empty or not from this server.";
   if (!(error instanceof Refusal)) return error.message;
   const text = error.message.charAt(0).toUpperCase() + error.message.slice(1);
   const when = error.retryAfter === null ? "" : ` Try again in ${duration(error.retryAfter)}.`;
