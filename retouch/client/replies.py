@@ -146,12 +146,18 @@ def _problem(body: bytes) -> Mapping[str, Any]:
 def _checked(response: httpx.Response, read: Callable[[httpx.Response], T]) -> T:
     """Read a reply; whatever it lacks is one error that names what came."""
     try:
-        return read(response)
+        return read(_with_body(response))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         kind = response.headers.get("Content-Type", "no content type")
         raise ReplyInvalid(
             f"the reply from {for_messages(str(response.url))} ({kind}) is not one of this API: is it a Retouch server?"
         ) from error
+
+
+def _with_body(response: httpx.Response) -> httpx.Response:
+    if not response.content:  # a type alone makes no picture
+        raise ValueError("the reply is empty")
+    return response
 
 
 def _result(response: httpx.Response) -> Result:

@@ -70,6 +70,8 @@ def test_several_pictures_come_in_their_order_whatever_bytes_they_hold() -> None
     [
         pytest.param(httpx.Response(200, text="hello", request=REQUEST), id="text"),
         pytest.param(httpx.Response(200, content=b"x", request=REQUEST), id="no type"),
+        pytest.param(httpx.Response(204, request=REQUEST), id="204"),
+        pytest.param(httpx.Response(200, headers={"Content-Type": "image/png"}, request=REQUEST), id="no body"),
         pytest.param(
             httpx.Response(200, content=b"x", headers={"Content-Type": "multipart/mixed"}, request=REQUEST),
             id="multipart without boundary",
