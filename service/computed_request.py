@@ -117,8 +117,11 @@ class ComputedRequest:
     def spool(self, finished: Sequence[Finished]) -> Reply:
         """Write the pictures that are to be saved to the spool; an error here fails the request."""
         copied = any(one.textured for one in finished)
+        result_id = self.call.result_id or (lambda _: self.new_id())
         reply = Reply(
-            pictures=tuple(Encoded(one.body, self.new_id() if self.reserved else None) for one in finished),
+            pictures=tuple(
+                Encoded(one.body, result_id(index) if self.reserved else None) for index, one in enumerate(finished)
+            ),
             media_type=codec.MEDIA_TYPES[self.order.format],
             size=self.prepared.size,
             model=self.model.manifest.key,

@@ -64,5 +64,7 @@ class Call:
     is_job: bool = False
     """Whether nobody holds a connection open for the answer, so that it may wait where others are refused."""
     on_large: OnLarge | None = None
+    result_id: Callable[[int], str] | None = None
+    """Makes the id that a picture is stored under, from its index; None: ids are random."""
     stop_if_left: Callable[[], None] = lambda: None
     """Raises Cancelled if the client has left; does nothing for a job, and where other requests share the result."""

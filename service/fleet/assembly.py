@@ -17,6 +17,7 @@ from service.fleet.key_usage import SharedKeyUsage
 from service.fleet.model_agreement import SharedAgreement
 from service.fleet.shared_files import SharedOrders, SharedResponses
 from service.jobs import jobs_table, webhook_table
+from service.jobs.earlier_runs import EarlierRuns
 from service.jobs.job_parts import JobRecords
 from service.jobs.job_queue import HostQueue
 from service.jobs.request_files import KeptOrders
@@ -159,7 +160,8 @@ def _state_of_host(settings: Settings, ledger: Database, store: ResultStore, own
         """Return at once: results in a spool are found by every process of the host."""
 
     folder = settings.results_dir
-    jobs = JobRecords(ledger, owner, HostQueue(ledger, owner, time.time), KeptOrders(folder), time.time, promised)
+    queue, earlier = HostQueue(ledger, owner, time.time), EarlierRuns(store.sidecar, store.index.bury)
+    jobs = JobRecords(ledger, owner, queue, KeptOrders(folder), time.time, promised, earlier)
     return SharedState(store, jobs, KeptResponses(folder), asyncio.sleep)
 
 
@@ -171,7 +173,11 @@ def _state_of_hosts(settings: Settings, ledger: Database, store: ResultStore, no
         while store.unsaved_among(result_ids):  # noqa: ASYNC110 -- threads save them
             await asyncio.sleep(_UNSAVED_LOOK_S)
 
+    def find_in_bucket(result_id: str) -> object | None:
+        return None if store.index.deleted([result_id]) else store.storage.read_sidecar(result_id)
+
     objects = open_objects(settings)
     queue = SharedQueue(ledger, node, node.now, _JOBS_PER_BATCH * settings.max_batch_size)
-    jobs = JobRecords(ledger, node, queue, SharedOrders(objects), node.now, promised)
+    earlier = EarlierRuns(find_in_bucket, store.index.bury)
+    jobs = JobRecords(ledger, node, queue, SharedOrders(objects), node.now, promised, earlier)
     return SharedState(store, jobs, SharedResponses(objects), pause_for_keys)

@@ -59,6 +59,7 @@ async def open_jobs(
         disk=pipeline.store.disk,
         owner=records.owner,
         queue=records.queue,
+        earlier=records.earlier,
         admission=pipeline.admission,
         run=urls,
         clock=pipeline.clock,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from service.admission.admission import Admission
 from service.core.call import Call
 from service.core.order import Order
+from service.jobs.earlier_runs import EarlierRuns
 from service.jobs.job_queue import JobQueue
 from service.jobs.jobs_table import Job
 from service.jobs.request_files import OrderFiles
@@ -33,6 +34,7 @@ class JobRecords:
     kept: the orders of unfinished jobs.
     now: the ledger's clock, in seconds since the epoch, for times that other processes and later starts read.
     promised: waits until any process that is asked for results finds them.
+    earlier: the results of runs whose process died.
     """
 
     ledger: Database
@@ -41,6 +43,7 @@ class JobRecords:
     kept: OrderFiles
     now: Callable[[], float]
     promised: Callable[[list[str]], Awaitable[None]]
+    earlier: EarlierRuns
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class JobParts:
     disk: DiskState
     owner: Owner
     queue: JobQueue
+    earlier: EarlierRuns
     admission: Admission
     run: Callable[[Order, Call], Awaitable[list[str]]]
     """Runs an order and returns the URL paths of its results."""

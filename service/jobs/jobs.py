@@ -23,6 +23,7 @@ from service.core.flow import Flow
 from service.core.order import Order
 from service.core.schemas import JobStatus
 from service.jobs import jobs_table
+from service.jobs.earlier_runs import result_id
 from service.jobs.job_parts import JobLimits, JobParts
 from service.jobs.jobs_table import Job
 from service.jobs.orphans import Orphans
@@ -33,8 +34,6 @@ log = structlog.get_logger(__name__)
 _READ_AGAIN_S = 1.0
 _END_S = 2.0
 """Longest time that a process which ends waits for the ends of computed jobs; what is not recorded is run again."""
-
-
 KEPT_S = 3600.0
 """How long a finished job can be polled; also the longest that a job without a deadline of its own may take."""
 
@@ -78,7 +77,7 @@ class Jobs:
         new = Job(job_id, "queued", owner_id, parts.now(), facts, attempts=1 if owner_id else 0)
         job, entered = await self._enter(new, order, call.repeat_key)
         if entered is not job and (entered is None or entered.id != job_id or entered.finished_at is not None):
-            await self._drop_order(job_id)
+            await asyncio.to_thread(parts.kept.drop, job_id)
         if entered is None:
             raise Overloaded(
                 f"{self._limits.max_unfinished} jobs are unfinished", retry_after_s=parts.admission.retry_after_s()
@@ -178,11 +177,15 @@ class Jobs:
                 on_large = await self._await_admission(job, admitted)
                 # read only after admission, as there may be many such jobs
                 order = await self._read_order(job)
+                urls = await self._parts.earlier.results(job, order.options.pictures)
             except ShuttingDown:
                 await self._parts.queue.give_back(job.id)
                 return
             except ServiceError as error:
                 await self._record_failure(job, error)
+                return
+            if urls:
+                await self._end(job, "succeeded", result_urls=urls)
                 return
             await self._run_job(job, order, admitted.pop_all(), on_large)
 
@@ -228,6 +231,7 @@ class Jobs:
             traceparent=job.facts.get("traceparent", ""),
             on_large=on_large,
             is_job=True,
+            result_id=partial(result_id, job.id, job.attempts),
         )
         with admitted:
             try:
@@ -268,11 +272,8 @@ class Jobs:
         if first:
             code = finished.problem["code"] if finished.problem else None
             log.info("job ended", job=job.id, request_id=job.facts["request_id"], status=status, code=code)
-            await self._drop_order(job.id)  # not what an heir runs
+            await asyncio.to_thread(self._parts.kept.drop, job.id)  # not what an heir runs
         return first
-
-    async def _drop_order(self, job_id: str) -> None:
-        await asyncio.to_thread(self._parts.kept.drop, job_id)
 
     def _mark_begun(self, job_id: str) -> None:
         written = self._parts.ledger.write(partial(jobs_table.begin, job_id=job_id))

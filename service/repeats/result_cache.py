@@ -111,7 +111,8 @@ class ResultCache:
         """Look the result up or compute it, in one flight: a look-up before it could miss a flight that just ended."""
         if saved and (found := await self._look_up(key)) is not None:
             return replace(found, cache="hit")
-        reply = await self.pipeline.run(order, replace(call, stop_if_left=lambda: None))  # others may have joined
+        # others may have joined: they do not leave with this client, nor may a job that runs again remove their result
+        reply = await self.pipeline.run(order, replace(call, stop_if_left=lambda: None, result_id=None))
         if reply.model == manifest.key and all(picture.result_id for picture in reply.pictures):
             remember = partial(cache_table.insert_result, fingerprint=key, about=_facts_as_json(reply), now=self.now())
             self._unwritten[key] = reply

@@ -16,6 +16,7 @@ from service.core.flow import Flow
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
 from service.jobs import jobs_table, webhook_table
+from service.jobs.earlier_runs import EarlierRuns
 from service.jobs.job_parts import JobLimits, JobParts
 from service.jobs.job_queue import HostQueue
 from service.jobs.jobs import Jobs
@@ -34,6 +35,8 @@ Run = Callable[[Order, Call], Awaitable[list[str]]]
 ORDER = Order("inpaint", {"image": b"image", "mask": b"mask"}, InpaintOptions.model_validate({"quality": "80"}))
 
 
+NONE_BEFORE = EarlierRuns(lambda _: None, lambda _, __: None)
+"""Earlier runs that have stored nothing."""
 URLS = ["/v1/results/first", "/v1/results/second"]
 
 
@@ -81,7 +84,12 @@ async def hang(_order: Order, _call: Call) -> list[str]:
 
 @asynccontextmanager
 async def process(
-    root: Path, run: Run = succeed, max_jobs: int = 10, disk: Disk | None = None, kept: KeptOrders | None = None
+    root: Path,
+    run: Run = succeed,
+    max_jobs: int = 10,
+    disk: Disk | None = None,
+    kept: KeptOrders | None = None,
+    earlier: EarlierRuns = NONE_BEFORE,
 ) -> AsyncIterator[Desk]:
     """Run the part of a process that shares `root` with others; leaving it is its death: nothing is tidied up."""
     owner, clock, admission, state = SpoolOwner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)
@@ -98,6 +106,7 @@ async def process(
             disk=state,
             owner=owner,
             queue=HostQueue(ledger, owner, clock),
+            earlier=earlier,
             admission=admission,
             run=remembering,
             clock=clock,

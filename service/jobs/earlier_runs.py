@@ -1,0 +1,70 @@
+"""Results that earlier runs of a job have stored before their process died: taken, or removed.
+
+The ids of a job's results follow from the job, the run and the picture, so that a later run knows those of all before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from service.core.errors import ServiceError
+from service.core.flow import Flow
+from service.core.reply import Encoded
+from service.jobs.jobs_table import Job
+
+_log = structlog.get_logger(__name__)
+
+
+def result_id(job_id: str, run: int, picture: int) -> str:
+    """Make the id of a result: 32 hexadecimal digits, which nobody guesses who does not know the job.
+
+    Args:
+        job_id: id of the job.
+        run: number of the run, from 1.
+        picture: number of the picture among those of the run, from 0.
+    """
+    return hashlib.sha256(f"{job_id}/{run}/{picture}".encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRuns:
+    """Access to the results of earlier runs.
+
+    find: returns the sidecar of a result that every process finds; None if there is none. Blocks.
+    bury: deletes a result, given its id and its owner, wherever copies are and even if they come later. Blocks.
+    """
+
+    find: Callable[[str], object | None]
+    bury: Callable[[str, str], object]
+
+    async def results(self, job: Job, pictures: int) -> list[str]:
+        """Return the URLs of the results of an earlier run; empty if none stored all: what they stored is removed then.
+
+        Where that cannot be known or done now, nothing is removed and the job is computed.
+
+        Args:
+            job: the job, before its run number `job.attempts`.
+            pictures: the number of pictures that each run stores.
+        """
+        try:
+            return await asyncio.to_thread(self._take, job, pictures)
+        except (ServiceError, OSError) as error:
+            _log.warning("results of earlier runs of a job may be left", job=job.id, error=str(error))
+            return []
+
+    def _take(self, job: Job, pictures: int) -> list[str]:
+        runs = [[result_id(job.id, run, picture) for picture in range(pictures)] for run in range(1, job.attempts)]
+        for ids in reversed(runs):
+            if all(self.find(one) is not None for one in ids):
+                _log.info("job was computed before", job=job.id)
+                return [url for one in ids if (url := Encoded(b"", one).url)]
+        owner = Flow(*job.facts["flow"]).owner
+        for ids in runs:
+            for one in ids:
+                self.bury(one, owner)
+        return []

@@ -1,0 +1,95 @@
+"""Results of runs before: taken if all are there, removed if not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from service.core.call import Call
+from service.core.errors import NotReady
+from service.core.flow import Flow
+from service.core.order import Order
+from service.jobs.earlier_runs import EarlierRuns, result_id
+from service.jobs.jobs_table import Job
+from service.saving.storage.contract import is_result_id
+from tests.service.jobs.processes import hang, process
+from tests.serving.waiting import until
+
+
+class Results:
+    """Results that are stored, and those that were deleted, with their owners."""
+
+    def __init__(self) -> None:
+        self.stored: set[str] = set()
+        self.buried: list[tuple[str, str]] = []
+
+    def find(self, one: str) -> object | None:
+        return {} if one in self.stored else None
+
+    def bury(self, one: str, owner: str) -> None:
+        self.buried.append((one, owner))
+
+
+def job_of(attempts: int) -> Job:
+    return Job(uuid4().hex, "queued", "me", 0.0, {"flow": ["key:0123", 5]}, attempts)
+
+
+def test_the_ids_of_all_runs_and_pictures_differ_and_are_ids_of_results() -> None:
+    ids = [result_id(job, run, picture) for job in ("a", "b") for run in (1, 2, 11) for picture in (0, 1, 11)]
+    assert len(set(ids)) == len(ids)
+    assert all(map(is_result_id, ids))
+
+
+async def test_of_two_runs_that_stored_all_pictures_the_later_one_is_taken() -> None:
+    results, job = Results(), job_of(3)
+    results.stored = {result_id(job.id, run, picture) for run in (1, 2) for picture in (0, 1)}
+    urls = await EarlierRuns(results.find, results.bury).results(job, 2)
+    assert urls == [f"/v1/results/{result_id(job.id, 2, picture)}" for picture in (0, 1)]
+    assert results.buried == []
+
+
+async def test_what_incomplete_runs_stored_or_still_store_is_deleted_for_its_owner() -> None:
+    results, job = Results(), job_of(3)
+    results.stored = {result_id(job.id, 1, 0)}
+    assert await EarlierRuns(results.find, results.bury).results(job, 2) == []
+    assert results.buried == [(result_id(job.id, run, picture), "0123") for run in (1, 2) for picture in (0, 1)]
+
+
+async def test_nothing_is_looked_for_before_the_first_run() -> None:
+    results = Results()
+    assert await EarlierRuns(results.find, results.bury).results(job_of(1), 2) == []
+    assert results.buried == []
+
+
+async def test_a_storage_that_is_away_stops_no_job_and_deletes_nothing() -> None:
+    def away(one: str) -> object | None:
+        raise NotReady(f"{one} cannot be read now", code="storage_unavailable")
+
+    results = Results()
+    assert await EarlierRuns(away, results.bury).results(job_of(2), 1) == []
+    assert results.buried == []
+
+
+@pytest.mark.parametrize("complete", [True, False])
+async def test_a_job_is_computed_again_only_if_its_result_is_not_stored(tmp_path: Path, complete: bool) -> None:
+    results = Results()
+    earlier = EarlierRuns(results.find, results.bury)
+
+    async def store_and_hang(_order: Order, call: Call) -> list[str]:
+        assert call.result_id is not None
+        results.stored.add(call.result_id(0))
+        return await hang(_order, call)
+
+    async with process(tmp_path, store_and_hang) as dying:
+        job = await dying.start()
+        await until(lambda: bool(results.stored))
+    stored = results.stored.pop() if not complete else next(iter(results.stored))
+    async with process(tmp_path, earlier=earlier) as heir:
+        await heir.jobs.take()
+        ended = await heir.until(job.id, "succeeded")
+        assert (ended.result_urls == [f"/v1/results/{stored}"]) is complete
+        assert len(heir.asked) == (not complete)
+        await until(lambda: not heir.admission.in_flight)
+    assert results.buried == ([] if complete else [(stored, Flow("someone", 7).owner)])

@@ -1,0 +1,53 @@
+"""A job whose server is killed when its result is stored and its end is not: the result is not left behind."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.ledger.sqlite_file import LEDGER_FILE
+from tests.serving.served_process import ServedProcess
+from tests.serving.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+DATA = Path(__file__).parents[2] / "data"
+
+
+@contextmanager
+def ledger_held(folder: Path) -> Iterator[None]:
+    """Keep everybody else from writing to the ledger."""
+    with closing(sqlite3.connect(folder / LEDGER_FILE, isolation_level=None, timeout=30)) as ledger:
+        ledger.execute("BEGIN IMMEDIATE")
+        yield
+        ledger.execute("ROLLBACK")
+
+
+def stored_results(folder: Path) -> list[str]:
+    return sorted(path.stem for path in folder.glob("??/*.png"))
+
+
+def test_the_result_of_a_job_whose_end_is_not_recorded_is_that_of_the_job_after_a_restart(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    files = {"image": (DATA / "dress.jpg").read_bytes(), "mask": (DATA / "dress_mask.png").read_bytes()}
+    with ServedProcess(tmp_path, fake_batch_ms=1000) as server:
+        accepted = httpx.post(f"{server.url}/v1/inpaint", files=files, headers={"Prefer": "respond-async"}, timeout=60)
+        with ledger_held(folder):
+            wait_until(lambda: stored_results(folder))
+            server.kill()
+        stored = stored_results(folder)
+        server.start()
+
+        def job() -> dict[str, object]:
+            found: dict[str, object] = httpx.get(f"{server.url}{accepted.headers['Location']}").json()
+            return found
+
+        wait_until(lambda: job()["status"] == "succeeded")
+        assert job()["result_url"] == f"/v1/results/{stored[0]}"
+        assert httpx.get(f"{server.url}{job()['result_url']}").status_code == 200
+        server.terminate()
+    assert stored_results(folder) == stored
