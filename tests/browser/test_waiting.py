@@ -1,14 +1,15 @@
-"""Waiting for a fill: what is sent, a busy or restarted server, a person's own limits, cancelling, empty answers."""
+"""Waiting: for the page's script; for a fill, with what is sent, a busy or restarted server, limits, empty answers."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.conftest import Serve, Tab
 from tests.browser.desk import PICTURES, encoded, noise
@@ -16,6 +17,8 @@ from tests.browser.test_gallery import REFUSED, new_key
 from tests.serving.waiting import wait_until
 
 LINE = ((100, 150), (140, 150))
+SCRIPT = "**/page/app.js"
+Fault = Callable[[Route], None]
 
 
 def test_a_fill_is_cancelled_and_its_mask_stays(tab: Tab, serve: Serve) -> None:
@@ -189,3 +192,59 @@ def test_models_that_cannot_be_read_are_told_and_read_again_when_a_person_fills(
     desk.open(PICTURES / "dress.jpg")
     desk.drag(LINE)
     desk.filled()
+
+
+def cut(route: Route) -> None:
+    """The network is gone."""
+    route.abort("connectionreset")
+
+
+def bad_gateway(route: Route) -> None:
+    """A proxy answers in the server's place."""
+    route.fulfill(status=502, content_type="text/html", body="<h1>Bad Gateway</h1>")
+
+
+def another_page(route: Route) -> None:
+    """A filter answers with a page of its own, as a success."""
+    route.fulfill(status=200, content_type="text/html", body="<h1>Blocked</h1>")
+
+
+def not_understood(route: Route) -> None:
+    """The browser is older than the script's language."""
+    route.fulfill(status=200, content_type="text/javascript", body="let picture = ;")
+
+
+@pytest.mark.parametrize("fault", [cut, bad_gateway, another_page, not_understood])
+def test_a_page_whose_script_does_not_start_says_so(browser: Browser, url: str, fault: Fault) -> None:
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.route(SCRIPT, fault)
+        page.goto(url)
+        expect(page.locator("#open")).to_be_disabled()
+        expect(page.locator("#status")).to_be_hidden()  # a script that is slow to come is not missing yet
+        let_ten_seconds_pass(page)
+        expect(page.locator("#status")).to_be_visible()
+        expect(page.locator("#status")).to_contain_text("Reload the page.")
+
+
+def test_a_script_that_comes_late_takes_the_words_back(browser: Browser, url: str) -> None:
+    with browser.new_context() as context:
+        page = context.new_page()
+        held: list[Route] = []
+
+        def hold(route: Route) -> None:
+            held.append(route)
+
+        page.route(SCRIPT, hold)
+        page.goto(url, wait_until="commit")
+        page.wait_for_selector("#status", state="attached")
+        let_ten_seconds_pass(page)
+        expect(page.locator("#status")).to_be_visible()
+        held[0].continue_()
+        expect(page.locator("#open")).to_be_enabled(timeout=60_000)
+        expect(page.locator("#status")).to_be_empty()
+
+
+def let_ten_seconds_pass(page: Page) -> None:
+    """Bring what the style sheet delays to its end."""
+    page.evaluate("document.getAnimations().forEach(animation => (animation.currentTime = 10_000))")
