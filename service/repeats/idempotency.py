@@ -50,6 +50,8 @@ class Idempotency:
     """Returns those of the results that are deleted; blocks."""
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     """Waits for a number of seconds, or until a key was answered in another process."""
+    _held: list[Claim] = field(default_factory=list)
+    """The claims of this process that are being entered, answered or released; those of one moment are equal."""
     _background: set[asyncio.Task[Any]] = field(default_factory=set)
     """Tasks that go on when their requests have ended."""
 
@@ -65,7 +67,7 @@ class Idempotency:
         """
         started, pause_s = self.now(), _FIRST_PAUSE_S
         while True:
-            held = await self.ledger.read(partial(idempotency_table.find, name=name, now=self.now()))
+            held = await self._find(name)
             if held is None or await self._is_orphan(held):
                 self.disk.refuse_if_failing()
                 mine = Claim(name, fingerprint, self.owner.id, self.now() + self.ttl_s)
@@ -90,6 +92,13 @@ class Idempotency:
             await self.pause(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
+    async def _find(self, name: str) -> Claim | None:
+        held = await self.ledger.read(partial(idempotency_table.find, name=name, now=self.now()))
+        if held is None or not self._is_forgotten(held):
+            return held
+        await self.ledger.write(partial(idempotency_table.release_unanswered, claimed=held))
+        return None
+
     def _kept(self, held: Claim) -> KeptResponse | None:
         found = self.kept.find(held)
         if found is not None and (found.deleted or self.deleted(found.result_ids)):
@@ -107,7 +116,10 @@ class Idempotency:
             await asyncio.to_thread(self.kept.replace_deleted, held)
 
     async def delete_expired(self) -> None:
-        """Remove expired keys and their answers."""
+        """Remove expired keys and their answers, and release those that `_is_forgotten`."""
+        for held in await self.ledger.read(partial(idempotency_table.unanswered_of, owner=self.owner.id)):
+            if self._is_forgotten(held):
+                await self.ledger.write(partial(idempotency_table.release_unanswered, claimed=held))
         for expired in await self.ledger.write(partial(idempotency_table.delete_expired, now=self.now())):
             if self.kept.by_claim:
                 await asyncio.to_thread(self.kept.drop, expired)
@@ -121,12 +133,17 @@ class Idempotency:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def _is_forgotten(self, held: Claim) -> bool:
+        """Whether no request of this process has the claim: a database may commit it long after it seemed to fail."""
+        return not held.done and held.owner == self.owner.id and held not in self._held
+
     async def _is_orphan(self, held: Claim) -> bool:
         return not held.done and not await asyncio.to_thread(self.owner.is_alive, held.owner)
 
     async def _try_to_claim(self, mine: Claim, instead_of: str | None) -> bool:
         """Try to claim the key; returns whether it succeeded. A cancelled call leaves the key free."""
         claim = partial(idempotency_table.claim, wanted=mine, now=self.now(), instead_of=instead_of)
+        self._held.append(mine)
         claiming = self.ledger.write(claim)
         try:
             gone = await asyncio.shield(claiming)
@@ -136,7 +153,9 @@ class Idempotency:
         except NotReady:  # it may be written nevertheless: a database can go away between a commit and its answer
             self._release_in_background(mine)
             raise
-        if gone:
+        if gone is None:
+            self._held.remove(mine)
+        elif gone:
             self._in_background(self._drop_own_files(gone))
         return gone is not None
 
@@ -144,7 +163,9 @@ class Idempotency:
         gone: list[Claim] | None = []
         with suppress(NotReady):  # which leaves open whether it is written
             gone = await claiming
-        if gone is not None:
+        if gone is None:
+            self._held.remove(mine)
+        else:
             await self._drop_own_files(gone)
             await self._release(mine)
 
@@ -174,6 +195,7 @@ class Idempotency:
         if not answered:
             self._release_in_background(mine)
             raise _in_progress("this server lost the Idempotency-Key to another one; come back for its answer")
+        self._held.remove(mine)
         return response
 
     def _keep(self, mine: Claim, response: KeptResponse) -> None:
@@ -198,6 +220,7 @@ class Idempotency:
     async def _release(self, mine: Claim) -> None:
         """Release a key without an answer. If its answer was recorded after all, it stays: it may have been sent."""
         released = await self.ledger.write_until_done(partial(self._release_claim, mine))
+        self._held.remove(mine)
         if released:
             await self._drop_own_files([mine])
 

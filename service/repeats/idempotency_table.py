@@ -108,6 +108,12 @@ def release_unanswered(ledger: Transaction, claimed: Claim) -> bool:
     return ledger.execute(f"SELECT 1 FROM idempotency WHERE {_THIS}", _this(claimed)).fetchone() is None  # noqa: S608 -- values are bound
 
 
+def unanswered_of(ledger: Transaction, owner: str) -> list[Claim]:
+    """Return the unanswered claims of a process."""
+    rows = ledger.execute("SELECT * FROM idempotency WHERE owner = ? AND done = 0", (owner,))
+    return [_claim_from_row(row) for row in rows]
+
+
 def is_free(ledger: Transaction, name: str) -> bool:
     """Return whether there is no claim on the key, not even an expired one."""
     return ledger.execute("SELECT 1 FROM idempotency WHERE name = ?", (name,)).fetchone() is None

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 
 from service.core.errors import NotReady
+from service.ledger.contract import Transaction, unavailable
 from service.repeats import idempotency_table
 from service.repeats.idempotency import key_name
 from service.repeats.idempotency_table import Claim
@@ -21,6 +23,7 @@ from tests.fakes.lost_answers import LosesAnswers
 from tests.service.repeats.processes import kept, process
 from tests.serving.waiting import until
 
+T = TypeVar("T")
 NAME = key_name("key", "someone", "inpaint")
 
 
@@ -94,6 +97,58 @@ async def test_a_claim_that_is_released_late_leaves_the_answer_to_the_next_one(t
         await until(lambda: ledger.writes == 5)  # claim, release, claim, answer, and the release once more
         assert (await one.run_once(NAME, "a", work)).body == b"1"
     assert done == 1
+
+
+class CommitsLate(LosesAnswers):
+    """A ledger that reports the first claim as failed while its commit still hangs in the database."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.hanging: list[Callable[[Transaction], Any]] = []
+
+    def write(self, work: Callable[[Transaction], T], *, synced: bool = False) -> T:
+        if not self.hanging:
+            self.hanging.append(work)
+            raise unavailable("the database answers nothing")
+        return super().write(work, synced=synced)
+
+    def commit(self) -> None:
+        """Let the commit end."""
+        assert super().write(self.hanging[0]) == []
+
+
+async def test_a_key_whose_claim_was_committed_after_its_release_is_free_for_its_process(tmp_path: Path) -> None:
+    async def work() -> KeptResponse:
+        return KeptResponse(200, (), b"picture")
+
+    async with process(tmp_path) as one:
+        one.ledger.connections = ledger = CommitsLate(tmp_path)
+        ledger.open()
+        with pytest.raises(NotReady):
+            await one.run_once(NAME, "a", work)
+        await until(lambda: ledger.writes == 1)  # the release, which found nothing
+        ledger.commit()
+        assert (await asyncio.wait_for(one.run_once(NAME, "a", work), 5.0)).body == b"picture"
+
+
+async def test_a_key_whose_claim_was_committed_after_its_release_is_free_for_others_soon(tmp_path: Path) -> None:
+    async def work() -> KeptResponse:
+        return KeptResponse(200, (), b"picture")
+
+    async def slow_work() -> KeptResponse:
+        await one.delete_expired()  # which takes nothing from a request that is computed
+        return await work()
+
+    async with process(tmp_path) as one, process(tmp_path) as other:
+        one.ledger.connections = ledger = CommitsLate(tmp_path)
+        ledger.open()
+        with pytest.raises(NotReady):
+            await one.run_once(NAME, "a", work)
+        await until(lambda: ledger.writes == 1)
+        ledger.commit()
+        await one.delete_expired()
+        assert (await asyncio.wait_for(other.run_once(NAME, "a", work), 5.0)).body == b"picture"
+        assert (await one.run_once("another", "a", slow_work)).body == b"picture"
 
 
 async def test_an_answer_that_is_dropped_slowly_holds_up_no_transaction(tmp_path: Path) -> None:
