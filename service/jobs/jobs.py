@@ -8,6 +8,7 @@ in all, so that a request that crashes processes cannot crash all of them. Any p
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -83,7 +84,7 @@ class Jobs:
                 f"{self._limits.max_unfinished} jobs are unfinished", retry_after_s=parts.admission.retry_after_s()
             )
         if entered is job and job.owner:
-            self._launch(job, self._run_job(job, order, admitted.pop_all(), call.on_large))
+            self._launch(job, admitted.pop_all(), partial(self._compute, job, order, call.on_large))
         return entered
 
     async def _enter(self, new: Job, order: Order, request_key: str | None) -> tuple[Job, Job | None]:
@@ -133,7 +134,8 @@ class Jobs:
         entering = {job_id for job_id, owner in self._entering.items() if owner}  # `start` launches them
         for job in await self._parts.queue.take(self.running.keys() | entering):
             log.info("job taken up", job=job.id, attempts=job.attempts)
-            self._launch(job, self._run_again(job))
+            admitted = ExitStack()
+            self._launch(job, admitted, partial(self._run_again, job, admitted))
 
     async def stop_lost(self) -> None:
         """Stop jobs that were cancelled through another process, or inherited by one."""
@@ -164,30 +166,31 @@ class Jobs:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run_again(self, job: Job) -> None:
+    async def _run_to_end(self, job: Job, admitted: ExitStack, run: Callable[[], Awaitable[list[str]]]) -> None:
+        """Run a job and record its end, with which it is no longer admitted."""
+        with admitted:
+            try:
+                urls = await run()
+            except ShuttingDown:
+                await self._parts.queue.give_back(job.id)
+            except ServiceError as error:
+                await self._record_failure(job, error)
+            except Exception:  # a bug of the server, or what another version has recorded, must still end the job
+                log.exception("job failed", job=job.id)
+                await self._record_failure(job, ServiceError("the job failed for a reason of the server's own"))
+            else:
+                await self._end(job, "succeeded", result_urls=urls)
+
+    async def _run_again(self, job: Job, admitted: ExitStack) -> list[str]:
         if job.attempts > self._limits.max_attempts:
-            error = ServiceError(
+            raise ServiceError(
                 f"the server died {self._limits.max_attempts} times while this job was unfinished; it is given up",
                 code="job_crashed",
             )
-            await self._record_failure(job, error)
-            return
-        with ExitStack() as admitted:
-            try:
-                on_large = await self._await_admission(job, admitted)
-                # read only after admission, as there may be many such jobs
-                order = await self._read_order(job)
-                urls = await self._parts.earlier.results(job, order.options.pictures)
-            except ShuttingDown:
-                await self._parts.queue.give_back(job.id)
-                return
-            except ServiceError as error:
-                await self._record_failure(job, error)
-                return
-            if urls:
-                await self._end(job, "succeeded", result_urls=urls)
-                return
-            await self._run_job(job, order, admitted.pop_all(), on_large)
+        on_large = await self._await_admission(job, admitted)
+        order = await self._read_order(job)  # only after admission, as there may be many such jobs
+        earlier = await self._parts.earlier.results(job, order.options.pictures)
+        return earlier or await self._compute(job, order, on_large)
 
     async def _read_order(self, job: Job) -> Order:
         """Read the stored order; while its storage is away, wait for it until the job's deadline.
@@ -223,7 +226,7 @@ class Jobs:
             else:
                 return partial(admission.mark_large, place)
 
-    async def _run_job(self, job: Job, order: Order, admitted: ExitStack, on_large: OnLarge | None) -> None:
+    async def _compute(self, job: Job, order: Order, on_large: OnLarge | None) -> list[str]:
         parts, now = self._parts, self._parts.clock()
         left_s = self._seconds_left(job)
         call = Call(
@@ -233,21 +236,10 @@ class Jobs:
             is_job=True,
             result_id=partial(result_id, job.id, job.attempts),
         )
-        with admitted:
-            try:
-                urls = await await_with_deadline(parts.run(order, call), left_s)
-            except ShuttingDown:
-                await self._parts.queue.give_back(job.id)
-            except ServiceError as error:
-                await self._record_failure(job, error)
-            except Exception:  # a bug of the server must still end the job
-                log.exception("job failed", job=job.id)
-                await self._record_failure(job, ServiceError("the job failed for a reason of the server's own"))
-            else:
-                await self._end(job, "succeeded", result_urls=urls)
+        return await await_with_deadline(parts.run(order, call), left_s)
 
     async def _record_failure(self, job: Job, error: ServiceError) -> None:
-        problem = error.problem(job.facts["request_id"], f"/v1/jobs/{job.id}")
+        problem = error.problem(job.facts.get("request_id", ""), f"/v1/jobs/{job.id}")
         await self._end(job, "failed", problem=problem)
 
     async def _end(self, job: Job, status: JobStatus, **ending: Any) -> None:
@@ -271,7 +263,7 @@ class Jobs:
         first = await self._parts.ledger.write_until_done(finish)
         if first:
             code = finished.problem["code"] if finished.problem else None
-            log.info("job ended", job=job.id, request_id=job.facts["request_id"], status=status, code=code)
+            log.info("job ended", job=job.id, request_id=job.facts.get("request_id"), status=status, code=code)
             await asyncio.to_thread(self._parts.kept.drop, job.id)  # not what an heir runs
         return first
 
@@ -283,8 +275,8 @@ class Jobs:
         left_s: float = job.facts["deadline_at"] - self._parts.now()
         return left_s
 
-    def _launch(self, job: Job, run: Any) -> None:
-        task = asyncio.get_running_loop().create_task(run)
+    def _launch(self, job: Job, admitted: ExitStack, run: Callable[[], Awaitable[list[str]]]) -> None:
+        task = asyncio.get_running_loop().create_task(self._run_to_end(job, admitted, run))
         self.running[job.id] = task
         task.add_done_callback(partial(self._forget_task, job.id))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from service.core.flow import Flow
 from service.core.order import Order
 from service.jobs.assembly import look_after
 from service.jobs.request_files import KeptOrders
+from service.ledger.contract import Transaction
 from service.lifecycle.background import run_in_background
 from tests.service.jobs.processes import ORDER, hang, process
 from tests.serving.waiting import until
@@ -164,3 +166,19 @@ async def test_a_look_at_other_processes_that_fails_is_tried_again(
         async with run_in_background(look_after(heir.jobs, heir.admission, loaded)):
             await heir.until(job.id, "succeeded")
     assert not answers
+
+
+@pytest.mark.parametrize("facts", [{}, {"request_id": "r", "deadline_at": 1060.0, "flow": ["someone", 7, "new"]}])
+async def test_a_job_that_another_version_recorded_otherwise_fails_and_says_so(tmp_path: Path, facts: object) -> None:
+    def change(ledger: Transaction) -> None:
+        ledger.execute("UPDATE jobs SET facts = ?", (json.dumps(facts),))
+
+    async with process(tmp_path, hang) as dying:
+        job = await dying.start()
+        await dying.ledger.write(change)
+    async with process(tmp_path) as heir:
+        await heir.jobs.take()
+        failed = await heir.until(job.id, "failed")
+        assert failed.problem is not None
+        assert failed.problem["code"] == "internal"
+        await until(lambda: not heir.admission.in_flight)
