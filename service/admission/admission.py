@@ -196,9 +196,13 @@ class Admission:
         """Requests in flight without large pictures: those that count towards the limit."""
         return self.in_flight - self.large_in_flight
 
-    def predicted_wait_s(self, flow: Flow = ANYONE) -> float:
-        """Seconds that a request of this flow, arriving now, would wait until it is computed."""
-        return self.codec_wait_s() + requests_ahead(flow, self.waiting) * self._seconds_per_request(self.clock())
+    def predicted_wait_s(self, flow: Flow = ANYONE, request_s: float | None = None) -> float:
+        """Seconds that a request of this flow, arriving now, would wait until it is computed.
+
+        `request_s`: seconds that each request here adds, where the caller knows them; 0 until one was measured.
+        """
+        each_s = self._seconds_per_request(self.clock()) if request_s is None else request_s
+        return self.codec_wait_s() + requests_ahead(flow, self.waiting) * each_s
 
     def retry_after_s(self) -> int:
         """Whole seconds until the present queue has been served: its length times the measured time per request."""
@@ -213,10 +217,7 @@ class Admission:
         if self.uploading >= self.max_uploads:
             return Overloaded(f"{self.max_uploads} uploads are being read", retry_after_s=self.retry_after_s())
         request_s = self._seconds_per_request(now)
-        wait_s = (
-            _MARGIN * (requests_ahead(request.flow, self.waiting) * request_s + self.codec_wait_s())
-            + self.service_rate.unloaded_s
-        )
+        wait_s = _MARGIN * self.predicted_wait_s(request.flow, request_s) + self.service_rate.unloaded_s
         limit = self._limit_for_flow(request.flow)
         reserved = (
             0.0
