@@ -12,7 +12,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from service.core.errors import InvalidOption
 
@@ -69,9 +69,10 @@ class Destinations:
         return self.private or _is_public(address)
 
     def _refusal(self, url: str) -> str | None:
-        parts = _parse_url(url)
-        if parts is None or not (host := parts.hostname):
-            return "is no URL"
+        if why := _why_unusable(url):
+            return why
+        parts = urlsplit(url)
+        host = parts.hostname or ""
         if parts.scheme not in (("https", "http") if self.private else ("https",)):
             return "must be an https:// URL"
         if parts.username is not None or parts.password is not None:
@@ -88,15 +89,24 @@ class Destinations:
         return (is_local and not self.private) or (_is_address(host) and not self.allows_address(host))
 
 
-def _parse_url(url: str) -> SplitResult | None:
-    if len(url) > _LONGEST_URL or not url.isascii() or not url.isprintable() or " " in url:
-        return None
+def _why_unusable(url: str) -> str | None:
+    """Return why text is no URL with a host, and what to send; None if it is one."""
+    expected = "send an address like https://HOST/PATH"
+    if len(url) > _LONGEST_URL:
+        return f"is longer than {_LONGEST_URL} characters; {expected}"
+    if not url.isascii() or not url.isprintable() or " " in url:
+        return f"has spaces or other characters that no URL has; {expected}, percent-encode them, and a host's as xn--"
     try:
         parts = urlsplit(url)
+    except ValueError:
+        return f"cannot be read; {expected}, with an IPv6 address in [ ]"
+    try:
         port = parts.port
     except ValueError:
-        return None
-    return None if port == 0 else parts
+        port = 0
+    if port == 0:
+        return f"has a port that is none; {expected}, or https://HOST:PORT/PATH with 1 to 65535"
+    return None if parts.hostname else f"names no host; {expected}"
 
 
 def _host_matches(host: str, pattern: str) -> bool:

@@ -58,6 +58,25 @@ def test_everything_else_is_refused(url: str) -> None:
     assert refused.value.code == "webhook_refused"
 
 
+@pytest.mark.parametrize(
+    ("url", "wrong"),
+    [
+        ("example.com/hook", "names no host"),
+        ("https:///hook", "names no host"),
+        ("https://[::1", "cannot be read"),
+        ("https://example.com:b/", "a port that is none"),
+        ("https://example.com:0/", "a port that is none"),
+        ("https://exa mple.com/", "percent-encode"),
+        ("https://ex\u00e4mple.com/", "percent-encode"),
+        ("https://example.com/" + "x" * 2048, "longer than 2048 characters"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_told_what_is_wrong_and_what_is_expected(url: str, wrong: str) -> None:
+    with pytest.raises(InvalidOption, match=f"^`webhook` .*{wrong}") as refused:
+        Destinations().check(url)
+    assert "; send an address like https://HOST/PATH" in str(refused.value)
+
+
 def test_a_list_of_hosts_allows_these_alone() -> None:
     listed = Destinations(("Hooks.example.com", "*.example.org"))
     listed.check("https://hooks.example.com/a")
