@@ -39,7 +39,7 @@ from export.parity import (
 from export.parity_inputs import find_pictures, parity_inputs
 from export.program import PROGRAM_FILE, program_backend, write_program
 from export.publish import publish, report_write_errors
-from export.recognition import RecognisedNet, recognise
+from export.recognition import RecognisedNet, notes_on_files, recognise
 
 Notify = Callable[[str], None]
 Quantiser = Callable[[Path, Path, Manifest, Notify], Quantisation]
@@ -118,7 +118,8 @@ def _recognised(request: ExportRequest, notify: Notify) -> tuple[list[Checkpoint
     checkpoints = [read_checkpoint(path) for path in request.checkpoints]
     found = recognise([part for file in checkpoints for part in file.parts], request.generator, request.options)
     _check_task(request, found)
-    return checkpoints, found
+    unused = notes_on_files(found, dict(zip(request.checkpoints, (file.parts for file in checkpoints), strict=True)))
+    return checkpoints, replace(found, notes=(*found.notes, *unused))
 
 
 def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, notify: Notify) -> tuple[ParityCase, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -62,6 +63,27 @@ def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapp
     return RecognisedNet(
         family, _override_options(family, {}, overrides), ranked[0].state, tuple(_notes_on_parts(ranked[0], ranked))
     )
+
+
+def notes_on_files(found: RecognisedNet, files: Mapping[Path, Sequence[StateDict]]) -> tuple[str, ...]:
+    """Name the files that are no part of the model, such as that of a discriminator.
+
+    Args:
+        found: what was recognised in the files.
+        files: the state dicts of each file.
+
+    Raises:
+        LayoutMismatch: such a file holds a model of its own, as with `*.pth`; one command makes one model.
+    """
+    whole = [path for path, parts in files.items() if any(part.state is found.state for part in parts)]
+    others = [path for path in files if whole and path not in whole]
+    for path in others:
+        if (family := _family_of(files[path])) is not None:
+            raise LayoutMismatch(
+                f"{path} is no part of the {found.family.name} in {whole[0]}, but a {family} of its own; export each "
+                "with its own command"
+            )
+    return (f"left out: {', '.join(map(str, others))}",) if others else ()
 
 
 def _family_of(parts: Sequence[StateDict]) -> str | None:

@@ -220,6 +220,7 @@ def test_several_files_are_read_as_one_checkpoint(tmp_path, request_, checkpoint
     torch.save({"d": torch.zeros(1)}, tmp_path / "discriminator.pth")
     exported = export_model(replace(request_, checkpoints=(tmp_path / "discriminator.pth", checkpoint)), _ignore)
     assert exported.manifest.checkpoint_sha256 not in (sha256_of(checkpoint), sha256_of(tmp_path / "discriminator.pth"))
+    assert f"left out: {tmp_path / 'discriminator.pth'}" in exported.notes
 
 
 def test_a_program_is_added_to_a_published_model_and_nothing_else_changes(published, checkpoint, pictures_dir):
@@ -255,3 +256,12 @@ def test_a_program_that_is_not_what_torch_computes_is_not_added(published, check
 def test_a_folder_without_a_model_gets_no_program(tmp_path, checkpoint, pictures_dir):
     with pytest.raises(ManifestInvalid, match="cannot be read"):
         add_program(tmp_path, [checkpoint], pictures_dir, _ignore)
+
+
+def test_a_file_with_a_model_of_its_own_is_refused_by_name(request_, checkpoint, make_net, tmp_path):
+    options = Pix2PixOptions(net="unet_128", norm="none", ngf=1)
+    torch.save(make_net(Pix2Pix(), options).state_dict(), tmp_path / "zebra.pth")
+    request = replace(request_, checkpoints=(checkpoint, tmp_path / "zebra.pth"))
+    with pytest.raises(LayoutMismatch, match=r"zebra\.pth is no part of the pconv in .*net\.pth, but a pix2pix"):
+        export_model(request, _ignore)
+    assert not _files(request.output)
