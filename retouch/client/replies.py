@@ -87,6 +87,9 @@ def refusal(response: httpx.Response, tries: int = 1) -> Refused:
         tries: how often the request was sent; said if more than once.
     """
     code, detail = code_and_detail(response.content)
+    if response.has_redirect_location:  # as of a proxy that wants https
+        where = for_messages(response.headers["Location"])
+        detail = f"the server redirects to {where}; give the address that it names, as none is followed"
     status = response.status_code
     tried = f" ({tries} tries)" if tries > 1 else ""
     kind = REFUSED_BY_STATUS.get(status, Refused)
