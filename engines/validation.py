@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 from pydantic import ValidationError
+
+_KIND = re.compile(r"constrained-\w+|literal\[.*\]")
+"""What pydantic adds to the place of a field that may be of several kinds: the kind that its message is about."""
+_OF_VALIDATOR = "Value error, "
 
 
 def unknown_name(what: str, name: str, known: Collection[str]) -> str:
@@ -29,15 +34,16 @@ def validation_message(error: ValidationError, what: str, known: Collection[str]
         what: the kind of the fields, as in `setting`.
         known: the valid names at the top level.
     """
-    parts = []
+    unknown, invalid = list[str](), dict[str, list[str]]()
     for fault in error.errors(include_url=False):
         place = _field_path(fault["loc"])
         if fault["type"] == "extra_forbidden":
-            parts.append(unknown_name(what, place, known if len(fault["loc"]) == 1 else ()))
+            unknown.append(unknown_name(what, place, known if len(fault["loc"]) == 1 else ()))
         else:
-            parts.append(f"{place}: {fault['msg']}" if place else str(fault["msg"]))
-    return "; ".join(parts)
+            invalid.setdefault(place, []).append(str(fault["msg"]).removeprefix(_OF_VALIDATOR))
+    told = [(f"{place}: " if place else "") + ", or ".join(said) for place, said in invalid.items()]
+    return "; ".join([*told, *unknown])
 
 
 def _field_path(loc: Iterable[int | str]) -> str:
-    return ".".join(map(str, loc))
+    return ".".join(str(part) for part in loc if not _KIND.fullmatch(str(part)))

@@ -19,6 +19,7 @@ from service.auth.exposure import check_exposure
 from service.auth.keys import read_keys
 from service.auth.links import open_links
 from service.core.comma_lists import listed
+from service.core.schemas import MODEL_REF
 from service.core.settings import Settings, SettingsInvalid
 from service.fleet.assembly import make_ledger_file, make_server
 from service.jobs.webhook_signing import read_secrets
@@ -52,15 +53,16 @@ def run_preflight(settings: Settings) -> None:
     """Check the settings against this machine, and raise this process's limit of open files.
 
     Raises:
-        SettingsInvalid: results cannot be saved or models not be fetched as configured, a public address has no API
-            keys, a site's name can match no request, a package that the settings need is missing, the file of webhook
-            secrets or of links' secrets is wrong, the ledger is damaged or cannot be reached, or hosts that share one
-            have no bucket.
+        SettingsInvalid: results cannot be saved or models not be fetched as configured, no model can have the name of a
+            default, a public address has no API keys, a site's name can match no request, a package that the settings
+            need is missing, traces have no address to go to, the file of webhook secrets or of links' secrets is wrong,
+            the ledger is damaged or cannot be reached, or hosts that share one have no bucket.
         KeysInvalid: the key file cannot be read.
     """
     check_exposure(settings)
     check_tracing(settings)
     _check_sites(settings)
+    _check_default_models(settings)
     _check_grpc(settings)
     if settings.keys_file:
         read_keys(Path(settings.keys_file))
@@ -179,6 +181,19 @@ def _is_address(name: str) -> bool:
         return bool(ipaddress.ip_address(name))
     except ValueError:
         return False
+
+
+def _check_default_models(settings: Settings) -> None:
+    """Check that a model can have the name of each default; whether there is one is seen when models are loaded.
+
+    Raises:
+        SettingsInvalid: none can, so that each request that names no model would be refused.
+    """
+    for task, reference in settings.default_models.items():
+        if reference and not re.fullmatch(MODEL_REF, reference):
+            raise SettingsInvalid(
+                f"{task}_model: {reference!r} is no name of a model; write NAME or NAME/VERSION, as photos or photos/5"
+            )
 
 
 def _check_grpc(settings: Settings) -> None:

@@ -15,7 +15,9 @@ from service.core.batch_rows import Strategy
 from service.core.errors import codes_by_status
 from service.core.pictures import ImageFormat, MaskMode
 
-ModelRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}(/[1-9][0-9]{0,8})?$")]
+MODEL_REF = r"^[a-z0-9][a-z0-9_-]{0,63}(/[1-9][0-9]{0,8})?$"
+"""The form of a model's name, or of its name and version."""
+ModelRef = Annotated[str, Field(pattern=MODEL_REF)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 JobEvents = Annotated[str, Field(pattern=r"^(succeeded|failed|cancelled)(,(succeeded|failed|cancelled)){0,2}$")]
 DEFAULT_QUALITY = 90

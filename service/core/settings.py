@@ -172,10 +172,10 @@ class Settings(BaseModel):
     webhook_private: bool = Field(False, description="allow webhooks to private addresses and over http://")
 
     drain_delay_s: float = Field(
-        0.0, ge=0, description="after SIGTERM: seconds for which /readyz answers 503 before new work is refused"
+        0.0, ge=0, le=1e7, description="after SIGTERM: seconds for which /readyz answers 503 before new work is refused"
     )
     drain_timeout_s: float = Field(
-        60.0, gt=0, description="after SIGTERM and its delay: longest wait for requests and saves in flight"
+        60.0, gt=0, le=1e7, description="after SIGTERM and its delay: longest wait for requests and saves in flight"
     )
 
     otlp_endpoint: str = Field(
@@ -249,7 +249,7 @@ def load_settings(
     Raises:
         SettingsInvalid: an unknown or misspelt name in any of them, or a value out of range.
     """
-    path = config or (Path(environ[CONFIG_VARIABLE]) if CONFIG_VARIABLE in environ else None)
+    path = config or (Path(named) if (named := environ.get(CONFIG_VARIABLE)) else None)
     merged: dict[str, Any] = {}
     for layer in (_read_config(path) if path else {}, _read_environment(environ), flags or {}):
         try:

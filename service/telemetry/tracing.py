@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -29,16 +30,20 @@ if TYPE_CHECKING:
 _EXPORT_TIMEOUT_S = 5.0
 """Timeout of one export, so that a collector that hangs cannot delay the process's end for longer."""
 _PATH = "/v1/traces"
+_COLLECTOR = re.compile(r"https?://[^/\s]+(/\S*)?")
 _SAMPLING_BITS = 53
 """Random bits for sampling: the precision of a float."""
 
 
 def check_tracing(settings: Settings) -> None:
-    """Check that OpenTelemetry is installed if the settings need it.
+    """Check that OpenTelemetry is installed if the settings need it, and that spans can be sent to the collector.
 
     Raises:
-        SettingsInvalid: it is not installed.
+        SettingsInvalid: it is not installed, or the collector's address is none.
     """
+    if settings.otlp_endpoint and not _COLLECTOR.fullmatch(settings.otlp_endpoint):
+        endpoint = settings.otlp_endpoint.rpartition("@")[2]
+        raise SettingsInvalid(f"otlp_endpoint: {endpoint!r} is no address of a collector; write http://HOST:4318")
     if settings.otlp_endpoint and not (find_spec("opentelemetry") and find_spec("opentelemetry.sdk")):
         raise SettingsInvalid("otlp_endpoint needs OpenTelemetry: install the extra, pip install '.[otel]'")
 

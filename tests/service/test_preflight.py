@@ -86,6 +86,23 @@ def test_a_site_that_no_request_can_match_stops_the_start(tmp_path: Path, name: 
         run_preflight(load_settings({"results_dir": tmp_path, name: value}))
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("otlp_endpoint", "collector:4318", "'collector:4318' is no address of a collector; write http://HOST:4318"),
+        ("inpaint_model", "My Model", "'My Model' is no name of a model; write NAME or NAME/VERSION"),
+        ("generate_model", "faces/new", "'faces/new' is no name of a model"),
+    ],
+)
+def test_a_value_that_could_never_work_stops_the_start(tmp_path: Path, name: str, value: str, said: str) -> None:
+    with pytest.raises(SettingsInvalid, match=f"{name}: {said}"):
+        run_preflight(load_settings({"results_dir": tmp_path, name: value}))
+
+
+def test_no_default_model_stops_no_start(tmp_path: Path) -> None:
+    run_preflight(load_settings({"results_dir": tmp_path, "inpaint_model": "", "generate_model": "faces/2"}))
+
+
 def test_sites_as_browsers_name_them_stop_no_start(tmp_path: Path) -> None:
     origins = "*, null, https://a.example, http://b.example:8080, http://[::1]:3000, chrome-extension://abcdef, file://"
     names = {"public_host": "*.a.example, b:81", "webhook_hosts": "*.a.example, A.example, localhost, 192.0.2.7, ::1"}

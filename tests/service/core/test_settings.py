@@ -25,6 +25,7 @@ def test_the_config_file_can_be_named_by_the_environment(tmp_path: Path) -> None
     config = tmp_path / "retouch.toml"
     config.write_text("port = 7\n")
     assert load_settings({}, {"RETOUCH_CONFIG": str(config)}).port == 7
+    assert load_settings({}, {"RETOUCH_CONFIG": ""}).port == 8000, "empty, as compose files pass what is not set"
 
 
 @pytest.mark.parametrize(("text", "expected"), [("false", False), ("0", False), ("true", True), ("1", True)])
@@ -218,3 +219,9 @@ def test_a_public_url_is_an_address_with_or_without_a_prefix(url: str, read: str
 def test_what_links_could_not_begin_with_stops_the_start(url: str) -> None:
     with pytest.raises(SettingsInvalid, match="public_url"):
         load_settings({"public_url": url}, {})
+
+
+@pytest.mark.parametrize("name", ["drain_delay_s", "drain_timeout_s"])
+def test_a_drain_that_no_timer_can_hold_stops_the_start_and_not_the_end(name: str) -> None:
+    with pytest.raises(SettingsInvalid, match=f"{name}: Input should be less than or equal to"):
+        load_settings({name: "1e12"}, {})
