@@ -36,6 +36,7 @@ from service.devices.cpu_lanes import LaneDevice
 from service.devices.gpu import StreamEngine, open_gpu_device
 from service.devices.gpu_layout import padded_batch_sizes
 from service.lifecycle.background import cancel_and_wait
+from service.lifecycle.default_versions import unserved_defaults
 from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import open_batch_tracer
 
@@ -61,6 +62,8 @@ class LocalBackend:
     metrics: Metrics
     own_process: bool = False
     """Whether this is an engine process: it ends when its worker hangs, instead of starting another thread."""
+    serves: bool = True
+    """Whether clients may ask for any model: a command loads only the one that it needs."""
     loaded: asyncio.Event = field(default_factory=asyncio.Event)
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     server_load: ServerLoad = field(default_factory=SingleFrontEndLoad)
@@ -88,8 +91,21 @@ class LocalBackend:
             self.loaded.set()
             if (why := why_empty(self.settings.models_dir)) is not None:
                 log.warning("no models", folder=str(self.settings.models_dir.absolute()), reason=why, to_do=_TO_DO)
+            elif self.serves:
+                self._tell_unserved_defaults()
             gc.collect()
             gc.freeze()  # models and modules are permanent: the garbage collector need not traverse them
+
+    def _tell_unserved_defaults(self) -> None:
+        statuses = self.models.statuses()
+        for setting, model in unserved_defaults(self.settings, statuses).items():
+            log.warning(
+                "default model is not served",
+                setting=setting,
+                model=model,
+                models=[f"{status.name}/{status.version}" for status in statuses if status.state != "refused"],
+                to_do=f"name one of its task with --{setting.replace('_', '-')}: requests that name none are refused",
+            )
 
     async def follow_models(self) -> None:
         """Scan the models folder every `model_poll_s`, until cancelled."""
@@ -164,7 +180,7 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         )
         stack.push_async_callback(_join_worker, supervisor)
         stack.callback(batcher.close)
-        backend = LocalBackend(settings, models, batcher, supervisor, metrics, own_process, report=report)
+        backend = LocalBackend(settings, models, batcher, supervisor, metrics, own_process, only is None, report=report)
         for loop in (backend.follow_models(), backend.supervise()):
             stack.push_async_callback(cancel_and_wait, asyncio.create_task(loop))
         yield backend

@@ -23,9 +23,9 @@ from service.core.schemas import (
     TranslateOptions,
 )
 from service.imaging.model_inputs import request_format
+from service.lifecycle.default_versions import default_versions
 from service.telemetry.redaction import without_folders
 from service.web import openapi
-from service.web.default_versions import default_versions
 from service.web.image_call import Endpoint, image_call
 from service.web.responses import job_response
 

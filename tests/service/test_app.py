@@ -43,6 +43,18 @@ async def test_a_server_says_when_it_is_ready_and_with_which_models_and_engines(
     assert line["after_s"] >= 0
     assert not named(lines, "no models")
     assert not named(lines, "not ready"), "the end is no outage"
+    assert not named(lines, "default model is not served")
+
+
+async def test_a_misspelt_default_model_is_told_at_the_start(tmp_path: Path, models_dir: Path) -> None:
+    settings = settings_of(tmp_path, models_dir).model_copy(update={"inpaint_model": "photo"})
+    with capture_logs() as lines:
+        async with open_service(settings):
+            await until(lambda: named(lines, "ready"))
+    (line,) = named(lines, "default model is not served")
+    assert (line["log_level"], line["setting"], line["model"]) == ("warning", "inpaint_model", "photo")
+    assert "--inpaint-model" in line["to_do"]
+    assert line["models"] == ["facades/1", "photos/1"]
 
 
 async def test_while_models_load_the_reasons_say_which_and_how_far(tmp_path: Path, models_dir: Path) -> None:

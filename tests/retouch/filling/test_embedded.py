@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,6 +115,13 @@ def test_picture_that_takes_too_long_is_given_up(flags):
     with pytest.raises(DeadlineExceeded):
         make({**flags, "fake_batch_ms": 1500}, "translate", timeout_s=0.2)
     assert time.monotonic() - begun < 60
+
+
+def test_a_command_that_names_its_model_hears_nothing_of_a_servers_defaults(flags, capfd):
+    shutil.rmtree(flags["models_dir"] / "facades")
+    result, _ = make(flags, "translate", "extra")
+    assert result.model == "extra/1"
+    assert "default model" not in "".join(capfd.readouterr())
 
 
 def test_unknown_model_is_told_what_is_there(flags):

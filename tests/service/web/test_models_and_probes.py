@@ -9,21 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from engines.repository.versions import ModelStatus
-from service.core.settings import Settings
-from service.web.default_versions import default_versions
 from tests.service.web.replies import Files, Serve, check_problem
-from tests.serving.fake_models import fake_manifest
 from tests.serving.local_server import Running
 from tests.serving.waiting import wait_until
-
-STATUSES = [
-    ModelStatus("other", 9, "ready", fake_manifest("other", "inpaint")),
-    ModelStatus("photos", 1, "available", fake_manifest("photos", "inpaint")),
-    ModelStatus("photos", 2, "ready", fake_manifest("photos", "inpaint")),
-    ModelStatus("photos", 3, "refused", fake_manifest("photos", "inpaint")),
-    ModelStatus("facades", 1, "ready", fake_manifest("facades", "inpaint")),
-]
 
 
 def test_models_are_listed_with_their_manifests(server: Running) -> None:
@@ -133,20 +121,3 @@ def test_probes_answer_head_requests(server: Running, path: str) -> None:
     with server.client() as client:
         response = client.head(path)
     assert (response.status_code, response.content) == (200, b"")
-
-
-@pytest.mark.parametrize(
-    ("named", "found"),
-    [
-        pytest.param("photos", ["photos/2"], id="the newest that is ready"),
-        pytest.param("photos/1", ["photos/1"], id="a version that is loaded when it is asked for"),
-        pytest.param("photos/3", [], id="refused"),
-        pytest.param("nobody", [], id="not there"),
-        pytest.param("", [], id="no default"),
-    ],
-)
-def test_a_request_that_names_no_model_is_answered_by(named: str, found: list[str], tmp_path: Path) -> None:
-    settings = Settings(
-        inpaint_model=named, translate_model="facades", models_dir=tmp_path
-    )  # facades is of another task
-    assert [f"{one.name}/{one.version}" for one in default_versions(settings, STATUSES)] == found
