@@ -14,6 +14,9 @@ from engines.manifest import MANIFEST_FILE, Manifest, read_manifest
 _NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 _VERSION = re.compile(r"^[1-9][0-9]{0,8}$")
 
+_NAMES = "a model's name has lower-case letters, digits, - and _ only, at most 64, and begins with a letter or digit"
+_VERSIONS = "a version is a number from 1, without zeros before it"
+
 State = Literal["ready", "refused", "available"]
 
 
@@ -62,6 +65,26 @@ def list_versions(root: Path) -> dict[VersionKey, VersionFiles]:
     return found
 
 
+def misnamed_versions(root: Path) -> dict[Path, str]:
+    """Return the directories with a manifest that are no NAME/VERSION, and so not served, each with the reason.
+
+    Hidden ones are left out: programs that write models have them.
+    """
+    found: dict[Path, str] = {}
+    for model in _list_directories(root):
+        if model.name.startswith("."):
+            continue
+        if _file_states(model):
+            found[model] = f"{MANIFEST_FILE} belongs into NAME/VERSION, such as {model.name}/1"
+        named = _NAME.match(model.name)
+        for directory in _list_directories(model):
+            if directory.name.startswith(".") or (named and _VERSION.match(directory.name)):
+                continue
+            if _file_states(directory):
+                found[directory] = _VERSIONS if named else _NAMES
+    return found
+
+
 def why_empty(root: Path) -> str | None:
     """Return why there is no model under `root`, for people; None if there is one, servable or not."""
     if list_versions(root):
@@ -72,6 +95,8 @@ def why_empty(root: Path) -> str | None:
         return "the folder is not there"
     except OSError as error:
         return f"the folder cannot be read ({error.strerror})"
+    for directory, why in misnamed_versions(root).items():
+        return f"{directory.relative_to(root)}: {why}"
     return f"no NAME/VERSION/{MANIFEST_FILE} in the folder" if there else "the folder is empty"
 
 

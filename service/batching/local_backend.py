@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +23,7 @@ from engines.errors import DeviceLost
 from engines.fake import FAULT_FILE
 from engines.load_report import LoadReport
 from engines.manifest import Manifest
-from engines.repository.listing import list_versions, why_empty
+from engines.repository.listing import list_versions, misnamed_versions, why_empty
 from engines.repository.repository import ModelRepository
 from service.admission.admission import ServerLoad, SingleFrontEndLoad
 from service.batching.batcher import Batcher, BatchPolicy, Entry
@@ -64,6 +64,8 @@ class LocalBackend:
     """Whether this is an engine process: it ends when its worker hangs, instead of starting another thread."""
     serves: bool = True
     """Whether clients may ask for any model: a command loads only the one that it needs."""
+    misnamed: set[Path] = field(default_factory=set)
+    """The folders with a model that were not served at the last scan because of their names."""
     loaded: asyncio.Event = field(default_factory=asyncio.Event)
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     server_load: ServerLoad = field(default_factory=SingleFrontEndLoad)
@@ -80,6 +82,8 @@ class LocalBackend:
     async def scan(self) -> None:
         """Load and unload models to match the models folder."""
         await asyncio.to_thread(self.models.scan)
+        if self.serves:
+            self._tell_misnamed(await asyncio.to_thread(misnamed_versions, self.settings.models_dir))
         self.metrics.models_loaded(
             frozenset(
                 (f"{status.name}/{status.version}", status.engine, status.precision)
@@ -95,6 +99,11 @@ class LocalBackend:
                 self._tell_unserved_defaults()
             gc.collect()
             gc.freeze()  # models and modules are permanent: the garbage collector need not traverse them
+
+    def _tell_misnamed(self, misnamed: Mapping[Path, str]) -> None:
+        for folder in sorted(set(misnamed) - self.misnamed):
+            log.warning("folder is not served", folder=str(folder.absolute()), reason=misnamed[folder])
+        self.misnamed = set(misnamed)
 
     def _tell_unserved_defaults(self) -> None:
         statuses = self.models.statuses()

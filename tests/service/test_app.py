@@ -76,6 +76,24 @@ async def test_while_models_load_the_reasons_say_which_and_how_far(tmp_path: Pat
         await until(lambda: service.unready_reasons() == [])
 
 
+async def test_a_model_under_a_name_that_is_not_served_is_told_once(
+    tmp_path: Path, models_dir: Path, add_model: AddModel
+) -> None:
+    def told(lines: list[Any]) -> list[Any]:
+        return named(lines, "folder is not served")
+
+    with capture_logs() as lines:
+        async with open_service(settings_of(tmp_path, models_dir)):
+            await until(lambda: named(lines, "ready"))
+            (models_dir / "photos/1").rename(models_dir / "photos/v1")
+            await until(lambda: told(lines))
+            add_model(models_dir, "later", "inpaint")
+            await until(lambda: "later/1" in str(lines))
+    (line,) = told(lines)
+    assert (line["log_level"], line["folder"]) == ("warning", str(models_dir / "photos/v1"))
+    assert "a version is a number" in line["reason"]
+
+
 async def test_an_empty_models_folder_is_named_in_the_log_and_not_to_clients(tmp_path: Path) -> None:
     with capture_logs() as lines:
         async with open_service(settings_of(tmp_path, tmp_path / "nowhere")) as service:

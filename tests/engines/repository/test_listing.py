@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.repository.listing import why_empty
+from engines.repository.listing import misnamed_versions, why_empty
 
 
 def make_folder(root: Path) -> None:
@@ -39,3 +39,30 @@ def test_a_folder_with_a_model_is_not_empty_even_if_it_is_broken(tmp_path: Path)
     make_a_model_without_its_manifest(tmp_path)
     (tmp_path / "photos/1/manifest.json").write_text("broken")
     assert why_empty(tmp_path) is None
+
+
+NAMES = "a model's name has lower-case letters, digits, - and _ only, at most 64, and begins with a letter or digit"
+VERSIONS = "a version is a number from 1, without zeros before it"
+
+
+@pytest.mark.parametrize(
+    ("folder", "why"),
+    [
+        ("My Lama/1", NAMES),
+        ("lama/v1", VERSIONS),
+        ("lama/01", VERSIONS),
+        ("lama", "manifest.json belongs into NAME/VERSION, such as lama/1"),
+        ("lama/1", None),
+        (".export-x/lama", None),
+        ("lama/.export-x", None),
+    ],
+)
+def test_a_model_in_a_folder_that_is_not_served_is_found_with_the_reason(
+    tmp_path: Path, folder: str, why: str | None
+) -> None:
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "manifest.json").write_text("{}")
+    (tmp_path / "notes").mkdir()
+    assert misnamed_versions(tmp_path) == ({tmp_path / folder: why} if why else {})
+    if why:
+        assert why_empty(tmp_path) == f"{folder}: {why}"
