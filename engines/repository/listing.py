@@ -15,6 +15,8 @@ _NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 _VERSION = re.compile(r"^[1-9][0-9]{0,8}$")
 
 _NAMES = "a model's name has lower-case letters, digits, - and _ only, at most 64, and begins with a letter or digit"
+_NO_VERSION = f"{MANIFEST_FILE} belongs into NAME/VERSION"
+_ALONE = f"{_NO_VERSION}; is the models folder one higher?"
 _VERSIONS = "a version is a number from 1, without zeros before it"
 
 State = Literal["ready", "refused", "available"]
@@ -75,7 +77,7 @@ def misnamed_versions(root: Path) -> dict[Path, str]:
         if model.name.startswith("."):
             continue
         if _file_states(model):
-            found[model] = f"{MANIFEST_FILE} belongs into NAME/VERSION, such as {model.name}/1"
+            found[model] = _ALONE if _VERSION.match(model.name) else f"{_NO_VERSION}, such as {model.name}/1"
         named = _NAME.match(model.name)
         for directory in _list_directories(model):
             if directory.name.startswith(".") or (named and _VERSION.match(directory.name)):

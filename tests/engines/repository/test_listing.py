@@ -52,6 +52,7 @@ VERSIONS = "a version is a number from 1, without zeros before it"
         ("lama/v1", VERSIONS),
         ("lama/01", VERSIONS),
         ("lama", "manifest.json belongs into NAME/VERSION, such as lama/1"),
+        ("1", "manifest.json belongs into NAME/VERSION; is the models folder one higher?"),
         ("lama/1", None),
         (".export-x/lama", None),
         ("lama/.export-x", None),
