@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The engines beside each other, FP16 (../gpu_engines/compare.py): `engines.sh publish|compile|plans|measure`, in this order; one GPU, CUDA_VISIBLE_DEVICES.
-# First: site and wheels unpacked, and TensorRT 8.6.0 in /tmp/trt86 (trt86.txt) for the steps that need it.
+# Compares the engines, FP16 (../gpu_engines/compare.py): `engines.sh publish|compile|plans|measure`, in this order; one GPU
+# (CUDA_VISIBLE_DEVICES). Needs site and wheels unpacked, and TensorRT 8.6.0 in /tmp/trt86 (trt86.txt) for the steps that use it.
 set -x
 main() {
   . "$(dirname "$0")/env.sh"
@@ -18,7 +18,7 @@ main() {
     measure) python3 -m benchmarks.gpu_engines.compare "${words[@]}" --rows $rows --engines $all --steps measure ;;
   esac
 }
-keep() { # also when its time is up: compare.py writes engines.json at its end, but a line for each figure at once
+keep() { # also at the time limit: compare.py writes engines.json at its end, but a line for each figure at once
   tail -n 5 $work/*.log; cp $work/*.jsonl $work/*.prepared $OUT/ 2>/dev/null
 }
 main "$@"; exit

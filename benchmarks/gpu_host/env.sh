@@ -1,4 +1,4 @@
-# What prepare.sh, serve.sh and ray.sh share; sourced. The repository is copied, as later uploads change the original.
+# Settings that prepare.sh, serve.sh, ray.sh and others source. The repository is copied, because later uploads change the original.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 repo=${REPO:-/tmp/serve-repo} ASSETS=${ASSETS:-/tmp/gw/assets}
 if [ ! -d $repo ]; then
@@ -12,14 +12,14 @@ OUT=${RESULTS:-/tmp/results}/serve LOGS=${LOGS:-/tmp/logs}
 mkdir -p $MODELS $CACHE $OUT $LOGS ${RESULTS:-/tmp/results}/ray
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-/tmp/serve-inductor} NCCL_NVLS_ENABLE=0 PYTHONPATH=/tmp/retouch-site:/tmp/retouch-gpu:$repo
 if [ "$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 ] 2>/dev/null; then T=/dev/shm; else T=/tmp; fi
-mkdir -p $T/s; export TMPDIR=$T/s   # short: Unix sockets lie in it
-use_onnxruntime_cuda() { # ONNX Runtime for CUDA in place of the host's, with the CUDA libraries that torch brings
+mkdir -p $T/s; export TMPDIR=$T/s   # a short path, because it holds Unix sockets
+use_onnxruntime_cuda() { # ONNX Runtime for CUDA instead of the host's, with the CUDA libraries of torch
   export PYTHONPATH=/tmp/retouch-ort:$PYTHONPATH
   local libraries; libraries=$(python3 -c "import pathlib, nvidia
 print(*sorted({str(so.parent) for root in nvidia.__path__ for so in pathlib.Path(root).glob('*/lib/*.so*')}), sep=':')")
   export LD_LIBRARY_PATH=$libraries:/usr/local/cuda/lib64:${LD_LIBRARY_PATH:-}
 }
-use_tensorrt86() { # its Python, too
+use_tensorrt86() { # and its Python
   . /tmp/trt86/env.sh
   export PYTHONPATH=$PYTHONPATH:$repo
 }

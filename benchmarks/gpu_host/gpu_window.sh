@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# What one GPU is wanted for, in steps: `gpu_window.sh STEP...`. In the background: publish compile (or compile_served, compile_raced) plans
-# make_serve; with the GPU and all cores to itself: saving serve profile pipeline race int8; if seconds are left: sanitizer. First: site and wheels unpacked,
-# $ASSETS with photos/5, photos8/1 (the same weights, INT8), facades/*.jpg, cases.npz; for plans and int8 TensorRT 8.6 in /tmp/trt86.
-# Results, with times in steps.txt: $RESULTS. A step that fails does not keep the next from running. FAKE=1 rehearses on a CPU.
+# All steps that need one GPU: `gpu_window.sh STEP...`. In the background: publish compile (or compile_served, compile_raced) plans
+# make_serve; with the GPU and all cores to itself: saving serve profile pipeline race int8; if there is time left: sanitizer.
+# Needs site and wheels unpacked (pack_window.sh packs everything), $ASSETS with photos/5, photos8/1 (the same weights, INT8),
+# facades/*.jpg, cases.npz; for plans and int8 TensorRT 8.6 in /tmp/trt86. Results, with times in steps.txt: $RESULTS. A step that
+# fails does not prevent the next one. FAKE=1 rehearses on a CPU.
 set -u
 scripts=$(cd "$(dirname "$0")" && pwd)
 export RESULTS=${RESULTS:-/tmp/gw/results} REPO=${REPO:-/tmp/gw/repo} MODELS=${MODELS:-/tmp/gw/models} CACHE=${CACHE:-/tmp/gw/cache} LOGS=${LOGS:-/tmp/gw/logs}
@@ -30,12 +31,12 @@ publish_photos() { # photos/5 with the program that `inductor` compiles, from th
   [ -e $MODELS/photos/photos/1 ] || run publish_photos 200 python3 -m retouch export $ASSETS/photos5.safetensors --name photos --program --output $MODELS/photos
   [ -e $ASSETS/cases.truth.npz ] || run truth 100 python3 -m benchmarks.gpu_engines.int8_on_gpu truth $ASSETS/photos/5 $ASSETS/cases.npz
 }
-compile() { compile_served; compile_raced; } # so that a measurement finds everything compiled
-compile_served() { # side by side: what serve and pipeline need
+compile() { compile_served; compile_raced; } # everything that the measurements need
+compile_served() { # concurrently: the models of serve and pipeline
   [ -z "$fake" ] || return 0
   PREPARE="pconv_512:32:512 pconv_256:32:256 unet_256:32:256" CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0} run prepare 500 bash $scripts/prepare.sh
 }
-compile_raced() { # what race and int8 need; the race itself is left to `race`
+compile_raced() { # the models of race and int8; the race itself is in `race`
   [ -z "$fake" ] || return 0
   built photos inductor & built unet_256 inductor &
   (use_onnxruntime_cuda; built photos onnxrt-cuda; built unet_256 onnxrt-cuda) & wait
@@ -56,7 +57,7 @@ plans() { # TensorRT 8.6, a few minutes each
   LIMIT=550 measured photos5 trt --prepare
 }
 make_serve() { run make_serve 580 bash $scripts/make_serve.sh; }
-serve() { # one server, kinds of requests in turn; then a minute of saved requests. BRIEF=1: three kinds
+serve() { # one server, all kinds of requests in each round; then a minute of saved requests. BRIEF=1: three kinds
   local side connections minute model kinds=(jpeg "jpeg, saved" png "lone jpeg" "lone png")
   [ -z "${BRIEF:-}" ] || kinds=(jpeg png "lone jpeg")
   for side in ${SIDES:-512 256}; do
@@ -69,10 +70,10 @@ serve() { # one server, kinds of requests in turn; then a minute of saved reques
       ${PROFILE:+--profile $OUT/profile_$side${SUFFIX:-}}
   done
 }
-profile() { # where a front end and the engine process spend their time at 512²; py-spy on PATH
+profile() { # time of a front end and of the engine process at 512²; needs py-spy on PATH
   SIDES=512 MINUTE=0 ROUNDS=${ROUNDS:-1} BRIEF=1 PROFILE=1 SUFFIX=_profile serve
 }
-saving() { # what processes that save into one folder cost each other; before any step that deletes results on that disk
+saving() { # how much processes that save into one folder slow each other; run it before any step that deletes results on that disk
   run saving 120 python3 -m benchmarks.disk.durable --processes 1 4 16 --groups 64 --results 4096 --folder /tmp/gw/spool --json $OUT/saving.json
 }
 pipeline() { # 50 facades with saving, from bytes to bytes, three times; `unet_256` of the reference figures
@@ -82,7 +83,7 @@ pipeline() { # 50 facades with saving, from bytes to bytes, three times; `unet_2
   run pipeline_512 60 env TMPDIR=/tmp/gw/spool python3 -m benchmarks.gpu.pipeline --engine inductor --cache $CACHE --max-batch 32 --model $MODELS/pconv_512/pconv_512/1 \
     --images $ASSETS/facades --side 512 --count 50 --only latency --out $OUT/pconv_512.json
 }
-race() { # each without the memory of the last
+race() { # each without what the last one has recorded
   local one round=0
   for one in ${RACES:-photos unet_256 photos}; do
     rm -rf $CACHE/races; round=$((round + 1))

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Lanes: jobs in the background of a GPU host that is used in short commands. A lane has cores and a GPU and runs its jobs one after another, on
-# between commands.
-#   lanes.sh begin LANE CORES GPU                    begin m 16-31 1
+# Lanes run jobs in the background of a GPU host that allows only short commands. A lane has cores and a GPU; it runs its jobs one after
+# another, also between commands.
+#   lanes.sh begin LANE CORES GPU                    start a lane, such as: begin m 16-31 1
 #   lanes.sh queue LANE JOB LIMIT_S [needs=JOB,...] [alone] [NAME=VALUE ...] COMMAND...
-#                            next is the first job whose needs have ended, however; alone: nothing else of any lane runs on that GPU meanwhile
-#   lanes.sh cancel JOB...   now, with all its processes; one that has not begun never will
-#   lanes.sh status          each job: code, seconds, the end of its log if it failed
-#   lanes.sh wait S [by=T] [JOB...] until these jobs (all) have ended, or S seconds, or T after the first lane began; a line each 10 s
-#   lanes.sh end LANE...     begin no more jobs; what runs goes on
-#   lanes.sh pack [NAME]     $PACK (results and logs, without models and programs) to $OUT/NAME.tar.gz, in parts of 15 MiB
-# What is timed inside a job takes `$LANE_TURN` by ../gpu_engines/gpu_turn.py: others on that GPU stand still (hush) until it ends (speak).
-# Logs and state: $LANES. A job sees CUDA_VISIBLE_DEVICES, LANE_JOB and LANE_GPU, by which its processes are found.
+#                            add a job. The next job of a lane is the first whose needs have ended, successful or not; alone: nothing
+#                            else of any lane runs on that GPU meanwhile
+#   lanes.sh cancel JOB...   end these jobs now, with all their processes; one that has not started never will
+#   lanes.sh status          print each job: exit code, seconds, and the end of its log if it failed
+#   lanes.sh wait S [by=T] [JOB...]   wait until these jobs (or all) have ended, but at most S seconds, and at most until T seconds after
+#                            the first lane began; prints a line every 10 s
+#   lanes.sh end LANE...     start no more jobs; running ones continue
+#   lanes.sh pack [NAME]     pack $PACK (results and logs, without models and programs) as $OUT/NAME.tar.gz, in parts of 15 MiB
+# A job takes the turn for its timed parts ($LANE_TURN, ../gpu_engines/gpu_turn.py): other processes of lanes on that GPU are stopped (hush)
+# until it ends (speak). Logs and state: $LANES. A job has CUDA_VISIBLE_DEVICES, LANE_JOB and LANE_GPU, by which its processes are found.
 set -u
 LANES=${LANES:-/tmp/lanes} jobs=${LANES:-/tmp/lanes}/jobs
 me=$(realpath "${BASH_SOURCE[0]}")
@@ -44,13 +46,13 @@ queue() { # LANE JOB LIMIT_S [needs=JOB,...] [alone] COMMAND...
     shift
   done
   (($#)) || { echo "$job has no command" >&2; return 1; }
-  mkdir "$folder" || return 1 # else everybody would wait for a job that cannot begin
+  mkdir "$folder" || return 1 # otherwise all would wait for a job that cannot start
   printf '%q ' "${settings[@]}" "$@" > "$folder/command"
   echo "$limit" > "$folder/limit"; echo "${needs//,/ }" > "$folder/needs"
   [ -z "$alone" ] || touch "$folder/alone"
   echo "$lane $job" >> "$LANES/order"
 }
-next() { # LANE: its first job whose needs have ended
+next() { # LANE: print its first job whose needs have ended
   local lane job need
   while read -r lane job; do
     if [ "$lane" != "$1" ] || [ -e "$jobs/$job/code" ]; then continue; fi
@@ -58,7 +60,7 @@ next() { # LANE: its first job whose needs have ended
     echo "$job"; return
   done < "$LANES/order"
 }
-work() { # LANE, for ever
+work() { # LANE: run its jobs, endlessly
   local job
   cores=$(<"$LANES/lane-$1/cores") gpu=$(<"$LANES/lane-$1/gpu")
   exec 9>> "$LANES/turn-$gpu"
@@ -67,11 +69,11 @@ work() { # LANE, for ever
     if [ -n "$job" ]; then one "$job"; else release_lost; sleep 0.3; fi
   done
 }
-one() { # JOB: run it; it begins while nobody has the turn, and one that is alone keeps the turn
+one() { # JOB: run it. It starts while no job has the turn; one that runs alone keeps the turn
   local folder=$jobs/$1 code=0 process
-  while ! flock -w 1 9; do [ ! -e "$folder/code" ] || return; done # it may be cancelled meanwhile
+  while ! flock -w 1 9; do [ ! -e "$folder/code" ] || return; done # it may have been cancelled
   if [ -e "$folder/code" ]; then flock -u 9; return; fi
-  speak "$gpu" # whoever had the turn last may have been killed
+  speak "$gpu" # the last holder of the turn may have been killed
   date +%s > "$folder/began"
   if [ -e "$folder/alone" ]; then hush "$gpu" "LANE_JOB=$1"; fi
   (
@@ -88,22 +90,22 @@ one() { # JOB: run it; it begins while nobody has the turn, and one that is alon
   [ -e "$folder/code" ] || echo $code > "$folder/code"
   if [ -e "$folder/alone" ]; then speak "$gpu"; flock -u 9; fi
 }
-of() { grep -lzx "$1" /proc/[0-9]*/environ 2> /dev/null | cut -d/ -f3; } # NAME=VALUE: processes with that in their environment
-hush() { # GPU NAME=VALUE: processes of lanes on that GPU stand still, except those with that in their environment
+of() { grep -lzx "$1" /proc/[0-9]*/environ 2> /dev/null | cut -d/ -f3; } # NAME=VALUE: print the processes with that in their environment
+hush() { # GPU NAME=VALUE: stop the processes of lanes on that GPU, except those with that in their environment
   touch "$LANES/hushed-$1"
   local still
-  for _ in 1 2 3; do # those that were begun meanwhile, too
+  for _ in 1 2 3; do # also those that were started meanwhile
     still=$(of "LANE_GPU=$1" | grep -vxF -e "$(of "$2")")
     [ -z "$still" ] || kill -STOP $still 2> /dev/null
   done
 }
-speak() { # GPU: they go on
+speak() { # GPU: continue them
   [ -e "$LANES/hushed-$1" ] || return 0
   local still; still=$(of "LANE_GPU=$1")
   [ -z "$still" ] || kill -CONT $still 2> /dev/null
   rm -f "$LANES/hushed-$1"
 }
-release_lost() { # where who had the turn is gone, nobody would wake the others
+release_lost() { # if the holder of the turn has died, continue the others
   if [ -e "$LANES/hushed-$gpu" ] && flock -n 9; then speak "$gpu"; flock -u 9; fi
 }
 cancel() { # JOB...
@@ -113,11 +115,11 @@ cancel() { # JOB...
     [ ! -e "$jobs/$job/code" ] || continue
     echo cancelled > "$jobs/$job/code"
     [ -e "$jobs/$job/process" ] || continue
-    # shellcheck disable=SC2046 # one word a process
+    # shellcheck disable=SC2046 # one word for each process
     kill -CONT $(of "LANE_JOB=$job") 2> /dev/null
-    kill -TERM "$(<"$jobs/$job/process")" 2> /dev/null # timeout hands it on; servers are ended by who began them
+    kill -TERM "$(<"$jobs/$job/process")" 2> /dev/null # timeout passes it on; servers are ended by the process that started them
     for _ in $(seq 20); do [ -n "$(of "LANE_JOB=$job")" ] || continue 2; sleep 0.25; done
-    # shellcheck disable=SC2046 # one word a process
+    # shellcheck disable=SC2046 # one word for each process
     kill -KILL $(of "LANE_JOB=$job") 2> /dev/null
   done
   return 0
@@ -135,7 +137,7 @@ status() {
     else echo "waits; needs: $(<"$folder/needs")"; fi
   done < "$LANES/order"
 }
-now() { # one line: what runs, how many wait, what failed
+now() { # print a line: running jobs, number of waiting ones, failed ones
   local lane job line="" waiting=0 ended=0 failed=""
   while read -r lane job; do
     if [ -e "$jobs/$job/code" ]; then
@@ -145,7 +147,7 @@ now() { # one line: what runs, how many wait, what failed
   done < "$LANES/order"
   echo "$(($(date +%s) - $(<"$LANES/zero"))) s:$line; $waiting wait, $ended ended${failed:+, failed:$failed}"
 }
-ended() { # [JOB...]: whether these, or all, have
+ended() { # [JOB...]: whether these jobs, or all, have ended
   local job lane
   if (($# == 0)); then while read -r lane job; do [ -e "$jobs/$job/code" ] || return 1; done < "$LANES/order"; fi
   for job; do [ -e "$jobs/$job/code" ] || return 1; done

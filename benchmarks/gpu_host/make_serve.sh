@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# `make serve` on a GPU host without a package index: `retouch install-gpu`, `doctor` and `serve` with the real driver, in an environment
-# of their own, $repo/.venv, that has neither torch nor anything of CUDA for Python but cuDNN, cuFFT, cuRAND, cuBLAS and NVRTC, which pip
-# counts as installed. pip takes the rest from the wheels of wheels.txt. First: site and wheels unpacked, photos in $ASSETS.
-# Other programs may use the GPU meanwhile: no time here is a figure. FAKE=1 rehearses it on a host without a GPU.
+# Runs `make serve` on a GPU host without a package index: `retouch install-gpu`, `doctor` and `serve` with the real driver, in a new environment,
+# $repo/.venv, without torch and without CUDA packages for Python except cuDNN, cuFFT, cuRAND, cuBLAS and NVRTC, which pip finds installed. pip
+# takes the rest from the wheels of wheels.txt. Needs site and wheels unpacked, and photos in $ASSETS. Other programs may use the GPU meanwhile,
+# so times are not measurements. FAKE=1 rehearses it on a host without a GPU.
 set -x
 main() {
   . "$(dirname "$0")/env.sh"
@@ -37,9 +37,9 @@ step() { # NAME LIMIT_S COMMAND...
   kill $watch 2> /dev/null
   echo "$name: exit $code after $(echo "$(date +%s.%N) - $began" | bc 2> /dev/null || python3 -c "import time; print(round(time.time() - $began, 1))") s" >> $OUT/steps.txt
 }
-served() { # COMMAND...: start it, look at /readyz until it is ready, ask it for fills, and end it
+served() { # COMMAND...: start a server, read /readyz until it is ready, request fills, and end it
   local code=0
-  set -m; "$@" & local server=$!; set +m   # a process group of its own
+  set -m; "$@" & local server=$!; set +m   # in a new process group
   timeout $((LIMIT - 15)) $python -m benchmarks.gpu_host.probe_serve ask $RETOUCH_PORT $OUT $NAME $server || code=$?
   kill -TERM -- -$server; sleep 0.5; for _ in $(seq 40); do kill -0 -- -$server 2> /dev/null || break; sleep 0.25; done
   kill -KILL -- -$server 2> /dev/null
@@ -59,10 +59,10 @@ make_environment() {
       *) [ -e $site/$name ] || ln -s $one $site/ ;;
     esac
   done
-  for one in /tmp/retouch-site/*; do name=$(basename $one); [ -L $site/$name ] && ln -sfn $one $site/$name; done # these versions count
+  for one in /tmp/retouch-site/*; do name=$(basename $one); [ -L $site/$name ] && ln -sfn $one $site/$name; done # these versions take precedence
   echo $repo > $site/retouch-source.pth
   printf '#!%s\nfrom retouch.__main__ import main\nmain()\n' $python > $venv/bin/retouch; chmod +x $venv/bin/retouch
-  touch $venv/.serve # what `make serve` would install from the index is there
+  touch $venv/.serve # the packages that `make serve` would install from the index are there
   $python -m pip --version
 }
 main "$@"; exit

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The nets people bring, FP16, beside the public code in torch (../gpu_engines/compare.py): `nets.sh prepare`, which may run beside other
-# work (`nets.sh publish` does what it begins with), then `nets.sh measure`, alone on the GPU. One GPU, CUDA_VISIBLE_DEVICES. First: site unpacked, TensorRT 8.6.0 in /tmp/trt86 (trt86.txt;
-# without it there are no plans). Three plans are built at once; `nets.sh pause` and `nets.sh resume` make way for what is timed.
-# NETS, ENGINES, PLANS: some of them only; PLANS are the nets of which plans are built. AT_ONCE=4 in a lane (lanes.sh): so many open their engines
-# beside each other and take turns for what is timed. One more step, in one call, alone on the GPU, of some minutes:
-# `nets.sh attention` looks whether DeepFillv2's fused scores run under inductor, where an earlier form met an illegal address (ADR 38).
-# STEPS=prepare: of it compile only, beside other work; STEPS=measure: what was compiled.
+# Compares public inpainting nets, FP16, with their original code in torch (../gpu_engines/compare.py): `nets.sh prepare`, which may run beside other
+# work (`nets.sh publish` is its first part), then `nets.sh measure`, alone on the GPU. One GPU (CUDA_VISIBLE_DEVICES). Needs site unpacked, and
+# TensorRT 8.6.0 in /tmp/trt86 (trt86.txt; without it no plans are built). Three plans are built at once; `nets.sh pause` and `nets.sh resume` stop and
+# continue their builders for timed parts.
+# NETS, ENGINES: only some of them; PLANS: the nets for which plans are built. AT_ONCE=4 in a lane (lanes.sh): that many open their engines concurrently
+# and take turns for timed parts. `nets.sh attention`, some minutes alone on the GPU, checks whether DeepFillv2's fused scores run under inductor, where
+# an earlier form caused an illegal address (ADR 38); STEPS=prepare: only compile, beside other work; STEPS=measure: only measure.
 set -x
 steps=${STEPS:-prepare measure} at_once="--measure-at-once ${AT_ONCE:-1}"
 LAMA="big_lama_512 big_lama_256 big_lama_1024" MIGAN="mi_gan_256 mi_gan_512" DEEPFILL="deepfillv2_256 deepfillv2_512"
@@ -37,7 +37,7 @@ prepare() {
   [ -z "$building" ] || wait $building
   echo "prepared after $SECONDS s" >> $OUT/steps.txt
 }
-measure() { # what is not compiled by now is left out, not compiled between measurements; it can be measured later
+measure() { # nets that are not compiled by now are skipped and can be measured later; nothing is compiled between measurements
   local name engine
   grep -l 'was not compiled' $work/*.jsonl 2>/dev/null | xargs -r rm
   for name in $(chosen); do
@@ -50,7 +50,7 @@ measure() { # what is not compiled by now is left out, not compiled between meas
   groups "${ENGINES:-public inductor trt}" --steps measure $at_once
   echo "measured after $SECONDS s" >> $OUT/steps.txt
 }
-attention() { # the scores alone first: both sizes that failed; then the nets, at batch 2, too, which met the failure
+attention() { # first the scores alone, in both sizes that failed; then the nets, also at batch 2, at which they failed
   timeout 200 python3 - > $OUT/attention.txt 2>&1 << 'PYTHON'
 import torch
 from export.generators.deepfillv2.attention import fused_scores
@@ -65,7 +65,7 @@ PYTHON
     --batches 1 2 4 --engines public inductor --run-s 0.1 --at-once 2 --steps $steps --seconds ${LIMIT:-500} $at_once
   echo "attention after $SECONDS s" >> $OUT/steps.txt
 }
-apart() { # FOLDER NAME...: models published in a folder of its own, where nothing counts as measured yet
+apart() { # FOLDER NAME...: publish models in another folder, in which nothing has been measured yet
   local folder=$1 name; shift; mkdir -p $work/$folder
   for name; do
     [ -e $work/$name/1/manifest.json ] || timeout 300 python3 -m benchmarks.gpu_engines.engine_models $name $work
@@ -74,7 +74,7 @@ apart() { # FOLDER NAME...: models published in a folder of its own, where nothi
 }
 has() { [[ " ${ENGINES:-public inductor trt} " == *" $1 "* ]]; }
 chosen() { printf '%s\n' ${NETS:-$LAMA $MIGAN $DEEPFILL}; }
-groups() { # ENGINES ARGUMENT...: a group has its own batches, all share the folder
+groups() { # ENGINES ARGUMENT...: each group of nets has its own batch sizes; all share the folder
   local engines=$1 rows name begun=; shift
   for group in "$LAMA:1 8" "$MIGAN:1 8" "$DEEPFILL:1 4"; do
     rows=; for name in ${group%%:*}; do if chosen | grep -qx $name; then rows+=" $name"; fi; done
@@ -87,14 +87,14 @@ groups() { # ENGINES ARGUMENT...: a group has its own batches, all share the fol
   done
   wait $begun
 }
-plans() { # STOP|CONT those who build plans
+plans() { # STOP|CONT: the signal for the builders of plans
   local process words IFS=$'\n'
   for process in /proc/[0-9]*; do
     { mapfile -d '' -t words < $process/cmdline; } 2> /dev/null || continue
     if [[ "${words[*]}" == *benchmarks.gpu_engines.engine_jobs$'\n'*$'\ntrt\nprepare\n'* ]]; then kill -$1 ${process#/proc/} 2> /dev/null; fi
   done
 }
-keep() { # also when its time is up: a line for each figure is there at once
+keep() { # also at the time limit: each figure is written at once
   tail -n 3 $work/*.log $work/*/*.log 2>/dev/null; cp $work/*.jsonl $work/*.prepared $OUT/ 2>/dev/null
   (cd $work && tar -czf $OUT/logs.tar.gz *.log attention/*.log attention/*.jsonl 2>/dev/null)
 }

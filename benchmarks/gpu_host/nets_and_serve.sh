@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The next run (docs/measurements/gpu.md), as jobs of lanes (lanes.sh) on one GPU: `nets_and_serve.sh begin`, once site and gpu are unpacked; `assets`,
-# `plans` (TensorRT 8.6.0) and `raced` (ort), once these are. Lanes compile beside each other on $CORES, lane m measures on $TIMED: nets in turns
-# beside them, what is served alone. GPU, CORES and TIMED are for one GPU of two. FAKE=1 rehearses what is served on a CPU.
+# Queues the next run (docs/measurements/gpu.md) as jobs of lanes (lanes.sh) on one GPU: `nets_and_serve.sh begin` when site and gpu are unpacked;
+# `assets`, `plans` (TensorRT 8.6.0) and `raced` (ort) when these are. Lanes compile concurrently on $CORES; lane m measures on $TIMED: nets in turns
+# beside the compilers, servers alone. GPU, CORES and TIMED are for one GPU of two. FAKE=1 rehearses the servers on a CPU.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 GPU=${GPU:-1} CORES=${CORES:-10-31} TIMED=${TIMED:-16-31}
@@ -16,7 +16,7 @@ nets() { # LANE JOB LIMIT_S STEP [needs=...] [NAME=VALUE...]
 }
 window() { # LANE JOB LIMIT_S STEPS [needs=...] [alone] [NAME=VALUE...]
   local lane=$1 job=$2 limit=$3 steps=$4 step; shift 4
-  # shellcheck disable=SC2086 # one word a step
+  # shellcheck disable=SC2086 # one word for each step
   lanes queue "$lane" "$job" "$limit" "$@" SERVE_S=300 bash "$REPO/benchmarks/gpu_host/gpu_window.sh" $steps
 }
 begin() {
@@ -45,7 +45,7 @@ plans() {
   nets m plans_measured 300 measure needs=plans_built NETS="$PLANS" ENGINES=trt
 }
 raced() {
-  # limits for one that stands still while others are timed; a cache of its own, as it may hold a lock then
+  # generous limits, because it is stopped while others are timed; a separate cache, because it may hold a lock then
   window served raced_compiled 900 compile_raced needs=photos_published BUILD_S=800 LIMIT=500 TORCHINDUCTOR_CACHE_DIR=/tmp/gw/inductor-raced
   window m race 250 race needs=raced_compiled,pipeline alone
   window m int8 300 int8 needs=raced_compiled,race alone TORCHINDUCTOR_CACHE_DIR=/tmp/gw/inductor-raced

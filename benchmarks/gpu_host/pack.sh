@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Pack site.txt or ray.txt, at the versions of requirements/constraints.txt, for a host without a package index, in parts to be
-# copied one at a time:  benchmarks/gpu_host/pack.sh site .carry/site    (or: ray)
-# On the host: bash .carry/site/K/unpack.sh for every K; the last one lays out /tmp/retouch-site (or -ray).
-# `pack.sh gpu` and `pack.sh ort` (gpu.txt, ort.txt) lay out what a GPU's host needs, without code for other GPUs than ARCH (90: H100, H200).
-# `pack.sh wheels .carry/wheels` packs the wheels of wheels.txt as wheels, for pip; ARCH (90: H100, H200) is the only GPU that they are for.
-# `RAW=DIR pack.sh trt86 .carry/trt86` packs TensorRT 8.6.0 with its CPython 3.10 for engine_jobs.py, about 660 MiB. DIR has python.tar.xz (CPython
-# 3.10 without what it does not need), stubs (of the cuBLAS and cuDNN that its plugins link, but no net here calls) and wheels (cp310: tensorrt 8.6.0
-# and, of trt86.txt, cuda-bindings msgspec numpy onnx onnxruntime psutil pydantic structlog with what they need). Nothing is blanked: the builder
-# compares a digest of its kernels, those of other GPUs too. The last one unpacked lays out /tmp/trt86.
-# The last one unpacked lays CV-CUDA and nvtx out in /tmp/retouch-gpu, ONNX Runtime for CUDA in /tmp/retouch-ort.
+# Packs site.txt or ray.txt, at the versions of requirements/constraints.txt, for a host without a package index, in parts to be copied one at a time:
+#   benchmarks/gpu_host/pack.sh site .carry/site    (or: ray)
+# On the host: bash .carry/site/K/unpack.sh for every K; the last one creates /tmp/retouch-site (or -ray).
+# `pack.sh gpu` and `pack.sh ort` (gpu.txt, ort.txt) pack the packages for a host with a GPU, without code for other GPUs than ARCH (90: H100, H200):
+# CV-CUDA and nvtx for /tmp/retouch-gpu, ONNX Runtime for CUDA for /tmp/retouch-ort.
+# `pack.sh wheels .carry/wheels` packs the wheels of wheels.txt as wheels, for pip; they run on ARCH (90: H100, H200) only.
+# `RAW=DIR pack.sh trt86 .carry/trt86` packs TensorRT 8.6.0 with its CPython 3.10 for engine_jobs.py, about 660 MiB. DIR has python.tar.xz (CPython 3.10
+# without unneeded parts), stubs (of the cuBLAS and cuDNN that its plugins link, but no net here calls) and wheels (cp310: tensorrt 8.6.0 and, of trt86.txt,
+# cuda-bindings msgspec numpy onnx onnxruntime psutil pydantic structlog with their dependencies). Nothing is blanked, because the builder compares a digest
+# of its kernels, including those of other GPUs. The last part creates /tmp/trt86.
 set -euo pipefail
 name=$1 out=$2 part_mib=${PART_MIB:-48} python=${PY:-3.12}
 here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -34,7 +34,7 @@ rm -rf ray/jars ray/rllib ray/dashboard/client/build  # Ray's Java and its pages
 find bin -type f ! -name py-spy -delete 2> /dev/null || true
 [ "$name" = trt86 ] || find . -name '*.cpython-3*.so' ! -name "*-${python/./}-*" -delete
 find ray -type d -name tests -prune -exec rm -rf {} + 2> /dev/null || true
-if [ "$name" = site ]; then  # the service runs from its source, and asks for its version
+if [ "$name" = site ]; then  # the service runs from its source, but reads the version of its package
   version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/pyproject.toml")
   mkdir "retouch-$version.dist-info"
   printf 'Metadata-Version: 2.1\nName: retouch\nVersion: %s\n' "$version" > "retouch-$version.dist-info/METADATA"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From bytes to bytes without HTTP (../gpu/pipeline.py), `inductor`: pconv_512, and 50 facades with saving. CUDA_VISIBLE_DEVICES, PIN.
-# First: site unpacked, prepare.sh done, facades and pix2pix_facades.pth in $CARRIED.
+# Measures from bytes to bytes without HTTP (../gpu/pipeline.py), `inductor`: pconv_512, and 50 facades with saving. CUDA_VISIBLE_DEVICES, PIN.
+# Needs site unpacked, prepare.sh done, facades and pix2pix_facades.pth in $CARRIED.
 set -x
 main() {
   . "$(dirname "$0")/env.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Publish and compile what serve.sh and ray.sh serve, and measure each engine alone meanwhile (not for the record: it is busy).
-# PREPARE: some of them only. GPU: CUDA_VISIBLE_DEVICES as given (1). The three run side by side: about 200 s, mostly of CPU.
+# Publishes and compiles the models of serve.sh and ray.sh, and measures each engine alone meanwhile (not for the record: the host is busy).
+# PREPARE: only some of them. CUDA_VISIBLE_DEVICES: the GPU (1). The three run concurrently: about 200 s, mostly of CPU.
 set -x
 main() {
   . "$(dirname "$0")/env.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ray's replicas behind HAProxy, one and two, a GPU each. First: site and ray (which brings HAProxy) unpacked, prepare.sh done.
-# At most 180 s, alone on the machine. WORKERS: processes for HTTP and pictures of each replica.
+# Measures Ray's replicas behind HAProxy, one and two, with a GPU each. Needs site and ray (which has HAProxy) unpacked, and prepare.sh done.
+# At most 180 s, alone on the machine. WORKERS: front ends of each replica.
 set -x
 main() {
   . "$(dirname "$0")/env.sh"

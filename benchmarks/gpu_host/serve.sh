@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# `retouch serve` behind HTTP: `serve.sh STEP...`, one of two_gpus, two_gpus_pconv_512 (alone on the machine), pconv_512, pconv_256, fake
-# (W512="16 12": so many front ends; CUDA_VISIBLE_DEVICES, and PIN="taskset -c 0-15" for as many cores as one GPU's host has). First: site unpacked, prepare.sh done.
-# FAKE=1 rehearses it without a GPU.
+# Measures `retouch serve` over HTTP: `serve.sh STEP...`, one of two_gpus, two_gpus_pconv_512 (alone on the machine), pconv_512, pconv_256, fake.
+# W512="16 12": the numbers of front ends; CUDA_VISIBLE_DEVICES, and PIN="taskset -c 0-15" for as many cores as the host of one GPU has. Needs site
+# unpacked, and prepare.sh done. FAKE=1 rehearses it without a GPU.
 set -x
 main() {
   . "$(dirname "$0")/env.sh"
@@ -30,10 +30,10 @@ main() {
   }
   for step in "${@:-two_gpus}"; do
     case $step in
-      two_gpus) # a generator so heavy that the host is not the limit
+      two_gpus) # a generator so heavy that the host is not the bottleneck
         PIN="" front_ends two_gpus 95 $(served resnet_heavy) $task --side 768 --batch 4 --workers $heavy --engine-processes 1 2 \
           --connections 128 --clients 2 --seconds 4 --rounds 3 ;;
-      two_gpus_pconv_512) # what all cores let through to both
+      two_gpus_pconv_512) # the throughput of all cores for both
         PIN="" front_ends two_gpus_pconv_512 95 $(served pconv_512) --side 512 --batch 32 --no-engine-alone --workers $most \
           --engine-processes 1 2 --connections 512 --clients 3 --seconds 4 --rounds 2 ;;
       pconv_512) pconv 512 256 $w512 ;;

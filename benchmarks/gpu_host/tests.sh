@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make test-gpu` under the host's Python (`tests.sh 312`) or TensorRT 8.6.0's CPython 3.10 (`tests.sh 310`), or a short run under
-# compute-sanitizer (`tests.sh sanitizer`). First: site and wheels unpacked, TensorRT in /tmp/trt86 (trt86.txt).
+# Runs `make test-gpu` under the host's Python (`tests.sh 312`) or TensorRT 8.6.0's CPython 3.10 (`tests.sh 310`), or a short run under
+# compute-sanitizer (`tests.sh sanitizer`). Needs site and wheels unpacked, and TensorRT in /tmp/trt86 (trt86.txt).
 set -x
 main() {
   . "$(dirname "$0")/env.sh"
@@ -18,7 +18,7 @@ main() {
 gpu_tests() { # PYTHON: what `make test-gpu` does, for a host without make
   if command -v make; then make test-gpu GPU_PYTHONS=$1; else $1 -m pytest -m gpu tests/gpu tests/engines tests/training/loop; fi
 }
-sanitizer() { # batches in flight together against one at a time, every access to the GPU's memory checked
+sanitizer() { # overlapped batches against one at a time; every access to the GPU's memory is checked
   local check="compute-sanitizer --tool memcheck --error-exitcode 1 --target-processes application-only --launch-timeout 0"
   local run="-m benchmarks.gpu.pipeline --max-batch 4 --batches 20 --only arithmetic reference --cache /tmp/sanitizer-cache"
   local small=/tmp/sanitizer/small/1 tiny=/tmp/sanitizer/tiny/1

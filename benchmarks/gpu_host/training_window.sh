@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What training still wants of two GPUs (docs/measurements/gpu.md, "Open on a GPU"), as jobs of lanes (lanes.sh). In this order, in commands of one
-# host; a command's folders, with the tree of 11 MiB, are at most 64 MiB:
-#   site (pack.sh site), data (what gpu_host.sh stage takes), unpacked: training_window.sh stage DATA
-#   START/initial.pth, START/judge.pth (of an earlier run, if there is one) and START/val (photographs to watch runs by), photo shards in
-#   $WORK/photos:                                                        training_window.sh begin START END_S
-#   lanes.sh wait S by=T; training_window.sh collect                     again and again: what there is comes back to $OUT
+# Queues the open measurements of training on two GPUs (docs/measurements/gpu.md, "Open on a GPU") as jobs of lanes (lanes.sh). Run these commands on one
+# host, in this order; the folders of a command, with the tree of 11 MiB, are at most 64 MiB:
+#   training_window.sh stage DATA          when site (pack.sh site) and DATA (the data for gpu_host.sh stage) are unpacked
+#   training_window.sh begin START END_S   START has initial.pth, judge.pth (of an earlier run, if there is one) and val (photographs for monitoring);
+#                                          photo shards are in $WORK/photos
+#   lanes.sh wait S by=T; training_window.sh collect     repeatedly: copies the results so far to $OUT
 #   NAME=fill CONFIG=training/configs/fill-continued.toml fill_host.sh collect    the fill's weights
-# FillNet goes on from these weights, on both GPUs, while PD-GAN's code is compiled, until END_S after the first lane began.
+# FillNet is trained from the weights in START, on both GPUs, while PD-GAN's code is compiled, until END_S seconds after the first lane began.
 # Each lane has all CORES. FAKE=1: every job sleeps for a second, to rehearse the order.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# A part of what pack.sh packed as @NAME@; the last one lays out /tmp/retouch-@NAME@, which is put on PYTHONPATH.
+# Unpacks one part of what pack.sh packed as @NAME@; the last part creates /tmp/retouch-@NAME@, a folder for PYTHONPATH.
 set -euo pipefail
 to=/tmp/retouch-@NAME@ parts=/tmp/retouch-@NAME@.parts
 mkdir -p $parts; cp "$(dirname "$0")"/part.* $parts/
 have=$(ls $parts | wc -l); echo "@NAME@: $have of @TOTAL@ parts"; ((have == @TOTAL@)) || exit 0
 rm -rf $to; mkdir $to
 cat $parts/part.* | xz -dc -T0 | tar -x -C $to
-[ @NAME@ = ort ] || [ @NAME@ = trt86 ] || python3 -m compileall -q -j 0 $to > /dev/null || true  # dozens of processes import it at once; Ray waits 30 s for its own
-if [ @NAME@ = wheels ]; then  # pip can install from the folder; what the service imports lies in /tmp/retouch-gpu, ONNX Runtime apart
+[ @NAME@ = ort ] || [ @NAME@ = trt86 ] || python3 -m compileall -q -j 0 $to > /dev/null || true  # dozens of processes import it at once, and Ray waits only 30 s for its processes
+if [ @NAME@ = wheels ]; then  # pip can install from the folder; the imports of the service are in /tmp/retouch-gpu, ONNX Runtime separately
   install="python3 -m pip install -q --no-index --no-deps --upgrade --target"
   $install /tmp/retouch-gpu $to/{cvcuda,nvtx}*.whl
-  python3 -c "import cuda.bindings.driver" 2> /dev/null || $install /tmp/retouch-gpu $to/cuda_{bindings,pathfinder}*.whl # torch brings it, as a rule
+  python3 -c "import cuda.bindings.driver" 2> /dev/null || $install /tmp/retouch-gpu $to/cuda_{bindings,pathfinder}*.whl # usually torch has it
   $install /tmp/retouch-ort $to/onnxruntime_gpu*.whl
 fi
-if [ @NAME@ = gpu ] && (PYTHONPATH='' python3 -c "import cuda.bindings.driver" 2> /dev/null); then rm -rf $to/cuda $to/cuda_*; fi # torch's
+if [ @NAME@ = gpu ] && (PYTHONPATH='' python3 -c "import cuda.bindings.driver" 2> /dev/null); then rm -rf $to/cuda $to/cuda_*; fi # torch has them
 if [ @NAME@ = trt86 ]; then
   ln -sfn $to /tmp/trt86; mkdir -p $to/python; tar -C $to/python -xf $to/python.tar.xz
   cat > $to/env.sh << 'E'

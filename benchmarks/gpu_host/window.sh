@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# All that is measured on two H200 of one host, in an order in which nothing that is timed shares a GPU or its cores: about 25 minutes.
+# Runs all measurements on two H200 of one host, in an order in which no two timed parts share a GPU or cores: about 25 minutes.
 #   SKIP="speed_pconv ray" setsid nohup bash /tmp/serve-repo/benchmarks/gpu_host/window.sh > /tmp/window.log 2>&1 &
-# It can begin before everything is copied: each part waits for a file of its name in /tmp/have, which is made by the copying side: first
-# (training's packages, facades, features, eval, masks, in /tmp/training, facades in /tmp/carried too), photos (in /tmp/training;
-# pix2pix_facades.pth in /tmp/carried), site, ray, wheels (pack.sh, unpack.sh), trt86. Sourcing env.sh copies the repository to
-# /tmp/serve-repo. A host that is taken back when nobody asks for anything wants a command that waits (sleep 500), not many short ones.
-# Results, with times in steps.txt: /tmp/results.
+# It can start before all files are copied: each part waits for a file of its name in /tmp/have, which the copying side creates: first (training's packages,
+# facades, features, eval, masks, in /tmp/training, facades in /tmp/carried too), photos (in /tmp/training; pix2pix_facades.pth in /tmp/carried), site, ray,
+# wheels (pack.sh, unpack.sh), trt86. Sourcing env.sh copies the repository to /tmp/serve-repo. A host that is released when it is idle needs one command that
+# waits (sleep 500) instead of many short ones. Results, with times in steps.txt: /tmp/results.
 set -u
 export RESULTS=${RESULTS:-/tmp/results} CARRIED=${CARRIED:-/tmp/carried} WORK=${WORK:-/tmp/training} have=${HAVE:-/tmp/have}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -25,7 +24,7 @@ step() { # NAME LIMIT_S COMMAND...
   echo "$name: exit $code, $((SECONDS - began)) s, at $SECONDS s" >> $RESULTS/steps.txt
   done_with $name
 }
-trt() { # STOP|CONT those who build plans; without a process of its own, as it is called beside what is measured
+trt() { # STOP|CONT: the signal for the builders of plans; starts no process, because it is called beside measurements
   local process words IFS=$'\n'
   for process in /proc/[0-9]*; do
     { mapfile -d '' -t words < $process/cmdline; } 2> /dev/null || continue
@@ -45,7 +44,7 @@ lane_0() { # GPU 0, cores 0-15
   step engines 400 taskset -c 0-15 bash $here/engines.sh measure
   step tests_310 500 taskset -c 0-15 bash $here/tests.sh 310
 }
-lane_1() { # GPU 1, cores 16-31; what is prepared runs on all
+lane_1() { # GPU 1, cores 16-31; preparations run on all cores
   need first
   CUDA_VISIBLE_DEVICES=1 step speed_pix2pix 300 taskset -c 16-31 $speed pix2pix
   need site wheels photos
@@ -65,10 +64,10 @@ lane_1() { # GPU 1, cores 16-31; what is prepared runs on all
   need trt86
   step sanitizer 620 $PIN bash $here/tests.sh sanitizer
 }
-both() { # GPUs and all cores; plans are built beside other work, but not beside this
+both() { # both GPUs and all cores; plans are built beside other work, but not beside this
   unset CUDA_VISIBLE_DEVICES
   touch $have/both
-  while [ -e $have/both ]; do trt STOP; sleep 1; done & # again and again: lane 0 may be about to begin with them
+  while [ -e $have/both ]; do trt STOP; sleep 1; done & # repeatedly, because lane 0 may just start them
   local stopping=$!
   step scaling 260 $training scaling
   step two_gpus 110 bash $here/serve.sh two_gpus
