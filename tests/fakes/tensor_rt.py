@@ -19,8 +19,6 @@ import onnxruntime as ort
 from engines.trt.library import TensorRt
 from tests.fakes.cuda import FakeRuntime
 
-Mode = IntEnum("Mode", ["NONE", "INPUT", "OUTPUT"], start=0)
-
 
 class Logger:
     def __init__(self) -> None:
@@ -46,7 +44,6 @@ class FakeTensorRt:
         self.timing_caches: list[bytes] = []
         self.settings: list[str] = []
         self.logger = Logger()
-        self.TensorIOMode = Mode
         self.DataType = IntEnum("DataType", ["FLOAT", "HALF", "INT32"], start=0)
         self.LayerType = IntEnum(
             "LayerType", ["CONVOLUTION", "CONSTANT", "SHAPE", "CAST", "SHUFFLE", "CONCATENATION", "SLICE"], start=0
@@ -217,16 +214,9 @@ class CudaEngine:
     def __init__(self, trt: FakeTensorRt, plan: bytes) -> None:
         self.trt = trt
         self.session = ort.InferenceSession(plan, providers=["CPUExecutionProvider"])
-        self.inputs = {tensor.name: tensor.shape for tensor in self.session.get_inputs()}
         setattr(self, "device_memory_size" if trt.style == "8.6" else "device_memory_size_v2", 512)
         if trt.style == "8.6":
             self.create_execution_context_without_device_memory = self._context
-
-    def get_tensor_mode(self, name: str) -> Mode:
-        return Mode.INPUT if name in self.inputs else Mode.OUTPUT
-
-    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
-        return tuple(dim if isinstance(dim, int) else -1 for dim in self.inputs[name])
 
     def create_execution_context(self, _config: Any) -> Context | None:
         return self._context()
