@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable
 _OF_SERVE = re.compile(r"([\w.-]+)[^;]*; extra == .serve.")
 """A requirement of the extra `serve` on every Python and system."""
 
+_INTERRUPTED = 130
+"""The exit status of a command that SIGINT ended, as shells have it."""
+
 
 def main() -> None:
     """Run the command line; the entry point of the console script."""
@@ -24,6 +27,8 @@ def main() -> None:
             f"error: {error}: the command and the server need packages that are not installed ({', '.join(missing)}); "
             "install the extra `serve`: pip install '.[serve]' in the checkout of retouch"
         )
+    except KeyboardInterrupt:  # while the libraries are loaded; later typer ends the command with the same status
+        sys.exit(_INTERRUPTED)
 
 
 def missing_packages(requirements: Iterable[str], is_installed: Callable[[str], bool]) -> list[str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -73,21 +74,21 @@ class LoadGenerator:
         begun = self.now()
         payloads = cycle(self.payloads)
         pending: set[asyncio.Task[None]] = set()
-        for due_s in due_times:
-            wait_s = begun + due_s - self.now()
-            await self.sleep(max(wait_s, 0.0))  # sleeps even when late, because replies need the event loop too
-            task = asyncio.create_task(self._send(next(payloads), begun, due_s))
-            pending.add(task)
-            task.add_done_callback(pending.discard)
-        await self._wait_or_cancel(pending)
+        async with self._ended(pending):
+            for due_s in due_times:
+                wait_s = begun + due_s - self.now()
+                await self.sleep(max(wait_s, 0.0))  # sleeps even when late, because replies need the event loop too
+                task = asyncio.create_task(self._send(next(payloads), begun, due_s))
+                pending.add(task)
+                task.add_done_callback(pending.discard)
 
     async def closed_loop(self, concurrency: int, duration_s: float) -> None:
         """Let `concurrency` clients each send one request after another for `duration_s`."""
         begun = self.now()
         payloads = cycle(self.payloads)
         clients = {asyncio.create_task(self._run_client(payloads, begun, duration_s)) for _ in range(concurrency)}
-        await self.sleep(duration_s)
-        await self._wait_or_cancel(clients)
+        async with self._ended(clients):
+            await self.sleep(duration_s)
 
     async def _run_client(self, payloads: Iterator[Payload], begun: float, duration_s: float) -> None:
         while (now_s := self.now() - begun) < duration_s:
@@ -101,9 +102,15 @@ class LoadGenerator:
         finally:
             self.on_reply(Observation(due_s, sent_s, self.now() - begun, reply))
 
-    async def _wait_or_cancel(self, tasks: set[asyncio.Task[None]]) -> None:
-        if tasks:
-            _, late = await asyncio.wait(set(tasks), timeout=self.grace_s)
+    @asynccontextmanager
+    async def _ended(self, tasks: set[asyncio.Task[None]]) -> AsyncIterator[None]:
+        """Give the tasks `grace_s` after the block, and cancel the others; all of them at once if it is interrupted."""
+        try:
+            yield
+            if tasks:
+                await asyncio.wait(set(tasks), timeout=self.grace_s)
+        finally:
+            late = [task for task in tasks if not task.done()]
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)

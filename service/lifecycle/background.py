@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
+T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
@@ -17,6 +18,18 @@ async def cancel_and_wait(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+async def on_thread_to_its_end(call: Callable[[], T]) -> T:
+    """Run a function on a thread; a cancellation is raised when it has ended, so that it changes nothing later."""
+    task = asyncio.create_task(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        with suppress(Exception):
+            task.result()
+        raise
 
 
 async def wait_for_any(*events: asyncio.Event) -> None:

@@ -85,3 +85,10 @@ def test_every_flag_for_a_folder_or_a_runtime_of_the_server_follows_the_environm
                 assert flag.default is None or flag.envvar, f"{flag.opts}: the environment cannot win over its default"
                 found.append(flag.name)
     assert len(found) > 15
+
+
+def test_an_interrupt_before_the_command_begins_is_no_traceback() -> None:
+    code = "import sys, retouch.__main__ as m; sys.modules['retouch.command_line'] = Interrupted(); m.main()"
+    interrupted = "class Interrupted:\n    def __getattr__(self, name):\n        raise KeyboardInterrupt\n"
+    ended = subprocess.run([sys.executable, "-c", interrupted + code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "")

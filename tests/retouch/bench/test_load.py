@@ -4,7 +4,8 @@ import asyncio
 import resource
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -132,6 +133,25 @@ async def test_who_never_answers_is_reported_as_unanswered() -> None:
     await loop_with(sender, observation, grace_s=0.05).open_loop([0.0, 0.01])
     await loop_with(sender, observation, grace_s=0.05).closed_loop(2, 0.01)
     assert [one.reply for one in observation] == [ServerReply(0, "unanswered")] * 4
+
+
+@pytest.mark.parametrize("drive", [lambda loop: loop.open_loop([0.0, 3600.0]), lambda loop: loop.closed_loop(2, 3600)])
+async def test_no_request_outlives_an_interrupted_run(
+    drive: Callable[[LoadGenerator], Coroutine[Any, Any, None]],
+) -> None:
+    sent: list[None] = []
+
+    async def never() -> None:
+        sent.append(None)
+        await asyncio.sleep(3600)
+
+    run = asyncio.create_task(drive(loop_with(FakeSender(never), [])))
+    while not sent:  # noqa: ASYNC110 -- there is no event to wait for
+        await asyncio.sleep(0)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_a_run_without_requests_ends() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from retouch.filling.embedded import open_embedded_filler
 from retouch.filling.filler import FillResult
 from service.core.errors import DeadlineExceeded, NotFound
 from service.core.settings import Settings
+from service.saving.store import ResultStore
 from tests.retouch.commands.test_doctor import write_model
 from tests.retouch.conftest import TEST_DATA
 
@@ -108,6 +110,28 @@ def test_one_picture_pays_for_no_servers_warm_up_on_a_cpu(flags, monkeypatch, de
     )
     make(flags, "translate")
     assert (len(computed) > 1) == warmed
+
+
+def test_a_command_that_is_interrupted_while_it_starts_leaves_no_folder(flags, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    started, start = threading.Event(), ResultStore.start
+
+    def slowly(store: ResultStore) -> ResultStore:
+        started.set()
+        time.sleep(0.3)  # the command is interrupted meanwhile
+        return start(store)
+
+    monkeypatch.setattr(ResultStore, "start", slowly)
+
+    async def interrupted() -> None:
+        making = asyncio.create_task(open_embedded_filler(flags, "inpaint", None, timeout_s=9).__aenter__())
+        await asyncio.to_thread(started.wait)
+        making.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+
+    asyncio.run(interrupted())
+    assert list(tmp_path.glob("retouch-*")) == []
 
 
 def test_picture_that_takes_too_long_is_given_up(flags):
