@@ -5,10 +5,11 @@ The OpenAPI document, the validation and the docs all come from these models.
 
 from __future__ import annotations
 
+import re
 from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from engines.manifest import MOST_SAMPLES, Manifest, Task
 from service.core.batch_rows import Strategy
@@ -17,7 +18,15 @@ from service.core.pictures import ImageFormat, MaskMode
 
 MODEL_REF = r"^[a-z0-9][a-z0-9_-]{0,63}(/[1-9][0-9]{0,8})?$"
 """The form of a model's name, or of its name and version."""
-ModelRef = Annotated[str, Field(pattern=MODEL_REF)]
+
+
+def _checked_model_ref(text: str) -> str:
+    if not re.fullmatch(MODEL_REF, text):
+        raise ValueError("it is no name of a model; send NAME or NAME/VERSION, as photos/5")
+    return text
+
+
+ModelRef = Annotated[str, AfterValidator(_checked_model_ref), Field(json_schema_extra={"pattern": MODEL_REF})]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 JobEvents = Annotated[str, Field(pattern=r"^(succeeded|failed|cancelled)(,(succeeded|failed|cancelled)){0,2}$")]
 DEFAULT_QUALITY = 90

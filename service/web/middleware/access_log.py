@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from engines.validation import fault_message
 from service.core.errors import (
     Cancelled,
     InvalidOption,
@@ -168,7 +169,7 @@ def _as_service_error(error: Any) -> ServiceError:
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, RequestValidationError):
-        return InvalidOption("; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()))
+        return InvalidOption("; ".join(f"{'.'.join(map(str, e['loc']))}: {fault_message(e)}" for e in error.errors()))
     if not isinstance(error, HTTPException):
         return internal_error()
     if error.status_code == 404:
