@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -73,7 +74,10 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
 
 
 @keys_app.command("list")
-def list_keys(file: _File = None) -> None:
+def list_keys(
+    file: _File = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print everything but the digests as JSON")] = False,
+) -> None:
     """List the keys: id, name, scopes, limits, and whether they hold."""
     from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` runs without it
     from rich.table import Column, Table  # noqa: PLC0415 -- the same
@@ -82,8 +86,12 @@ def list_keys(file: _File = None) -> None:
     from service.auth.keys import read_keys  # noqa: PLC0415 -- loads pydantic
 
     now = datetime.now(timezone.utc)
+    listed = read_keys(_key_file_path(file))
+    if as_json:
+        typer.echo(json.dumps([_as_json(key, now) for key in listed], indent=1))
+        return
     table = Table(Column("id", no_wrap=True), Column("name", no_wrap=True), "scopes", "limits", "created", "state")
-    for key in read_keys(_key_file_path(file)):
+    for key in listed:
         scopes = ", ".join(sorted(key.scopes))
         table.add_row(
             key.id,
@@ -106,6 +114,11 @@ def revoke(key_id: Annotated[str, typer.Argument(help="the key's id, as in the l
         kept = write_keys(behind, with_key_revoked(read_keys(behind), key_id, datetime.now(timezone.utc)))
     _warn_of_access(path, kept=kept)
     typer.echo(f"key {key_id} is revoked")
+
+
+def _as_json(key: KeyRecord, now: datetime) -> dict[str, Any]:
+    known = key.model_dump(mode="json", exclude={"sha256"})
+    return known | {"scopes": sorted(key.scopes), "state": _describe_validity(key, now)}
 
 
 def _key_file_path(file: Path | None) -> Path:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import os
 import tempfile
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,17 @@ def test_a_key_is_shown_once_and_kept_as_a_digest(tmp_path: Path) -> None:
     assert "5/s, 20 at once; 1000 a day" in listed.stdout
     assert "holds" in listed.stdout
     assert key not in listed.stdout
+
+
+def test_a_program_gets_the_keys_as_json_without_their_digests(tmp_path: Path) -> None:
+    env = {"RETOUCH_KEYS_FILE": str(tmp_path / "k.json")}
+    key = keys("create", "one", "--rate", 5, "--scope", "metrics", "--scope", "inference", env=env).stdout.strip()
+    (listed,) = json.loads(keys("list", "--json", env=env).stdout)
+    created = listed.pop("created_at")
+    assert datetime.fromisoformat(created.replace("Z", "+00:00")) <= datetime.now(timezone.utc)
+    limits = {"rate_per_s": 5.0, "burst": 10, "requests_per_day": None, "expires_at": None, "revoked_at": None}
+    known = {"id": key_id_of(key), "name": "one", "scopes": ["inference", "metrics"], "state": "holds"}
+    assert listed == known | limits
 
 
 @pytest.mark.parametrize("flags", [("--burst", 5), ("--rate", "inf"), ("--rate", "1e400"), ("--rate", "1e-300")])
