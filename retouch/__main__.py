@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable
+from typing import Any
 
 _OF_SERVE = re.compile(r"([\w.-]+)[^;]*; extra == .serve.")
 """A requirement of the extra `serve` on every Python and system."""
@@ -19,6 +21,7 @@ def main() -> None:
     try:
         from retouch.command_line import app  # noqa: PLC0415 -- needs typer
 
+        warnings.formatwarning = _formatted(warnings.formatwarning)
         app()
     except ModuleNotFoundError as error:
         if not (missing := missing_packages(importlib.metadata.requires("retouch") or (), is_installed)):
@@ -29,6 +32,15 @@ def main() -> None:
         )
     except KeyboardInterrupt:  # while the libraries are loaded; later typer ends the command with the same status
         sys.exit(_INTERRUPTED)
+
+
+def _formatted(by_default: Callable[..., str]) -> Callable[..., str]:
+    """Make the function that formats warnings: advice on a setting needs no line of source code."""
+
+    def formatted(message: Warning | str, category: type[Warning], *where: Any, **line: Any) -> str:
+        return f"warning: {message}\n" if category is FutureWarning else by_default(message, category, *where, **line)
+
+    return formatted
 
 
 def missing_packages(requirements: Iterable[str], is_installed: Callable[[str], bool]) -> list[str]:

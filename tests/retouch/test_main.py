@@ -92,3 +92,9 @@ def test_an_interrupt_before_the_command_begins_is_no_traceback() -> None:
     interrupted = "class Interrupted:\n    def __getattr__(self, name):\n        raise KeyboardInterrupt\n"
     ended = subprocess.run([sys.executable, "-c", interrupted + code], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (130, "")
+
+
+def test_advice_on_a_setting_that_went_is_one_line_without_source_code() -> None:
+    command = [sys.executable, "-m", "retouch", "serve", "--slots-mb", "3", "--print-config"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"warning: the setting slots_mb has gone; remove it: [^\n]+\n", ended.stderr)
