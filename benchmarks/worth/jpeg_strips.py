@@ -45,8 +45,8 @@ def ways_of(side: int, helpers: StepRunner) -> dict[str, Work]:
 
     return {
         "encode in one pass": lambda: len(simplejpeg.encode_jpeg(pixels, 90, "RGB", "444")),
-        "encode strips one by one": lambda: len(encode_jpeg(pixels, 90, run_one_by_one)),
-        "encode strips in parallel": lambda: len(encode_jpeg(pixels, 90, helpers)),
+        "encode strips one by one": lambda: len(encode_jpeg(pixels, 90, "444", run_one_by_one)),
+        "encode strips in parallel": lambda: len(encode_jpeg(pixels, 90, "444", helpers)),
         "decode image and mask one by one": lambda: decoded(run_one_by_one),
         "decode image and mask in parallel": lambda: decoded(helpers),
     }

@@ -87,11 +87,13 @@ class Picture:
     pixels: H×W×C, C = 1 (grey) or 3 (RGB), uint8 or uint16 (16-bit PNG).
     alpha: H×W of the same dtype, or None.
     icc: the colour profile of the file, or None.
+    halved_chroma: whether the file was a JPEG whose colours have half its height and width (4:2:0).
     """
 
     pixels: Pixels
     alpha: Pixels | None = None
     icc: bytes | None = None
+    halved_chroma: bool = False
 
     @property
     def size(self) -> Size:

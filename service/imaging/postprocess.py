@@ -49,7 +49,7 @@ def paste_fills(
     for crop, tile, areas in zip(crops, tiles, places or [paste_areas(mask, crop) for crop in crops], strict=True):
         if areas:
             _paste_crop(pixels, crop, tile, areas)
-    return Picture(pixels, _filled_alpha(picture, mask), picture.icc)
+    return Picture(pixels, _filled_alpha(picture, mask), picture.icc, picture.halved_chroma)
 
 
 def translated_picture(picture: Picture, crop: Crop, tile: NDArray[np.uint8], manifest: Manifest) -> Picture:

@@ -21,7 +21,7 @@ from service.core.pictures import Bool2D, Brightness, ImageFormat, MaskMode, Pic
 from service.imaging.files.containers import SOS
 from service.imaging.files.header import Header, read_header
 from service.imaging.files.icc import embed_in_jpeg, profile_for_channels, read_profile
-from service.imaging.files.jpeg import encode_jpeg
+from service.imaging.files.jpeg import choose_chroma, encode_jpeg
 from service.imaging.files.pixels import to_8_bits
 from service.imaging.files.png import decode_png, encode_png
 from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
@@ -59,7 +59,7 @@ def decode(data: bytes, *, max_pixels: int, header: Header | None = None) -> Pic
     colours = 1 if samples.shape[2] < 3 else 3
     profile = read_profile(data, header.format, colours) if header.profile else None
     if samples.shape[2] == colours:
-        return Picture(samples, None, profile)
+        return Picture(samples, None, profile, header.halved_chroma)
     return Picture(_contiguous_samples(samples[:, :, :colours]), _contiguous_samples(samples[:, :, colours]), profile)
 
 
@@ -214,7 +214,8 @@ def _with_alpha_channel(picture: Picture) -> Pixels:
 
 
 def _encode_jpeg(picture: Picture, quality: int, side_by_side: StepRunner) -> bytes:
-    body = encode_jpeg(np.ascontiguousarray(to_8_bits(picture.pixels)), quality, side_by_side)
+    chroma = choose_chroma(quality, halved=picture.halved_chroma)
+    body = encode_jpeg(np.ascontiguousarray(to_8_bits(picture.pixels)), quality, chroma, side_by_side)
     return body if picture.icc is None else embed_in_jpeg(body, picture.icc)
 
 

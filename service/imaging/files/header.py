@@ -41,6 +41,8 @@ _PNG_DEPTHS: dict[int, tuple[Colour, bool, tuple[int, ...]]] = {
 }
 _SOF_DECODED = frozenset(b"\xc0\xc1\xc2\xc9\xca")
 _SOF_PROGRESSIVE = frozenset(b"\xc2\xca")
+_HALVED_CHROMA = b"\x22\x11\x11"
+"""The sampling factors of brightness and both colours in a 4:2:0 JPEG."""
 _SOF_OTHER = frozenset(b"\xc3\xc5\xc6\xc7\xcb\xcd\xce\xcf")
 
 
@@ -52,6 +54,7 @@ class Header(NamedTuple):
     alpha: whether there is an alpha channel (a PNG's tRNS chunk does not count).
     transparent: whether a PNG has a tRNS chunk.
     progressive, inks: whether a JPEG is progressive; whether its samples are CMYK.
+    halved_chroma: whether a JPEG's colours have half its height and half its width (4:2:0), as cameras write them.
     profile: whether there is a colour profile, which may turn out to be broken.
     """
 
@@ -64,6 +67,7 @@ class Header(NamedTuple):
     transparent: bool = False
     progressive: bool = False
     inks: bool = False
+    halved_chroma: bool = False
     profile: bool = False
 
     @property
@@ -152,7 +156,12 @@ def _read_jpeg_frame(data: bytes, segment: Chunk, max_pixels: int) -> Header:
         raise InvalidImage(f"the JPEG's frame header is broken: {components} components")
     progressive = segment.kind[0] in _SOF_PROGRESSIVE
     return Header(
-        "jpeg", size, colour="grey" if components == 1 else "rgb", progressive=progressive, inks=components == 4
+        "jpeg",
+        size,
+        colour="grey" if components == 1 else "rgb",
+        progressive=progressive,
+        inks=components == 4,
+        halved_chroma=data[segment.start + 7 : segment.end : 3] == _HALVED_CHROMA,
     )
 
 
