@@ -31,6 +31,9 @@ class Parameters:
     """Sigma of the Gaussian window in which local contrast is taken."""
     contrast_gain: float = 1.2
     """Factor on the fill's contrast before it is matched, because nets draw less contrast than photographs have."""
+    nearness: float = 0.4
+    """Weight of the distance between a source and its target, in units of 256 pixels, in the guide: what lies nearby is
+    more often of the same thing. A larger weight leaves too few sources to choose from in large holes."""
     trust_decay: float = 0.9
     """Factor by which the trust in a filled pixel falls with each pixel from the hole's edge."""
     trust_least: float = 0.15

@@ -49,6 +49,22 @@ def test_colours_come_from_the_known_part_alone(kernel: CompiledKernel) -> None:
     assert np.array_equal(found[..., 0], found[..., 2])
 
 
+def test_texture_comes_from_nearby_where_far_places_look_the_same(kernel: CompiledKernel) -> None:
+    """The same texture is everywhere, a little redder on the right, so that red tells where it was copied from."""
+    noise = np.tile(np.random.default_rng(0).integers(90, 130, (96, 96), np.uint8), 4)
+    truth = np.repeat(noise[..., None], 3, 2)
+    truth[:, 192:, 0] += 2
+    hole = np.zeros(noise.shape, np.bool_)
+    hole[32:64, 24:56] = True
+
+    def redness(nearness: float) -> float:
+        found = add_texture(truth, hole, kernel, Parameters(low_share=0, nearness=nearness))
+        assert found is not None
+        return float(found[hole][:, 0].astype(int).mean() - found[hole][:, 1].astype(int).mean())
+
+    assert redness(Parameters().nearness) < 0.5 < redness(0)
+
+
 SIZES = [(64, 64), (65, 64), (63, 61), (31, 97)]
 HOLES = {
     "one pixel": (slice(9, 10), slice(9, 10)),
