@@ -6,6 +6,7 @@ returns its result. It does no I/O itself, so the two clients differ only in how
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -27,12 +28,14 @@ from retouch.client.replies import (
     refusal,
 )
 from retouch.client.results import JobState, Model, Picture, Result, ResultPage
-from retouch.client.retrying import RetryPolicy
+from retouch.client.retrying import RetryPolicy, pause_of_a_restart
 
 T = TypeVar("T")
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.1, 2.0
 _LAST_REPLY_S = 5.0
 """How much longer than the caller waits a reply may take, so that the last poll has a chance."""
+_LONGEST_RESTART_S = 300.0
+"""How long a caller without a limit of time waits for a server that gives no reply."""
 
 
 class OutOfTime(Exception):
@@ -83,30 +86,32 @@ class Exchanges:
         Args:
             call: the request.
             done_before: status that is a success, too, once the request was sent before.
-            until: the time after which it is not sent again; None for none.
+            until: the time after which it is not sent again, and up to which it is sent again as often as no reply
+                comes or the server restarts; None for as often as the policy says, infinity for up to five minutes.
 
         Raises:
-            OutOfTime: at `until`, from the error of the last try, which might have passed later.
+            OutOfTime: at a finite `until`, from the error of the last try, which might have passed later.
             NoReply: no reply came, and it is not tried again.
             Refused: the server answered with a problem, and it is not tried again.
         """
+        unlimited = until == math.inf
+        if unlimited:
+            until = self.now() + _LONGEST_RESTART_S
         tries = 0
         while True:
             tries += 1
-            if until is not None:
-                call = replace(call, within_s=max(0.0, until - self.now()) + _LAST_REPLY_S)
-            answer = yield call
+            answer = yield call if until is None else replace(call, within_s=self._left_s(until) + _LAST_REPLY_S)
             if isinstance(answer, httpx.Response):
                 if answer.is_success or (tries > 1 and answer.status_code == done_before):
                     return answer
                 call = call.returning(answer.headers.get("X-Request-ID", ""))
-            pause_s = self._pause_s(call, answer, tries)
-            hung = isinstance(answer, Lost) and answer.timed_out
-            if until is not None and (hung or pause_s is not None) and self.now() + (pause_s or 0.0) >= until:
-                if (left_s := until - self.now()) > 0:  # else a caller that waits again and again would never pause
-                    yield Pause(left_s)
+            pause_s = self._pause_s(call, answer, tries, restarts=until is not None)
+            late = until is not None and pause_s is not None and self.now() + pause_s >= until
+            if until is not None and late:  # a caller that waits again and again would otherwise never pause
+                yield Pause(self._left_s(until))
+            if late and not unlimited:
                 raise OutOfTime from self._error(answer, tries)
-            if pause_s is None:
+            if late or pause_s is None:
                 raise self._error(answer, tries) from (answer.error if isinstance(answer, Lost) else None)
             yield Pause(pause_s)
 
@@ -121,6 +126,8 @@ class Exchanges:
     def job_result(self, job_id: str, timeout_s: float | None) -> Exchange[Result]:
         """Poll a job until it ends, and return its result.
 
+        A job outlives a restart of the server, so a poll that no server answers is no end of it.
+
         Args:
             job_id: id of the job.
             timeout_s: seconds to wait; None for as long as it takes.
@@ -128,9 +135,10 @@ class Exchanges:
         Raises:
             JobFailed, JobCancelled: it ended without a result.
             JobUnfinished: it has not ended in time, or its result was not fetched in time.
-            NoReply, Refused, ReplyInvalid: it cannot be polled, or its result cannot be read.
+            NoReply, Refused: without `timeout_s`, no server answered for five minutes.
+            Refused, ReplyInvalid: it cannot be polled, or its result cannot be read.
         """
-        end = None if timeout_s is None else self.now() + timeout_s
+        end = math.inf if timeout_s is None else self.now() + timeout_s
         pause_s, was = _FIRST_POLL_S, ""
         while True:
             try:
@@ -141,8 +149,7 @@ class Exchanges:
             if state.ended:
                 break
             was = f"was {state.status}, and "
-            left_s = pause_s if end is None else end - self.now()
-            if left_s <= 0:
+            if (left_s := end - self.now()) <= 0:
                 raise JobUnfinished(f"job {job_id} is still {state.status} after {timeout_s} s", job_id)
             yield Pause(min(pause_s, left_s))
             pause_s = min(1.5 * pause_s, _LONGEST_POLL_S)
@@ -183,7 +190,14 @@ class Exchanges:
         """Return the model versions of the server; raises as `result`."""
         return read_models((yield from self.reply_to(Call("GET", "/v1/models"))))
 
-    def _pause_s(self, call: Call, answer: Answer, tries: int) -> float | None:
+    def _left_s(self, until: float) -> float:
+        return max(0.0, until - self.now())
+
+    def _pause_s(self, call: Call, answer: Answer, tries: int, *, restarts: bool) -> float | None:
+        if restarts:
+            response = answer if isinstance(answer, httpx.Response) else None
+            if (pause_s := pause_of_a_restart(response, tries, self.draw())) is not None:
+                return pause_s
         if isinstance(answer, httpx.Response):
             over = answer.status_code == httpx.codes.GATEWAY_TIMEOUT and call.has_deadline
             return None if over else self.retry.pause_after_refusal(answer, tries, self.draw())

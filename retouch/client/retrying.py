@@ -11,7 +11,10 @@ from retouch.client.replies import is_retryable, retry_after_s
 _LONGEST_ASKED_S = 300.0
 """The longest `Retry-After` that an overloaded server computes. A longer one is that of a daily quota: no pause."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
+_LONGEST_POLL_PAUSE_S = 5.0
 _BUSY = {429, 503}
+_RESTARTING = {502, 503, 504}
+"""Statuses of a server that restarts, or of the proxy before it."""
 _MOST_UNEXPLAINED = 2
 
 
@@ -49,6 +52,27 @@ class RetryPolicy:
         return _doubling_s(tries, draw) if tries <= most else None
 
 
+def pause_of_a_restart(response: httpx.Response | None, tries: int, draw: float) -> float | None:
+    """Return the seconds after which a server that may be restarting is asked again, whatever the policy says.
+
+    Args:
+        response: the reply, which is no success; None for no reply.
+        tries: how often the request was sent, from 1.
+        draw: a random number in [0, 1).
+
+    Returns:
+        None if the reply is not that of a restart: the policy decides.
+    """
+    pause_s = min(_doubling_s(tries, draw), _LONGEST_POLL_PAUSE_S)
+    if response is None:
+        return pause_s
+    if response.status_code not in _RESTARTING or not is_retryable(response):
+        return None
+    asked_s = retry_after_s(response)
+    return pause_s if asked_s is None else asked_s
+
+
 def _doubling_s(tries: int, draw: float) -> float:
-    """Return half a second, doubled with each try, and up to a quarter more or less."""
-    return float(min(_FIRST_PAUSE_S * 2 ** (tries - 1), _LONGEST_PAUSE_S) * (0.75 + 0.5 * draw))
+    """Return half a second, doubled with each try up to a minute, and up to a quarter more or less."""
+    doublings = min(tries - 1, 10)  # a poll is tried so often that a larger power would be no float
+    return float(min(_FIRST_PAUSE_S * 2**doublings, _LONGEST_PAUSE_S) * (0.75 + 0.5 * draw))

@@ -207,12 +207,15 @@ class Job:
     def wait(self, timeout_s: float | None = None) -> Result:
         """Wait until it ends and return its result, with one picture for each sample.
 
+        It waits for a server that does not answer, too: a job outlives a restart. `retry` does not limit that.
+
         Args:
             timeout_s: seconds to wait; None for as long as it takes.
 
         Raises:
             JobFailed, JobCancelled: it ended without a result.
             JobUnfinished: it has not ended in time, or its result was not fetched in time; it may be waited for again.
+            NoReply, Refused: without `timeout_s`, no server answered for five minutes.
         """
         return self._runner.run(self._exchanges.job_result(self.id, timeout_s))
 

@@ -122,13 +122,16 @@ class Watch:
     def __init__(self) -> None:
         self.s = 0.0
 
-    def wait_for_job(self, timeout_s: float, *answers: tuple[float, Answer]) -> None:
+    def wait_for_job(self, timeout_s: float | None, *answers: tuple[float, Answer]) -> Any:
         """Wait for a job with these answers, each with the seconds it takes; one too few is an error."""
         exchange = exchanges(lambda: self.s).job_result(JOB, timeout_s)
         left = [*answers]
         answer: Answer = None
         while True:
-            step = exchange.send(answer)
+            try:
+                step = exchange.send(answer)
+            except StopIteration as done:
+                return done.value
             took_s, answer = (step.seconds, None) if isinstance(step, Pause) else left.pop(0)
             self.s += took_s
 
@@ -175,6 +178,49 @@ def test_a_wait_does_not_outlast_its_time_because_a_poll_hangs() -> None:
     with pytest.raises(JobUnfinished, match=r"is not known to have ended after 2\.0 s") as late:
         Watch().wait_for_job(2.0, (7.0, lost(timed_out=True)))
     assert isinstance(late.value.__cause__, NoReply)
+
+
+def fetched() -> list[tuple[float, Answer]]:
+    """Answers of a job that has succeeded, and of its one result."""
+    image = httpx.Response(200, content=b"picture", headers={"Content-Type": "image/png"})
+    ended = job("succeeded", result_urls=[f"/v1/results/{RESULT}"])
+    return [(0.0, ended), (0.0, image), (0.0, json(SIDECAR))]
+
+
+@pytest.mark.parametrize("timeout_s", [60.0, None])
+def test_a_wait_outlives_a_restart_of_the_server(timeout_s: float | None) -> None:
+    watch = Watch()
+    away = 6 * [(0.0, lost())] + [(1.0, lost(timed_out=True)), (0.0, json("a proxy's words", 502))]
+    loading = json({"code": "not_ready", "detail": "loading", "retryable": True}, 503, **{"Retry-After": "3"})
+    result = watch.wait_for_job(timeout_s, (0.0, job("queued")), *away, (0.0, loading), *fetched())
+    assert result.url == f"/v1/results/{RESULT}"
+    assert 20 < watch.s < 50  # with pauses, which are short
+
+
+def test_the_result_of_a_job_is_fetched_although_the_server_restarts() -> None:
+    ended, *result = fetched()
+    assert Watch().wait_for_job(60.0, ended, *6 * [(0.0, lost())], *result).url == f"/v1/results/{RESULT}"
+
+
+def test_a_wait_for_a_server_that_stays_away_ends_in_time() -> None:
+    watch = Watch()
+    with pytest.raises(JobUnfinished, match=r"not known to have ended after 60\.0 s: .*cannot be reached") as late:
+        watch.wait_for_job(60.0, *100 * [(0.0, lost())])
+    assert isinstance(late.value.__cause__, NoReply)
+    assert watch.s == pytest.approx(60.0)
+
+
+@pytest.mark.parametrize("before", [[], fetched()[:1]])
+def test_a_wait_without_a_limit_of_time_gives_up_a_server_that_stays_away(before: list[tuple[float, Answer]]) -> None:
+    watch = Watch()
+    with pytest.raises(NoReply, match="cannot be reached"):
+        watch.wait_for_job(None, *before, *100 * [(0.0, lost())])
+    assert watch.s == pytest.approx(300.0)
+
+
+def test_a_server_that_says_for_good_that_it_cannot_is_not_polled_again() -> None:
+    with pytest.raises(Refused, match="503 broken"):
+        Watch().wait_for_job(60.0, (0.0, json({"code": "broken", "detail": "so", "retryable": False}, 503)))
 
 
 def test_a_wait_says_at_once_that_there_is_no_such_job() -> None:

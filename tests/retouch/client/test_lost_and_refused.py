@@ -8,8 +8,16 @@ from collections.abc import Callable
 
 import pytest
 
-from retouch.client import RetryPolicy
-from retouch.client.errors import InvalidOption, NoReply, Refused, ReplyInvalid, TooManyRequests, Unavailable
+from retouch.client import AsyncRetouch, Retouch, RetryPolicy
+from retouch.client.errors import (
+    InvalidOption,
+    JobCancelled,
+    NoReply,
+    Refused,
+    ReplyInvalid,
+    TooManyRequests,
+    Unavailable,
+)
 from tests.retouch.client.conftest import FILLED, Ask, Scripted, reply
 
 Start = Callable[..., Scripted]
@@ -90,6 +98,17 @@ def test_a_job_without_a_key_is_not_sent_again_when_its_fate_is_unknown(ask: Ask
     with pytest.raises(NoReply):
         ask(server.url, "submit", "translate", b"image", idempotency_key=None)
     assert len(server.requests) == 1
+
+
+async def test_a_poll_without_a_reply_does_not_end_the_wait_of_either_client(scripted: Start) -> None:
+    job: dict[str, object] = {"id": "1" * 32, "created": "now", "result_urls": [], "problem": None, "webhook": None}
+    ended = reply(200, json.dumps({**job, "status": "cancelled"}).encode())
+    server = scripted(b"", ended, b"", ended)
+    with Retouch(server.url, retry=0) as client, pytest.raises(JobCancelled):
+        client.job("1" * 32).wait(60)
+    async with AsyncRetouch(server.url, retry=0) as async_client:
+        with pytest.raises(JobCancelled):
+            await async_client.job("1" * 32).wait(60)
 
 
 def test_a_server_that_does_not_answer_in_time_is_not_asked_again(ask: Ask) -> None:

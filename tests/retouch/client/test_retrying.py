@@ -3,7 +3,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from retouch.client.retrying import RetryPolicy
+from retouch.client.retrying import RetryPolicy, pause_of_a_restart
 
 MIDDLE = 0.5
 """The draw that makes a pause neither longer nor shorter."""
@@ -48,6 +48,15 @@ def test_silence_is_answered_twice_at_most_and_less_if_told_so() -> None:
     assert pauses == [0.5, 1.0, None]
     assert RetryPolicy(retries=1).pause_after_silence(2, MIDDLE) is None
     assert RetryPolicy(unexplained=0).pause_after_silence(1, MIDDLE) is None
+
+
+def test_a_restart_is_waited_for_in_pauses_of_up_to_five_seconds_however_often() -> None:
+    pauses = [pause_of_a_restart(None, tries, MIDDLE) for tries in (1, 2, 4, 5, 5000)]
+    assert pauses == [0.5, 1.0, 4.0, 5.0, 5.0]
+    assert pause_of_a_restart(refused(retry_after="9"), 5000, MIDDLE) == 9.0
+    assert pause_of_a_restart(refused(502, retryable=None), 1, MIDDLE) == 0.5
+    for other in (refused(429), refused(500), refused(503, retryable=False), refused(404, retryable=None)):
+        assert pause_of_a_restart(other, 1, MIDDLE) is None
 
 
 def test_clients_that_nobody_told_when_do_not_return_together() -> None:
