@@ -73,10 +73,14 @@ class InvalidImage(ServiceError):
 
 
 class SizesDiffer(ServiceError):
-    """Mask and image differ in size; the message names both."""
+    """Mask and image differ in size; `sizes` is the part of the message that names both, before the advice."""
 
     status, title, default_code = 400, "Sizes differ", "sizes_differ"
     further_codes = ()
+
+    def __init__(self, sizes: str, advice: str = "send equal sizes") -> None:
+        super().__init__(f"{sizes}; {advice}")
+        self.sizes = sizes
 
 
 class InvalidRequest(ServiceError):

@@ -22,7 +22,7 @@ def fit_mask(mask: Bool2D, size: Size, mask_resize: Literal["nearest"] | None) -
     if have == size:
         return mask
     if mask_resize is None:
-        raise SizesDiffer(f"the image is {size} and the mask {have}; send equal sizes, or mask_resize=nearest")
+        raise SizesDiffer(f"the image is {size} and the mask {have}", "send equal sizes, or mask_resize=nearest")
     scaled = cv2.resize(mask.view(np.uint8), (size.width, size.height), interpolation=cv2.INTER_NEAREST)
     return scaled.astype(np.bool_)
 

@@ -12,6 +12,7 @@ from service.app import Service
 from service.compat.automatic1111.replies import error_body, img2img_json, models_json
 from service.compat.automatic1111.requests import Img2ImgRequest, img2img_of
 from service.compat.json_fields import off_loop, read_json
+from service.compat.mask_sizes import masks_never_resized
 from service.compat.openapi import request_body
 from service.intake.options import check_same_model, ignored_header
 from service.web.foreign_api import ForeignApi
@@ -80,7 +81,9 @@ async def _read(intake: HttpIntake) -> Img2ImgRequest:
 
 
 async def _respond(intake: HttpIntake, asked: Img2ImgRequest) -> Response:
-    reply, settings = await intake.run(asked.order), intake.service.settings
+    with masks_never_resized():
+        reply = await intake.run(asked.order)
+    settings = intake.service.settings
     pixels = 0
     if asked.size is not None and asked.size != reply.size:
         pixels = max(asked.size.height * asked.size.width, reply.size.height * reply.size.width)

@@ -11,6 +11,7 @@ from service.app import Service
 from service.compat.iopaint.descriptions import error_body, model_info, server_config
 from service.compat.iopaint.requests import InpaintRequest, inpaint_of
 from service.compat.json_fields import off_loop, read_json
+from service.compat.mask_sizes import masks_never_resized
 from service.compat.openapi import request_body
 from service.core.errors import InvalidOption
 from service.imaging.files.codec import MEDIA_TYPES
@@ -94,7 +95,8 @@ async def _read(intake: HttpIntake) -> InpaintRequest:
 async def _respond(intake: HttpIntake, asked: InpaintRequest) -> Response:
     ignored = ignored_header(set(asked.ignored))
     try:
-        reply = await intake.run(asked.order)
+        with masks_never_resized():
+            reply = await intake.run(asked.order)
     except InvalidOption as error:
         if error.code != "mask_empty":
             raise

@@ -11,10 +11,12 @@ from threading import Event
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from fastapi.routing import APIRoute
 
 from engines.fake import FakeEngine, Hang
+from retouch.client.png import encode_png
 from service.compat.assembly import foreign_apis
 from service.core.settings import FOREIGN_APIS
 from service.web.middleware.methods import heads_of
@@ -165,6 +167,17 @@ def test_methods_and_paths_that_are_not_there_are_refused_in_its_form(
     prefix = next(api.prefix for api in APIS if api.name == good.api)
     assert refused(client.put(good.path), good, 405).headers["Allow"] == "POST"
     refused(client.get(f"{prefix}/nothing/of/the/kind"), good, 404)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/inpaint", "/sdapi/v1/img2img"])
+def test_a_mask_of_another_size_is_refused_without_advice_that_the_api_does_not_take(
+    client: httpx.Client, in_base64: Callable[[bytes], str], photo: bytes, path: str
+) -> None:
+    image, mask = in_base64(photo), in_base64(encode_png(np.full((64, 65), 255, np.uint8)))
+    refused = client.post(path, json={"image": image, "init_images": [image], "mask": mask})
+    assert (refused.status_code, refused.json()["code"]) == (400, "sizes_differ")
+    said = "the image is 64×64 and the mask 65×64; scale the mask to the size of the image before sending it"
+    assert refused.json()["errors"] == refused.json()["detail"] == said
 
 
 @each
