@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 
 from service.auth.exposure import check_exposure
-from service.auth.keys import read_keys
+from service.auth.keys import KeysInvalid, read_keys
 from service.auth.links import open_links
 from service.core.comma_lists import listed
 from service.core.schemas import MODEL_REF
@@ -55,17 +55,15 @@ def run_preflight(settings: Settings) -> None:
     Raises:
         SettingsInvalid: results cannot be saved or models not be fetched as configured, no model can have the name of a
             default, a public address has no API keys, a site's name can match no request, a package that the settings
-            need is missing, traces have no address to go to, the file of webhook secrets or of links' secrets is wrong,
-            the ledger is damaged or cannot be reached, or hosts that share one have no bucket.
-        KeysInvalid: the key file cannot be read.
+            need is missing, traces have no address to go to, the file of keys, of webhook secrets or of links' secrets
+            is wrong, the ledger is damaged or cannot be reached, or hosts that share one have no bucket.
     """
     check_exposure(settings)
     check_tracing(settings)
     _check_sites(settings)
     _check_default_models(settings)
     _check_grpc(settings)
-    if settings.keys_file:
-        read_keys(Path(settings.keys_file))
+    _check_keys(settings)
     if settings.webhook_secret_file:
         read_secrets(Path(settings.webhook_secret_file))
     configure_logs(settings)
@@ -150,6 +148,19 @@ def cannot_listen(host: str, port: int, setting: str, error: OSError | UnicodeEr
 
 def _dashed(setting: str) -> str:
     return setting.replace("_", "-")
+
+
+def _check_keys(settings: Settings) -> None:
+    """Check the key file, if there is one.
+
+    Raises:
+        SettingsInvalid: it cannot be read, or is no key file.
+    """
+    try:
+        if settings.keys_file:
+            read_keys(Path(settings.keys_file))
+    except KeysInvalid as error:
+        raise SettingsInvalid(f"keys_file: {error}") from error
 
 
 def _check_sites(settings: Settings) -> None:

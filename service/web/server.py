@@ -66,7 +66,7 @@ def run(
         restarted, else 1.
 
     Raises:
-        SettingsInvalid, KeysInvalid: raised by `check_ports` and `run_preflight`.
+        SettingsInvalid: raised by `check_ports` and `run_preflight`.
     """
     if listener is None:
         check_ports(settings)

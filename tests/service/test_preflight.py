@@ -58,6 +58,13 @@ def test_a_wrong_webhook_secret_stops_the_start(
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+def test_a_key_file_that_is_not_there_stops_the_start(models_dir: Path, tmp_path: Path, workers: int) -> None:
+    path = tmp_path / "keys.json"
+    (said,) = refused(models_dir, tmp_path, "--workers", workers, "--keys-file", path)
+    assert f"keys_file: key file {path}: No such file or directory; `retouch keys create` makes one" in said
+
+
+@pytest.mark.parametrize("workers", [0, 2])
 def test_a_damaged_ledger_stops_the_start(models_dir: Path, tmp_path: Path, workers: int) -> None:
     path = tmp_path / "results" / LEDGER_FILE
     path.parent.mkdir()

@@ -234,7 +234,6 @@ def launch(settings: Settings, front_ends: int) -> int:
 
     Raises:
         SettingsInvalid: this system does not support workers, or as for `check_ports` and `run_preflight`.
-        KeysInvalid: as for `run_preflight`.
     """
     if not sys.platform.startswith("linux"):
         raise SettingsInvalid("--workers needs Linux (memfd, SO_REUSEPORT); leave it out elsewhere")
