@@ -18,6 +18,7 @@ import structlog
 from service.auth.exposure import check_exposure
 from service.auth.keys import KeysInvalid, read_keys
 from service.auth.links import open_links
+from service.core.addresses import with_port
 from service.core.comma_lists import listed
 from service.core.schemas import MODEL_REF
 from service.core.settings import Settings, SettingsInvalid
@@ -143,7 +144,7 @@ def cannot_listen(host: str, port: int, setting: str, error: OSError | UnicodeEr
     """Return the error that says why nothing can listen there, and what to do."""
     number, why = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
     remedy = _REMEDIES.get(number, "give an address of this machine with --host").format(flag=f"--{_dashed(setting)}")
-    return SettingsInvalid(f"{setting}: cannot listen on {host}:{port} ({why or error}); {remedy}")
+    return SettingsInvalid(f"{setting}: cannot listen on {with_port(host, port)} ({why or error}); {remedy}")
 
 
 def _dashed(setting: str) -> str:

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from engines.engine_names import DeviceChoice, EngineChoice
 from engines.errors import RetouchError
 from engines.manifest import Task
 from engines.validation import unknown_name, validation_message
+from service.core.addresses import without_brackets
 from service.core.comma_lists import listed
 from service.core.retired_settings import RETIRED, without_retired_settings
 
@@ -56,7 +57,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    host: str = Field("127.0.0.1", description="address to listen on")
+    host: Annotated[str, AfterValidator(without_brackets)] = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")
     workers: Annotated[int, Field(ge=0, le=256)] | Literal["auto"] = Field(
         "auto",

@@ -28,6 +28,11 @@ def test_the_config_file_can_be_named_by_the_environment(tmp_path: Path) -> None
     assert load_settings({}, {"RETOUCH_CONFIG": ""}).port == 8000, "empty, as compose files pass what is not set"
 
 
+@pytest.mark.parametrize("written", ["::1", "[::1]"])
+def test_an_ipv6_host_may_be_in_brackets_as_in_urls(written: str) -> None:
+    assert load_settings({"host": written}, {}).host == load_settings({}, {"RETOUCH_HOST": written}).host == "::1"
+
+
 @pytest.mark.parametrize(("text", "expected"), [("false", False), ("0", False), ("true", True), ("1", True)])
 def test_a_boolean_in_the_environment_means_what_it_says(text: str, expected: bool) -> None:
     assert load_settings({}, {"RETOUCH_SAVE": text}).save is expected
