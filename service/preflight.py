@@ -68,6 +68,7 @@ def run_preflight(settings: Settings) -> None:
     if settings.webhook_secret_file:
         read_secrets(Path(settings.webhook_secret_file))
     configure_logs(settings)
+    _warn_of_idle_settings(settings)
     _raise_open_files_limit(settings.max_queue_size)
     open_storage(settings)
     check_folders(settings.results_dir)
@@ -218,6 +219,13 @@ def _check_grpc(settings: Settings) -> None:
         return
     if not (find_spec("grpc") and find_spec("google") and find_spec("google.protobuf")):
         raise SettingsInvalid("grpc_port needs grpcio and protobuf: install the extra, pip install '.[grpc]'")
+
+
+def _warn_of_idle_settings(settings: Settings) -> None:
+    """Warn of a setting that has no effect beside the others; it stops no start, as hosts may share a file of them."""
+    if settings.engine_processes and not settings.workers:
+        why, way_out = "one process does everything", "set workers to 1 or more, or leave engine_processes out"
+        _log.warning("engine_processes has no effect", reason=why, way_out=way_out)
 
 
 def _raise_open_files_limit(max_queue_size: int) -> None:

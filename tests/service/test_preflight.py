@@ -106,6 +106,22 @@ def test_a_value_that_could_never_work_stops_the_start(tmp_path: Path, name: str
         run_preflight(load_settings({"results_dir": tmp_path, name: value}))
 
 
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({"workers": 0, "engine_processes": 4}, "set workers to 1 or more, or leave engine_processes out"),
+        ({"workers": 2, "engine_processes": 4}, None),
+    ],
+)
+def test_a_setting_that_has_no_effect_beside_the_others_is_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], settings: dict[str, object], warned: str | None
+) -> None:
+    run_preflight(load_settings({"results_dir": tmp_path, "workers": 0, **settings}, {}))
+    lines = [line for line in capfd.readouterr().err.splitlines() if "has no effect" in line]
+    assert [warned in line for line in lines if warned] == len(lines) * [True]
+    assert len(lines) == (0 if warned is None else 1)
+
+
 def test_no_default_model_stops_no_start(tmp_path: Path) -> None:
     run_preflight(load_settings({"results_dir": tmp_path, "inpaint_model": "", "generate_model": "faces/2"}))
 
