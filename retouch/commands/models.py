@@ -133,6 +133,7 @@ def push(
 
     root = models_dir or load_settings().models_dir
     key = _version_key(version)
+    _check_there(key, root)
     bucket = _open_bucket(to)
     with _plain_errors():
         pushed = bucket.push(key, root / key.name / str(key.version))
@@ -188,6 +189,23 @@ def _version_key(text: str) -> VersionKey:
     if not (name and version.isdecimal() and int(version)):
         raise typer.BadParameter(f"{text!r} is not NAME/VERSION, as photos/5")
     return VersionKey(name, int(version))
+
+
+def _check_there(key: VersionKey, root: Path) -> None:
+    """Check that there is a folder of that version.
+
+    Raises:
+        ModelNotFound: there is none; the message has the versions of that model, or else all that there are.
+    """
+    from engines.errors import ModelNotFound  # noqa: PLC0415 -- as the next
+    from engines.repository.listing import list_versions, why_empty  # noqa: PLC0415 -- loads pydantic
+
+    if (root / key.name / str(key.version)).exists():
+        return
+    found = sorted(list_versions(root))
+    there = [str(one) for one in found if one.name == key.name] or [str(one) for one in found]
+    more = f"; there are {', '.join(there)}" if there else f": {why_empty(root)}"
+    raise ModelNotFound(f"no {key} in {root}{more}")
 
 
 def list_models(root: Path) -> list[dict[str, Any]]:

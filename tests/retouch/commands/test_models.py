@@ -92,6 +92,20 @@ def test_empty_repository_says_what_to_do(tmp_path):
     assert "retouch export makes one" in result.output
 
 
+@pytest.mark.parametrize(
+    ("version", "there"), [("photos/99", "photos/1, photos/2"), ("skies/1", "facades/1, photos/1, photos/2, tiny/1")]
+)
+def test_a_version_that_never_was_is_not_to_be_exported_again(root, version, there):
+    done = run("push", version, "--models-dir", str(root), "--to", "s3://nowhere/models")
+    assert done.exit_code == 1
+    assert str(done.exception) == f"no {version} in {root}; there are {there}"
+
+
+def test_a_version_pushed_from_a_folder_without_models_is_told_so(tmp_path):
+    done = run("push", "photos/1", "--models-dir", str(tmp_path / "none"), "--to", "s3://nowhere/models")
+    assert str(done.exception) == f"no photos/1 in {tmp_path / 'none'}: the folder is not there"
+
+
 @pytest.mark.parametrize("command", ["push", "withdraw"])
 def test_a_bucket_that_cannot_be_reached_is_one_line(root, monkeypatch, command):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
