@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -20,14 +22,24 @@ class CommandGroup(TyperGroup):
     Likewise for standard output that is redirected to a file on a full disk.
     """
 
+    def make_context(self, *arguments: Any, **named: Any) -> Any:  # prints the help and the version
+        with _errors_as_lines():
+            return super().make_context(*arguments, **named)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _errors_as_lines():
             return super().invoke(ctx)
-        except RetouchError as error:
-            typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-            raise typer.Exit(error.exit_status) from error
-        except OSError as error:
-            if error.filename is not None or error.errno not in _FULL:
-                raise
-            typer.secho(f"error: what is printed cannot be written: {error.strerror}", fg=typer.colors.RED, err=True)
-            raise typer.Exit(1) from error
+
+
+@contextmanager
+def _errors_as_lines() -> Iterator[None]:
+    try:
+        yield
+    except RetouchError as error:
+        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+        raise typer.Exit(error.exit_status) from error
+    except OSError as error:
+        if error.filename is not None or error.errno not in _FULL:
+            raise
+        typer.secho(f"error: what is printed cannot be written: {error.strerror}", fg=typer.colors.RED, err=True)
+        raise typer.Exit(1) from error

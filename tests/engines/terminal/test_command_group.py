@@ -43,8 +43,11 @@ def test_what_is_no_error_of_this_project_keeps_its_traceback() -> None:
     assert isinstance(CliRunner().invoke(app, ["works"]).exception, KeyError)
 
 
-def test_a_full_disk_under_the_output_is_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "retouch", "models", "--models-dir", str(tmp_path), "--json"]
+@pytest.mark.parametrize(
+    "arguments", [("models", "--models-dir", "{}", "--json"), ("--version",), ("--help",), ("keys", "--help")]
+)
+def test_a_full_disk_under_the_output_is_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "retouch", *(argument.format(tmp_path) for argument in arguments)]
     with Path("/dev/full").open("w") as full:
         found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert found.returncode == 1
