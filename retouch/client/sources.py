@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 import sys
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Union
@@ -14,12 +15,17 @@ from typing import Any, BinaryIO, Protocol, Union
 from retouch.client.errors import PictureUnusable
 from retouch.client.png import PixelArray, encode_png
 
+_ORIENTATION = 0x0112
+"""The EXIF tag that says how to turn a picture upright."""
+
 
 class PilImage(Protocol):
     """A PIL image, as far as it is used here."""
 
     @property
     def mode(self) -> str: ...
+
+    def getexif(self) -> Any: ...
 
     def save(self, fp: Any, format: str | None = ..., **params: Any) -> None: ...  # noqa: A002 -- Pillow's name
 
@@ -31,6 +37,8 @@ Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, BinaryIO, 
 
 def file_bytes(source: Source) -> bytes:
     """Return the encoded file of a picture. Files are sent as they are; PIL images and arrays become PNG.
+
+    Of what a camera wrote into a PIL image, its EXIF orientation alone is sent, which the server applies as to a file.
 
     Raises:
         PictureUnusable: it is none of these, is empty, or cannot be read or encoded.
@@ -64,11 +72,25 @@ def _read(source: Any) -> bytes:
 def _encode_pil(image: PilImage) -> bytes:
     file = io.BytesIO()
     try:
-        image.save(file, "PNG", compress_level=1)
+        image.save(file, "PNG", compress_level=1, exif=_orientation_of(image))
     except OSError as error:
         mode = image.mode
         raise PictureUnusable(f"a PIL image of mode {mode} cannot be sent; pass image.convert('RGB')") from error
     return file.getvalue()
+
+
+def _orientation_of(image: PilImage) -> Any:
+    """Return the EXIF data of a PIL image without all but its orientation; empty if it is upright or broken."""
+    try:
+        exif = image.getexif()
+        orientation = exif.get(_ORIENTATION)
+    except (SyntaxError, ValueError, struct.error):  # broken EXIF means upright, as on the server
+        return b""
+    if orientation not in range(2, 9):
+        return b""
+    reduced = type(exif)()
+    reduced[_ORIENTATION] = orientation
+    return reduced
 
 
 def _named(source: object) -> str:

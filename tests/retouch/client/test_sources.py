@@ -12,6 +12,7 @@ from PIL import Image
 from retouch.client.errors import PictureUnusable
 from retouch.client.png import encode_png
 from retouch.client.sources import file_bytes
+from service.imaging.files.codec import decode
 
 
 def decoded(data: bytes) -> np.ndarray:
@@ -58,6 +59,26 @@ def test_a_pil_image_becomes_a_png_of_the_same_pixels(mode: str) -> None:
     with Image.open(io.BytesIO(file_bytes(image))) as sent:
         assert (sent.format, sent.mode, sent.size) == ("PNG", mode, (6, 4))
         assert np.array_equal(np.asarray(sent), np.asarray(image))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_pil_image_is_upright_for_the_server_as_the_file_that_it_is_of(tmp_path: Path, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010F] = orientation, "a camera"
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 6, 3), np.uint8)
+    path = tmp_path / "photo.png"
+    Image.fromarray(pixels).save(path, exif=exif)
+    with Image.open(path) as image:
+        sent = file_bytes(image)
+    upright = decode(path.read_bytes(), max_pixels=100).pixels
+    assert np.array_equal(decode(sent, max_pixels=100).pixels, upright)
+    assert b"a camera" not in sent, "what else a camera wrote is nobody else's concern"
+
+
+def test_a_pil_image_whose_exif_is_broken_is_sent_as_it_is() -> None:
+    image = Image.new("RGB", (6, 4))
+    image.info["exif"] = b"Exif\0\0garbage!"
+    assert decoded(file_bytes(image)).shape == (4, 6, 3)
 
 
 @pytest.mark.parametrize(
