@@ -67,7 +67,7 @@ class AsyncRetouch:
 
     Raises:
         AddressInvalid, KeyFileUnreadable, KeyUnusable: the address or the key cannot be used.
-        ValueError: `timeout_s` is not above 0.
+        ValueError: `timeout_s` is not above 0, or `retry` is no number from 0 and no policy.
     """
 
     def __init__(

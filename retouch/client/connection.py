@@ -52,7 +52,13 @@ class Connection:
 
 
 def exchanges_with(connection: Connection, retry: RetryPolicy | int) -> Exchanges:
-    """Return the exchanges of a client; a number is that of retries."""
+    """Return the exchanges of a client; a number is that of retries.
+
+    Raises:
+        ValueError: `retry` is neither a number from 0 nor a policy.
+    """
+    if not isinstance(retry, RetryPolicy) and not (isinstance(retry, int) and retry >= 0):
+        raise ValueError(f"retry is {retry!r}; pass a number of retries from 0, or a RetryPolicy")
     policy = RetryPolicy(retry) if isinstance(retry, int) else retry
     return Exchanges(for_messages(connection.url), policy, random.random, time.monotonic)
 

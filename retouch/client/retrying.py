@@ -25,10 +25,18 @@ class RetryPolicy:
     Args:
         retries: after a refusal of a busy server: one with `Retry-After`, or of status 429 or 503.
         unexplained: after no reply, or another error that may pass; None for `retries`, at most 2.
+
+    Raises:
+        ValueError: a number is below 0.
     """
 
     retries: int = 2
     unexplained: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, number in (("retries", self.retries), ("unexplained", self.unexplained)):
+            if number is not None and number < 0:
+                raise ValueError(f"{name} is {number}; pass a number from 0")
 
     def pause_after_refusal(self, response: httpx.Response, tries: int, draw: float) -> float | None:
         """Return the seconds until the next try; None to give up.

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,6 +119,13 @@ def test_the_same_idempotency_key_gives_the_same_answer_once(
 def test_the_timeout_may_be_as_long_as_one_likes(server: Running, photo: bytes, mask: bytes, timeout_s: float) -> None:
     with Retouch(server.url, timeout_s=timeout_s) as client:
         assert client.inpaint(photo, mask).bytes
+
+
+@pytest.mark.parametrize("retry", [-1, "x", 2.5, None])
+@pytest.mark.parametrize("client", [Retouch, AsyncRetouch])
+def test_a_number_of_retries_that_is_none_is_named(client: type[Retouch] | type[AsyncRetouch], retry: Any) -> None:
+    with pytest.raises(ValueError, match=rf"retry is {retry!r}; pass a number of retries from 0, or a RetryPolicy"):
+        client(retry=retry)
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, math.nan])

@@ -59,6 +59,12 @@ def test_a_restart_is_waited_for_in_pauses_of_up_to_five_seconds_however_often()
         assert pause_of_a_restart(other, 1, MIDDLE) is None
 
 
+@pytest.mark.parametrize("numbers", [{"retries": -1}, {"unexplained": -1}])
+def test_a_policy_of_fewer_than_no_retries_is_none(numbers: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(numbers))} is -1; pass a number from 0"):
+        RetryPolicy(**numbers)
+
+
 def test_clients_that_nobody_told_when_do_not_return_together() -> None:
     pauses = [RetryPolicy().pause_after_silence(1, draw) for draw in (0.0, 0.25, 0.999)]
     assert pauses == pytest.approx([0.375, 0.4375, 0.62475])
