@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from engines.errors import RetouchError
-from retouch.bench.load import LoadGenerator, Observation, Payload, Sender, ServerReply
+from retouch.bench.load import NO_REPLY, LoadGenerator, Observation, Payload, Sender, ServerReply
 from retouch.bench.report import RunReport, summarise
 from retouch.bench.schedule import poisson_due_times
 
@@ -115,5 +115,4 @@ class Session:
 
 
 def _failure_text(reply: ServerReply) -> str:
-    status = str(reply.status) if reply.status else "no reply"
-    return f"{status} {reply.code}: {reply.detail or 'is the server running?'}"
+    return reply.detail if reply.status == NO_REPLY else f"{reply.status} {reply.code}: {reply.detail}"

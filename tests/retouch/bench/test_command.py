@@ -4,6 +4,7 @@ import json
 import socket
 from io import StringIO
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from rich.console import Console
@@ -94,7 +95,24 @@ def test_an_absent_server_is_one_line(pictures: Path) -> None:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         result = bench(url, "--endpoint", "translate", "--image", pictures / "images/a.png")
     assert result.exit_code == 1
-    assert "no reply ClientConnectorError: Cannot connect" in result.output
+    why = f"no server answers at {url} (Connection refused); is `retouch serve` running there?"
+    assert result.output == f"error: the first request failed, so nothing was measured: {why}\n"
+
+
+def test_a_server_that_cuts_the_connection_is_one_line(pictures: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+        def cut() -> None:
+            listening.accept()[0].close()
+
+        cutting = Thread(target=cut)
+        cutting.start()
+        result = bench(url, "--endpoint", "translate", "--image", pictures / "images/a.png")
+        cutting.join(10)
+    assert result.exit_code == 1
+    assert f"nothing was measured: {url} gave no reply (" in result.output
+    assert result.output.count("\n") == 1
 
 
 @pytest.mark.parametrize(

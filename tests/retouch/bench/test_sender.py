@@ -39,6 +39,15 @@ async def test_no_server_is_an_answer_without_status() -> None:
         async with open_sender(f"http://127.0.0.1:{taken.getsockname()[1]}") as sender:
             reply = await sender.send(Payload("/v1/inpaint", "text/plain", b""))
     assert (reply.status, reply.code) == (0, "ClientConnectorError")
+    assert "(Connection refused)" in reply.detail
+
+
+async def test_a_name_that_is_none_and_a_wrong_scheme_say_why_nobody_answers(contract) -> None:
+    for url, why in (("http://user:secret@no.invalid:9", "not known"), (contract.url.replace("http", "https"), "SSL")):
+        async with open_sender(url) as sender:
+            reply = await sender.send(Payload("/v1/inpaint", "text/plain", b""))
+        assert reply.detail.startswith(f"no server answers at {url.replace('user:secret@', '')} (")
+        assert why in reply.detail
 
 
 async def test_there_is_no_limit_on_connections(contract) -> None:
