@@ -42,23 +42,23 @@ class EarlierRuns:
     find: Callable[[str], object | None]
     bury: Callable[[str, str], object]
 
-    async def results(self, job: Job, pictures: int) -> list[str]:
+    async def results(self, job: Job) -> list[str]:
         """Return the URLs of the results of an earlier run; empty if none stored all: what they stored is removed then.
 
         Where that cannot be known or done now, nothing is removed and the job is computed.
 
         Args:
-            job: the job, before its run number `job.attempts`.
-            pictures: the number of pictures that each run stores.
+            job: the job, before its run number `job.attempts`; `facts["pictures"]` is what each run stores.
         """
         try:
-            return await asyncio.to_thread(self._take, job, pictures)
+            return await asyncio.to_thread(self._take, job)
         except (ServiceError, OSError) as error:
             _log.warning("results of earlier runs of a job may be left", job=job.id, error=str(error))
             return []
 
-    def _take(self, job: Job, pictures: int) -> list[str]:
-        runs = [[result_id(job.id, run, picture) for picture in range(pictures)] for run in range(1, job.attempts)]
+    def _take(self, job: Job) -> list[str]:
+        pictures = range(job.facts.get("pictures", 1))  # versions before this number had other ids of results
+        runs = [[result_id(job.id, run, picture) for picture in pictures] for run in range(1, job.attempts)]
         for ids in reversed(runs):
             if all(self.find(one) is not None for one in ids):
                 _log.info("job was computed before", job=job.id)

@@ -73,6 +73,7 @@ class Jobs:
             "request_id": call.request_id,
             "deadline_at": parts.now() + call.deadline - parts.clock(),
             "flow": list(call.flow),
+            "pictures": order.options.pictures,
         }
         owner_id = parts.queue.owner_of_new(len(self.running) + len(self._entering))
         new = Job(job_id, "queued", owner_id, parts.now(), facts, attempts=1 if owner_id else 0)
@@ -182,6 +183,8 @@ class Jobs:
                 await self._end(job, "succeeded", result_urls=urls)
 
     async def _run_again(self, job: Job, admitted: ExitStack) -> list[str]:
+        if earlier := await self._parts.earlier.results(job):
+            return earlier
         if job.attempts > self._limits.max_attempts:
             raise ServiceError(
                 f"the server died {self._limits.max_attempts} times while this job was unfinished; it is given up",
@@ -189,8 +192,7 @@ class Jobs:
             )
         on_large = await self._await_admission(job, admitted)
         order = await self._read_order(job)  # only after admission, as there may be many such jobs
-        earlier = await self._parts.earlier.results(job, order.options.pictures)
-        return earlier or await self._compute(job, order, on_large)
+        return await self._compute(job, order, on_large)
 
     async def _read_order(self, job: Job) -> Order:
         """Read the stored order; while its storage is away, wait for it until the job's deadline.

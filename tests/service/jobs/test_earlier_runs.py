@@ -32,8 +32,8 @@ class Results:
         self.buried.append((one, owner))
 
 
-def job_of(attempts: int) -> Job:
-    return Job(uuid4().hex, "queued", "me", 0.0, {"flow": ["key:0123", 5]}, attempts)
+def job_of(attempts: int, pictures: int = 1) -> Job:
+    return Job(uuid4().hex, "queued", "me", 0.0, {"flow": ["key:0123", 5], "pictures": pictures}, attempts)
 
 
 def test_the_ids_of_all_runs_and_pictures_differ_and_are_ids_of_results() -> None:
@@ -43,23 +43,23 @@ def test_the_ids_of_all_runs_and_pictures_differ_and_are_ids_of_results() -> Non
 
 
 async def test_of_two_runs_that_stored_all_pictures_the_later_one_is_taken() -> None:
-    results, job = Results(), job_of(3)
+    results, job = Results(), job_of(3, pictures=2)
     results.stored = {result_id(job.id, run, picture) for run in (1, 2) for picture in (0, 1)}
-    urls = await EarlierRuns(results.find, results.bury).results(job, 2)
+    urls = await EarlierRuns(results.find, results.bury).results(job)
     assert urls == [f"/v1/results/{result_id(job.id, 2, picture)}" for picture in (0, 1)]
     assert results.buried == []
 
 
 async def test_what_incomplete_runs_stored_or_still_store_is_deleted_for_its_owner() -> None:
-    results, job = Results(), job_of(3)
+    results, job = Results(), job_of(3, pictures=2)
     results.stored = {result_id(job.id, 1, 0)}
-    assert await EarlierRuns(results.find, results.bury).results(job, 2) == []
+    assert await EarlierRuns(results.find, results.bury).results(job) == []
     assert results.buried == [(result_id(job.id, run, picture), "0123") for run in (1, 2) for picture in (0, 1)]
 
 
 async def test_nothing_is_looked_for_before_the_first_run() -> None:
     results = Results()
-    assert await EarlierRuns(results.find, results.bury).results(job_of(1), 2) == []
+    assert await EarlierRuns(results.find, results.bury).results(job_of(1)) == []
     assert results.buried == []
 
 
@@ -68,7 +68,7 @@ async def test_a_storage_that_is_away_stops_no_job_and_deletes_nothing() -> None
         raise NotReady(f"{one} cannot be read now", code="storage_unavailable")
 
     results = Results()
-    assert await EarlierRuns(away, results.bury).results(job_of(2), 1) == []
+    assert await EarlierRuns(away, results.bury).results(job_of(2)) == []
     assert results.buried == []
 
 
@@ -93,3 +93,31 @@ async def test_a_job_is_computed_again_only_if_its_result_is_not_stored(tmp_path
         assert len(heir.asked) == (not complete)
         await until(lambda: not heir.admission.in_flight)
     assert results.buried == ([] if complete else [(stored, Flow("someone", 7).owner)])
+
+
+@pytest.mark.parametrize("complete", [True, False])
+async def test_a_job_that_is_given_up_leaves_no_result_behind(tmp_path: Path, complete: bool) -> None:
+    results = Results()
+    earlier, ids = EarlierRuns(results.find, results.bury), list[str]()
+
+    async def note_and_hang(_order: Order, call: Call) -> list[str]:
+        assert call.result_id is not None
+        ids.append(call.result_id(0))
+        return await hang(_order, call)
+
+    async with process(tmp_path, note_and_hang) as dying:
+        job = await dying.start()
+        await until(lambda: bool(dying.asked))
+    for _ in range(2):
+        async with process(tmp_path, note_and_hang, earlier=earlier) as dying:
+            await dying.jobs.take()
+            await until(lambda: bool(dying.asked))
+    results.buried.clear()
+    results.stored = {ids[-1]} if complete else set()
+    async with process(tmp_path, earlier=earlier) as last:
+        await last.jobs.take()
+        ended = await last.until(job.id, "succeeded", "failed")
+        assert last.asked == []
+    assert len(ids) == 3
+    assert ended.result_urls == ([f"/v1/results/{ids[-1]}"] if complete else [])
+    assert [one for one, _ in results.buried] == ([] if complete else ids)
