@@ -39,6 +39,9 @@ class PastingKernel:
         Args:
             mask: H×W, True = hole.
             width: of the seam in pixels, 1 to 63.
+
+        Raises:
+            MemoryError: there is no memory for the distances.
         """
         mask = _with_whole_rows(mask)
         most = int(np.count_nonzero(mask))
@@ -47,6 +50,8 @@ class PastingKernel:
         found = self._library.find_seam(
             *address_of_rows(mask), *mask.shape, width, address(places), address(nearest), address(weights)
         )
+        if found < 0:
+            raise MemoryError("no memory for the seam of a mask of {} × {} pixels".format(*mask.shape))
         return Seam(places[:found].copy(), nearest[:found].copy(), weights[:found].copy())
 
     def paste(self, picture: Pixels, fill: Pixels, hole: Bool2D, seam: Seam) -> None:
@@ -59,8 +64,10 @@ class PastingKernel:
             seam: found in the mask of all holes.
 
         Raises:
-            ValueError: the rows of the picture have gaps between their pixels.
+            ValueError: the rows of the picture have gaps between their pixels, or it cannot be written to.
         """
+        if not picture.flags.writeable:
+            raise ValueError("fills are pasted into a picture that can be written to")
         fill, hole = _with_whole_rows(fill), _with_whole_rows(hole)
         rows = [part for array in (picture, fill, hole) for part in address_of_rows(array)]
         sample, channels = picture.itemsize, picture.shape[2]

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <vector>
 
 typedef uint64_t Bits;  // a pixel each
@@ -123,10 +124,16 @@ class Seam {
 };
 
 // Sets the pixels of the seam (flat indices, by rows), for each the nearest known pixel and the weight of the fill, and
-// returns their number. Arrays have room for every pixel of the hole. width: 1 to 63.
+// returns their number; -1 without the memory. Arrays have room for every pixel of the hole. width: 1 to 63. The mask
+// has at most 2^30 pixels.
 extern "C" int32_t find_seam(const uint8_t *pixels, ptrdiff_t stride, int32_t height, int32_t mask_width, int32_t width,
                              int32_t *places, int32_t *nearest, float *weights) {
-    return Seam({pixels, stride, height, mask_width}, width).find(places, nearest, weights);
+    try {
+        const Mask mask{pixels, stride, height, mask_width};
+        return Seam(mask, width).find(places, nearest, weights);
+    } catch (const std::bad_alloc &) {  // which would end the process: ctypes lets nothing through
+        return -1;
+    }
 }
 
 struct Picture {  // of rows without gaps in them

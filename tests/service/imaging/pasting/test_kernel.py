@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,3 +81,33 @@ def test_a_picture_whose_rows_have_gaps_is_refused_as_it_could_not_be_written_to
     nothing = Seam(none, none, np.empty(0, np.float32))
     with pytest.raises(ValueError, match="without gaps"):
         kernel.paste(np.zeros((4, 8, 3), np.uint8)[:, ::2], np.zeros((4, 4, 3), np.uint8), hole, nothing)
+
+
+def test_a_picture_that_cannot_be_written_to_is_refused(kernel: PastingKernel) -> None:
+    picture, mask = np.zeros((4, 4, 3), np.uint8), np.zeros((4, 4), np.bool_)
+    mask[1:] = True
+    picture.flags.writeable = False
+    with pytest.raises(ValueError, match="written to"):
+        kernel.paste(picture, np.ones((4, 4, 3), np.uint8), mask, find_seam(mask, 2))
+    assert not picture.any()
+
+
+NO_MEMORY = """
+import resource
+from pathlib import Path
+import numpy as np
+from service.imaging.pasting.kernel import installed_kernel
+
+kernel, mask = installed_kernel(), np.zeros((16_000, 16_000), np.bool_)
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 500 * 2**20,) * 2)
+try:
+    kernel.find_seam(mask, 4)
+except MemoryError as error:
+    print(error)
+"""
+
+
+def test_a_lack_of_memory_fails_the_picture_and_not_the_process(kernel: PastingKernel) -> None:
+    ended = subprocess.run([sys.executable, "-c", NO_MEMORY], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "no memory for the seam of a mask of 16000 × 16000 pixels\n")
