@@ -129,7 +129,7 @@ class Settings(BaseModel):
     codec_threads: int = Field(0, ge=0, description="threads that decode, prepare and encode; 0 means one per core")
 
     max_body_mb: float = Field(64.0, gt=0, description="largest request body in MiB")
-    max_pixels: int = Field(50_000_000, ge=1, description="largest image in pixels, read from its header")
+    max_pixels: int = Field(50_000_000, ge=1, le=2**30, description="largest image in pixels, read from its header")
 
     save: bool = Field(True, description="save results unless a request says save=false")
     results_dir: Path = Field(

@@ -230,3 +230,9 @@ def test_what_links_could_not_begin_with_stops_the_start(url: str) -> None:
 def test_a_drain_that_no_timer_can_hold_stops_the_start_and_not_the_end(name: str) -> None:
     with pytest.raises(SettingsInvalid, match=f"{name}: Input should be less than or equal to"):
         load_settings({name: "1e12"}, {})
+
+
+def test_pictures_with_more_pixels_than_their_indices_can_count_stop_the_start() -> None:
+    assert load_settings({"max_pixels": 2**30}, {}).max_pixels == 2**30
+    with pytest.raises(SettingsInvalid, match="max_pixels: Input should be less than or equal to"):
+        load_settings({"max_pixels": 2**30 + 1}, {})
