@@ -15,7 +15,7 @@ _NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}$")
 _VERSION = re.compile(r"^[1-9][0-9]{0,8}$")
 
 _NAMES = "a model's name has lower-case letters, digits, - and _ only, at most 64, and begins with a letter or digit"
-_NO_VERSION = f"{MANIFEST_FILE} belongs into NAME/VERSION"
+_NO_VERSION = f"{MANIFEST_FILE} belongs in NAME/VERSION"
 _ALONE = f"{_NO_VERSION}; is the models folder one higher?"
 _VERSIONS = "a version is a number from 1, without zeros before it"
 

@@ -105,7 +105,7 @@ def _why_unusable(url: str) -> str | None:
     except ValueError:
         port = 0
     if port == 0:
-        return f"has a port that is none; {expected}, or https://HOST:PORT/PATH with 1 to 65535"
+        return f"has an invalid port; {expected}, or https://HOST:PORT/PATH with 1 to 65535"
     return None if parts.hostname else f"names no host; {expected}"
 
 
