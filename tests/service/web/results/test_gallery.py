@@ -131,6 +131,11 @@ def test_a_filter_that_cannot_be_is_refused(anna: httpx.Client, query: dict[str,
     check_problem(anna.get("/v1/results", params=query), 422, "invalid_option")
 
 
+def test_what_is_no_name_of_a_model_is_told_in_words_and_not_as_a_pattern(anna: httpx.Client) -> None:
+    refused = check_problem(anna.get("/v1/results", params={"model": "My Model"}), 422, "invalid_option")
+    assert refused["detail"] == "query.model: it is no name of a model; send NAME or NAME/VERSION, as photos/5"
+
+
 @pytest.mark.parametrize("query", ["limit=1&limit=2", "limit=1&model=photos&limit=1", "status=saved&status="])
 def test_a_parameter_that_is_given_twice_is_refused(anna: httpx.Client, query: str) -> None:
     name = query.partition("=")[0]
