@@ -9,16 +9,16 @@
 #                                before any has more. The same command continues with the cells that are missing
 #   study_host.sh one NAME       one study with 300 steps in each cell: FP32 and half precision
 #   study_host.sh pack           write reports, cells and logs to $OUT/studies.tar.gz
-# STUDIES, ROUNDS: which studies and cells. PROFILE=--profile lists operators and counts FLOPs too. EXTRA: further flags of every
+# STUDIES, ROUNDS: which studies and cells. PROFILE_FLAG=--profile lists operators and counts FLOPs too. EXTRA: further flags of every
 # study; EXTRA_pgn and the like: of one. FOLDER: another folder, for results of other flags. WORK: folder for everything.
 set -euo pipefail
 SELF=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
-WORK=${WORK:-/tmp/retouch} OUT=${OUT:-/tmp/retouch/out} PROFILE=${PROFILE:---no-profile}
+WORK=${WORK:-/tmp/retouch} OUT=${OUT:-/tmp/retouch/out} PROFILE_FLAG=${PROFILE_FLAG:---no-profile}
 STUDIES=${STUDIES:-pgn pdgan pix2pixhd pconv pix2pix dcgan} EXTRA=${EXTRA:-} AT_ONCE=${AT_ONCE:-3} LIMIT_S=${LIMIT_S:-240}
 ROUNDS=${ROUNDS:-fp32,bf16 fp16-compiled tf32 bf16-compiled own} # own: the cells of the source's experiment
 cd "$(dirname "$SELF")/.."
 mkdir -p "$WORK/logs" "$OUT"
-export WORK OUT PROFILE STUDIES EXTRA LIMIT_S ROUNDS PYTHONPATH="$WORK/site:/tmp/retouch-site:$PWD" PYTHONUNBUFFERED=1
+export WORK OUT PROFILE_FLAG STUDIES EXTRA LIMIT_S ROUNDS PYTHONPATH="$WORK/site:/tmp/retouch-site:$PWD" PYTHONUNBUFFERED=1
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$WORK/inductor} TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-$WORK/triton}
 export TORCHINDUCTOR_FX_GRAPH_CACHE=1 TORCHINDUCTOR_AUTOGRAD_CACHE=1 TORCHINDUCTOR_COMPILE_THREADS=${COMPILE_THREADS:-4}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
@@ -85,7 +85,7 @@ run() { # SECONDS
         for name in $STUDIES; do
             if ((until - SECONDS < 1)); then break; fi
             timeout -k 5 $((until - SECONDS)) bash "$SELF" study "${FOLDER:-studies}" "$name" "$(cells_up_to "$name" "${done[@]}")" \
-                --turn "$WORK/turn" "$PROFILE" &
+                --turn "$WORK/turn" "$PROFILE_FLAG" &
         done
         wait
         echo "round $round ended, $((until - SECONDS)) s left"
