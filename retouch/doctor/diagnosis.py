@@ -27,6 +27,7 @@ from engines.repository.listing import VersionKey, list_versions, read_manifest_
 from retouch.doctor.gpu_checks import GpuSources, gpu_facts
 from service.core.gpu_use import why_on_cpu
 from service.core.settings import Settings
+from service.imaging.compiled import HOW_TO_INSTALL
 from service.imaging.pasting import kernel as pasting
 from service.imaging.texture import patch_match
 from service.processes.launcher.process_plan import choose_processes, facts_of_this_host
@@ -144,7 +145,7 @@ def _check_compiled_code() -> Check:
         if kernel is None
     ]
     if missing:
-        detail = f"missing, so {' and '.join(missing)}; {patch_match.HOW_TO_INSTALL}"
+        detail = f"missing, so {' and '.join(missing)}; {HOW_TO_INSTALL}"
         return Check(name="compiled code", level="warning", detail=detail)
     return Check(name="compiled code", level="ok", detail="texture is copied and fills are pasted by it")
 

@@ -10,7 +10,10 @@ import ctypes
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
+
+HOW_TO_INSTALL = "install a C++ compiler (g++), then Retouch again"
 
 
 def load_library(name: str) -> ctypes.CDLL | None:
@@ -41,6 +44,15 @@ def address_of_rows(array: NDArray[Any]) -> tuple[ctypes.c_void_p, ctypes.c_ssiz
     Raises:
         ValueError: the items of a row have gaps.
     """
-    if array.size and not array[0].flags.c_contiguous:
+    if not _has_whole_rows(array):
         raise ValueError("compiled code reads rows without gaps only")
     return ctypes.c_void_p(array.ctypes.data), ctypes.c_ssize_t(array.strides[0])
+
+
+def with_whole_rows(array: Any) -> Any:
+    """Return the array, or a copy if the items of its rows have gaps, as in a mask that is turned."""
+    return array if _has_whole_rows(array) else np.ascontiguousarray(array)
+
+
+def _has_whole_rows(array: NDArray[Any]) -> bool:
+    return not array.size or array[0].flags.c_contiguous

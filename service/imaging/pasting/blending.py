@@ -22,8 +22,9 @@ def paste(picture: Pixels, fill: Pixels, hole: Bool2D, seam: Seam) -> None:
         hole: H×W, True where pixels are replaced.
         seam: found in the mask of all holes, so that `nearest` is outside them all.
     """
-    filled: Any = np.ascontiguousarray(fill).copy() if seam.places.size else fill
+    filled: Any = fill
     if seam.places.size:
+        filled = fill.copy()
         rows, weights = filled.reshape(-1, fill.shape[2]), seam.weights[:, None]
         nearest = picture.reshape(-1, picture.shape[2]).take(seam.nearest, axis=0)
         own = np.multiply(weights, rows.take(seam.places, axis=0), dtype=np.float32)

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from service.core.pictures import Bool2D, Pixels
-from service.imaging.compiled import address, address_of_rows, load_library
+from service.imaging.compiled import address, address_of_rows, load_library, with_whole_rows
 from service.imaging.pasting.seam import Seam
 
-EXTENSION = f"{__package__}._pasting"
+_EXTENSION = f"{__package__}._pasting"
 """Name of the extension module in pyproject.toml."""
 
 
 @cache
 def installed_kernel() -> PastingKernel | None:
     """Load the extension; None where Retouch was installed without a compiler, and so without it."""
-    library = load_library(EXTENSION)
+    library = load_library(_EXTENSION)
     return None if library is None else PastingKernel(library)
 
 
@@ -43,7 +42,7 @@ class PastingKernel:
         Raises:
             MemoryError: there is no memory for the distances.
         """
-        mask = _with_whole_rows(mask)
+        mask = with_whole_rows(mask)
         most = int(np.count_nonzero(mask))
         places, nearest = np.empty(most, np.int32), np.empty(most, np.int32)
         weights = np.empty(most, np.float32)
@@ -68,13 +67,8 @@ class PastingKernel:
         """
         if not picture.flags.writeable:
             raise ValueError("fills are pasted into a picture that can be written to")
-        fill, hole = _with_whole_rows(fill), _with_whole_rows(hole)
+        fill, hole = with_whole_rows(fill), with_whole_rows(hole)
         rows = [part for array in (picture, fill, hole) for part in address_of_rows(array)]
         sample, channels = picture.itemsize, picture.shape[2]
         seam_arrays = (address(array) for array in (seam.places, seam.nearest, seam.weights))
         self._library.paste(*rows, *hole.shape, sample * channels, sample, *seam_arrays, len(seam.places))
-
-
-def _with_whole_rows(array: Any) -> Any:
-    """Return the array, or a copy if the items of its rows have gaps, as in a mask that is turned."""
-    return array if not array.size or array[0].flags.c_contiguous else np.ascontiguousarray(array)

@@ -47,11 +47,11 @@ def find_seam(mask: Bool2D, width: int) -> Seam:
     )
     # np.flatnonzero is four times faster on booleans than on numbers
     places = np.flatnonzero((distance <= width) & rim).astype(np.int32)
-    nearest = outside.take(labels.reshape(-1).take(places) - 1)
+    nearest = outside.take(labels.take(places) - 1)
     if rim is not inside:  # what is near the core alone is no seam
-        kept = ~inside.reshape(-1).take(nearest)
+        kept = ~inside.take(nearest)
         places, nearest = places[kept], nearest[kept]
-    return Seam(places, nearest, distance.reshape(-1).take(places) / np.float32(width + 1))
+    return Seam(places, nearest, distance.take(places) / np.float32(width + 1))
 
 
 def _without_core(inside: Bool2D, width: int) -> Bool2D:

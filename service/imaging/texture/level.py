@@ -139,15 +139,10 @@ def _guide(picture: Floats, hole: Bool2D, parameters: Parameters, scale: float) 
     guide[..., 3:6] = 0.5 * _blurred(picture, 2.5 * parameters.guide_sigma / scale)
     guide[..., 6:10] = 0.5 * _beside(low.mean(2))
     guide[..., 10:14] = parameters.contrast_weight * _contrasts(picture.mean(2), parameters.contrast_sigma)
-    guide[..., 14:16] = parameters.nearness / 256 * scale * _coordinates(*hole.shape)
+    guide[..., 14:16] = parameters.nearness / 256 * scale * np.moveaxis(np.indices(hole.shape, np.float32), 0, 2)
     near = cv2.dilate(hole.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
     guide[..., 10:14][near] *= parameters.contrast_gain
     return guide
-
-
-def _coordinates(height: int, width: int) -> Any:
-    """Return the row and the column of each pixel, H×W×2."""
-    return np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), 2).astype(np.float32)
 
 
 def _beside(grey: Floats) -> Floats:

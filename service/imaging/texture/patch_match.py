@@ -13,7 +13,6 @@ from service.imaging.compiled import address, load_library
 
 _EXTENSION = f"{__package__}._patch_match"
 """Name of the extension module in pyproject.toml."""
-HOW_TO_INSTALL = "install a C++ compiler (g++), then Retouch again"
 GUIDE = 16
 """Values of the guide at each pixel, as the C++ reads them."""
 SPARE = 16

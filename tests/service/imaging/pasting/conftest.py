@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 
 from service.imaging.pasting.kernel import PastingKernel, installed_kernel
+from tests.service.imaging.extensions import required
 
 
 @pytest.fixture(scope="session")
 def kernel() -> PastingKernel:
-    """The installed kernel; skips where Retouch was installed without a compiler."""
-    found = installed_kernel()
-    if found is None:
-        pytest.skip("compiled pasting needs its extension: install g++, then Retouch again")
-    return found
+    return required(installed_kernel())

@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 
 from service.imaging.texture.patch_match import CompiledKernel, installed_kernel
+from tests.service.imaging.extensions import required
 
 
 @pytest.fixture(scope="session")
 def kernel() -> CompiledKernel:
-    """The installed kernel; skips where Retouch was installed without a compiler."""
-    found = installed_kernel()
-    if found is None:
-        pytest.skip("the texture stage needs its extension: install g++, then Retouch again")
-    return found
+    return required(installed_kernel())

@@ -1,0 +1,18 @@
+"""What is compiled when Retouch is installed, for tests that need it."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import pytest
+
+from service.imaging.compiled import HOW_TO_INSTALL
+
+Kernel = TypeVar("Kernel")
+
+
+def required(kernel: Kernel | None) -> Kernel:
+    """Return the kernel; skips the test where Retouch was installed without a compiler."""
+    if kernel is None:
+        pytest.skip(f"the extension is not compiled: {HOW_TO_INSTALL}")
+    return kernel
