@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Lanes run jobs in the background of a GPU host that allows only short commands. A lane has cores and a GPU; it runs its jobs one after
 # another, also between commands.
-#   lanes.sh begin LANE CORES GPU                    start a lane, such as: begin m 16-31 1
+#   lanes.sh begin LANE CORES GPU [GPUS]             start a lane, such as: begin m 16-31 1. With GPUS, such as 0,1, its jobs use these, and GPU
+#                            is a name that lanes share of which one alone is to run
 #   lanes.sh queue LANE JOB LIMIT_S [needs=JOB,...] [alone] [NAME=VALUE ...] COMMAND...
 #                            add a job. The next job of a lane is the first whose needs have ended, successful or not; alone: nothing
 #                            else of any lane runs on that GPU meanwhile
@@ -18,11 +19,11 @@ LANES=${LANES:-/tmp/lanes} jobs=${LANES:-/tmp/lanes}/jobs
 me=$(realpath "${BASH_SOURCE[0]}")
 PACK=${PACK:-/tmp/gw/results /tmp/gw/logs /tmp/gw/nets $LANES}
 
-begin() { # LANE CORES GPU
+begin() { # LANE CORES GPU [GPUS]
   local lane=$LANES/lane-$1
   if [ -e "$lane/worker" ] && kill -0 "$(<"$lane/worker")" 2> /dev/null; then echo "lane $1 has begun already" >&2; return 1; fi
   mkdir -p "$lane" "$jobs"; touch "$LANES/order"; [ -e "$LANES/zero" ] || date +%s > "$LANES/zero"
-  echo "$2" > "$lane/cores"; echo "$3" > "$lane/gpu"
+  echo "$2" > "$lane/cores"; echo "$3" > "$lane/gpu"; echo "${4:-$3}" > "$lane/gpus"
   env -u OUT setsid nohup bash "$me" work "$1" > "$lane/log" 2>&1 < /dev/null &
   echo $! > "$lane/worker"
 }
@@ -62,7 +63,7 @@ next() { # LANE: print its first job whose needs have ended
 }
 work() { # LANE: run its jobs, endlessly
   local job
-  cores=$(<"$LANES/lane-$1/cores") gpu=$(<"$LANES/lane-$1/gpu")
+  cores=$(<"$LANES/lane-$1/cores") gpu=$(<"$LANES/lane-$1/gpu") gpus=$(<"$LANES/lane-$1/gpus")
   exec 9>> "$LANES/turn-$gpu"
   while :; do
     job=$(next "$1")
@@ -78,7 +79,7 @@ one() { # JOB: run it. It starts while no job has the turn; one that runs alone 
   if [ -e "$folder/alone" ]; then hush "$gpu" "LANE_JOB=$1"; fi
   (
     exec 9>&-
-    export LANES LANE_JOB=$1 LANE_GPU=$gpu CUDA_VISIBLE_DEVICES=$gpu
+    export LANES LANE_JOB=$1 LANE_GPU=$gpu CUDA_VISIBLE_DEVICES=$gpus
     if [ ! -e "$folder/alone" ]; then export LANE_TURN=$LANES/turn-$gpu LANE_SCRIPT=$me; fi
     exec setsid timeout -k 10 "$(<"$folder/limit")" taskset -c "$cores" bash -c "exec env $(<"$folder/command")"
   ) > "$folder/log" 2>&1 < /dev/null &

@@ -76,7 +76,10 @@ class Plan:
         listed = self.folder / f"{runs[0].name}.json"
         listed.write_text(json.dumps([self.describe(run) for run in runs]), "utf-8")
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={runs[0].gpus}"]
-        environment = os.environ | ({"CUDA_VISIBLE_DEVICES": str(gpu)} if gpu is not None else {})
+        environment = dict(os.environ)
+        if gpu is not None:
+            visible = environment.get("CUDA_VISIBLE_DEVICES")
+            environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
         command = [sys.executable, *launcher, "-m", "benchmarks.training.fit_several", str(listed)]
         return subprocess.Popen(command, cwd=ROOT, env=environment)
 

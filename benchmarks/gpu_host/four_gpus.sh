@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Queues the open measurements (docs/measurements/gpu.md, "Open on a GPU") as jobs of lanes (lanes.sh) on a host with four GPUs and 64 cores. Run these
+# commands on one host, in this order; the folders of a command, with the tree of 11 MiB, are at most 64 MiB:
+#   four_gpus.sh stage DATA        when site (pack.sh site) and DATA (the data for gpu_host.sh stage) are unpacked
+#   four_gpus.sh serve             when gpu (pack.sh gpu) is unpacked and facades/*.jpg are in $ASSETS: requests by kind, 50 facades
+#   four_gpus.sh train START END_S   START has initial.pth, judge.pth (of an earlier run, if there is one) and val (photographs for monitoring);
+#                                  photo shards are in $WORK/photos
+#   four_gpus.sh raced             when ort (pack.sh ort) is unpacked and photos/5, photos8 and cases.npz are in $ASSETS: race, INT8, memory checker
+#   lanes.sh wait S by=T; four_gpus.sh collect     repeatedly: copies the results so far to $OUT
+#   NAME=fill CONFIG=training/configs/fill-continued.toml fill_host.sh collect    the fill's weights
+# FillNet is trained from the weights in START on GPUs 2 and 3 and half of the cores, until END_S seconds after the first lane began. Everything else
+# uses GPUs 0 and 1 and the other cores, and stands still while one of them is timed. FAKE=1: every job sleeps for a second, to rehearse the order.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+export REPO=${REPO:-/tmp/gw/repo} ASSETS=${ASSETS:-/tmp/gw/assets} RESULTS=${RESULTS:-/tmp/gw/results} LOGS=${LOGS:-/tmp/gw/logs}
+export WORK=${WORK:-/tmp/gw/training} LANES=${LANES:-/tmp/lanes} PATH=/tmp/retouch-gpu/bin:$PATH
+export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
+SERVE_CORES=${SERVE_CORES:-0-15} RACE_CORES=${RACE_CORES:-16-31} PAIR_CORES=${PAIR_CORES:-0-31} FILL_CORES=${FILL_CORES:-32-63}
+CONFIG=training/configs/fill-continued.toml
+lanes() { bash "$REPO/benchmarks/gpu_host/lanes.sh" "$@"; }
+job() { # LANE JOB LIMIT_S [needs=...] [alone] [NAME=VALUE...] COMMAND..., in the repository; its files go to $RESULTS/JOB
+  local lane=$1 name=$2 limit=$3 words=(); shift 3
+  while :; do
+    case ${1-} in
+      needs=* | alone | [A-Za-z]*=*) words+=("$1"); shift ;;
+      *) break ;;
+    esac
+  done
+  if [ -n "${FAKE:-}" ]; then set -- sleep 1; fi
+  mkdir -p "$RESULTS/$name"
+  lanes queue "$lane" "$name" "$limit" "${words[@]}" "OUT=$RESULTS/$name" "$@"
+}
+window() { # LANE JOB LIMIT_S STEPS [needs=...] [alone] [NAME=VALUE...]: steps of gpu_window.sh
+  local lane=$1 name=$2 limit=$3 steps=$4; shift 4
+  # shellcheck disable=SC2086 # one word for each step
+  job "$lane" "$name" "$limit" "$@" SERVE_S=300 bash "$REPO/benchmarks/gpu_host/gpu_window.sh" $steps
+}
+stage() { # DATA
+  (. "$here/env.sh") # copies the repository, once
+  mkdir -p "$WORK/logs"
+  CARRIED=$(realpath "$1") OUT=$RESULTS/stage bash "$REPO/training/gpu_host.sh" stage
+}
+serve() {
+  cd "$REPO" || return # where lanes begin their jobs
+  lanes begin served "$SERVE_CORES" timed 0
+  lanes begin m "$SERVE_CORES" timed 0
+  window served served_published 300 publish_random
+  window served served_compiled 600 compile_served
+  window m saving 130 saving needs=served_published alone
+  window m serve_512 330 serve needs=served_compiled,saving alone SIDES=512 ROUNDS=3
+  window m serve_256 330 serve needs=served_compiled alone SIDES=256 ROUNDS=3
+  window m pipeline 180 pipeline needs=served_compiled,serve_256 alone
+  window m profile 330 profile needs=served_compiled,int8 alone
+}
+train() { # START END_S
+  local scaling="bash training/gpu_host.sh scaling" extra="--set initial=$WORK/initial.pth"
+  local compiled="OMP_NUM_THREADS=2 COMPILE_THREADS=3 TORCHINDUCTOR_CACHE_DIR=$WORK/inductor TRITON_CACHE_DIR=$WORK/triton"
+  compiled+=" PYTHONPATH=$WORK/site:/tmp/retouch-site:$REPO PYTHONUNBUFFERED=1"
+  compiled+=" TORCH_NCCL_ENABLE_MONITORING=0" # a process that lanes stop for minutes would be ended as a stuck one
+  cp -r "$1/initial.pth" "$1/val" "$WORK/"
+  if [ -e "$1/judge.pth" ]; then cp "$1/judge.pth" "$WORK/"; extra+=" --set judge.initial=$WORK/judge.pth"; fi
+  local fill="CONFIG=$CONFIG CARRIED=$REPO NAME=fill"
+  cd "$REPO" || return
+  lanes begin fill_256 "$FILL_CORES" fill 2
+  lanes begin fill_384 "$FILL_CORES" fill 3
+  lanes begin fill "$FILL_CORES" fill 2,3
+  for lane in warm_s warm_1 warm_2; do lanes begin $lane "$RACE_CORES" timed 1,2; done
+  lanes begin pair "$PAIR_CORES" timed 0,1
+  # shellcheck disable=SC2086 # settings are words
+  {
+    job fill_256 fill_256 420 $compiled $fill SHAPES=256:32 "EXTRA=$extra" bash training/fill_host.sh prepare_all 0
+    job fill_384 fill_384 600 needs=fill_256,serve_256 $compiled $fill SHAPES=384:16 "EXTRA=$extra" bash training/fill_host.sh prepare_all 0
+    job fill fill 1700 $compiled $fill "EXTRA=$extra" bash benchmarks/gpu_host/four_gpus.sh fit_fill "$2"
+    job warm_s warm_s 1000 $compiled BATCHES=512 PAIRS= $scaling --steps 12 --seconds 400 --limit 990
+    warm 1 bf16-compiled-graphs
+    warm 2 bf16-compiled-graphs-2gpu
+    job pair scaling 150 needs=warm_s,pipeline alone $compiled BATCHES=512 PAIRS= $scaling --seconds 70 --limit 140
+    job pair pdgan 120 needs=scaling,warm_1,warm_2 alone $compiled CELLS=bf16-compiled-graphs,bf16-compiled-graphs-2gpu \
+      bash training/study_host.sh one pdgan --no-profile
+  }
+}
+warm() { # LANE CELL: PD-GAN's compiled code, which takes more than five minutes; uses the variables of `train`
+  # shellcheck disable=SC2086
+  job "warm_$1" "warm_$1" 1200 $compiled STUDIES=pdgan ROUNDS=$2 FOLDER=$2 WARM_S=1190 LIMIT_S=1180 bash training/study_host.sh warm_all
+}
+fit_fill() { # END_S after the first lane began
+  exec bash training/fill_host.sh train $(($(<"$LANES/zero") + $1 - $(date +%s)))
+}
+raced() {
+  # generous limits, because it is stopped while others are timed; a separate cache, because it may hold a lock then
+  lanes begin raced "$RACE_CORES" timed 1
+  window raced photos_published 600 publish_photos
+  window raced raced_compiled 900 compile_raced needs=photos_published BUILD_S=800 LIMIT=800 TORCHINDUCTOR_CACHE_DIR=/tmp/gw/inductor-raced
+  window raced race 250 race needs=raced_compiled,pipeline alone
+  window raced int8 300 int8 needs=raced_compiled,race alone TORCHINDUCTOR_CACHE_DIR=/tmp/gw/inductor-raced
+  window raced sanitizer 400 sanitizer needs=int8,pdgan alone
+}
+collect() {
+  mkdir -p "$RESULTS/fill"
+  cp "$WORK/fill/log.jsonl" "$RESULTS/fill/" 2> /dev/null
+  find "$WORK/fill/sheets" -name '*.png' 2> /dev/null | sort | tail -n 1 | xargs -r -I{} cp {} "$OUT/fill.png"
+  tail -n 1 "$WORK/fill/log.jsonl" "$WORK"/fill/prepare-0.log "$LANES"/jobs/fill*/log 2> /dev/null
+  PACK="$RESULTS $LOGS $WORK/logs $WORK/studies $LANES" lanes pack
+  lanes status
+}
+case ${1-} in
+  stage | serve | train | fit_fill | raced | collect) "$@"; exit ;;
+  *) echo "four_gpus.sh stage | serve | train | raced | collect; its head says what each needs" >&2; exit 2 ;;
+esac
