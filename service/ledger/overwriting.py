@@ -76,10 +76,13 @@ class OverwriteWatch:
         """The version in the file itself, without its log.
 
         It is read with SQLite, because opening and closing the file in any other way would release SQLite's locks.
+        SQLite refuses a file that is shorter than its header says, unless its schema may be edited; a checkpoint writes
+        the header first, so the file is too short for as long as the disk takes.
         """
         address = f"{self._path.absolute().as_uri()}?mode=ro&immutable=1"
         try:
             with closing(sqlite3.connect(address, uri=True)) as reading:
+                reading.execute("PRAGMA writable_schema=ON")
                 version: int = reading.execute("PRAGMA user_version").fetchone()[0]
         except sqlite3.OperationalError:
             raise

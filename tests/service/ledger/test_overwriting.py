@@ -82,6 +82,27 @@ def test_checkpoints_of_other_processes_are_no_reason_to_refuse_it(tmp_path: Pat
     other.close()
 
 
+def test_a_checkpoint_that_takes_long_to_lengthen_the_file_is_no_reason_to_refuse_it(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    ledger = SqliteFile(path, [SCHEMA])
+    ledger.open()
+    add(ledger, "before")
+    checkpoint(path)
+    for _ in range(9):
+        add(ledger, "x" * 9000)
+    grown = back_up(path, tmp_path / "grown").read_bytes()
+    with path.open("r+b") as file:
+        file.write(grown[:4096])  # what the checkpoint writes first: the header, with the number of pages to come
+    assert path.stat().st_size < len(grown)
+    assert len(names(ledger)) == 10
+    add(ledger, "since")
+    checkpoint(path)
+    assert len(names(ledger)) == 11
+    ledger.close()
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
 def test_what_was_copied_since_the_last_checkpoint_does_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     ledger = SqliteFile(path, [SCHEMA])
