@@ -8,7 +8,7 @@ Every round sends each kind for `--seconds`, so that changes of the host affect 
 default limits, and results are written to `--folder`. With `--minute S`, saved requests follow at full speed for S
 seconds, and replies other than 200 are counted by their code. With `--profile FOLDER` follow the CPU time of each
 thread of the engine process and of a front end, by kind, and their stacks under the first kind (process_profile.py).
-The JSON is written after every step.
+The JSON is written after every step; its `log` counts the server's warnings and errors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -146,7 +147,22 @@ def measure_all(stack: ExitStack, options: argparse.Namespace, write: Callable[.
         write(minute=saved.report())
     if options.profile:
         _profile(server, kinds, options, write)
-    write(log=server.log.read_text()[-2000:])
+    write(log=count_complaints(server.log.read_text().splitlines()))
+
+
+def count_complaints(log: Iterable[str]) -> dict[str, int]:
+    """Count a server's warnings and errors by level, event and reason; lines that are no JSON count as they are."""
+    counted: Counter[str] = Counter()
+    for line in log:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            counted[line[:200]] += 1
+            continue
+        if entry["level"] in {"warning", "error", "critical"}:
+            said = (entry.get(name, "") for name in ("level", "event", "reason", "error"))
+            counted[": ".join(str(word) for word in said if word)[:300]] += 1
+    return dict(counted.most_common())
 
 
 def _profile(server: Server, kinds: list[Kind], options: argparse.Namespace, write: Callable[..., None]) -> None:

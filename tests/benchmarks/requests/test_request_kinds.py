@@ -1,0 +1,21 @@
+"""What a server complained of while it was measured: benchmarks/requests/request_kinds.py."""
+
+from __future__ import annotations
+
+import json
+
+from benchmarks.requests.request_kinds import count_complaints
+
+
+def test_complaints_are_counted_by_event_and_reason_and_the_rest_is_left_out() -> None:
+    lines = [
+        json.dumps({"level": "info", "event": "ready"}),
+        *[json.dumps({"level": "error", "event": "the ledger is not used", "reason": "copied over"})] * 3,
+        json.dumps({"level": "warning", "event": "it is tried again", "error": "too slow"}),
+        "Traceback (most recent call last):",
+    ]
+    assert count_complaints(lines) == {
+        "error: the ledger is not used: copied over": 3,
+        "warning: it is tried again: too slow": 1,
+        "Traceback (most recent call last):": 1,
+    }
