@@ -26,9 +26,6 @@ from service.imaging.crops import plan_crops
 from service.imaging.preprocess import inpaint_sample
 from training.losses.lpips_distance import Lpips, load_lpips
 
-_CHOOSING = 24
-"""Pictures that layers are chosen on, of those calibrated on but with other holes; they stay in memory."""
-
 
 @dataclass(frozen=True)
 class Quantiser:
@@ -61,11 +58,11 @@ class Quantiser:
             scratch = Path(folder) / "tried.onnx"
             notify(f"calibrating on {len(split.calibrated)} pictures of {split.folder}")
             scales = self.calibrate(graph, lambda: _feeds(split, manifest, "calibrating"), scratch, notify)
-            notify(f"choosing layers on {_CHOOSING} pictures")
+            notify("choosing layers on the same pictures with other holes")
             chosen = choose_layers(
                 graph,
                 scales,
-                lambda: _feeds(split, manifest, "choosing", _CHOOSING),
+                lambda: _feeds(split, manifest, "choosing"),
                 scratch,
                 (MEAN_DB, WORST_DB),
                 notify,
@@ -122,8 +119,8 @@ def prepare(calibration: Path, lpips_features: Path | None, sheet: Path | None =
     return Quantiser(split_pictures(calibration, seed), load_lpips(lpips_features), sheet)
 
 
-def _feeds(split: PictureSplit, manifest: Manifest, purpose: str, most: int | None = None) -> Iterator[Feed]:
+def _feeds(split: PictureSplit, manifest: Manifest, purpose: str) -> Iterator[Feed]:
     """Yield the inputs of the pictures that are calibrated on, as the service would make them, one tile at a time."""
-    for case in cases(split.calibrated[:most], manifest.size, f"{split.seed} {purpose}"):
+    for case in cases(split.calibrated, manifest.size, f"{split.seed} {purpose}"):
         for crop in plan_crops(case.hole, manifest.size, "auto"):
             yield samples_to_inputs(manifest, [inpaint_sample(Picture(case.truth), case.hole, crop, manifest)])

@@ -11,7 +11,7 @@ from export.generators.fillnet.generator import FillNet
 from export.generators.fillnet.options import FillNetOptions
 from export.int8.calibrating import calibrate
 from export.int8.graph import convolutions
-from export.int8.keeping import choose_layers, fewest, hole_psnr_db, multiplications
+from export.int8.keeping import RANKED_ON, choose_layers, fewest, hole_psnr_db, multiplications
 from export.onnx_graph import write_graph
 from tests.export.int8.test_calibrating import feeds_of, ignore
 
@@ -51,6 +51,17 @@ def test_a_layer_that_spoils_the_fills_is_kept_and_named_first(calibrated, tmp_p
     assert kinds(chosen.model).count("QuantizeLinear") == len(chosen.layers) - len(chosen.kept) > 0
     assert lines[0].startswith("layer 1 of ")
     assert "layers kept: " in lines[-1]
+
+
+def test_how_many_layers_are_kept_depends_on_pictures_beyond_those_that_rank_them(calibrated, tmp_path):
+    graph, scales = calibrated
+    ordinary = list(feeds_of(3)()) * (RANKED_ON // 3)
+    unlike = {name: values * np.float32(2 if name == "image" else 1) for name, values in ordinary[0].items()}
+
+    def kept(feeds):
+        return len(choose_layers(graph, scales, lambda: feeds, tmp_path / "tried.onnx", (20.0, 20.0), ignore).kept)
+
+    assert kept([*ordinary, unlike]) > kept(ordinary)
 
 
 def test_bars_that_nothing_reaches_are_an_error_that_names_the_costly_layers(calibrated, tmp_path):
