@@ -48,6 +48,19 @@ class VersionFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class FolderListing:
+    """The directories of a models folder that have a manifest.
+
+    versions: those that can be served.
+    misnamed: those that are no NAME/VERSION, and so not served, each with the reason. Hidden ones are left out:
+        programs that write models have them.
+    """
+
+    versions: dict[VersionKey, VersionFiles]
+    misnamed: dict[Path, str]
+
+
+@dataclass(frozen=True, slots=True)
 class VersionState:
     """The state of a version in the repository, and the files that the state was determined from."""
 
@@ -55,41 +68,37 @@ class VersionState:
     files: tuple[tuple[str, int, int], ...]
 
 
+def list_folder(root: Path) -> FolderListing:
+    """List a models folder in one walk, which reads each directory once; what cannot be read now is left out."""
+    versions: dict[VersionKey, VersionFiles] = {}
+    misnamed: dict[Path, str] = {}
+    for model in _list_directory(root):
+        if model.name.startswith(".") or not _is_directory(model):
+            continue
+        named = bool(_NAME.match(model.name))
+        entries = _list_directory(model)
+        if _file_states(entries):
+            misnamed[model] = _ALONE if _VERSION.match(model.name) else f"{_NO_VERSION}, such as {model.name}/1"
+        for directory in entries:
+            if directory.name.startswith(".") or not _is_directory(directory):
+                continue
+            files = _file_states(_list_directory(directory))
+            if files and named and _VERSION.match(directory.name):
+                versions[VersionKey(model.name, int(directory.name))] = VersionFiles(directory, files)
+            elif files:
+                misnamed[directory] = _VERSIONS if named else _NAMES
+    return FolderListing(versions, misnamed)
+
+
 def list_versions(root: Path) -> dict[VersionKey, VersionFiles]:
     """Return the version directories under `root` that have a manifest; others are incomplete or not models."""
-    found: dict[VersionKey, VersionFiles] = {}
-    for model in _list_directories(root):
-        if not _NAME.match(model.name):
-            continue
-        for directory in _list_directories(model):
-            if _VERSION.match(directory.name) and (files := _file_states(directory)):
-                found[VersionKey(model.name, int(directory.name))] = VersionFiles(directory, files)
-    return found
-
-
-def misnamed_versions(root: Path) -> dict[Path, str]:
-    """Return the directories with a manifest that are no NAME/VERSION, and so not served, each with the reason.
-
-    Hidden ones are left out: programs that write models have them.
-    """
-    found: dict[Path, str] = {}
-    for model in _list_directories(root):
-        if model.name.startswith("."):
-            continue
-        if _file_states(model):
-            found[model] = _ALONE if _VERSION.match(model.name) else f"{_NO_VERSION}, such as {model.name}/1"
-        named = _NAME.match(model.name)
-        for directory in _list_directories(model):
-            if directory.name.startswith(".") or (named and _VERSION.match(directory.name)):
-                continue
-            if _file_states(directory):
-                found[directory] = _VERSIONS if named else _NAMES
-    return found
+    return list_folder(root).versions
 
 
 def why_empty(root: Path) -> str | None:
     """Return why there is no model under `root`, for people; None if there is one, servable or not."""
-    if list_versions(root):
+    listing = list_folder(root)
+    if listing.versions:
         return None
     try:
         there = any(root.iterdir())
@@ -97,7 +106,7 @@ def why_empty(root: Path) -> str | None:
         return "the folder is not there"
     except OSError as error:
         return f"the folder cannot be read ({error.strerror})"
-    for directory, why in misnamed_versions(root).items():
+    for directory, why in listing.misnamed.items():
         return f"{directory.relative_to(root)}: {why}"
     return f"no NAME/VERSION/{MANIFEST_FILE} in the folder" if there else "the folder is empty"
 
@@ -155,10 +164,11 @@ def _is_removed(root: Path, directory: Path) -> bool:
     return False
 
 
-def _list_directories(path: Path) -> list[Path]:
+def _list_directory(path: Path) -> list[Path]:
+    """Return what is in a directory, sorted; nothing if it vanished, was never made, or cannot be read now."""
     try:
-        return sorted(entry for entry in path.iterdir() if _is_directory(entry))
-    except OSError:  # it vanished, was never made, or cannot be read now
+        return sorted(path.iterdir())
+    except OSError:
         return []
 
 
@@ -169,17 +179,15 @@ def _is_directory(path: Path) -> bool:
         return False
 
 
-def _file_states(directory: Path) -> tuple[tuple[str, int, int], ...]:
-    """Return (name, size, modification time in ns) of each file; empty without a manifest."""
-    try:
-        names = sorted(entry.name for entry in directory.iterdir())
-    except OSError:
+def _file_states(paths: list[Path]) -> tuple[tuple[str, int, int], ...]:
+    """Return (name, size, modification time in ns) of all that is in a directory; empty without a manifest."""
+    if all(path.name != MANIFEST_FILE for path in paths):
         return ()
     found = []
-    for name in names:
+    for path in paths:
         try:
-            stat = (directory / name).stat()
+            stat = path.stat()
         except OSError:  # it vanished, or is a broken link; the other files still count
             continue
-        found.append((name, stat.st_size, stat.st_mtime_ns))
+        found.append((path.name, stat.st_size, stat.st_mtime_ns))
     return tuple(found) if any(name == MANIFEST_FILE for name, _, _ in found) else ()

@@ -21,7 +21,7 @@ from engines.repository.listing import (
     VersionFiles,
     VersionKey,
     VersionState,
-    list_versions,
+    list_folder,
     read_manifest_of,
     removed_versions,
     unreadable_versions,
@@ -60,6 +60,7 @@ class ModelRepository:
         settle_s: float = 2.0,
     ) -> None:
         self.device_lost: DeviceLost | None = None  # raised while a model was loaded; the process must end
+        self.misnamed: dict[Path, str] = {}  # folders with a model not served because of their names, at the last scan
         self._root = root
         self._open_engine = open_engine
         self._wall_clock = wall_clock
@@ -152,8 +153,9 @@ class ModelRepository:
             if self._closed:
                 return {}
             before = {key: entry.version_files for key, entry in self._entries.items()}
-        there = list_versions(self._root)
-        found = {key: files for key, files in there.items() if self._only is None or key.name in self._only}
+        listing = list_folder(self._root)
+        self.misnamed = listing.misnamed
+        found = {key: files for key, files in listing.versions.items() if self._only is None or key.name in self._only}
         kept = unreadable_versions(self._root, found, before)
         for key in sorted(set(kept) - self._unreadable):
             _log.warning("model cannot be read, its loaded version keeps serving", model=str(key), root=str(self._root))
@@ -239,7 +241,7 @@ class ModelRepository:
             manifest = read_manifest_of(key, version_files.directory)
         except RetouchError as error:
             return self._record_refusal(key, version_files, error)
-        if not self._has_newer_ready(key):
+        if not any(k.name == key.name and k > key and v.state == "ready" for k, v in self._version_states().items()):
             return []  # the newest version's files are still being written: the next scan decides
         noted = self._ensure_entry(key, version_files, manifest)
         with self._lock:
@@ -264,9 +266,6 @@ class ModelRepository:
 
     def _older_ready(self, key: VersionKey) -> list[VersionKey]:
         return [k for k, v in self._version_states().items() if k.name == key.name and k < key and v.state == "ready"]
-
-    def _has_newer_ready(self, key: VersionKey) -> bool:
-        return any(k.name == key.name and k > key and v.state == "ready" for k, v in self._version_states().items())
 
     def _acquire_lease(self, name: str, version: int | None) -> LeaseCounter:
         while True:
@@ -296,5 +295,5 @@ class ModelRepository:
                 return entry
         if self._closed:
             raise ModelNotFound(f"no model {name}: the repository is closed")
-        there = self._entries if self._only is None else list_versions(self._root)
+        there = self._entries if self._only is None else list_folder(self._root).versions
         raise ModelNotFound(why_not_found(name, version, self._entries, there, self._root))

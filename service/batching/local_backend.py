@@ -23,7 +23,7 @@ from engines.errors import DeviceLost
 from engines.fake import FAULT_FILE
 from engines.load_report import LoadReport
 from engines.manifest import Manifest
-from engines.repository.listing import list_versions, misnamed_versions, why_empty
+from engines.repository.listing import list_versions, why_empty
 from engines.repository.repository import ModelRepository
 from service.admission.admission import ServerLoad, SingleFrontEndLoad
 from service.batching.batcher import Batcher, BatchPolicy, Entry
@@ -83,7 +83,7 @@ class LocalBackend:
         """Load and unload models to match the models folder."""
         await asyncio.to_thread(self.models.scan)
         if self.serves:
-            self._tell_misnamed(await asyncio.to_thread(misnamed_versions, self.settings.models_dir))
+            self._tell_misnamed(self.models.misnamed)
         self.metrics.models_loaded(
             frozenset(
                 (f"{status.name}/{status.version}", status.engine, status.precision)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.repository.listing import misnamed_versions, why_empty
+from engines.repository.listing import VersionKey, list_folder, why_empty
 
 
 def make_folder(root: Path) -> None:
@@ -64,6 +64,19 @@ def test_a_model_in_a_folder_that_is_not_served_is_found_with_the_reason(
     (tmp_path / folder).mkdir(parents=True)
     (tmp_path / folder / "manifest.json").write_text("{}")
     (tmp_path / "notes").mkdir()
-    assert misnamed_versions(tmp_path) == ({tmp_path / folder: why} if why else {})
+    assert list_folder(tmp_path).misnamed == ({tmp_path / folder: why} if why else {})
     if why:
         assert why_empty(tmp_path) == f"{folder}: {why}"
+
+
+def test_files_of_a_version_that_are_broken_links_are_left_out_and_a_manifest_that_is_one_is_none(
+    tmp_path: Path,
+) -> None:
+    for folder, manifest in (("lama/1", "here"), ("lama/2", "nowhere")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "here").write_text("{}")
+        (tmp_path / folder / "graph.onnx").symlink_to("nowhere")
+        (tmp_path / folder / "manifest.json").symlink_to(manifest)
+    versions = list_folder(tmp_path).versions
+    assert list(versions) == [VersionKey("lama", 1)]
+    assert [name for name, _, _ in versions[VersionKey("lama", 1)].files] == ["here", "manifest.json"]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +25,7 @@ from service.batching.supervisor import Supervisor
 from service.core.settings import Settings
 from service.telemetry.metrics import Metrics
 from tests.fakes.lanes import FakeLaneEngine
+from tests.serving.fake_models import fake_manifest, write_model
 
 
 class BeginsToHang:
@@ -114,3 +118,31 @@ async def test_who_uses_the_pipeline_without_a_server_is_told_that_the_device_wa
 
     with pytest.raises(DeviceLost, match="start the process again"):
         await asyncio.wait_for(use(), 30)
+
+
+def test_a_scan_lists_each_folder_once_and_knows_the_misnamed_ones(tmp_path: Path) -> None:
+    write_model(tmp_path, fake_manifest("photos", "inpaint"))
+    write_model(tmp_path, fake_manifest("facades", "translate")).rename(tmp_path / "facades/v1")
+    listed: list[Any] = []
+
+    def count(_frame: Any, event: str, function: Any) -> None:
+        if event == "c_call" and function.__name__ in ("scandir", "listdir"):
+            listed.append(function)
+
+    async def scanned() -> LocalBackend:
+        settings = Settings(models_dir=tmp_path, engine="fake", model_poll_s=3600)
+        async with open_local_backend(settings, Metrics()) as backend:
+            await backend.loaded.wait()
+            threading.setprofile(count)
+            sys.setprofile(count)
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # its thread is counted too
+            try:
+                await backend.scan()
+            finally:
+                threading.setprofile(None)
+                sys.setprofile(None)
+        return backend
+
+    backend = asyncio.run(scanned())
+    assert backend.misnamed == {tmp_path / "facades/v1"}
+    assert len(listed) == len(["models", "facades", "facades/v1", "photos", "photos/1"])
