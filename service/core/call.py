@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from service.core.flow import ANYONE, Flow
 
@@ -66,5 +66,7 @@ class Call:
     on_large: OnLarge | None = None
     result_id: Callable[[int], str] | None = None
     """Makes the id that a picture is stored under, from its index; None: ids are random."""
+    may_share: Callable[[Any], bool] | None = None
+    """Whether others may be given results with those ids; called in the ledger's transaction that names them."""
     stop_if_left: Callable[[], None] = lambda: None
     """Raises Cancelled if the client has left; does nothing for a job, and where other requests share the result."""

@@ -37,14 +37,17 @@ class EarlierRuns:
 
     find: returns the sidecar of a result that every process finds; None if there is none. Blocks.
     bury: deletes a result, given its id and its owner, wherever copies are and even if they come later. Blocks.
+    shared: whether the result cache has a result, which other requests may have been answered with. Blocks.
     """
 
     find: Callable[[str], object | None]
     bury: Callable[[str, str], object]
+    shared: Callable[[str], bool]
 
     async def results(self, job: Job) -> list[str]:
         """Return the URLs of the results of an earlier run; empty if none stored all: what they stored is removed then.
 
+        Results that the result cache has stay, for the requests that it answered: it answers this run, too, if it can.
         Where that cannot be known or done now, nothing is removed and the job is computed.
 
         Args:
@@ -65,6 +68,7 @@ class EarlierRuns:
                 return [url for one in ids if (url := Encoded(b"", one).url)]
         owner = Flow(*job.facts["flow"]).owner
         for ids in runs:
-            for one in ids:
-                self.bury(one, owner)
+            if not any(map(self.shared, ids)):
+                for one in ids:
+                    self.bury(one, owner)
         return []

@@ -118,6 +118,16 @@ def begin(ledger: Transaction, job_id: str) -> None:
     ledger.execute("UPDATE jobs SET status = 'running' WHERE id = ? AND status = 'queued'", (job_id,))
 
 
+def holds(ledger: Transaction, job_id: str, owner: str, attempts: int) -> bool:
+    """Return whether no other run of a job can begin before this transaction ends, or at all: the job has ended."""
+    held = ledger.execute(
+        "UPDATE jobs SET status = 'running' WHERE id = ? AND owner = ? AND attempts = ? AND finished_at IS NULL",
+        (job_id, owner, attempts),
+    )
+    unfinished = "SELECT 1 FROM jobs WHERE id = ? AND finished_at IS NULL"
+    return held.rowcount == 1 or ledger.execute(unfinished, (job_id,)).fetchone() is None
+
+
 def requeue(ledger: Transaction, job_id: str) -> None:
     """Queue a job again after a shutdown of its process, without counting an attempt."""
     ledger.execute(

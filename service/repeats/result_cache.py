@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -24,6 +24,7 @@ from service.core.errors import DeadlineExceeded, NotReady, ServiceError
 from service.core.order import Order
 from service.core.pictures import Size
 from service.core.reply import CacheOutcome, Encoded, Reply
+from service.ledger.contract import Transaction
 from service.ledger.database import Database
 from service.pipeline import Pipeline
 from service.repeats import cache_table
@@ -31,6 +32,7 @@ from service.repeats.idempotency import fingerprint_of
 from service.repeats.single_flight import SingleFlight
 from service.saving.reader import ResultReader
 
+T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 _TRIM_EVERY = 256
 """Number of inserted results between trims of the table."""
@@ -44,6 +46,27 @@ class CacheObserver(Protocol):
         """Count a request by the source of its result."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A reply, and what other requests must wait for before it answers them, too.
+
+    of_job: whether a later run of a job may delete its results; an entry of the cache keeps it from that.
+    entered: done when the ledger has the entry; with False if it must not have it. None: there will be none.
+    """
+
+    reply: Reply
+    of_job: bool = False
+    entered: asyncio.Future[bool] | None = None
+
+    async def may_be_shared(self) -> bool:
+        if not self.of_job or self.entered is None:
+            return not self.of_job
+        try:
+            return await asyncio.shield(self.entered)
+        except ServiceError:  # the ledger is away: who asks computes for itself
+            return False
+
+
 @dataclass(slots=True)
 class ResultCache:
     """Runs orders through the pipeline, unless their result is cached. Used on the event loop."""
@@ -55,8 +78,8 @@ class ResultCache:
     entries: int
     now: Callable[[], float]
     """Wall clock, in seconds since the epoch."""
-    _flights: SingleFlight[Reply] = field(default_factory=SingleFlight)
-    _unwritten: dict[str, Reply] = field(default_factory=dict)
+    _flights: SingleFlight[_Found] = field(default_factory=SingleFlight)
+    _unwritten: dict[str, _Found] = field(default_factory=dict)
     """Finished results that are not in the ledger yet, by key."""
     _remembered: int = 0
 
@@ -75,13 +98,14 @@ class ResultCache:
         key = await asyncio.to_thread(fingerprint_of, order, *varies_with)
         while True:
             just_now = self._unwritten.get(key)
-            if just_now is not None and await self._is_there(just_now):
-                return self._count_outcome(just_now, "hit")
+            if just_now is not None and await just_now.may_be_shared() and await self._is_there(just_now.reply):
+                return self._count_outcome(just_now.reply, "hit")
             leads = key not in self._flights
             try:
                 work = partial(self._found_or_computed, order, call, key, manifest, saved)
-                reply = await self._flights.run_or_join(key, work)
-                return self._count_outcome(reply, reply.cache or ("miss" if leads else "coalesced"))
+                found = await self._flights.run_or_join(key, work)
+                if leads or await found.may_be_shared():
+                    return self._count_outcome(found.reply, found.reply.cache or ("miss" if leads else "coalesced"))
             except (DeadlineExceeded, NotReady) as error:
                 if leads or (isinstance(error, NotReady) and error.code != "storage_unavailable"):
                     raise
@@ -107,20 +131,23 @@ class ResultCache:
         wanted = [one for one in ready if version in ("", str(one.version))]
         return max(wanted, key=lambda one: one.version).manifest if wanted else None
 
-    async def _found_or_computed(self, order: Order, call: Call, key: str, manifest: Manifest, saved: bool) -> Reply:
+    async def _found_or_computed(self, order: Order, call: Call, key: str, manifest: Manifest, saved: bool) -> _Found:
         """Look the result up or compute it, in one flight: a look-up before it could miss a flight that just ended."""
-        if saved and (found := await self._look_up(key)) is not None:
-            return replace(found, cache="hit")
-        # others may have joined: they do not leave with this client, nor may a job that runs again remove their result
-        reply = await self.pipeline.run(order, replace(call, stop_if_left=lambda: None, result_id=None))
-        if reply.model == manifest.key and all(picture.result_id for picture in reply.pictures):
-            remember = partial(cache_table.insert_result, fingerprint=key, about=_facts_as_json(reply), now=self.now())
-            self._unwritten[key] = reply
-            self._write_in_background(remember).add_done_callback(lambda _: self._unwritten.pop(key, None))
-            self._remembered += 1
-            if self._remembered % _TRIM_EVERY == 0:
-                self._write_in_background(partial(cache_table.keep_most_recent, most=self.entries))
-        return reply
+        if saved and (hit := await self._look_up(key)) is not None:
+            return _Found(replace(hit, cache="hit"))
+        reply = await self.pipeline.run(order, replace(call, stop_if_left=lambda: None))  # others may have joined
+        stored = all(picture.result_id for picture in reply.pictures)
+        of_job = stored and call.may_share is not None
+        if reply.model != manifest.key or not stored:
+            return _Found(reply, of_job)
+        enter = partial(cache_table.insert_result, fingerprint=key, about=_facts_as_json(reply), now=self.now())
+        entered = self._write_in_background(partial(_enter, may_share=call.may_share, enter=enter))
+        self._unwritten[key] = found = _Found(reply, of_job, entered)
+        entered.add_done_callback(lambda _: self._unwritten.pop(key, None))
+        self._remembered += 1
+        if self._remembered % _TRIM_EVERY == 0:
+            self._write_in_background(partial(cache_table.keep_most_recent, most=self.entries))
+        return found
 
     async def _look_up(self, key: str) -> Reply | None:
         try:
@@ -151,11 +178,19 @@ class ResultCache:
         self.observer.cache_looked_up(outcome)
         return replace(reply, cache=outcome)
 
-    def _write_in_background(self, work: Callable[..., None]) -> asyncio.Future[None]:
+    def _write_in_background(self, work: Callable[..., T]) -> asyncio.Future[T]:
         """Write to the ledger in the background; a failed write only costs the next request its hit."""
         written = self.ledger.write(work)
         written.add_done_callback(lambda done: done.exception())
         return written
+
+
+def _enter(ledger: Transaction, may_share: Callable[[Any], bool] | None, enter: Callable[[Transaction], None]) -> bool:
+    """Insert an entry, unless another run of the job with these results could delete them; returns whether."""
+    if may_share is not None and not may_share(ledger):
+        return False
+    enter(ledger)
+    return True
 
 
 def _facts_as_json(reply: Reply) -> str:

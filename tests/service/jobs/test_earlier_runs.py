@@ -24,12 +24,16 @@ class Results:
     def __init__(self) -> None:
         self.stored: set[str] = set()
         self.buried: list[tuple[str, str]] = []
+        self.cached: set[str] = set()
 
     def find(self, one: str) -> object | None:
         return {} if one in self.stored else None
 
     def bury(self, one: str, owner: str) -> None:
         self.buried.append((one, owner))
+
+    def shared(self, one: str) -> bool:
+        return one in self.cached
 
 
 def job_of(attempts: int, pictures: int = 1) -> Job:
@@ -45,7 +49,7 @@ def test_the_ids_of_all_runs_and_pictures_differ_and_are_ids_of_results() -> Non
 async def test_of_two_runs_that_stored_all_pictures_the_later_one_is_taken() -> None:
     results, job = Results(), job_of(3, pictures=2)
     results.stored = {result_id(job.id, run, picture) for run in (1, 2) for picture in (0, 1)}
-    urls = await EarlierRuns(results.find, results.bury).results(job)
+    urls = await EarlierRuns(results.find, results.bury, results.shared).results(job)
     assert urls == [f"/v1/results/{result_id(job.id, 2, picture)}" for picture in (0, 1)]
     assert results.buried == []
 
@@ -53,13 +57,20 @@ async def test_of_two_runs_that_stored_all_pictures_the_later_one_is_taken() -> 
 async def test_what_incomplete_runs_stored_or_still_store_is_deleted_for_its_owner() -> None:
     results, job = Results(), job_of(3, pictures=2)
     results.stored = {result_id(job.id, 1, 0)}
-    assert await EarlierRuns(results.find, results.bury).results(job) == []
+    assert await EarlierRuns(results.find, results.bury, results.shared).results(job) == []
     assert results.buried == [(result_id(job.id, run, picture), "0123") for run in (1, 2) for picture in (0, 1)]
+
+
+async def test_what_the_cache_may_have_given_to_other_requests_is_not_deleted() -> None:
+    results, job = Results(), job_of(3, pictures=2)
+    results.cached = {result_id(job.id, 1, 1)}
+    assert await EarlierRuns(results.find, results.bury, results.shared).results(job) == []
+    assert [one for one, _ in results.buried] == [result_id(job.id, 2, picture) for picture in (0, 1)]
 
 
 async def test_nothing_is_looked_for_before_the_first_run() -> None:
     results = Results()
-    assert await EarlierRuns(results.find, results.bury).results(job_of(1)) == []
+    assert await EarlierRuns(results.find, results.bury, results.shared).results(job_of(1)) == []
     assert results.buried == []
 
 
@@ -68,14 +79,14 @@ async def test_a_storage_that_is_away_stops_no_job_and_deletes_nothing() -> None
         raise NotReady(f"{one} cannot be read now", code="storage_unavailable")
 
     results = Results()
-    assert await EarlierRuns(away, results.bury).results(job_of(2)) == []
+    assert await EarlierRuns(away, results.bury, results.shared).results(job_of(2)) == []
     assert results.buried == []
 
 
 @pytest.mark.parametrize("complete", [True, False])
 async def test_a_job_is_computed_again_only_if_its_result_is_not_stored(tmp_path: Path, complete: bool) -> None:
     results = Results()
-    earlier = EarlierRuns(results.find, results.bury)
+    earlier = EarlierRuns(results.find, results.bury, results.shared)
 
     async def store_and_hang(_order: Order, call: Call) -> list[str]:
         assert call.result_id is not None
@@ -98,7 +109,7 @@ async def test_a_job_is_computed_again_only_if_its_result_is_not_stored(tmp_path
 @pytest.mark.parametrize("complete", [True, False])
 async def test_a_job_that_is_given_up_leaves_no_result_behind(tmp_path: Path, complete: bool) -> None:
     results = Results()
-    earlier, ids = EarlierRuns(results.find, results.bury), list[str]()
+    earlier, ids = EarlierRuns(results.find, results.bury, results.shared), list[str]()
 
     async def note_and_hang(_order: Order, call: Call) -> list[str]:
         assert call.result_id is not None

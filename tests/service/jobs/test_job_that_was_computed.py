@@ -31,10 +31,13 @@ def stored_results(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("??/*.png"))
 
 
-def test_the_result_of_a_job_whose_end_is_not_recorded_is_that_of_the_job_after_a_restart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cache_entries", [0, 10])
+def test_the_result_of_a_job_whose_end_is_not_recorded_is_that_of_the_job_after_a_restart(
+    tmp_path: Path, cache_entries: int
+) -> None:
     folder = tmp_path / "results"
     files = {"image": (DATA / "dress.jpg").read_bytes(), "mask": (DATA / "dress_mask.png").read_bytes()}
-    with ServedProcess(tmp_path, fake_batch_ms=1000) as server:
+    with ServedProcess(tmp_path, fake_batch_ms=1000, cache_entries=cache_entries) as server:
         accepted = httpx.post(f"{server.url}/v1/inpaint", files=files, headers={"Prefer": "respond-async"}, timeout=60)
         with ledger_held(folder):
             wait_until(lambda: stored_results(folder))

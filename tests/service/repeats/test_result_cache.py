@@ -7,8 +7,8 @@ import errno
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +156,47 @@ async def test_identical_requests_in_flight_are_computed_once_even_if_the_first_
     assert {reply.status_code for reply in replies} == {200}
     assert len({(reply.content, reply.headers["location"]) for reply in replies}) == 1
     assert running.executed == before + 1
+
+
+@contextmanager
+def ledger_held(folder: Path) -> Iterator[None]:
+    """Keep everybody else from writing to the ledger."""
+    with closing(sqlite3.connect(folder / LEDGER_FILE, isolation_level=None, timeout=30)) as ledger:
+        ledger.execute("BEGIN IMMEDIATE")
+        yield
+        ledger.execute("ROLLBACK")
+
+
+async def test_a_request_that_joins_a_job_gets_its_result_when_no_later_run_of_the_job_can_delete_it(
+    serve: Serve, files: Files, tmp_path: Path
+) -> None:
+    held = Held()
+    running = serve(held.engine, cache_entries=100)
+    held.hold = True
+    async with running.async_client() as client:
+        job = (await client.post(PATH, files=files, headers={"Prefer": "respond-async"})).headers["location"]
+        await waiting(running, 1)
+        follower = asyncio.create_task(client.post(PATH, files=files))
+        await waiting(running, 2)
+        with ledger_held(tmp_path / "results"):
+            held.gate.set()
+            await waiting(running, 0)
+            done, _ = await asyncio.wait([follower], timeout=0.5)
+            assert not done
+        reply = await follower
+        entered = ledger_rows(tmp_path / "results", "SELECT about FROM known_results")
+        assert reply.headers["location"].rpartition("/")[2] in str(entered)
+        assert reply.headers["cache-status"] == "retouch; fwd=uri-miss; collapsed"
+        for _ in range(600):
+            if (ended := (await client.get(job)).json())["status"] == "succeeded":
+                break
+            await asyncio.sleep(0.01)
+        assert ended["result_url"] == reply.headers["location"]
+
+
+def ledger_rows(folder: Path, query: str) -> list[Any]:
+    with closing(sqlite3.connect(folder / LEDGER_FILE)) as ledger:
+        return ledger.execute(query).fetchall()
 
 
 async def test_a_request_with_more_time_outlives_the_deadline_of_the_one_it_joined(serve: Serve, files: Files) -> None:
