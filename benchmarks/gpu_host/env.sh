@@ -9,7 +9,7 @@ fi
 cd $repo || exit 1
 for source in service/imaging/*/*.cpp; do # what pip compiles; without it fills are pasted by numpy, and figures are of that
   library=${source%/*}/_$(basename ${source%.cpp}).abi3.so
-  [ -e $library ] || { g++ -O3 -ffp-contract=off -Wno-psabi -g0 -fPIC -shared -o $library.$$ $source && mv $library.$$ $library; } || echo "$library: not compiled"
+  [ $library -nt $source ] || { g++ -O3 -ffp-contract=off -Wno-psabi -g0 -fPIC -shared -o $library.$$ $source && mv $library.$$ $library; } || echo "$library: not compiled"
 done
 MODELS=${MODELS:-/tmp/serve-models} CACHE=${CACHE:-/tmp/serve-cache}
 OUT=${RESULTS:-/tmp/results}/serve LOGS=${LOGS:-/tmp/logs}

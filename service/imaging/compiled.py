@@ -1,7 +1,8 @@
 """The shared libraries that are compiled from C++ when Retouch is installed, where there is a compiler.
 
 They have nothing of Python in them, so compiling needs no headers of Python; ctypes releases the interpreter's lock
-while they run.
+while they run. Each has a function `built_from`, which returns a digest of its source: what was built from another one
+would be called wrongly, and is not used.
 """
 
 from __future__ import annotations
@@ -11,20 +12,33 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
+_log = structlog.get_logger(__name__)
 HOW_TO_INSTALL = "install a C++ compiler (g++), then Retouch again"
 
 
-def load_library(name: str) -> ctypes.CDLL | None:
-    """Load a library by the name of its extension module in pyproject.toml; None where it was not compiled."""
+def load_library(name: str, source: int) -> ctypes.CDLL | None:
+    """Load a library; None where it was not compiled, or from another source, which is logged.
+
+    Args:
+        name: of its extension module in pyproject.toml.
+        source: digest of the source that the caller was written for: CRC-32 of the file without the line that has it.
+    """
     spec = find_spec(name)
     if spec is None or spec.origin is None:
         return None
     try:
-        return ctypes.CDLL(spec.origin)
+        library = ctypes.CDLL(spec.origin)
     except OSError:  # compiled on another system
         return None
+    built_from = getattr(library, "built_from", None)
+    if built_from is None or built_from() & 0xFFFFFFFF != source:
+        why = "it was built from another version's source"
+        _log.warning("compiled library is not used", library=spec.origin, reason=why, to_do=HOW_TO_INSTALL)
+        return None
+    return library
 
 
 def address(array: NDArray[Any]) -> ctypes.c_void_p:

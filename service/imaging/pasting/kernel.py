@@ -16,12 +16,14 @@ from service.imaging.pasting.seam import Seam
 
 _EXTENSION = f"{__package__}._pasting"
 """Name of the extension module in pyproject.toml."""
+_SOURCE = 0x66DD6FE5
+"""Digest of pasting.cpp, which has it, too."""
 
 
 @cache
 def installed_kernel() -> PastingKernel | None:
-    """Load the extension; None where Retouch was installed without a compiler, and so without it."""
-    library = load_library(_EXTENSION)
+    """Load the extension; None where Retouch was installed without it, or with that of another version."""
+    library = load_library(_EXTENSION, _SOURCE)
     return None if library is None else PastingKernel(library)
 
 

@@ -13,6 +13,8 @@ from service.imaging.compiled import address, load_library
 
 _EXTENSION = f"{__package__}._patch_match"
 """Name of the extension module in pyproject.toml."""
+_SOURCE = 0xB8E3BCC5
+"""Digest of patch_match.cpp, which has it, too."""
 GUIDE = 16
 """Values of the guide at each pixel, as the C++ reads them."""
 SPARE = 16
@@ -88,8 +90,8 @@ class StoppableKernel(NamedTuple):
 
 
 def installed_kernel() -> CompiledKernel | None:
-    """Load the extension; None where Retouch was installed without a compiler, and so without it."""
-    library = load_library(_EXTENSION)
+    """Load the extension; None where Retouch was installed without it, or with that of another version."""
+    library = load_library(_EXTENSION, _SOURCE)
     return None if library is None else CompiledKernel(library)
 
 

@@ -4,17 +4,77 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import shutil
+import subprocess
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from service.imaging import compiled
 from service.imaging.compiled import address, address_of_rows, load_library
+from service.imaging.pasting import kernel
+from service.imaging.texture import patch_match
+
+SOURCES = {"pasting/pasting.cpp": kernel._SOURCE, "texture/patch_match.cpp": patch_match._SOURCE}
+FOLDER = Path(compiled.__file__).parent
+
+
+def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> Path:
+    """Compile a source as the library that is found under any name."""
+    if shutil.which("g++") is None:
+        pytest.skip("there is no C++ compiler")
+    library = tmp_path / "_built.abi3.so"
+    subprocess.run(
+        ["g++", "-xc++", "-fPIC", "-shared", "-o", library, "-"], input=source, text=True, check=True, timeout=60
+    )
+    found = importlib.util.spec_from_file_location("_built", library)
+    monkeypatch.setattr(compiled, "find_spec", lambda _: found)
+    return library
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'extern "C" void find_seam() {}',
+        'extern "C" unsigned built_from() { return 0x89abcdefu; }',
+    ],
+    ids=["before libraries told", "of another version"],
+)
+def test_a_library_that_was_built_from_another_source_is_not_used_and_the_log_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    library = build(tmp_path, monkeypatch, source)
+    with capture_logs() as lines:
+        assert load_library("service.imaging._built", 0x89ABCDEE) is None
+    (line,) = lines
+    assert (line["event"], line["log_level"], line["library"]) == (
+        "compiled library is not used",
+        "warning",
+        str(library),
+    )
+    assert "another version" in line["reason"]
+    assert "install" in line["to_do"]
+
+
+def test_a_library_that_was_built_from_the_source_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(tmp_path, monkeypatch, 'extern "C" unsigned built_from() { return 0x89abcdefu; }')
+    assert load_library("service.imaging._built", 0x89ABCDEF) is not None
+
+
+@pytest.mark.parametrize(("file", "known"), SOURCES.items())
+def test_each_source_and_its_caller_have_the_digest_of_the_source(file: str, known: int) -> None:
+    lines = (FOLDER / file).read_text().splitlines(keepends=True)
+    (own,) = [line for line in lines if "built_from()" in line]
+    digest = zlib.crc32("".join(line for line in lines if line is not own).encode())
+    assert (re.findall(r"0x\w+", own), f"0x{known:08x}") == ([f"0x{digest:08x}"], f"0x{digest:08x}")
 
 
 def test_a_library_that_was_not_compiled_is_none() -> None:
-    assert load_library("service.imaging._not_compiled") is None
+    assert load_library("service.imaging._not_compiled", 0) is None
 
 
 def test_a_library_of_another_system_counts_as_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -22,7 +82,7 @@ def test_a_library_of_another_system_counts_as_none(monkeypatch: pytest.MonkeyPa
     library.write_bytes(os.urandom(64))
     foreign = importlib.util.spec_from_file_location("_foreign", library)
     monkeypatch.setattr(compiled, "find_spec", lambda _: foreign)
-    assert load_library("service.imaging._foreign") is None
+    assert load_library("service.imaging._foreign", 0) is None
 
 
 def test_arrays_with_gaps_have_no_address() -> None:
