@@ -139,7 +139,8 @@ class Pipeline:
             InvalidOption: the order names no model and the task has no default.
         """
         if not (reference := order.options.model or self.settings.default_models[order.task]):
-            raise InvalidOption(f"name a `model`: this server has no --{order.task}-model", code="model_required")
+            missing = f"this server has no --{order.task}-model"
+            raise InvalidOption(missing, code="model_required", advice="name a `model`")
         return reference
 
     async def _lease_model(self, leased: ExitStack, reference: str, order: Order) -> BackendModel:

@@ -28,6 +28,7 @@ ServiceError
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, ClassVar
 
 from engines.errors import RetouchError
@@ -36,7 +37,8 @@ from engines.errors import RetouchError
 class ServiceError(RetouchError):
     """Base class of all errors that become an RFC 9457 problem.
 
-    `code` is stable, for programs; the message is for people and says what to do.
+    `code` is stable, for programs; the message is for people and says what to do. What it says after the semicolon may
+    be `advice` that names fields and headers of this server's own API: other APIs give their own (`with_advice`).
     """
 
     status: ClassVar[int] = 500
@@ -46,10 +48,24 @@ class ServiceError(RetouchError):
     further_codes: ClassVar[tuple[str, ...]] = ("job_crashed", "order_lost")
     """Other codes that this class is raised with; the OpenAPI document enumerates them."""
 
-    def __init__(self, message: str, *, code: str | None = None, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, code: str | None = None, retry_after_s: float | None = None, advice: str = ""
+    ) -> None:
         super().__init__(message)
         self.code = code or self.default_code
         self.retry_after_s = retry_after_s
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return "; ".join(filter(None, (super().__str__(), self.advice)))
+
+    def with_advice(self, advice: str) -> ServiceError:
+        """Return the same error with other advice; one without advice stays as it is."""
+        if not self.advice:
+            return self
+        changed = copy(self)
+        changed.advice = advice
+        return changed
 
     def problem(self, request_id: str, instance: str) -> dict[str, Any]:
         """Return the body of an application/problem+json reply (RFC 9457)."""
@@ -73,14 +89,10 @@ class InvalidImage(ServiceError):
 
 
 class SizesDiffer(ServiceError):
-    """Mask and image differ in size; `sizes` is the part of the message that names both, before the advice."""
+    """Mask and image differ in size."""
 
     status, title, default_code = 400, "Sizes differ", "sizes_differ"
     further_codes = ()
-
-    def __init__(self, sizes: str, advice: str = "send equal sizes") -> None:
-        super().__init__(f"{sizes}; {advice}")
-        self.sizes = sizes
 
 
 class InvalidRequest(ServiceError):

@@ -22,7 +22,8 @@ def fit_mask(mask: Bool2D, size: Size, mask_resize: Literal["nearest"] | None) -
     if have == size:
         return mask
     if mask_resize is None:
-        raise SizesDiffer(f"the image is {size} and the mask {have}", "send equal sizes, or mask_resize=nearest")
+        advice = "send equal sizes, or mask_resize=nearest"
+        raise SizesDiffer(f"the image is {size} and the mask {have}", advice=advice)
     scaled = cv2.resize(mask.view(np.uint8), (size.width, size.height), interpolation=cv2.INTER_NEAREST)
     return scaled.astype(np.bool_)
 
@@ -40,21 +41,15 @@ def measure_coverage(mask: Bool2D, mode: MaskMode, look: Callable[[], Brightness
     """
     filled = int(np.count_nonzero(mask))
     if filled == 0:
-        raise InvalidOption(
-            f"with mask_mode={mode} the mask selects no pixel to fill; {_unusable_mask_advice(mode, look)}",
-            code="mask_empty",
-        )
+        raise _unusable_mask("the mask selects no pixel to fill", "mask_empty", mode, look)
     if filled == mask.size:
-        raise InvalidOption(
-            f"with mask_mode={mode} the mask selects every pixel, which leaves nothing to fill from; "
-            f"{_unusable_mask_advice(mode, look)}",
-            code="mask_full",
-        )
+        what = "the mask selects every pixel, which leaves nothing to fill from"
+        raise _unusable_mask(what, "mask_full", mode, look)
     return filled / mask.size
 
 
-def _unusable_mask_advice(mode: MaskMode, look: Callable[[], Brightness]) -> str:
-    """Return advice about a mask that selects nothing or everything.
+def _unusable_mask(what: str, code: str, mode: MaskMode, look: Callable[[], Brightness]) -> InvalidOption:
+    """Return the error for a mask that selects nothing or everything.
 
     A mask whose values are all dark, such as 0 and 1, selects nothing with `white` and everything with `black`; the
     client must scale it to 0 and 255.
@@ -63,8 +58,7 @@ def _unusable_mask_advice(mode: MaskMode, look: Callable[[], Brightness]) -> str
         seen = look()
         if seen.darkest < seen.brightest < seen.half:
             cure = f"multiply it by {seen.maximum:,}" if seen.brightest == 1 else f"write them as {seen.maximum:,}"
-            return (
-                f"its brightest value is {seen.brightest:,} of {seen.maximum:,}, "
-                f"and {'holes' if mode == 'white' else 'what is kept'} must be at least {seen.half:,}; {cure}"
-            )
-    return "is another mask_mode meant?"
+            bright = "holes" if mode == "white" else "what is kept"
+            why = f"its brightest value is {seen.brightest:,} of {seen.maximum:,}, and {bright} must be at least"
+            return InvalidOption(f"{what}; {why} {seen.half:,}; {cure}", code=code)
+    return InvalidOption(what, code=code, advice=f"mask_mode={mode} was applied; is another mask_mode meant?")

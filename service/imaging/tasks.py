@@ -268,7 +268,7 @@ def _decode_reference(data: bytes | None, size: Size, max_pixels: int, manifest:
 
 def _require_size(have: Size, size: Size, what: str) -> None:
     if have != size:
-        raise SizesDiffer(f"the image is {size} and the {what} {have}")
+        raise SizesDiffer(f"the image is {size} and the {what} {have}; send equal sizes")
 
 
 def _translate_arrays(

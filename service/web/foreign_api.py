@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import APIRouter
@@ -26,6 +26,8 @@ class ForeignApi:
     """Beginning of the paths whose errors have this API's form, without a slash at its end."""
     error_body: Callable[[ServiceError], dict[str, Any]]
     """Converts an error to the JSON body of its response."""
+    advice: Mapping[str, str] = field(default_factory=dict)
+    """What to do about errors, by their `code`, where the advice is else for this server's own API."""
     public: frozenset[str] = frozenset()
     """Paths that need no key."""
     idle_posts: frozenset[str] = frozenset()
@@ -36,7 +38,8 @@ class ForeignApi:
     def error_response(self, error: ServiceError) -> Response:
         """Return an error in this API's form, with the headers of any error."""
         scheme = "Basic" if self.basic_keys else "Bearer"
-        return JSONResponse(self.error_body(error), error.status, error_headers(error, scheme))
+        advised = error.with_advice(self.advice[error.code]) if error.code in self.advice else error
+        return JSONResponse(self.error_body(advised), error.status, error_headers(error, scheme))
 
 
 class ForeignPaths:

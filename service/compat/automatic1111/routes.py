@@ -12,7 +12,6 @@ from service.app import Service
 from service.compat.automatic1111.replies import error_body, img2img_json, models_json
 from service.compat.automatic1111.requests import Img2ImgRequest, img2img_of
 from service.compat.json_fields import off_loop, read_json
-from service.compat.mask_sizes import masks_never_resized
 from service.compat.openapi import request_body
 from service.intake.options import check_same_model, ignored_header
 from service.web.foreign_api import ForeignApi
@@ -81,8 +80,7 @@ async def _read(intake: HttpIntake) -> Img2ImgRequest:
 
 
 async def _respond(intake: HttpIntake, asked: Img2ImgRequest) -> Response:
-    with masks_never_resized():
-        reply = await intake.run(asked.order)
+    reply = await intake.run(asked.order)
     settings = intake.service.settings
     pixels = 0
     if asked.size is not None and asked.size != reply.size:
@@ -98,6 +96,13 @@ AUTOMATIC1111 = ForeignApi(
     router,
     "/sdapi/v1",
     error_body,
+    {
+        **dict.fromkeys(("mask_empty", "mask_full"), "is another inpainting_mask_invert meant?"),
+        "sizes_differ": "scale the mask to the size of the image before sending it",
+        "model_required": "name one in override_settings.sd_model_checkpoint",
+        "spool_full": "try again later",
+        "storage_unavailable": "try again later",
+    },
     idle_posts=frozenset({"/sdapi/v1/options"}),
     basic_keys=True,
 )

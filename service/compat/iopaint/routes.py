@@ -11,7 +11,6 @@ from service.app import Service
 from service.compat.iopaint.descriptions import error_body, model_info, server_config
 from service.compat.iopaint.requests import InpaintRequest, inpaint_of
 from service.compat.json_fields import off_loop, read_json
-from service.compat.mask_sizes import masks_never_resized
 from service.compat.openapi import request_body
 from service.core.errors import InvalidOption
 from service.imaging.files.codec import MEDIA_TYPES
@@ -95,8 +94,7 @@ async def _read(intake: HttpIntake) -> InpaintRequest:
 async def _respond(intake: HttpIntake, asked: InpaintRequest) -> Response:
     ignored = ignored_header(set(asked.ignored))
     try:
-        with masks_never_resized():
-            reply = await intake.run(asked.order)
+        reply = await intake.run(asked.order)
     except InvalidOption as error:
         if error.code != "mask_empty":
             raise
@@ -112,6 +110,13 @@ IOPAINT = ForeignApi(
     router,
     "/api/v1",
     error_body,
+    {
+        "mask_full": "leave out what is to be kept: white is filled",
+        "sizes_differ": "scale the mask to the size of the image before sending it",
+        "model_required": "its operator can set one, as this API names none",
+        "spool_full": "try again later",
+        "storage_unavailable": "try again later",
+    },
     idle_posts=frozenset({"/api/v1/model", "/api/v1/gen-info"}),
 )
 """The API as the application serves it; docs/compatible_apis.md says what differs from IOPaint's."""

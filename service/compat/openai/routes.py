@@ -18,6 +18,7 @@ from service.compat.openai.requests import EDIT_LIMITS, ImagesRequest, edit_of, 
 from service.compat.openapi import request_body
 from service.core.errors import InvalidOption
 from service.core.order import Order
+from service.core.schemas import InpaintOptions
 from service.imaging.files.decode_cost import decoded_bytes
 from service.imaging.files.header import read_header
 from service.intake.options import ignored_header
@@ -39,6 +40,9 @@ def _body(media_type: str, properties: dict[str, Any], required: list[str]) -> d
 
 
 _TEXTS = {name: {"type": "string"} for name in ("model", "prompt", "output_format", "response_format")}
+_WHITE = 'send extra_body={"mask_mode": "white"} for a mask whose white is filled'
+_ALPHA = f"what is transparent in it is filled; {_WHITE}"
+_OWN_ALPHA = "the image is its own mask: make transparent what is to be filled, and nothing else"
 _NUMBERS = {name: {"type": "integer"} for name in ("n", "seed")}
 
 
@@ -92,12 +96,9 @@ async def _respond(intake: HttpIntake, asked: ImagesRequest, event: str) -> Resp
     try:
         reply = await intake.run(order)
     except InvalidOption as error:
-        if error.code != "no_alpha":
-            raise
-        advice = (
-            'the mask has no alpha channel; send extra_body={"mask_mode": "white"} for a mask whose white is filled'
-        )
-        raise InvalidOption(advice, code="no_alpha") from error
+        if error.code in ("mask_empty", "mask_full") and order.options_as(InpaintOptions).mask_mode == "alpha":
+            raise error.with_advice(_OWN_ALPHA if asked.own_alpha else _ALPHA) from error
+        raise
     headers = {**reply_headers(reply), **ignored_header(set(asked.ignored))}
     created = int(time.time())
     if asked.stream:
@@ -124,5 +125,9 @@ OPENAI = ForeignApi(
     router,
     "/v1/images",
     error_body,
+    {
+        "no_alpha": _WHITE,
+        "format_too_small": "ask for output_format=png",
+    },
 )
 """The API as the application serves it; docs/compatible_apis.md says what differs from OpenAI's."""

@@ -76,7 +76,9 @@ def decode_mask(data: bytes, mode: MaskMode, *, max_pixels: int, header: Header 
     if mode == "alpha":
         if picture.alpha is None:
             raise InvalidOption(
-                "mask_mode=alpha needs a mask with an alpha channel; this one has none", code="no_alpha"
+                "the mask needs an alpha channel, and this one has none",
+                code="no_alpha",
+                advice="is another mask_mode meant?",
             )
         return np.equal(picture.alpha, 0)
     luminance, half = _luminance(picture)
@@ -100,8 +102,9 @@ def check_encodable(size: Size, file_format: ImageFormat) -> None:
     limit = _MAX_SIDES[file_format]
     if max(size) > limit:
         raise InvalidOption(
-            f"a {file_format} holds at most {limit:,} pixels a side and the picture is {size}; ask for format=png",
+            f"a {file_format} holds at most {limit:,} pixels a side and the picture is {size}",
             code="format_too_small",
+            advice="ask for format=png",
         )
 
 

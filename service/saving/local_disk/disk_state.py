@@ -110,8 +110,9 @@ class DiskState:
     def _refusal_error(self, why: str) -> NotReady:
         """The error of a refused request; it says to retry when the outage has lasted twice as long."""
         return NotReady(
-            f"results cannot be saved now ({why}); try again later, or send save=false and no Idempotency-Key",
+            f"results cannot be saved now ({why})",
             code="storage_unavailable",
+            advice="try again later, or send save=false and no Idempotency-Key",
             retry_after_s=min(_LONGEST_RETRY_S, max(1.0, self._now() - self._since)),
         )
 

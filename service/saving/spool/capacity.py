@@ -85,9 +85,9 @@ class SpoolCapacity:
         bytes_over = self.bytes + estimate - self._limits.max_bytes if self.items else 0
         if items_over > 0 or bytes_over > 0:
             raise Overloaded(
-                f"{self.items} results ({self.bytes / 2**20:.1f} MiB) wait to be saved and the spool is full; try "
-                "again later, send save=false, or raise spool_max_items",
+                f"{self.items} results ({self.bytes / 2**20:.1f} MiB) wait to be saved and the spool is full",
                 code="spool_full",
+                advice="try again later, send save=false, or raise spool_max_items",
                 retry_after_s=self._retry_after_s(items_over, bytes_over, now),
             )
         self.reserved_items += 1
