@@ -12,11 +12,10 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from service.admission.request_order import requests_ahead
-from service.admission.reservation_store import LocalReservationStore, ReservationStore
 from service.admission.retry_after import Reservations
+from service.admission.server_load import ServerLoad, SingleFrontEndLoad
 from service.admission.service_rate import ServiceRate
 from service.core.errors import DeadlineExceeded, Overloaded, ServiceError, ShuttingDown
 from service.core.flow import ANYONE, Flow
@@ -60,37 +59,6 @@ class AdmittedRequest:
     """Whether its pictures are large; it then queues for memory and does not count towards the limit."""
     body_bytes: int = 0
     """Bytes of its body in memory, until it ends."""
-
-
-class ServerLoad(Protocol):
-    """Load of a server with several front ends, as one of them sees it."""
-
-    @property
-    def in_flight_elsewhere(self) -> int:
-        """Requests in flight at the other front ends."""
-
-    @property
-    def engines(self) -> int:
-        """Number of engine processes that are ready, at least 1."""
-
-    @property
-    def reservation_store(self) -> ReservationStore:
-        """The reservations that all front ends share."""
-
-    def publish(self, in_flight: int) -> None:
-        """Publish this front end's number of requests in flight to the others."""
-
-
-@dataclass(frozen=True, slots=True)
-class SingleFrontEndLoad:
-    """Load of a server with a single front end."""
-
-    in_flight_elsewhere: int = 0
-    engines: int = 1
-    reservation_store: ReservationStore = field(default_factory=LocalReservationStore)
-
-    def publish(self, in_flight: int) -> None:
-        """Do nothing: there is no other front end."""
 
 
 @dataclass(slots=True)
@@ -199,16 +167,18 @@ class Admission:
     def predicted_wait_s(self, flow: Flow = ANYONE, request_s: float | None = None) -> float:
         """Seconds that a request of this flow, arriving now, would wait until it is computed.
 
+        While none waits here, those of other front ends are known by what the engines have not computed.
+
         `request_s`: seconds that each request here adds, where the caller knows them; 0 until one was measured.
         """
         each_s = self._seconds_per_request(self.clock()) if request_s is None else request_s
-        return self.codec_wait_s() + requests_ahead(flow, self.waiting) * each_s
+        queue_s = requests_ahead(flow, self.waiting) * each_s if self.waiting else self._wait_behind_others_s(flow)
+        return self.codec_wait_s() + queue_s
 
     def retry_after_s(self) -> int:
         """Whole seconds until the present queue has been served: its length times the measured time per request."""
-        return max(
-            1, math.ceil(self.ordinary_in_flight * self._seconds_per_request(self.clock()) + self.codec_wait_s())
-        )
+        queue = self.ordinary_in_flight or self.server_load.in_flight_elsewhere / self.server_load.front_ends
+        return max(1, math.ceil(queue * self._seconds_per_request(self.clock()) + self.codec_wait_s()))
 
     def _refusal_error(self, request: AdmissionRequest, now: float) -> ServiceError | None:
         """The error that refuses a request; None if it is admitted."""
@@ -225,8 +195,10 @@ class Admission:
             else self._reserved_requests(request.allowed_s, request_s, now)
         )
         spare_s = request.allowed_s - wait_s - reserved * request_s
+        if not self.ordinary_in_flight:  # the other times are not learned anew unless a request is let in
+            spare_s = request.allowed_s - _MARGIN * self._wait_behind_others_s(request.flow)
         taken = self.ordinary_in_flight + self.server_load.in_flight_elsewhere + reserved
-        if taken < limit and (spare_s >= 0 or not self.ordinary_in_flight):
+        if taken < limit and spare_s >= 0:
             return None
         until_s = max(-spare_s, (taken - limit) * request_s)
         pause_s = self.reservations.reserve(request.retry_key, until_s, request_s, now)
@@ -243,10 +215,15 @@ class Admission:
 
     def _seconds_per_request(self, now: float) -> float:
         """Seconds that each request here adds to the wait of the next, including the share of other front ends."""
-        own = max(1, self.ordinary_in_flight)
-        return self.service_rate.request_s(
-            now, (own + self.server_load.in_flight_elsewhere) / (own * self.server_load.engines)
-        )
+        own, load = self.ordinary_in_flight, self.server_load
+        elsewhere = load.in_flight_elsewhere
+        busy = 1 + elsewhere / own if own else load.front_ends if elsewhere else 1
+        return self.service_rate.request_s(now, busy / load.engines, load.sample_s)
+
+    def _wait_behind_others_s(self, flow: Flow) -> float:
+        """Seconds that a request of this flow waits for the engines behind those of other front ends alone."""
+        load = self.server_load
+        return load.samples_ahead(flow) * load.sample_s if load.in_flight_elsewhere else 0.0
 
     def _reserved_requests(self, allowed_s: float, request_s: float, now: float) -> float:
         """Number of requests reserved for expected returning clients; at most a quarter of what can be served."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from service.admission.admission import Admission, ServerLoad
+from service.admission.admission import Admission
 from service.admission.retry_after import Reservations
+from service.admission.server_load import ServerLoad
 from service.admission.service_rate import ServiceRate
 from service.core.settings import Settings
 

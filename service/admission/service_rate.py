@@ -62,14 +62,20 @@ class ServiceRate:
     """Sum of the requests in flight over the replies counted in this window."""
     _since: float = 0.0
 
-    def request_s(self, now: float, contention: float = 1.0) -> float:
+    @property
+    def sample_s(self) -> float:
+        """Device seconds for each sample in a full batch; 0 until one has been computed."""
+        return self._device.predicted_s(self.full_batch) / self.full_batch
+
+    def request_s(self, now: float, contention: float = 1.0, sample_s: float = 0.0) -> float:
         """Seconds that each queued request adds to the wait; 0 until one has been served.
 
         Args:
             now: the time.
             contention: requests of all front ends that an engine serves for each request of this one.
+            sample_s: `sample_s` as the engine processes have learned it from all front ends; 0 if they have not.
         """
-        device_s = contention * self.samples * self._device.predicted_s(self.full_batch) / self.full_batch
+        device_s = contention * self.samples * (sample_s or self.sample_s)
         return max(device_s, self._served_s) if now - self._served_at < _FRESH_S else device_s
 
     def add_measurement(self, batches: Iterable[tuple[int, float]], unloaded_s: float | None) -> None:

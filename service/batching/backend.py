@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
-from service.admission.admission import ServerLoad
+from service.admission.server_load import ServerLoad
 from service.core.batch_rows import ComputedSample, Sample
 from service.core.flow import ANYONE, Flow
 from service.core.settings import Settings

@@ -25,7 +25,7 @@ from engines.load_report import LoadReport
 from engines.manifest import Manifest
 from engines.repository.listing import list_versions, why_empty
 from engines.repository.repository import ModelRepository
-from service.admission.admission import ServerLoad, SingleFrontEndLoad
+from service.admission.server_load import ServerLoad, SingleFrontEndLoad
 from service.batching.batcher import Batcher, BatchPolicy, Entry
 from service.batching.supervisor import Supervisor
 from service.batching.worker import BatchTraces, DeviceWorker

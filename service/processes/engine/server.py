@@ -19,12 +19,14 @@ from functools import partial
 import structlog
 
 from engines.errors import RetouchError
+from service.admission.service_rate import ServiceRate
 from service.batching.local_backend import LocalBackend, open_local_backend
 from service.lifecycle.background import cancel_and_wait
 from service.lifecycle.drain import EXIT_DEVICE_LOST
 from service.lifecycle.end_limit import END_WITHIN_S, end_within
 from service.lifecycle.sighup import hangup_signals
 from service.processes.engine.leases import ModelOffers
+from service.processes.engine.load import EngineLoad
 from service.processes.engine.page_locks import PageLocks, open_page_locks
 from service.processes.engine.session import Session, encode_error
 from service.processes.shared.assignment import Assignment
@@ -46,6 +48,7 @@ class EngineServer:
     def __init__(self, backend: LocalBackend, row: StatusRow, page_locks: PageLocks) -> None:
         self._backend = backend
         self._row = row
+        self._load = EngineLoad(row, ServiceRate(backend.settings.max_batch_size))
         self._page_locks = page_locks
         self._offers = ModelOffers(backend.models)
         self._sessions: set[Session] = set()
@@ -111,7 +114,7 @@ class EngineServer:
             offers,
             memory,
             locked,
-            self._row,
+            self._load,
             load_version=self._load_on_request,
             done=self._forget_session,
         )

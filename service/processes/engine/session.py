@@ -19,10 +19,10 @@ from service.core.batch_rows import ComputedSample
 from service.core.errors import NotReady, ServiceError
 from service.core.flow import Flow
 from service.processes.engine.leases import ModelOffers
+from service.processes.engine.load import EngineLoad
 from service.processes.shared.channel import Channel
 from service.processes.shared.messages import Begun, Done, Failed, Message, Release, RequestVersion, Submit, Withdraw
 from service.processes.shared.slots import Memory
-from service.processes.shared.status_board import StatusRow
 
 _log = structlog.get_logger(__name__)
 
@@ -39,8 +39,8 @@ class Session:
     """The memory of its slots."""
     locked: bool
     """Whether the slots are page-locked."""
-    row: StatusRow
-    """This process's row of the status board."""
+    load: EngineLoad
+    """The load of this process."""
     load_version: Callable[[Session, RequestVersion], None]
     """Called for versions that are not the newest, to load them."""
     done: Callable[[Session], None]
@@ -81,23 +81,24 @@ class Session:
             self.channel.send(encode_error(order.id, error))
             return
         self._entries[order.id] = entry
-        self.row.load += 1
-        entry.reply.add_done_callback(partial(self._answer, order.id, entry))
+        self.load.accepted(flow)
+        entry.reply.add_done_callback(partial(self._answer, order.id, entry, flow))
 
     def _withdraw(self, number: int) -> None:
         entry = self._entries.get(number)
         if entry is not None and self.batcher.withdraw(entry):
             entry.reply.cancel()
 
-    def _answer(self, number: int, entry: Entry, reply: asyncio.Future[ComputedSample]) -> None:
+    def _answer(self, number: int, entry: Entry, flow: Flow, reply: asyncio.Future[ComputedSample]) -> None:
         del self._entries[number]
-        self.row.load -= 1
+        self.load.answered(flow)
         if reply.cancelled():
             self.channel.send(Failed(number, "Withdrawn", "nobody waited for it"))
         elif (error := reply.exception()) is not None:
             self.channel.send(encode_error(number, error))
         else:
             done, into = reply.result(), entry.sample.into
+            self.load.learn(done)
             if into is not None and done.tile is not into:  # the device has written the tile elsewhere
                 np.copyto(into, done.tile)
             self.channel.send(Done(number, done.batch_size, done.queue_s, done.infer_s, done.device_s, done.batch))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from service.admission.request_order import requests_ahead
 from service.admission.reservation_store import ReservationStore
+from service.core.flow import Flow
+from service.processes.shared.flow_counts import hashed
 from service.processes.shared.status_board import StatusBoard
 
 
@@ -21,8 +24,19 @@ class StatusBoardLoad:
         return self.board.in_flight_elsewhere(self.index)
 
     @property
+    def front_ends(self) -> int:
+        return self.board.front_ends
+
+    @property
     def engines(self) -> int:
         return max(1, self.board.ready_engines)
+
+    @property
+    def sample_s(self) -> float:
+        return self.board.sample_s
+
+    def samples_ahead(self, flow: Flow) -> float:
+        return requests_ahead(hashed(flow), self.board.samples_of_flows()) / self.engines
 
     def publish(self, in_flight: int) -> None:
         self.board.front_end(self.index).in_flight = in_flight

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections import Counter
 from dataclasses import dataclass
 
-from service.processes.shared import reservation_store
+from service.core.flow import Flow
+from service.processes.shared import flow_counts, reservation_store
+from service.processes.shared.flow_counts import FlowCounts
 from service.processes.shared.reservation_store import SharedReservationStore
 
-_NUMBERS = 5
-_IN_FLIGHT, _LOAD, _BEAT, _READY, _USED = range(_NUMBERS)
+_NUMBERS = 6
+_IN_FLIGHT, _LOAD, _BEAT, _READY, _USED, _SAMPLE_S = range(_NUMBERS)
 _TEXT_CELLS = 32
-_COLUMNS = _NUMBERS + _TEXT_CELLS
+_COLUMNS = _NUMBERS + _TEXT_CELLS + flow_counts.CELLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,23 @@ class StatusBoard:
         own = self._front_ends[index]
         return sum([row.in_flight for row in self._front_ends if row is not own])
 
+    def samples_of_flows(self) -> Counter[Flow]:
+        """The samples that no engine process has answered, by flow (see flow_counts.py)."""
+        total: Counter[Flow] = Counter()
+        for row in self._engines:
+            row.flows.add_to(total)
+        return total
+
+    @property
+    def sample_s(self) -> float:
+        """Seconds for each sample in a full batch, at the slowest engine process; 0 until one has measured it."""
+        return max([row.sample_s for row in self._engines])
+
+    @property
+    def front_ends(self) -> int:
+        """Number of front ends, whether they run or not."""
+        return len(self._front_ends)
+
     @property
     def ready_engines(self) -> int:
         """Number of engine processes that are ready."""
@@ -91,6 +111,8 @@ class StatusRow:
 
     def __init__(self, cells: memoryview[float]) -> None:
         self._cells = cells
+        self.flows = FlowCounts(cells[-flow_counts.CELLS :])
+        """The samples that an engine process has not answered, by flow."""
 
     @property
     def in_flight(self) -> int:
@@ -109,6 +131,15 @@ class StatusRow:
     @load.setter
     def load(self, count: int) -> None:
         self._cells[_LOAD] = count
+
+    @property
+    def sample_s(self) -> float:
+        """Seconds for each sample in a full batch, as an engine process measures it; 0 before the first."""
+        return float(self._cells[_SAMPLE_S])
+
+    @sample_s.setter
+    def sample_s(self, seconds: float) -> None:
+        self._cells[_SAMPLE_S] = seconds
 
     @property
     def heartbeat_at(self) -> float:
@@ -139,7 +170,7 @@ class StatusRow:
 
     @property
     def _text(self) -> memoryview:
-        return self._cells[_NUMBERS:].cast("B")
+        return self._cells[_NUMBERS : _NUMBERS + _TEXT_CELLS].cast("B")
 
     def claim_row(self, now: float) -> bool:
         """Start to use this row; True if an earlier process has used it."""
@@ -150,6 +181,7 @@ class StatusRow:
 
     def clear_row(self) -> None:
         """Clear the row of a process that has ended, except that it was used."""
-        for column in (_IN_FLIGHT, _LOAD, _BEAT, _READY):
+        for column in (_IN_FLIGHT, _LOAD, _BEAT, _READY, _SAMPLE_S):
             self._cells[column] = 0.0
+        self.flows.clear()
         self.loading = ""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from service.admission.admission import Admission, AdmissionRequest
+from service.admission.request_order import requests_ahead
 from service.admission.reservation_store import LocalReservationStore, ReservationStore
 from service.admission.service_rate import ServiceRate
-from service.core.errors import Overloaded
+from service.core.errors import DeadlineExceeded, Overloaded
 from service.core.flow import Flow
 from tests.fakes.clock import Clock
 from tests.service.admission.entries import PATIENT, admission_of, enter, is_let_in, paced, refused
@@ -81,11 +84,21 @@ class SharedLoad:
     counts: list[int]
     index: int
     engines: int = 1
+    sample_s: float = 0.0
+    queued: Mapping[Flow, int] = field(default_factory=dict)
+    """The samples at the engines, by flow."""
     reservation_store: ReservationStore = field(default_factory=LocalReservationStore)
 
     @property
     def in_flight_elsewhere(self) -> int:
         return sum(count for index, count in enumerate(self.counts) if index != self.index)
+
+    @property
+    def front_ends(self) -> int:
+        return len(self.counts)
+
+    def samples_ahead(self, flow: Flow) -> float:
+        return requests_ahead(flow, self.queued) / self.engines
 
     def publish(self, in_flight: int) -> None:
         self.counts[self.index] = in_flight
@@ -116,6 +129,50 @@ def test_a_queue_is_as_long_as_the_engines_need_for_the_requests_of_all_front_en
         two_gpus = Admission(100, service_rate=paced(0.1), clock=Clock(), server_load=SharedLoad(inside, 0, engines=2))
         enter(stack, two_gpus, 2)
         assert two_gpus.predicted_wait_s() == pytest.approx(2 * alone.predicted_wait_s())
+
+
+def busy_elsewhere(**changes: Any) -> Admission:
+    """A front end with nothing in flight, beside one with 40 requests of a client, of 0.1 s each."""
+    load = SharedLoad([0, 40], 0, sample_s=0.1, queued={Flow("busy"): 40}, **changes)
+    return Admission(100, service_rate=paced(0.0), clock=Clock(), server_load=load)
+
+
+def test_a_front_end_with_nothing_in_flight_knows_the_queue_of_the_others() -> None:
+    admission = busy_elsewhere()
+    assert admission.predicted_wait_s(Flow("busy")) == pytest.approx(4.0)
+    late = refused(admission, AdmissionRequest(1.0, is_clients_deadline=True, flow=Flow("busy")))
+    assert isinstance(late, DeadlineExceeded)
+    assert late.retry_after_s == 4
+    assert isinstance(refused(admission, AdmissionRequest(4.5, flow=Flow("busy"))), Overloaded)
+    assert is_let_in(admission, AdmissionRequest(5.1, flow=Flow("busy")))
+    assert admission.retry_after_s() == 4
+
+
+def test_a_quiet_client_does_not_wait_there_behind_the_queue_of_a_busy_one() -> None:
+    admission = busy_elsewhere()
+    assert admission.predicted_wait_s(Flow("quiet")) == pytest.approx(0.1)
+    assert is_let_in(admission, AdmissionRequest(0.5, is_clients_deadline=True, flow=Flow("quiet")))
+
+
+def test_two_engines_serve_the_queue_of_the_others_in_half_the_time() -> None:
+    admission = busy_elsewhere(engines=2)
+    assert admission.predicted_wait_s(Flow("busy")) == pytest.approx(2.0)
+    assert admission.retry_after_s() == 2
+
+
+def test_clients_that_are_refused_behind_others_return_one_after_the_other() -> None:
+    admission = busy_elsewhere()
+    asked = [AdmissionRequest(1.0, flow=Flow("busy"), request_id=str(number)) for number in range(20)]
+    pauses = [refused(admission, one).retry_after_s or 0 for one in asked]
+    assert pauses[0] == 4
+    assert pauses == sorted(pauses)
+    assert 20 < pauses[-1] < 30, "twenty of 0.2 s each, as the other front end has as many, in one phase of five"
+
+
+def test_what_was_measured_here_before_keeps_nobody_out_while_the_engines_are_quick() -> None:
+    admission = busy_elsewhere()
+    admission.service_rate.add_measurement([(1, 100.0)], 100.0)
+    assert is_let_in(admission, AdmissionRequest(5.1, flow=Flow("busy")))
 
 
 def test_large_bodies_leave_an_eighth_of_the_memory_to_small_ones() -> None:

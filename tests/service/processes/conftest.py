@@ -62,7 +62,7 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
         settings = Settings.model_validate(
             {"models_dir": models_dir, "model_poll_s": 0.05, "engine": "fake", **changes}
         )
-        row_counts = RowCounts(1, engines)
+        row_counts = RowCounts(2, engines)  # a test may act as another front end
         descriptor = make_board(row_counts)
         paths = [short_folder / f"{index}.sock" for index in range(engines)]
         listeners = []
@@ -80,7 +80,7 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
             settings=settings,
             sockets=tuple(map(str, paths)),
             board=descriptor,
-            front_ends=1,
+            front_ends=2,
             engines=engines,
             listener=-1,
         )

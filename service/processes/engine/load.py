@@ -1,0 +1,37 @@
+"""What an engine process tells the front ends of its load: samples by flow, and the measured time of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from service.admission.service_rate import ServiceRate
+from service.core.batch_rows import ComputedSample
+from service.core.flow import Flow
+from service.processes.shared.status_board import StatusRow
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """The load of this process. Used on the event loop only.
+
+    row: its row of the status board.
+    rate: learns from the samples of all front ends.
+    """
+
+    row: StatusRow
+    rate: ServiceRate
+
+    def accepted(self, flow: Flow) -> None:
+        """Count a sample that is to be answered."""
+        self.row.load += 1
+        self.row.flows.add(flow, 1)
+
+    def answered(self, flow: Flow) -> None:
+        """Count a sample that was answered, computed or not."""
+        self.row.load -= 1
+        self.row.flows.add(flow, -1)
+
+    def learn(self, done: ComputedSample) -> None:
+        """Learn from a sample that was computed."""
+        self.rate.add_measurement([(done.batch_size, done.device_s)], None)
+        self.row.sample_s = self.rate.sample_s
