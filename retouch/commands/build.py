@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ class CacheUnwritable(RetouchError):
     """The engine cache cannot be written; nothing was built."""
 
 
-def build(
+def build(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     models: Annotated[list[str] | None, typer.Argument(help="names of models; by default all")] = None,
     engine: Annotated[Buildable | None, typer.Option(help="runtime to build for (RETOUCH_ENGINE)")] = None,
     compute_capability: Annotated[
@@ -38,6 +39,7 @@ def build(
     max_batch_size: Annotated[
         int | None, typer.Option(min=1, help="largest batch of the server (RETOUCH_MAX_BATCH_SIZE)")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
 ) -> None:
     """Build the engines of the newest versions into the cache; exit code 1 if one cannot be built or kept."""
     from engines.engine_choice import candidates_for  # noqa: PLC0415 -- loads the engines
@@ -57,14 +59,19 @@ def build(
     if compute_capability or any(candidate.keeps for candidate in candidates_for(settings.engine)):
         _check_cache(settings.engine_cache_dir)
 
-    failed = 0
-    with _progress_bar(len(found)) as working_on:
-        for directory, manifest in found:
-            working_on(manifest.key)
-            for built in build_model(directory, manifest, settings, compute_capability or []):
-                typer.echo(f"{manifest.key} {built.what}: {built.outcome}")
-                failed += built.failed
-    if failed:
+    outcomes: list[dict[str, str | bool]] = []
+    try:
+        with _progress_bar(len(found)) as working_on:
+            for directory, manifest in found:
+                working_on(manifest.key)
+                for built in build_model(directory, manifest, settings, compute_capability or []):
+                    if not as_json:
+                        typer.echo(f"{manifest.key} {built.what}: {built.outcome}")
+                    outcomes.append({"model": manifest.key, **built._asdict()})
+    finally:  # a lost GPU ends the command, but not what was built before
+        if as_json:
+            typer.echo(json.dumps(outcomes, indent=1))
+    if any(one["failed"] for one in outcomes):
         raise typer.Exit(1)
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from retouch.gpu_setup.choice import GpuChoice
     from retouch.gpu_setup.host import GpuHost
+    from retouch.gpu_setup.installing import Installer
 
 
 def install_gpu(
@@ -23,39 +28,57 @@ def install_gpu(
     nvidia_index: Annotated[
         str | None, typer.Option(help="index or folder with TensorRT (RETOUCH_NVIDIA_INDEX); empty: none")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
 ) -> None:
     """Install CUDA packages and the best TensorRT that this host can have; nothing where the CPU is to compute."""
+    from retouch.gpu_setup.installing import Installer  # noqa: PLC0415 -- loads the engines
+    from retouch.gpu_setup.pip import Environment  # noqa: PLC0415 -- as above
+
+    say = partial(typer.echo, err=as_json)
+    installer = Installer(Environment.of_this_process(on_stderr=as_json), say)
+    facts = _install(installer, nvidia_index, dry_run=dry_run, again=again, undo=undo)
+    if as_json:
+        typer.echo(json.dumps(facts, indent=1))
+
+
+def _install(
+    installer: Installer, nvidia_index: str | None, *, dry_run: bool, again: bool, undo: bool
+) -> dict[str, Any]:
+    """Install what is missing, and say what is done; returns the facts for programs. See `install_gpu` for the flags.
+
+    Raises:
+        InstallFailed: as `Installer`.
+    """
     from retouch.gpu_setup.choice import choose_packages, describe_gpus  # noqa: PLC0415 -- as below
     from retouch.gpu_setup.host import this_host  # noqa: PLC0415 -- loads the engines
-    from retouch.gpu_setup.installing import Installer  # noqa: PLC0415 -- as above
-    from retouch.gpu_setup.pip import Environment  # noqa: PLC0415 -- as above
     from retouch.gpu_setup.record import facts_of  # noqa: PLC0415 -- as above
     from service.core.gpu_use import why_on_cpu  # noqa: PLC0415 -- as above
     from service.core.settings import load_settings  # noqa: PLC0415 -- as above
 
-    installer = Installer(Environment.of_this_process(), typer.echo)
-    why = why_on_cpu(load_settings({}))
-    if undo or (why and not dry_run):
-        installer.restore_cpu()
+    say, why = installer.notify, why_on_cpu(load_settings({}))
+    restored = installer.restore_cpu() if undo or (why and not dry_run) else False
     if why and not undo:
-        typer.echo(f"{why}: nothing is installed for one")
+        say(f"{why}: nothing is installed for one")
     if undo or why:
-        return
-    host = this_host(notify=typer.echo)
+        return {"device": "cpu", "why": why or "--undo-unfinished", "restored": restored}
+    host = this_host(notify=say)
     choice = choose_packages(host)
     if choice.why_cpu:
-        _say_cpu(choice)
-        return
-    typer.echo(describe_gpus(host))
-    facts = facts_of(host, choice)
-    if not (again or dry_run) and (runtime := installer.installed(choice, facts)):
-        typer.echo(f"what the GPU needs is installed: {runtime}")
-        return
+        _say_cpu(choice, say)
+        return {"device": "cpu", "why": choice.why_cpu, "to_do": choice.to_do}
+    say(describe_gpus(host))
+    facts: dict[str, Any] = {"device": "gpu", "gpus": describe_gpus(host)}
+    recorded = facts_of(host, choice)
+    if not (again or dry_run) and (runtime := installer.installed(choice, recorded)):
+        say(f"what the GPU needs is installed: {runtime}")
+        return facts | {"installed": False, "runtime": runtime}
     choice = choose_packages(_with_index(host, nvidia_index))
     if dry_run:
-        _say_choice(choice)
-        return
-    typer.echo(f"installed for the GPU: {installer.install(choice, facts)}")
+        _say_choice(choice, say)
+        return facts | {"installed": False, "plan": _plan_of(choice)}
+    runtime = installer.install(choice, recorded)
+    say(f"installed for the GPU: {runtime}")
+    return facts | {"installed": True, "runtime": runtime, "plan": _plan_of(choice)}
 
 
 def _with_index(host: GpuHost, given: str | None) -> GpuHost:
@@ -68,18 +91,28 @@ def _with_index(host: GpuHost, given: str | None) -> GpuHost:
     return replace(host, nvidia_index=address if address and index_answers(address) else "")
 
 
-def _say_cpu(choice: GpuChoice) -> None:
+def _say_cpu(choice: GpuChoice, say: Callable[[str], None]) -> None:
     """Say that the CPU computes; a GPU that cannot be used is a warning on standard error."""
     if choice.to_do:
         typer.secho(f"warning: {choice.why_cpu}; the CPU computes. {choice.to_do}", fg=typer.colors.YELLOW, err=True)
     else:
-        typer.echo(f"{choice.why_cpu}: the CPU computes")
+        say(f"{choice.why_cpu}: the CPU computes")
 
 
-def _say_choice(choice: GpuChoice) -> None:
-    typer.echo(f"for CUDA {choice.cuda}: {', '.join(choice.packages)}")
+def _say_choice(choice: GpuChoice, say: Callable[[str], None]) -> None:
+    say(f"for CUDA {choice.cuda}: {', '.join(choice.packages)}")
     for name, why in choice.passed_over:
-        typer.echo(f"not {name}: {why}")
+        say(f"not {name}: {why}")
     for way in choice.ways:
         what = ", ".join(way.requirements) or (f"linked from {way.folder}" if way.folder else "is installed")
-        typer.echo(f"{'then' if way is not choice.ways[0] else 'first'} {way.name}: {what}")
+        say(f"{'then' if way is not choice.ways[0] else 'first'} {way.name}: {what}")
+
+
+def _plan_of(choice: GpuChoice) -> dict[str, Any]:
+    """Return the packages, the ways to a runtime in their order, and what is passed over, for programs."""
+    return {
+        "cuda": choice.cuda,
+        "packages": choice.packages,
+        "passed_over": dict(choice.passed_over),
+        "ways": [{"name": way.name, "engine": way.engine, "requirements": way.requirements} for way in choice.ways],
+    }

@@ -44,13 +44,12 @@ def models(
     rows = list_models(root)
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
-        return
-    if not rows:
+    elif not rows:
         typer.echo(
             f"no models in {root.absolute()} ({why_empty(root)}); retouch export makes one, retouch models add gets one"
         )
-        return
-    _print_models(rows)
+    else:
+        _print_models(rows)
 
 
 @models_app.command("list")
@@ -63,8 +62,8 @@ def list_published(
     rows = published_models()
     if as_json:
         typer.echo(json.dumps([row.model_dump(mode="json") for row in rows], indent=1))
-        return
-    _print_published(rows)
+    else:
+        _print_published(rows)
 
 
 @models_app.command("add")
@@ -127,6 +126,7 @@ def push(
     version: Annotated[str, typer.Argument(metavar="NAME/VERSION", help="the version in the model repository")],
     to: Annotated[str | None, typer.Option(metavar="URL", help="s3://BUCKET/PREFIX (RETOUCH_MODELS_URL)")] = None,
     models_dir: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
 ) -> None:
     """Publish a version in the bucket that servers with --models-url fetch their models from."""
     from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
@@ -137,7 +137,9 @@ def push(
     bucket = _open_bucket(to)
     with _plain_errors():
         pushed = bucket.push(key, root / key.name / str(key.version))
-    typer.echo(f"pushed {key}: {len(pushed.files)} files, {sum(one.size for one in pushed.files.values())} bytes")
+    sizes = {name: one.size for name, one in pushed.files.items()}
+    facts = {"version": str(key), "files": sizes, "bytes": sum(sizes.values())}
+    typer.echo(json.dumps(facts, indent=1) if as_json else f"pushed {key}: {len(sizes)} files, {facts['bytes']} bytes")
 
 
 @models_app.command("withdraw")
@@ -146,16 +148,20 @@ def withdraw(
     origin: Annotated[
         str | None, typer.Option("--from", metavar="URL", help="s3://BUCKET/PREFIX (RETOUCH_MODELS_URL)")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
 ) -> None:
     """Remove a version from the bucket, also one that is half there: servers go back to the one before it."""
     key = _version_key(version)
     bucket = _open_bucket(origin)
     with _plain_errors():
         removed = bucket.withdraw(key)
+    if as_json:
+        typer.echo(json.dumps({"version": str(key), "objects": removed}, indent=1))
+    elif removed:
+        typer.echo(f"withdrew {key}: {removed} objects")
     if not removed:
         typer.echo(f"{key} is not in the bucket", err=True)
         raise typer.Exit(1)
-    typer.echo(f"withdrew {key}: {removed} objects")
 
 
 def _open_bucket(url: str | None) -> ModelBucket:

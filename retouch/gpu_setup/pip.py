@@ -20,15 +20,17 @@ class Environment:
     Args:
         python: its Python, which has pip.
         folder: its folder.
+        on_stderr: whether what pip says goes to standard error, because a program reads the standard output.
     """
 
     python: Path
     folder: Path
+    on_stderr: bool = False
 
     @classmethod
-    def of_this_process(cls) -> Environment:
+    def of_this_process(cls, *, on_stderr: bool = False) -> Environment:
         """Return the environment that this process runs in."""
-        return cls(Path(sys.executable), Path(sys.prefix))
+        return cls(Path(sys.executable), Path(sys.prefix), on_stderr)
 
     def install(
         self, requirements: Sequence[str], *, source: str = "", only_wheels: bool = False, over: bool = False
@@ -50,7 +52,8 @@ class Environment:
         command += ["--only-binary=:all:"] if only_wheels else []
         command += ["--force-reinstall", "--no-deps"] if over else []
         try:
-            done = subprocess.run([*command, *requirements], check=False)  # noqa: S603 -- our own list
+            said = sys.__stderr__ if self.on_stderr else None
+            done = subprocess.run([*command, *requirements], check=False, stdout=said)  # noqa: S603 -- our own list
         except OSError as error:
             raise InstallFailed(f"pip does not start ({error.strerror})") from error
         if done.returncode:

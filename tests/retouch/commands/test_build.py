@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 from engines.errors import DeviceLost, EngineUnavailable, ModelNotFound
-from engines.manifest import read_manifest
+from engines.manifest import Manifest, read_manifest
 from engines.trt.library import load_tensorrt
+from retouch.commands import engine_builds
 from retouch.commands.build import CacheUnwritable, build
-from retouch.commands.engine_builds import build_model
+from retouch.commands.engine_builds import BuildOutcome, build_model
 from service.core.settings import Settings
 from tests.retouch.commands.test_doctor import write_model
 
@@ -74,6 +76,28 @@ def test_runtime_of_the_environment_is_built_for_unless_a_flag_names_one(models)
     assert result.stdout.splitlines() == ["maps/1 onnxrt: fp32 on cpu"]
     result = run(models, "maps", "--engine=openvino", RETOUCH_ENGINE="onnxrt")
     assert result.stdout.startswith("maps/1 openvino: ")
+
+
+def test_the_outcomes_are_printed_as_json(models):
+    result = run(models, "--engine=onnxrt", "--json")
+    expected = {"what": "onnxrt", "outcome": "fp32 on cpu", "failed": False}
+    assert json.loads(result.stdout) == [{"model": f"{name}/1", **expected} for name in ("facades", "maps")]
+    (models / "maps/1/model.onnx").write_bytes(b"broken")
+    failing = run(models, "--engine=onnxrt", "--json")
+    assert failing.exit_code == 1
+    assert [one["failed"] for one in json.loads(failing.stdout)] == [False, True]
+
+
+def test_a_lost_gpu_leaves_json_of_what_was_built_before(models, monkeypatch):
+    def lose(directory: Path, manifest: Manifest, *_: object) -> list[BuildOutcome]:
+        if manifest.name == "maps":
+            raise DeviceLost("the GPU context is lost")
+        return [BuildOutcome("trt", "fp16 on cuda")]
+
+    monkeypatch.setattr(engine_builds, "build_model", lose)
+    result = run(models, "--engine=onnxrt", "--json")
+    assert isinstance(result.exception, DeviceLost)
+    assert [one["model"] for one in json.loads(result.stdout)] == ["facades/1"]
 
 
 def test_unknown_model_is_an_error_that_names_those_there(models):

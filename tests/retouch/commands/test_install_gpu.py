@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -64,6 +65,39 @@ def test_a_dry_run_names_the_packages_in_their_order_and_what_is_passed_over(put
         "not TensorRT-RTX",
         "first ONNX Runtime for CUDA",
     ]
+
+
+def test_what_would_be_installed_is_printed_as_json_and_what_is_said_goes_to_standard_error(put_smi):
+    put_smi("NVIDIA H200, 580.65.06, 9.0")
+    done = run("--dry-run", "--json")
+    facts = json.loads(done.stdout)
+    assert (facts["device"], facts["gpus"], facts["installed"]) == ("gpu", "NVIDIA H200 (9.0), driver 580.65.6", False)
+    assert facts["plan"]["cuda"] == 13
+    assert set(facts["plan"]["passed_over"]) == {"TensorRT", "TensorRT-RTX"}
+    (way,) = facts["plan"]["ways"]
+    assert way["engine"] == "onnxrt-cuda"
+    assert way["requirements"]
+    assert done.stderr.startswith("NVIDIA H200 (9.0), driver 580.65.6\nfor CUDA 13: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "why"), [("", "no NVIDIA driver here"), ("NVIDIA L4, 470.82.01, 8.9", "the driver 470.82.1 is too old")]
+)
+def test_why_the_cpu_computes_is_printed_as_json(put_smi, line, why):
+    put_smi(line)
+    facts = json.loads(run("--json").stdout)
+    assert facts["device"] == "cpu"
+    assert facts["why"].startswith(why)
+
+
+def test_that_the_settings_leave_the_gpu_alone_and_an_undoing_are_printed_as_json(put_smi, monkeypatch):
+    put_smi()
+    undone = {"device": "cpu", "why": "--undo-unfinished", "restored": False}
+    assert json.loads(run("--undo-unfinished", "--json").stdout) == undone
+    monkeypatch.setenv("RETOUCH_DEVICE", "cpu")
+    facts = json.loads(run("--dry-run", "--json").stdout)
+    assert facts["device"] == "cpu"
+    assert facts["why"].startswith("the setting device is cpu")
 
 
 def test_a_folder_with_the_library_is_taken_as_nvidias_index(put_smi, tmp_path):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from retouch.commands.models import models_app
 from tests.retouch.commands.test_doctor import write_model
-from tests.serving.backing.s3_server import KEY, SECRET, unused_port
+from tests.serving.backing.s3_server import KEY, SECRET, serving_bucket, unused_port
 
 
 def run(*arguments: str) -> Any:
@@ -117,3 +117,19 @@ def test_a_bucket_that_cannot_be_reached_is_one_line(root, monkeypatch, command)
     assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
     assert "check the address of the bucket" in done.stderr
     assert isinstance(done.exception, SystemExit)
+
+
+def test_a_version_is_pushed_and_withdrawn_with_json(root, tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("RETOUCH_MODELS_DIR", str(root))
+    monkeypatch.setenv("RETOUCH_MODELS_URL", "s3://results/models")
+    with serving_bucket(tmp_path / "bucket") as bucket:
+        monkeypatch.setenv("RETOUCH_S3_ENDPOINT", bucket.endpoint)
+        pushed = json.loads(run("push", "photos/1", "--json").stdout)
+        size = (root / "photos/1/manifest.json").stat().st_size
+        assert pushed == {"version": "photos/1", "files": {"manifest.json": size}, "bytes": size}
+        withdrawn = json.loads(run("withdraw", "photos/1", "--json").stdout)
+        assert withdrawn["objects"] >= len(pushed["files"])
+        gone = run("withdraw", "photos/1", "--json")
+        assert (gone.exit_code, json.loads(gone.stdout)) == (1, {"version": "photos/1", "objects": 0})

@@ -213,3 +213,12 @@ def test_an_environment_without_pip_is_an_error_with_a_way_out(environment, said
     gone = replace(environment, python=environment.folder / "nothing")
     with pytest.raises(InstallFailed, match=r"pip does not start.*CPU=1"):
         Installer(gone, said.append, CHECKS).install(CHOICE, FACTS)
+
+
+@pytest.mark.parametrize("on_stderr", [False, True])
+def test_what_pip_says_stays_out_of_what_programs_read(tmp_path, capfd, on_stderr):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho Collecting\n")
+    python.chmod(0o755)
+    Environment(python, tmp_path, on_stderr).install(["numpy"])
+    assert capfd.readouterr() == (("", "Collecting\n") if on_stderr else ("Collecting\n", ""))
