@@ -25,6 +25,8 @@ class PilImage(Protocol):
     @property
     def mode(self) -> str: ...
 
+    def load(self) -> Any: ...
+
     def getexif(self) -> Any: ...
 
     def save(self, fp: Any, format: str | None = ..., **params: Any) -> None: ...  # noqa: A002 -- Pillow's name
@@ -72,6 +74,7 @@ def _read(source: Any) -> bytes:
 def _encode_pil(image: PilImage) -> bytes:
     file = io.BytesIO()
     try:
+        image.load()  # which turns a TIFF upright, and then it has no orientation any more
         image.save(file, "PNG", compress_level=1, exif=_orientation_of(image))
     except OSError as error:
         mode = image.mode

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from retouch.client.errors import PictureUnusable
 from retouch.client.png import encode_png
@@ -73,6 +73,31 @@ def test_a_pil_image_is_upright_for_the_server_as_the_file_that_it_is_of(tmp_pat
     upright = decode(path.read_bytes(), max_pixels=100).pixels
     assert np.array_equal(decode(sent, max_pixels=100).pixels, upright)
     assert b"a camera" not in sent, "what else a camera wrote is nobody else's concern"
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_tiff_is_upright_for_the_server_whether_pillow_has_loaded_it_or_not(orientation: int, loaded: bool) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (4, 6, 3), np.uint8)).save(file, "TIFF", exif=exif)
+    with Image.open(file) as image:
+        if loaded:
+            image.load()
+        sent = file_bytes(image)
+    with Image.open(file) as image:
+        upright = np.asarray(ImageOps.exif_transpose(image))
+    assert np.array_equal(decode(sent, max_pixels=100).pixels, upright)
+
+
+@pytest.mark.parametrize("file_format", ["JPEG", "WEBP"])
+def test_a_pil_image_whose_orientation_is_in_xmp_alone_is_upright_for_the_server(file_format: str) -> None:
+    xmp = b'<rdf:Description xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="6"/>'
+    file = io.BytesIO()
+    Image.new("RGB", (6, 4)).save(file, file_format, xmp=xmp)
+    with Image.open(file) as image:
+        assert decode(file_bytes(image), max_pixels=100).pixels.shape == (6, 4, 3)
 
 
 def test_a_pil_image_whose_exif_is_broken_is_sent_as_it_is() -> None:
