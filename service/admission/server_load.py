@@ -1,4 +1,4 @@
-"""What a front end's admission knows of the whole server: requests of other front ends, and the engines."""
+"""The load of the whole server as a front end's admission knows it: other front ends' requests, and the engines."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class ForeignApi:
     error_body: Callable[[ServiceError], dict[str, Any]]
     """Converts an error to the JSON body of its response."""
     advice: Mapping[str, str] = field(default_factory=dict)
-    """What to do about errors, by their `code`, where the advice is else for this server's own API."""
+    """Advice about errors, by their `code`, in place of advice for this server's own API."""
     public: frozenset[str] = frozenset()
     """Paths that need no key."""
     idle_posts: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""What an engine process tells the front ends of its load: samples by flow, and the measured time of each."""
+"""The load of an engine process, published to the front ends: samples by flow, and the measured time of each."""
 
 from __future__ import annotations
 
