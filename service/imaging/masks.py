@@ -41,15 +41,17 @@ def measure_coverage(mask: Bool2D, mode: MaskMode, look: Callable[[], Brightness
     """
     filled = int(np.count_nonzero(mask))
     if filled == 0:
-        raise _unusable_mask("the mask selects no pixel to fill", "mask_empty", mode, look)
+        why, advice = _explain(mode, look)
+        raise InvalidOption(f"the mask selects no pixel to fill{why}", code="mask_empty", advice=advice)
     if filled == mask.size:
+        why, advice = _explain(mode, look)
         what = "the mask selects every pixel, which leaves nothing to fill from"
-        raise _unusable_mask(what, "mask_full", mode, look)
+        raise InvalidOption(f"{what}{why}", code="mask_full", advice=advice)
     return filled / mask.size
 
 
-def _unusable_mask(what: str, code: str, mode: MaskMode, look: Callable[[], Brightness]) -> InvalidOption:
-    """Return the error for a mask that selects nothing or everything.
+def _explain(mode: MaskMode, look: Callable[[], Brightness]) -> tuple[str, str]:
+    """Return why a mask selects nothing or everything, with its cure, or else advice on `mask_mode`.
 
     A mask whose values are all dark, such as 0 and 1, selects nothing with `white` and everything with `black`; the
     client must scale it to 0 and 255.
@@ -60,5 +62,5 @@ def _unusable_mask(what: str, code: str, mode: MaskMode, look: Callable[[], Brig
             cure = f"multiply it by {seen.maximum:,}" if seen.brightest == 1 else f"write them as {seen.maximum:,}"
             bright = "holes" if mode == "white" else "what is kept"
             why = f"its brightest value is {seen.brightest:,} of {seen.maximum:,}, and {bright} must be at least"
-            return InvalidOption(f"{what}; {why} {seen.half:,}; {cure}", code=code)
-    return InvalidOption(what, code=code, advice=f"mask_mode={mode} was applied; is another mask_mode meant?")
+            return f"; {why} {seen.half:,}; {cure}", ""
+    return "", f"mask_mode={mode} was applied; is another mask_mode meant?"
