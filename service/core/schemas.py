@@ -240,6 +240,12 @@ class ModelsReply(BaseModel):
     models: list[ModelReply]
 
 
+class NamedModelReply(ListedModel):
+    """A model as OpenAI's clients read it, and its versions."""
+
+    models: list[ModelReply] = Field(description="its versions, newest first, also those that are refused")
+
+
 class HealthReply(BaseModel):
     """Whether the server can work, and the reasons if it cannot."""
 

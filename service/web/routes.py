@@ -20,6 +20,7 @@ from service.core.schemas import (
     ListedModel,
     ModelReply,
     ModelsReply,
+    NamedModelReply,
     TranslateOptions,
 )
 from service.imaging.model_inputs import request_format
@@ -32,6 +33,7 @@ from service.web.responses import job_response
 router = APIRouter()
 _OF_SOME_MODELS = ("instance", "reference")
 """File parts of /v1/translate that only some models take."""
+_Name = Annotated[str, Path(description="name of a model, without a version", json_schema_extra={"example": "photos"})]
 _Id = Annotated[str, Path(description="32 hexadecimal digits", json_schema_extra={"example": 32 * "0"})]
 
 
@@ -86,26 +88,40 @@ async def cancel_job(request: Request, job_id: _Id) -> Response:
 @router.get("/v1/models", tags=["models"], response_model=ModelsReply)
 async def list_models(request: Request) -> ModelsReply:
     """Every model version of the repository, with its manifest and the parts and fields of its requests."""
-    service: Service = request.state.service
+    models = _models(request.state.service)
+    usable = {model.name for model in models if model.state != "refused"}
+    return ModelsReply(data=[ListedModel(id=name) for name in sorted(usable)], models=models)
+
+
+@router.get(
+    "/v1/models/{name}", tags=["models"], response_model=NamedModelReply, responses=openapi.problem_responses(404, 422)
+)
+async def get_model(request: Request, name: _Name) -> NamedModelReply:
+    """The versions of one model, beside the fields that OpenAI's clients read."""
+    models = [model for model in _models(request.state.service) if model.name == name]
+    if all(model.state == "refused" for model in models):
+        reasons = "".join(f"; {model.name}/{model.version} is refused: {model.reason}" for model in models)
+        raise NotFound(f"no model {name[:80]!r}{reasons}; GET /v1/models lists them", code="model_not_found")
+    return NamedModelReply(id=name, models=models)
+
+
+def _models(service: Service) -> list[ModelReply]:
+    """Return every version, by name and newest first."""
     defaults = default_versions(service.settings, service.models.statuses())
     texture = service.pipeline.texture is not None
-    usable = {status.name for status in service.models.statuses() if status.state != "refused"}
-    return ModelsReply(
-        data=[ListedModel(id=name) for name in sorted(usable)],
-        models=[
-            ModelReply(
-                name=status.name,
-                version=status.version,
-                state=status.state,
-                reason=without_folders(status.reason) or None,
-                engine=f"{status.engine}/{status.precision}" if status.engine else None,
-                manifest=status.manifest,
-                takes=request_format(status.manifest, texture=texture) if status.manifest else None,
-                default=status in defaults,
-            )
-            for status in service.models.statuses()
-        ],
-    )
+    return [
+        ModelReply(
+            name=status.name,
+            version=status.version,
+            state=status.state,
+            reason=without_folders(status.reason) or None,
+            engine=f"{status.engine}/{status.precision}" if status.engine else None,
+            manifest=status.manifest,
+            takes=request_format(status.manifest, texture=texture) if status.manifest else None,
+            default=status in defaults,
+        )
+        for status in service.models.statuses()
+    ]
 
 
 @router.get("/livez", tags=["operations"], response_model=HealthReply)

@@ -127,6 +127,15 @@ def test_the_list_of_models_is_openais_beside_ours(client: httpx.Client) -> None
     assert {one["name"] for one in found["models"]} == {"facades", "faces", "photos"}
 
 
+def test_a_model_is_openais_beside_our_versions_of_it(client: httpx.Client) -> None:
+    found = client.get("/v1/models/faces").json()
+    versions = found.pop("models")
+    assert found == {"id": "faces", "object": "model", "created": 0, "owned_by": "retouch"}
+    assert versions == [one for one in client.get("/v1/models").json()["models"] if one["name"] == "faces"]
+    missing = client.get("/v1/models/gpt-image-1")
+    assert (missing.status_code, missing.json()["code"]) == (404, "model_not_found")
+
+
 def test_an_idempotency_key_gives_the_first_answer_again(
     server: Running, client: httpx.Client, photo: bytes, alpha_mask: bytes
 ) -> None:

@@ -28,6 +28,13 @@ def test_it_edits_streams_and_lists(
     assert [model.id for model in package.models.list()] == ["facades", "faces", "photos"]
 
 
+def test_it_retrieves_each_model_that_it_lists_and_no_other(package: openai.OpenAI) -> None:
+    for model in package.models.list():
+        assert package.models.retrieve(model.id).id == model.id
+    with pytest.raises(openai.NotFoundError):
+        package.models.retrieve("gpt-image-1")
+
+
 def test_it_raises_its_own_errors(package: openai.OpenAI, photo: bytes, alpha_mask: bytes) -> None:
     with pytest.raises(openai.NotFoundError, match="no model") as missing:
         package.images.edit(image=photo, mask=alpha_mask, prompt="", model="gpt-image-1")
