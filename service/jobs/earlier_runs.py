@@ -1,4 +1,4 @@
-"""Results that earlier runs of a job have stored before their process died: taken, or removed.
+"""Results that runs of a job have stored without ending it: taken by the next run, or removed.
 
 The ids of a job's results follow from the job, the run and the picture, so that a later run knows those of all before.
 """
@@ -59,16 +59,31 @@ class EarlierRuns:
             _log.warning("results of earlier runs of a job may be left", job=job.id, error=str(error))
             return []
 
+    async def discard(self, job: Job) -> None:
+        """Remove what all runs of a job that has ended without a result have stored, or still store."""
+        try:
+            await asyncio.to_thread(self._bury, job, _ids_of_runs(job, job.attempts))
+        except (ServiceError, OSError) as error:
+            _log.warning("results of a job that ended without one may be left", job=job.id, error=str(error))
+
     def _take(self, job: Job) -> list[str]:
-        pictures = range(job.facts.get("pictures", 1))  # versions before this number had other ids of results
-        runs = [[result_id(job.id, run, picture) for picture in pictures] for run in range(1, job.attempts)]
+        runs = _ids_of_runs(job, job.attempts - 1)
         for ids in reversed(runs):
             if all(self.find(one) is not None for one in ids):
                 _log.info("job was computed before", job=job.id)
                 return [url for one in ids if (url := Encoded(b"", one).url)]
+        self._bury(job, runs)
+        return []
+
+    def _bury(self, job: Job, runs: list[list[str]]) -> None:
         owner = Flow(*job.facts["flow"]).owner
         for ids in runs:
             if not any(map(self.shared, ids)):
                 for one in ids:
                     self.bury(one, owner)
-        return []
+
+
+def _ids_of_runs(job: Job, runs: int) -> list[list[str]]:
+    """Return the ids of the results of the first runs of a job."""
+    pictures = range(job.facts.get("pictures", 1))  # versions before this number had other ids of results
+    return [[result_id(job.id, run, picture) for picture in pictures] for run in range(1, runs + 1)]

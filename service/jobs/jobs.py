@@ -128,6 +128,8 @@ class Jobs:
         job = await self.get(job_id)
         if job.finished_at is None and await self._record_end(job, "cancelled"):
             self._stop(job_id)
+            await self._parts.earlier.discard(job := await self.get(job_id))
+            return job
         return await self.get(job_id)
 
     async def take(self) -> None:
@@ -244,6 +246,8 @@ class Jobs:
     async def _record_failure(self, job: Job, error: ServiceError) -> None:
         problem = error.problem(job.facts.get("request_id", ""), f"/v1/jobs/{job.id}")
         await self._end(job, "failed", problem=problem)
+        if error.status >= 500 and error.code not in ServiceError.further_codes:  # the others store nothing
+            await self._parts.earlier.discard(job)
 
     async def _end(self, job: Job, status: JobStatus, **ending: Any) -> None:
         """Record the end of a job that this task runs; until it has, the task is not stopped as one that is lost."""

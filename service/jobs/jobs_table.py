@@ -119,13 +119,13 @@ def begin(ledger: Transaction, job_id: str) -> None:
 
 
 def holds(ledger: Transaction, job_id: str, owner: str, attempts: int) -> bool:
-    """Return whether no other run of a job can begin before this transaction ends, or at all: the job has ended."""
+    """Return whether a run's results stay: the job is that run's until this transaction ends, or has succeeded."""
     held = ledger.execute(
         "UPDATE jobs SET status = 'running' WHERE id = ? AND owner = ? AND attempts = ? AND finished_at IS NULL",
         (job_id, owner, attempts),
     )
-    unfinished = "SELECT 1 FROM jobs WHERE id = ? AND finished_at IS NULL"
-    return held.rowcount == 1 or ledger.execute(unfinished, (job_id,)).fetchone() is None
+    succeeded = "SELECT 1 FROM jobs WHERE id = ? AND status = 'succeeded'"
+    return held.rowcount == 1 or ledger.execute(succeeded, (job_id,)).fetchone() is not None
 
 
 def requeue(ledger: Transaction, job_id: str) -> None:

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from service.core.call import Call
-from service.core.errors import NotReady
+from service.core.errors import DeadlineExceeded, InvalidImage, NotReady, ServiceError
 from service.core.flow import Flow
 from service.core.order import Order
 from service.jobs.earlier_runs import EarlierRuns, result_id
@@ -104,6 +104,47 @@ async def test_a_job_is_computed_again_only_if_its_result_is_not_stored(tmp_path
         assert len(heir.asked) == (not complete)
         await until(lambda: not heir.admission.in_flight)
     assert results.buried == ([] if complete else [(stored, Flow("someone", 7).owner)])
+
+
+async def test_a_job_that_is_cancelled_when_its_result_is_stored_leaves_none(tmp_path: Path) -> None:
+    results, ids = Results(), list[str]()
+
+    async def store_and_hang(_order: Order, call: Call) -> list[str]:
+        assert call.result_id is not None
+        ids.append(call.result_id(0))
+        return await hang(_order, call)
+
+    earlier = EarlierRuns(results.find, results.bury, results.shared)
+    async with process(tmp_path, store_and_hang, earlier=earlier) as running:
+        job = await running.start()
+        await until(lambda: bool(ids))
+        assert (await running.jobs.cancel(job.id)).status == "cancelled"
+    assert results.buried == [(ids[0], Flow("someone", 7).owner)]
+
+
+@pytest.mark.parametrize(
+    ("error", "left"),
+    [
+        (NotReady("the storage did not accept it in time", code="storage_unavailable"), False),
+        (DeadlineExceeded("too late"), False),
+        (InvalidImage("not an image"), True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_a_job_that_fails_after_its_result_was_stored_leaves_none(
+    tmp_path: Path, error: ServiceError, left: bool
+) -> None:
+    results = Results()
+
+    async def fail(_order: Order, _call: Call) -> list[str]:
+        raise error
+
+    earlier = EarlierRuns(results.find, results.bury, results.shared)
+    async with process(tmp_path, fail, earlier=earlier) as running:
+        job = await running.start()
+        await running.until(job.id, "failed")
+        await until(lambda: not running.jobs.running)
+    assert [one for one, _ in results.buried] == ([] if left else [result_id(job.id, 1, 0)])
 
 
 @pytest.mark.parametrize("complete", [True, False])

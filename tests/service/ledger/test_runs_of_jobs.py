@@ -26,12 +26,12 @@ def test_a_run_holds_its_job_until_another_process_has_it(ledger: Connections) -
     assert holds(ledger, heirs)
 
 
-@pytest.mark.parametrize("status", ["succeeded", "cancelled"])
-def test_nobody_takes_a_job_that_has_ended(ledger: Connections, status: str) -> None:
+@pytest.mark.parametrize(("status", "kept"), [("succeeded", True), ("failed", False), ("cancelled", False)])
+def test_the_results_of_a_job_that_has_ended_stay_if_it_succeeded(ledger: Connections, status: str, kept: bool) -> None:
     insert(ledger, job())
     ended = job(status=status, finished_at=2.0)
     assert ledger.write(partial(jobs_table.finish, job=ended))
-    assert holds(ledger, job(owner="another"))
+    assert holds(ledger, job()) is kept
     found = find(ledger, job())
     assert found is not None
     assert found.status == status
