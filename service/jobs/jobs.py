@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -226,7 +226,8 @@ class Jobs:
                 admitted.close()
                 if self._seconds_left(job) <= 0:
                     return None  # the run reports the missed deadline
-                await asyncio.sleep(error.retry_after_s or 1.0)
+                with suppress(asyncio.TimeoutError):  # a drain ends the wait: then the job is given back
+                    await asyncio.wait_for(admission.draining.wait(), error.retry_after_s or 1.0)
             else:
                 return partial(admission.mark_large, place)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -129,21 +131,34 @@ async def test_a_job_that_is_taken_up_waits_for_its_admission(tmp_path: Path, mo
     async with process(tmp_path, hang) as dying:
         job = await dying.start()
     slept: list[float] = []
-    sleep = asyncio.sleep
 
-    async def brief(seconds: float) -> None:
-        if seconds >= 1:
-            slept.append(seconds)
-            heir.admission.max_requests = 8
-            seconds = 0
-        await sleep(seconds)
+    async def brief(until_drained: Coroutine[Any, Any, object], seconds: float) -> None:
+        until_drained.close()
+        slept.append(seconds)
+        heir.admission.max_requests = 8
+        raise asyncio.TimeoutError
 
     async with process(tmp_path) as heir:
         heir.admission.max_requests = 0
-        monkeypatch.setattr("service.jobs.jobs.asyncio.sleep", brief)
+        monkeypatch.setattr("service.jobs.jobs.asyncio.wait_for", brief)
         await heir.jobs.take()
         await heir.until(job.id, "succeeded")
-        assert slept
+        assert min(slept) >= 1
+
+
+async def test_restarts_while_a_job_waits_for_its_admission_are_no_crashes(tmp_path: Path) -> None:
+    async with process(tmp_path, hang) as dying:
+        job = await dying.start()
+    for _ in range(5):
+        async with process(tmp_path) as full:
+            full.admission.max_requests = 0
+            await full.jobs.take()
+            await until(lambda: bool(full.admission.reservations.store.due_second(("someone", "request1"))))
+            full.admission.draining.set()
+            await asyncio.wait(full.jobs.running.values(), timeout=0.5)  # a drain does not wait for a Retry-After
+    async with process(tmp_path) as heir:
+        await heir.jobs.take()
+        assert (await heir.until(job.id, "succeeded", "failed")).attempts == 2
 
 
 async def test_a_look_at_other_processes_that_fails_is_tried_again(
