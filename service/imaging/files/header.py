@@ -106,12 +106,12 @@ def _read_png(data: bytes, max_pixels: int) -> Header:
     colour, alpha, depths = _PNG_DEPTHS.get(kind, ("grey", False, ()))
     if bits not in depths or compression or filtering or interlace > 1:
         raise InvalidImage(f"the PNG's header is broken: colour type {kind} with {bits} bits, interlace {interlace}")
-    orientation, has_palette, has_data, transparent, profile = 1, False, False, False, False
+    orientation, has_palette, has_data, transparent, profile = 0, False, False, False, False
     for chunk in chunks:
         if chunk.kind == b"acTL" and data[chunk.start : chunk.start + 4] != b"\0\0\0\1":
             _refuse_animation("PNG")
         elif chunk.kind == b"eXIf":
-            orientation = _exif_orientation(data[chunk.start : chunk.end])
+            orientation = orientation or _exif_orientation(data[chunk.start : chunk.end])
         elif chunk.kind == b"IHDR":
             raise InvalidImage("the PNG has a second IHDR chunk")
         transparent |= chunk.kind == b"tRNS"
@@ -120,12 +120,12 @@ def _read_png(data: bytes, max_pixels: int) -> Header:
         profile |= chunk.kind == b"iCCP"
     if not has_data or (colour == "palette" and not has_palette):
         raise InvalidImage(f"the PNG has no {'PLTE' if has_data else 'IDAT'} chunk")
-    return Header("png", size, orientation, bits, colour, alpha, transparent, profile=profile)
+    return Header("png", size, orientation or 1, bits, colour, alpha, transparent, profile=profile)
 
 
 def _read_jpeg(data: bytes, max_pixels: int) -> Header:
     frame: Header | None = None
-    orientation, profile = 1, False
+    orientation, profile = 0, False
     for segment in jpeg_segments(data):
         marker = segment.kind[0]
         if marker in _SOF_OTHER:
@@ -137,12 +137,12 @@ def _read_jpeg(data: bytes, max_pixels: int) -> Header:
                 raise InvalidImage("the JPEG has two frame headers")
             frame = _read_jpeg_frame(data, segment, max_pixels)
         elif marker == 0xE1 and data.startswith(b"Exif\0\0", segment.start, segment.end):
-            orientation = _exif_orientation(data[segment.start + 6 : segment.end])
+            orientation = orientation or _exif_orientation(data[segment.start + 6 : segment.end])
         elif marker == 0xE2:
             profile |= data.startswith(JPEG_PROFILE, segment.start, segment.end)
     if frame is None:
         raise InvalidImage("the JPEG has no frame header before its first scan")
-    return frame._replace(orientation=orientation, profile=profile)
+    return frame._replace(orientation=orientation or 1, profile=profile)
 
 
 def _read_jpeg_frame(data: bytes, segment: Chunk, max_pixels: int) -> Header:
@@ -167,7 +167,7 @@ def _read_jpeg_frame(data: bytes, segment: Chunk, max_pixels: int) -> Header:
 
 def _read_webp(data: bytes, max_pixels: int) -> Header:
     canvas: Size | None = None
-    orientation, alpha, profile = 1, False, False
+    orientation, alpha, profile = 0, False, False
     image: Header | None = None
     for chunk in webp_chunks(data):
         head = data[chunk.start : min(chunk.end, chunk.start + 10)]
@@ -179,11 +179,11 @@ def _read_webp(data: bytes, max_pixels: int) -> Header:
         elif chunk.kind in (b"VP8 ", b"VP8L") and image is None:
             image = _read_webp_frame(chunk.kind, head, max_pixels)
         elif chunk.kind == b"EXIF" and canvas is not None:
-            orientation = _exif_orientation(data[chunk.start : chunk.end].removeprefix(b"Exif\0\0"))
+            orientation = orientation or _exif_orientation(data[chunk.start : chunk.end].removeprefix(b"Exif\0\0"))
         profile |= chunk.kind == b"ICCP"
     if image is None or (canvas is not None and canvas != image.stored):
         raise InvalidImage(f"the WebP holds {'no image' if image is None else 'an image of another size than it says'}")
-    return Header("webp", image.stored, orientation, alpha=alpha or image.alpha, profile=profile)
+    return Header("webp", image.stored, orientation or 1, alpha=alpha or image.alpha, profile=profile)
 
 
 def _read_webp_frame(kind: bytes, head: bytes, max_pixels: int) -> Header:
@@ -216,7 +216,11 @@ def _refuse_animation(name: str) -> NoReturn:
 
 
 def _exif_orientation(tiff: bytes) -> int:
-    """The orientation in EXIF (TIFF) data, 1–8; 1 if it is missing or broken, as in viewers."""
+    """The first valid orientation in EXIF (TIFF) data, 1–8; 1 if it is missing or broken, as in viewers.
+
+    Of several blocks in a file the first one counts: the page and its browser read them so, and would otherwise paint
+    the mask on a picture that is turned in another way.
+    """
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
     if order is None:
         return 1
@@ -224,9 +228,9 @@ def _exif_orientation(tiff: bytes) -> int:
         (offset,) = struct.unpack_from(order + "I", tiff, 4)
         (entries,) = struct.unpack_from(order + "H", tiff, offset)
         for at in range(offset + 2, offset + 2 + 12 * entries, 12):
-            tag, kind, count, value = struct.unpack_from(order + "HHIH", tiff, at)
-            if tag == 0x0112:
-                return value if kind == 3 and count == 1 and 1 <= value <= 8 else 1
+            *entry, value = struct.unpack_from(order + "HHIH2x", tiff, at)
+            if entry == [0x0112, 3, 1] and 1 <= value <= 8:
+                return int(value)
     except struct.error:
         return 1
     return 1
