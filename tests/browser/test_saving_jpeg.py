@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 
 import numpy as np
 import pytest
@@ -92,6 +93,25 @@ def test_a_turned_photograph_stays_as_it_is_stored(desk: Desk, orientation: int)
     assert psnr(shown[~mask], before[~mask]) > 40
     assert psnr(shown[mask], exact[mask]) > 30
     assert psnr(shown[mask], exact[mask]) > psnr(before[mask], exact[mask])
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        pytest.param(((1, 1, 3),), id="a byte"),
+        pytest.param(((4, 1, 3),), id="a long"),
+        pytest.param(((3, 2, 3),), id="two numbers"),
+        pytest.param(((3, 1, 1), (3, 1, 3)), id="upright first"),
+    ],
+)
+def test_an_odd_orientation_is_read_as_the_browser_reads_it(desk: Desk, entries: tuple[tuple[int, int, int]]) -> None:
+    packed = b"".join(struct.pack("<HHIHH", 0x112, *entry, entry[2] * (entry[1] - 1)) for entry in entries)
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, len(entries)) + packed + bytes(4)
+    file = encoded(photograph(), "odd.jpg", "JPEG", exif=exif, quality=90)
+    mask = desk.paint_and_fill(file, LINE)
+    shown, after = (np.asarray(desk.saved(kind)) for kind in ("png", "jpeg"))
+    assert psnr(shown[~mask], after[~mask]) > 40
+    assert psnr(shown[mask], after[mask]) > 30
 
 
 def test_no_small_picture_of_what_was_there_stays(desk: Desk) -> None:

@@ -50,7 +50,7 @@ function pngFacts(bytes) {
     } else if (type === "tRNS") facts.opaque = false;
     else if (type === "acTL") facts.animated = readU32(data, 0) !== 1;
     else if (type === "iCCP") facts.iccChunk = data;
-    else if (type === "eXIf") facts.exif = data;
+    else if (type === "eXIf") facts.exif ??= data;
   }
   return facts.png && facts;
 }
@@ -98,7 +98,7 @@ function webpFacts(bytes) {
       if (data[4] & 0x10) facts.opaque = false;
     }
     if (type === "ICCP") facts.icc = data;
-    if (type === "EXIF") facts.exif = ascii(data, 0, 4) === "Exif" ? data.subarray(6) : data;
+    if (type === "EXIF") facts.exif ??= ascii(data, 0, 4) === "Exif" ? data.subarray(6) : data;
     at += 8 + length + (length & 1);
   }
   return facts;
@@ -115,16 +115,17 @@ export function joined(parts) {
   return out;
 }
 
-/** The orientation in EXIF data and the place of its number, 1 and -1 where there is none; and the place of the link to the small picture's directory. */
+/** The first valid orientation in EXIF data, as browsers read it, and the place of its number, 1 and -1 where there is none; and the place of the link to the small picture's directory. */
 export function orientationAt(exif) {
   const little = exif[0] === 0x49;
   const u16 = (at) => (little ? exif[at] | (exif[at + 1] << 8) : (exif[at] << 8) | exif[at + 1]);
-  const offset = little ? u16(4) | (u16(6) << 16) : (u16(4) << 16) | u16(6);
-  const next = offset + 2 + Math.min(u16(offset) || 0, 200) * 12;
-  const found = { value: 1, at: -1, next };
+  const u32 = (at) => (little ? u16(at) | (u16(at + 2) << 16) : (u16(at) << 16) | u16(at + 2));
+  const offset = u32(4);
+  const next = offset + 2 + u16(offset) * 12;
   for (let at = offset + 2; at < next && at + 12 <= exif.length; at += 12) {
     const value = u16(at + 8);
-    if (u16(at) === 0x112) Object.assign(found, { value: value >= 1 && value <= 8 ? value : 1, at: at + (little ? 8 : 9) });
+    // 42: of TIFF; one number of 16 bits
+    if (`${[u16(2), u16(at), u16(at + 2), u32(at + 4)]}` === "42,274,3,1" && value > 0 && value < 9) return { value, at: at + (little ? 8 : 9), next };
   }
-  return found;
+  return { value: 1, at: -1, next };
 }
