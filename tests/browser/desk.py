@@ -103,6 +103,12 @@ class Desk:
             )
         self.cdp.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
 
+    def drop(self, file: Path, place: Point) -> None:
+        """Drop a file or a folder at a place on the screen."""
+        carried = {"items": [], "files": [str(file.resolve())], "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            self.cdp.send("Input.dispatchDragEvent", {"type": kind, "x": place[0], "y": place[1], "data": carried})
+
     def fill(self) -> None:
         """Press Fill and wait for it."""
         self.page.click("#fill")

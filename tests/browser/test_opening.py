@@ -157,9 +157,7 @@ def test_an_animation_is_refused_by_its_name_and_one_frame_of_it_is_not(desk: De
 
 def test_a_folder_that_is_dropped_is_refused_by_its_name(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "holiday").mkdir()
-    carried = {"items": [], "files": [str(tmp_path / "holiday")], "dragOperationsMask": 1}
-    for kind in ("dragEnter", "dragOver", "drop"):
-        desk.cdp.send("Input.dispatchDragEvent", {"type": kind, "x": 200, "y": 200, "data": carried})
+    desk.drop(tmp_path / "holiday", (200, 200))
     desk.says("holiday cannot be read: is it a folder")
 
 

@@ -142,6 +142,37 @@ def test_two_fingers_pan_and_zoom_and_paint_nothing(blank: Desk) -> None:
     assert blank.page.locator("#undo").is_disabled()
 
 
+def test_the_picture_stays_when_one_of_two_fingers_is_lifted_moved_and_put_down_again(blank: Desk) -> None:
+    def send(kind: str, *fingers: tuple[int, float]) -> None:
+        y = blank.on_screen((200, 160))[1]
+        points = [{"x": blank.on_screen((x, 160))[0], "y": y, "id": number} for number, x in fingers]
+        blank.cdp.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    send("touchStart", (0, 100), (1, 200))
+    send("touchMove", (0, 100), (1, 210))
+    zoom = blank.page.inner_text("#zoom")
+    send("touchEnd", (0, 100))
+    for x in (180, 140):
+        send("touchMove", (1, x))
+    send("touchStart", (0, 40), (1, 140))
+    send("touchMove", (0, 40), (1, 141))
+    send("touchEnd")
+    assert abs(int(blank.page.inner_text("#zoom")[:-2]) - int(zoom[:-2])) < 5
+    assert blank.page.locator("#undo").is_disabled()
+
+
+def test_enter_held_down_puts_the_brush_down_once(blank: Desk) -> None:
+    blank.page.focus("#surface")
+    for _ in range(4):  # the key repeats itself
+        blank.page.keyboard.down("Enter")
+    blank.page.keyboard.up("Enter")
+    for _ in range(10):
+        blank.page.keyboard.press("ArrowRight")
+    blank.page.keyboard.press("Enter")
+    columns = np.flatnonzero(blank.mask().any(axis=0))
+    assert np.ptp(columns) == len(columns) - 1 > 4 * int(blank.page.inner_text("#size-shown"))
+
+
 @wide  # a phone has fingers instead of these buttons
 def test_wheel_touchpad_keys_and_buttons_zoom(blank: Desk) -> None:
     def zoom() -> int:

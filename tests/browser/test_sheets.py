@@ -36,6 +36,20 @@ def test_a_label_map_becomes_a_picture_that_can_be_saved_and_painted_on(desk: De
     )
 
 
+def test_a_file_dropped_on_a_field_goes_into_it_and_nothing_is_sent_while_another_is_missing(desk: Desk) -> None:
+    asked: list[str] = []
+    desk.page.on("request", lambda request: asked.append(request.url))
+    desk.page.click("#tab-translate")
+    desk.page.select_option("#model", "facades-labels/1")
+    fields = desk.page.locator("#translate-form input")
+    box = fields.nth(1).bounding_box()
+    desk.drop(PICTURES / "class_ids/facade.png", (box["x"] + 20, box["y"] + 20))
+    assert fields.evaluate_all("all => all.map(({files}) => files.length)") == [0, 1]
+    assert asked == []
+    desk.drop(PICTURES / "class_ids/facade.png", (20, box["y"] + 300))
+    expect(desk.page.locator("#translated img")).to_be_visible(timeout=60_000)
+
+
 def test_undo_without_a_photograph_cancels_no_translation(tab: Tab, serve: Serve) -> None:
     desk = tab(f"{serve(fake_batch_ms=1500).url}/")
     desk.page.click("#tab-translate")

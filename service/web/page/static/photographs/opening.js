@@ -18,6 +18,7 @@ export function connectOpening(open) {
   });
   addEventListener("dragleave", (event) => event.relatedTarget || $("stage").classList.remove("dropping"));
   addEventListener("drop", (event) => {
+    if (event.target.type === "file") return; // a field takes it itself
     event.preventDefault();
     $("stage").classList.remove("dropping");
     given(event.dataTransfer, open);

@@ -151,7 +151,7 @@ export class Painting {
     }
     const { width, height } = active;
     this.#cursor ??= this.view.at(middleOf($("stage")));
-    if (event.key === "Enter") this.#press();
+    if (event.key === "Enter") event.repeat || this.#press();
     else {
       const step = Math.max(1, Math.round(this.#size / 2)) * (event.shiftKey ? 5 : 1);
       const within = (value, limit) => Math.min(limit - 0.5, Math.max(0.5, value));

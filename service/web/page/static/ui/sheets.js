@@ -48,11 +48,11 @@ export class Sheets {
 
   /** Puts a dropped file into the first field. @param {File} file */
   drop(file) {
-    const field = $("translate-form").querySelector("input[type=file]");
+    const form = $("translate-form");
     const transfer = new DataTransfer();
     transfer.items.add(file);
-    field.files = transfer.files;
-    this.#translate();
+    form.querySelector("input").files = transfer.files;
+    form.requestSubmit(); // not while a file is missing
   }
 
   /** The current request of a sheet, to be copied as code. */
@@ -70,11 +70,8 @@ export class Sheets {
       const file = this.#file(name);
       if (file) fields[name] = { blob: file, name: file.name };
     }
-    const source = this.#file("image");
-    if (!source) return say("Choose a picture first.", true);
     const reply = await this.#send("Translating", "v1/translate", fields);
-    if (reply) this.#show($("translated"), reply.blobs, () => `${stem(source.name)} translated`);
-    return null;
+    if (reply) this.#show($("translated"), reply.blobs, () => `${stem(fields.image.name)} translated`);
   }
 
   async #draw() {

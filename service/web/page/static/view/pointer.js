@@ -50,7 +50,7 @@ export function connectPointers(stage, view, hands) {
 
   stage.addEventListener("pointermove", (event) => {
     if (mode === PINCH && fingers.has(event.pointerId)) {
-      pinch(view, fingers, event);
+      if (fingers.size > 1) pinch(view, fingers, event); // the last one to be lifted moves nothing
       fingers.set(event.pointerId, event);
     } else if (mode === "pan" && event.pointerId === last.pointerId) {
       view.panBy(event.clientX - last.clientX, event.clientY - last.clientY);
