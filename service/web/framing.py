@@ -124,7 +124,10 @@ class FramedHttp(HttpToolsProtocol):
         upgrade = self.parser.should_upgrade()
         if upgrade and method != "CONNECT":
             return
-        check_head(self.parser.get_http_version(), method, self.headers)
+        version = self.parser.get_http_version()
+        check_head(version, method, self.headers)
+        if version == "1.0":  # such a client would read the 100 as the reply
+            self.expect_100_continue = False
         super().on_headers_complete()
         self._in_body = True
         if self.expect_100_continue:  # the client may omit its body if refused, so the next bytes would be ambiguous

@@ -61,7 +61,7 @@ class Part:
 
 
 class PartsReader:
-    """Incremental parser of a body; a part with a file name is a file, others are fields."""
+    """Incremental parser of a body; a part with a file name or the type of a picture is a file, others are fields."""
 
     def __init__(self, content_type: str, limits: PartLimits = FEW_PARTS) -> None:
         """Take the boundary from the content type.
@@ -155,7 +155,7 @@ class PartsReader:
         if not segment.name:
             raise InvalidRequest('malformed multipart body: a part has no name; send Content-Disposition with "name"')
         name = _decode_text(segment.name.encode("latin-1"), self._charset)
-        part = Part(name, segment.filename is not None, segment.filename or "", charset=self._charset)
+        part = Part(name, _is_file(segment), segment.filename or "", charset=self._charset)
         self.parts.append(part)
         self._counted[part.is_file] += 1
         if self._counted[part.is_file] > self._limits.parts:
@@ -165,7 +165,7 @@ class PartsReader:
         part.size += len(data)
         if part.size > self._limits.field_bytes and not part.is_file:
             most = self._limits.field_bytes
-            raise InvalidRequest(f"the field {part.name[:80]!r} is over {most} bytes; is it a file part?")
+            raise InvalidRequest(f"the field {part.name[:80]!r} is over {most} bytes; a file needs a `filename`")
         part.slices.append(data)
 
 
@@ -205,6 +205,13 @@ def _parse_head(head: bytes) -> MultipartSegment:
 
 
 _remembered_head = lru_cache(maxsize=128)(_parse_head)
+
+
+def _is_file(segment: MultipartSegment) -> bool:
+    """Whether a part is a file, also where its name has the form of RFC 5987 alone, which the package does not read."""
+    if segment.filename is not None or (segment.content_type or "").startswith("image/"):
+        return True
+    return "filename*=" in segment.header("Content-Disposition", "").lower()
 
 
 def _malformed_error(error: Exception) -> InvalidRequest:

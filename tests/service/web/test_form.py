@@ -229,6 +229,27 @@ def test_a_body_in_one_piece_is_read_as_it_is_byte_by_byte(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(b"name=\"image\"; filename*=UTF-8''F%C3%B6n.png", id="a name in the form of RFC 5987 alone"),
+        pytest.param(b'name="image"\r\nContent-Type: image/png', id="no name, but the type of a picture"),
+    ],
+)
+def test_what_clients_send_as_a_file_is_one(head: bytes) -> None:
+    body = part(head, b"x" * 5000) + END
+    for size in (len(body), 1):
+        reader = PartsReader(HEADERS["Content-Type"])
+        for start in range(0, len(body), size):
+            reader.feed(body[start : start + size])
+        assert [(p.name, p.is_file, p.size) for p in reader.finish()] == [("image", True, 5000)]
+
+
+def test_a_large_field_is_refused_with_what_makes_it_a_file() -> None:
+    with pytest.raises(InvalidRequest, match="a file needs a `filename`"):
+        PartsReader(HEADERS["Content-Type"]).feed(part(b'name="image"', b"x" * 5000))
+
+
+@pytest.mark.parametrize(
     ("charset", "name"), [("", "gr\u00f6\u00dfe"), ("; charset=latin-1", "gr\u00c3\u00b6\u00c3\u009fe")]
 )
 def test_names_are_read_in_the_charset_of_the_body(charset: str, name: str) -> None:
