@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import binascii
+import string
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
@@ -26,6 +27,9 @@ _LARGE_BYTES = 1 << 20
 """Body size from which it is parsed on a thread."""
 _DATA_URL_BYTES = 256
 """Largest size of what comes before the comma of a data URL."""
+_OF_BASE64 = (string.ascii_letters + string.digits + string.whitespace + "+/=").encode()
+_BLOCK_BYTES = 1 << 16
+"""Bytes of a text that are copied to look at their characters."""
 
 
 class JsonFields(Mapping[str, msgspec.Raw]):
@@ -161,6 +165,22 @@ def _start_of(beginning: bytes, name: str) -> int:
 
 def _decoded(text: memoryview, name: str) -> bytes:
     try:
-        return binascii.a2b_base64(text)
+        data = binascii.a2b_base64(text)
     except binascii.Error as error:
+        _check_characters(text, name)
         raise InvalidRequest(f"`{name}` is not base64: {error}") from error
+    if len(text) != -(-len(data) // 3) * 4:  # something was left out: line breaks, it is hoped
+        _check_characters(text, name)
+    return data
+
+
+def _check_characters(text: memoryview, name: str) -> None:
+    """Check that a text has only what base64 has, and line breaks; the decoder leaves out all else.
+
+    Raises:
+        InvalidRequest: it has something else, such as the `-` and `_` of the alphabet for addresses.
+    """
+    for start in range(0, len(text), _BLOCK_BYTES):
+        if strange := bytes(text[start : start + _BLOCK_BYTES]).translate(None, _OF_BASE64):
+            first = strange.decode(errors="replace")[0]
+            raise InvalidRequest(f"`{name}` is not base64: it has {first!r}; send A-Z, a-z, 0-9, + and /")

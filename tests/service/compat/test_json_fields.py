@@ -21,6 +21,17 @@ def test_a_picture_is_decoded_from_base64_from_a_data_url_and_with_line_breaks()
         assert parse_fields(json.dumps({"image": text}).encode()).picture("image") == DATA
 
 
+@pytest.mark.parametrize(
+    ("text", "strange"),
+    [(base64.urlsafe_b64encode(DATA).decode(), "'-'"), (TEXT.replace("+", "%2B"), "'%'"), ("ü" + TEXT, "'ü'")],
+    ids=("of addresses", "percent-encoded", "no ASCII"),
+)
+def test_a_character_that_is_not_of_base64_is_named_and_never_left_out(text: str, strange: str) -> None:
+    for body in (f'{{"image": "{text}"}}', f'{{"image": "{text}", "escaped": "\\n"}}'):
+        with pytest.raises(InvalidRequest, match=f"`image` is not base64: it has {strange}"):
+            parse_fields(body.encode()).picture("image")
+
+
 def test_decoding_makes_no_copy_of_the_text() -> None:
     body = b'{"image": "' + b"A" * 8_000_000 + b'"}'
     tracemalloc.start()
