@@ -20,6 +20,7 @@ from retouch.filling.jobs import (
     Format,
     fill_jobs,
     generation_jobs,
+    missing_jobs,
     with_instances_and_references,
     with_samples,
 )
@@ -63,7 +64,15 @@ class _Common:
     timeout: Annotated[float, typer.Option(min=0.001, help="seconds that one picture may take")] = 120.0
     retries: Annotated[int, typer.Option(min=0, help="how often a request to a busy server is repeated")] = 8
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace files that exist")] = False
+    missing: Annotated[bool, typer.Option("--missing", help="make only what has no result file yet")] = False
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON")] = False
+
+    @property
+    def files_may_exist(self) -> bool:
+        """Whether result files may be there already."""
+        if self.overwrite and self.missing:
+            raise typer.BadParameter("--overwrite makes all pictures, --missing those without a result: leave one out")
+        return self.overwrite or self.missing
 
     def open(self, task: Task) -> AbstractAsyncContextManager[Filler]:
         """Open the filler that makes the pictures: a server, or this process."""
@@ -95,8 +104,8 @@ def inpaint(  # noqa: PLR0913, PLR0917 -- each is a flag
     common: _Common,
 ) -> None:
     """Fill the masked part of an image, or of every image in a folder."""
-    jobs = fill_jobs(image, mask, out, common.image_format, overwrite=common.overwrite or samples > 1)
-    jobs = with_samples(jobs, samples, overwrite=common.overwrite)
+    jobs = fill_jobs(image, mask, out, common.image_format, overwrite=common.files_may_exist or samples > 1)
+    jobs = with_samples(jobs, samples, overwrite=common.files_may_exist)
     own = {"mask_mode": mask_mode, "mask_resize": mask_resize, "strategy": strategy, "texture": texture, "seed": seed}
     _fill("inpaint", jobs, {**own, "samples": samples if samples > 1 else None}, common, concurrency)
 
@@ -117,12 +126,12 @@ def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
 ) -> None:
     """Turn an image, or every image in a folder, into the model's other domain: a label map into a facade."""
     jobs = with_instances_and_references(
-        fill_jobs(image, None, out, common.image_format, overwrite=common.overwrite or samples > 1),
+        fill_jobs(image, None, out, common.image_format, overwrite=common.files_may_exist or samples > 1),
         image,
         instance,
         reference,
     )
-    jobs = with_samples(jobs, samples, overwrite=common.overwrite)
+    jobs = with_samples(jobs, samples, overwrite=common.files_may_exist)
     own = {"seed": seed, "samples": samples if samples > 1 else None}
     _fill("translate", jobs, own, common, concurrency)
 
@@ -136,7 +145,7 @@ def generate(
     common: _Common,
 ) -> None:
     """Make pictures from random numbers alone."""
-    jobs = generation_jobs(out, common.image_format, count, overwrite=common.overwrite)
+    jobs = generation_jobs(out, common.image_format, count, overwrite=common.files_may_exist)
     _fill("generate", jobs, {"seed": seed, "count": count if count > 1 else None}, common, 1)
 
 
@@ -150,10 +159,24 @@ def _fill(task: Task, jobs: list[FillJob], own: Mapping[str, object], common: _C
         async with common.open(task) as filler:
             return await FillRun(filler, task, options, concurrency, time.monotonic, done).run(jobs)
 
+    if common.missing and not (jobs := missing_jobs(every := jobs)):
+        said = f"nothing is missing: all {len(every)} results are there already"
+        return _print_summary([], 0.0, as_json=True) if common.as_json else typer.echo(said)
     begun = time.monotonic()
-    with _progress_bar(task, len(jobs), shown=not common.as_json, here=common.url is None) as done:
-        outcomes = asyncio.run(run())
-    _print_summary(outcomes, time.monotonic() - begun, common.as_json)
+    finished: list[FillOutcome] = []
+    with _progress_bar(task, len(jobs), shown=not common.as_json, here=common.url is None) as advance:
+
+        def done(outcome: FillOutcome) -> None:
+            finished.append(outcome)
+            advance(outcome)
+
+        try:
+            outcomes = asyncio.run(run())
+        except KeyboardInterrupt:
+            made = sum(outcome.error is None for outcome in finished)
+            typer.echo(f"interrupted: {made} of {len(jobs)} are done; --missing makes the others", err=True)
+            raise
+    return _print_summary(outcomes, time.monotonic() - begun, as_json=common.as_json)
 
 
 @contextmanager
@@ -174,7 +197,7 @@ def _progress_bar(task: Task, total: int, *, shown: bool, here: bool) -> Iterato
         yield lambda _: progress.advance(bar)
 
 
-def _print_summary(outcomes: list[FillOutcome], seconds: float, as_json: bool) -> None:
+def _print_summary(outcomes: list[FillOutcome], seconds: float, *, as_json: bool) -> None:
     """Print the summary; raises typer.Exit with status 1 if a picture failed."""
     summary = _summarise(outcomes, seconds)
     if as_json:

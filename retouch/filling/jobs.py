@@ -90,6 +90,11 @@ def with_samples(jobs: list[FillJob], samples: int, *, overwrite: bool) -> list[
     return jobs
 
 
+def missing_jobs(jobs: list[FillJob]) -> list[FillJob]:
+    """The jobs of which a result file is not there yet, as after a run that was interrupted."""
+    return [job for job in jobs if not all(out.exists() for out in job.output_files)]
+
+
 def with_instances_and_references(
     jobs: list[FillJob], image: Path, instance: Path | None, reference: Path | None = None
 ) -> list[FillJob]:
@@ -169,7 +174,10 @@ def _refuse_existing(jobs: list[FillJob], *, overwrite: bool) -> None:
     # a file takes the place of what is there, so root would replace /dev/null for all programs
     _refuse_files("no file; name another -o", [str(out) for out in existing if not out.is_file()])
     if not overwrite:
-        _refuse_files("already there; add --overwrite or name another -o", map(str, existing))
+        _refuse_files(
+            "already there; add --missing, to make the others alone, --overwrite, or name another -o",
+            map(str, existing),
+        )
 
 
 def _repeated_names(names: Iterable[str]) -> list[str]:

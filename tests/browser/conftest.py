@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.browser.desk import Desk
+from tests.browser.desk import Desk, encoded, noise
 from tests.serving.served_process import ServedProcess
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +25,9 @@ SWITCHES = [
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 Serve = Callable[..., ServedProcess]
+SIDE = 320
+"""Of the picture that is painted on."""
+SCREENS = {"desk": (1440, 900), "phone": (390, 844)}
 
 
 @pytest.fixture(scope="session")
@@ -126,3 +129,12 @@ def elsewhere(address: str, home: str) -> bool:
 def desk(tab: Tab, url: str) -> Desk:
     """A tab with the page of the server that computes the shipped models."""
     return tab(url)
+
+
+@pytest.fixture(params=SCREENS)
+def blank(tab: Tab, url: str, request: pytest.FixtureRequest) -> Desk:
+    """A tab with a small square of noise, in the mode that fills when asked to."""
+    width, height = SCREENS[request.param]
+    opened = tab(url, has_touch=True, viewport={"width": width, "height": height})
+    opened.open(encoded(noise(SIDE, SIDE), "noise.png")).collect().brush(20)
+    return opened

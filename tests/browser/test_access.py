@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 
@@ -249,3 +250,15 @@ def test_the_switch_turns_dark_into_light_and_is_remembered(browser: Browser, ta
     assert light != dark
     desk.go()
     assert desk.page.evaluate(back) == light
+
+
+def test_enter_held_down_puts_the_brush_down_once(blank: Desk) -> None:
+    blank.page.focus("#surface")
+    for _ in range(4):  # the key repeats itself
+        blank.page.keyboard.down("Enter")
+    blank.page.keyboard.up("Enter")
+    for _ in range(10):
+        blank.page.keyboard.press("ArrowRight")
+    blank.page.keyboard.press("Enter")
+    columns = np.flatnonzero(blank.mask().any(axis=0))
+    assert np.ptp(columns) == len(columns) - 1 > 4 * int(blank.page.inner_text("#size-shown"))

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import Tab
-from tests.browser.desk import Desk, Point, encoded, noise
+from tests.browser.conftest import SIDE
+from tests.browser.desk import Desk, Point, encoded
 
-SIDE = 320
 LINE = ((80.0, 80.0), (160.0, 80.0), (240.0, 80.0))
 
 
@@ -40,17 +39,6 @@ DEVICES: dict[str, Callable[[Desk, Sequence[Point]], None]] = {
     "touch": lambda desk, points: desk.touch(*([point] for point in points)),
     "keyboard": by_keyboard,
 }
-
-
-SCREENS = {"desk": (1440, 900), "phone": (390, 844)}
-
-
-@pytest.fixture(params=SCREENS)
-def blank(tab: Tab, url: str, request: pytest.FixtureRequest) -> Desk:
-    width, height = SCREENS[request.param]
-    opened = tab(url, has_touch=True, viewport={"width": width, "height": height})
-    opened.open(encoded(noise(SIDE, SIDE), "noise.png")).collect().brush(20)
-    return opened
 
 
 wide = pytest.mark.parametrize("blank", ["desk"], indirect=True)
@@ -135,76 +123,6 @@ def test_a_brush_of_one_pixel_marks_one_and_is_remembered(blank: Desk) -> None:
     assert blank.page.inner_text("#size-shown") == "1"
 
 
-def test_two_fingers_pan_and_zoom_and_paint_nothing(blank: Desk) -> None:
-    before = blank.page.inner_text("#zoom")
-    blank.touch([(100, 160)], [(100, 160), (200, 160)], [(80, 160), (220, 160)], [(40, 160), (260, 160)])
-    assert int(blank.page.inner_text("#zoom")[:-2]) > int(before[:-2]) * 1.5
-    assert blank.page.locator("#undo").is_disabled()
-
-
-def test_the_picture_stays_when_one_of_two_fingers_is_lifted_moved_and_put_down_again(blank: Desk) -> None:
-    def send(kind: str, *fingers: tuple[int, float]) -> None:
-        y = blank.on_screen((200, 160))[1]
-        points = [{"x": blank.on_screen((x, 160))[0], "y": y, "id": number} for number, x in fingers]
-        blank.cdp.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
-
-    send("touchStart", (0, 100), (1, 200))
-    send("touchMove", (0, 100), (1, 210))
-    zoom = blank.page.inner_text("#zoom")
-    send("touchEnd", (0, 100))
-    for x in (180, 140):
-        send("touchMove", (1, x))
-    send("touchStart", (0, 40), (1, 140))
-    send("touchMove", (0, 40), (1, 141))
-    send("touchEnd")
-    assert abs(int(blank.page.inner_text("#zoom")[:-2]) - int(zoom[:-2])) < 5
-    assert blank.page.locator("#undo").is_disabled()
-
-
-def test_enter_held_down_puts_the_brush_down_once(blank: Desk) -> None:
-    blank.page.focus("#surface")
-    for _ in range(4):  # the key repeats itself
-        blank.page.keyboard.down("Enter")
-    blank.page.keyboard.up("Enter")
-    for _ in range(10):
-        blank.page.keyboard.press("ArrowRight")
-    blank.page.keyboard.press("Enter")
-    columns = np.flatnonzero(blank.mask().any(axis=0))
-    assert np.ptp(columns) == len(columns) - 1 > 4 * int(blank.page.inner_text("#size-shown"))
-
-
-@wide  # a phone has fingers instead of these buttons
-def test_wheel_touchpad_keys_and_buttons_zoom(blank: Desk) -> None:
-    def zoom() -> int:
-        blank.page.wait_for_timeout(50)
-        return int(blank.page.inner_text("#zoom")[:-2])
-
-    blank.page.mouse.move(*blank.on_screen((160, 160)))
-    seen = [zoom()]
-    blank.page.mouse.wheel(0, -120)
-    seen.append(zoom())
-    blank.page.keyboard.press("+")
-    seen.append(zoom())
-    blank.page.click("#zoom-in")
-    seen.append(zoom())
-    assert seen == sorted(set(seen))
-    blank.page.mouse.wheel(-30, 10)  # as a touchpad sends it: it pans
-    assert zoom() == seen[-1]
-    blank.page.keyboard.press("1")
-    assert zoom() == 100
-    blank.page.keyboard.press("0")
-    assert zoom() == seen[0]
-
-
-def test_dragging_with_space_held_pans(blank: Desk) -> None:
-    blank.page.keyboard.press("1")
-    blank.page.focus("#surface")
-    blank.page.keyboard.down(" ")
-    blank.drag(((160, 160), (200, 160)))
-    blank.page.keyboard.up(" ")
-    assert blank.page.locator("#undo").is_disabled()
-
-
 def test_the_whole_mask_grows_shrinks_inverts_and_clears(blank: Desk) -> None:
     blank.page.click('[data-tool="rectangle"]')
     blank.drag(((100, 100), (200, 200)))
@@ -248,16 +166,6 @@ def test_a_saved_mask_comes_back_and_one_of_another_size_is_scaled(blank: Desk) 
     blank.page.set_input_files("#pick-mask", encoded(pixels[::2, ::2], "half.png"))
     blank.says("half.png is the mask now")
     assert (blank.mask() == (pixels > 0)).all()
-
-
-def test_painting_hits_the_same_place_zoomed_in(blank: Desk) -> None:
-    blank.page.mouse.move(*blank.on_screen((160, 160)))
-    for _ in range(6):
-        blank.page.mouse.wheel(0, -120)
-    blank.page.mouse.down()
-    blank.page.mouse.up()
-    rows, columns = np.nonzero(blank.mask())
-    assert (rows.mean(), columns.mean()) == pytest.approx((159.5, 159.5), abs=1)
 
 
 @wide
@@ -313,3 +221,71 @@ def test_a_chosen_brush_stays_for_the_next_photograph_where_nothing_can_be_remem
     expect(desk.page.locator("#size-shown")).to_have_text("68")
     desk.open(small)
     expect(desk.page.locator("#size-shown")).to_have_text("68")
+
+
+def test_two_fingers_pan_and_zoom_and_paint_nothing(blank: Desk) -> None:
+    before = blank.page.inner_text("#zoom")
+    blank.touch([(100, 160)], [(100, 160), (200, 160)], [(80, 160), (220, 160)], [(40, 160), (260, 160)])
+    assert int(blank.page.inner_text("#zoom")[:-2]) > int(before[:-2]) * 1.5
+    assert blank.page.locator("#undo").is_disabled()
+
+
+def test_the_picture_stays_when_one_of_two_fingers_is_lifted_moved_and_put_down_again(blank: Desk) -> None:
+    def send(kind: str, *fingers: tuple[int, float]) -> None:
+        y = blank.on_screen((200, 160))[1]
+        points = [{"x": blank.on_screen((x, 160))[0], "y": y, "id": number} for number, x in fingers]
+        blank.cdp.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    send("touchStart", (0, 100), (1, 200))
+    send("touchMove", (0, 100), (1, 210))
+    zoom = blank.page.inner_text("#zoom")
+    send("touchEnd", (0, 100))
+    for x in (180, 140):
+        send("touchMove", (1, x))
+    send("touchStart", (0, 40), (1, 140))
+    send("touchMove", (0, 40), (1, 141))
+    send("touchEnd")
+    assert abs(int(blank.page.inner_text("#zoom")[:-2]) - int(zoom[:-2])) < 5
+    assert blank.page.locator("#undo").is_disabled()
+
+
+@wide  # a phone has fingers instead of these buttons
+def test_wheel_touchpad_keys_and_buttons_zoom(blank: Desk) -> None:
+    def zoom() -> int:
+        blank.page.wait_for_timeout(50)
+        return int(blank.page.inner_text("#zoom")[:-2])
+
+    blank.page.mouse.move(*blank.on_screen((160, 160)))
+    seen = [zoom()]
+    blank.page.mouse.wheel(0, -120)
+    seen.append(zoom())
+    blank.page.keyboard.press("+")
+    seen.append(zoom())
+    blank.page.click("#zoom-in")
+    seen.append(zoom())
+    assert seen == sorted(set(seen))
+    blank.page.mouse.wheel(-30, 10)  # as a touchpad sends it: it pans
+    assert zoom() == seen[-1]
+    blank.page.keyboard.press("1")
+    assert zoom() == 100
+    blank.page.keyboard.press("0")
+    assert zoom() == seen[0]
+
+
+def test_dragging_with_space_held_pans(blank: Desk) -> None:
+    blank.page.keyboard.press("1")
+    blank.page.focus("#surface")
+    blank.page.keyboard.down(" ")
+    blank.drag(((160, 160), (200, 160)))
+    blank.page.keyboard.up(" ")
+    assert blank.page.locator("#undo").is_disabled()
+
+
+def test_painting_hits_the_same_place_zoomed_in(blank: Desk) -> None:
+    blank.page.mouse.move(*blank.on_screen((160, 160)))
+    for _ in range(6):
+        blank.page.mouse.wheel(0, -120)
+    blank.page.mouse.down()
+    blank.page.mouse.up()
+    rows, columns = np.nonzero(blank.mask())
+    assert (rows.mean(), columns.mean()) == pytest.approx((159.5, 159.5), abs=1)

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from retouch.command_line import app
+from tests.serving.waiting import wait_until
 
 
 def run(*arguments: object) -> Result:
@@ -63,6 +67,33 @@ def test_one_that_fails_is_named_and_the_others_are_done(contract, pictures: Pat
     assert f"{pictures}/images/b.jpg: 400 invalid_image: these bytes are no image" in result.stderr
     assert "2 done, 1 failed in " in result.stdout
     assert sorted(path.name for path in (pictures / "out").iterdir()) == ["a.png", "c.png"]
+
+
+def test_what_failed_is_made_later_without_the_others(contract, pictures: Path) -> None:
+    command = ("translate", pictures / "images", "-o", pictures / "out", "--url", contract.url)
+    contract.unwelcome = b"images/b.jpg"
+    run(*command)
+    contract.unwelcome = b""
+    refused = run(*command)
+    assert (refused.exit_code, len(contract.asked)) == (1, 3)
+    assert "already there; add --missing, to make the others alone, --overwrite" in refused.output
+    assert "leave one out" in " ".join(run(*command, "--missing", "--overwrite").output.replace("│", " ").split())
+    made = run(*command, "--missing")
+    assert made.output.startswith(f"{pictures}/out/b.png (photos/1 on fake")
+    assert [asked["image"] for asked in contract.asked[3:]] == [b"images/b.jpg"]
+    nothing = run(*command, "--missing")
+    assert (nothing.exit_code, nothing.output) == (0, "nothing is missing: all 3 results are there already\n")
+    assert json.loads(run(*command, "--missing", "--json").output)["files"] == []
+
+
+def test_an_interrupted_run_says_how_much_is_done_and_how_to_go_on(contract, pictures: Path) -> None:
+    contract.delay_s = 0.5
+    command = (sys.executable, "-m", "retouch", "translate", pictures / "images", "-o", pictures / "out")
+    with subprocess.Popen([*command, "--url", contract.url, "--concurrency", "1"], stderr=subprocess.PIPE) as process:
+        wait_until(lambda: len(contract.asked) == 2)
+        process.send_signal(signal.SIGINT)
+        assert b"interrupted: 1 of 3 are done; --missing makes the others" in process.communicate(timeout=30)[1]
+    assert process.returncode == 130
 
 
 def test_a_file_may_have_the_longest_name_that_the_disk_takes(contract, pictures: Path) -> None:

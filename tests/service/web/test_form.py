@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -266,3 +268,16 @@ def test_a_compressed_body_is_415_and_says_what_to_do(
         assert (refused.status_code, refused.json()["code"]) == (415, "unsupported_encoding")
         assert "without Content-Encoding" in refused.json()["detail"]
         assert client.post("/v1/inpaint", files=files, headers={"Content-Encoding": "identity"}).status_code == 200
+
+
+def test_a_client_of_http_1_0_gets_no_leave_to_send_its_body_which_it_would_read_as_the_reply(server: Running) -> None:
+    head = f"POST /v1/inpaint HTTP/1.0\r\nExpect: 100-continue\r\nContent-Type: {HEADERS['Content-Type']}\r\n"
+    parts = urlsplit(server.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+        connection.sendall(head.encode() + b"Host: localhost\r\nContent-Length: %d\r\n\r\n" % len(END))
+        connection.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        connection.sendall(END)
+        connection.settimeout(10)
+        assert connection.recv(12) == b"HTTP/1.1 400"

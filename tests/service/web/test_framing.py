@@ -169,12 +169,6 @@ def test_an_early_answer_to_a_client_that_asked_leave_for_its_body_closes_the_co
     assert (replies.statuses, replies.ids) == ([100, 200, 200], ["one", "last"])
 
 
-def test_leave_to_send_a_body_is_not_given_to_a_client_of_an_older_protocol(port: int) -> None:
-    asked = head("one", WHOLE, b"Expect: 100-continue\r\n" + LENGTH).replace(b"HTTP/1.1", b"HTTP/1.0")
-    replies = talk(port, asked, HIDDEN)
-    assert (replies.statuses, replies.ids) == ([200], ["one"])  # it would read the 100 as the reply
-
-
 def test_an_early_answer_to_a_body_that_came_at_once_keeps_the_connection(port: int) -> None:
     asked = head("one", EARLY, b"Expect: 100-continue\r\n" + LENGTH)
     assert talk(port, asked + HIDDEN, LAST).ids == ["one", "last"]
