@@ -19,7 +19,7 @@ from service.auth.exposure import check_exposure
 from service.auth.keys import KeysInvalid, read_keys
 from service.auth.links import open_links
 from service.core.addresses import with_port
-from service.core.comma_lists import listed
+from service.core.lists_and_folders import listed
 from service.core.schemas import MODEL_REF
 from service.core.settings import Settings, SettingsInvalid
 from service.fleet.assembly import make_ledger_file, make_server

@@ -130,7 +130,10 @@ def default_of(field: FieldInfo) -> str:
 def _option_annotation(name: str, group: str) -> Any:
     field = Settings.model_fields[name]
     option = typer.Option(
-        flag_for(name, field), help=f"{field.description} (default {default_of(field)})", rich_help_panel=group
+        flag_for(name, field),
+        help=f"{field.description} (default {default_of(field)})",
+        rich_help_panel=group,
+        path_type=str,  # a Path would make the folder one is in of an empty name
     )
     kind: Any = str if get_origin(field.annotation) in (Union, UnionType) else field.annotation
     return Annotated[kind | None, option]

@@ -23,7 +23,7 @@ from engines.errors import RetouchError
 from engines.manifest import Task
 from engines.validation import unknown_name, validation_message
 from service.core.addresses import without_brackets
-from service.core.comma_lists import listed
+from service.core.lists_and_folders import Folder, listed
 from service.core.retired_settings import RETIRED, without_retired_settings
 
 if sys.version_info >= (3, 11):
@@ -91,7 +91,7 @@ class Settings(BaseModel):
         ",".join(FOREIGN_APIS), description="APIs of other servers to offer, too, separated by commas; empty: none"
     )
 
-    models_dir: Path = Field(Path("models"), description="model repository: NAME/VERSION/{manifest.json, model.onnx}")
+    models_dir: Folder = Field(Path("models"), description="model repository: NAME/VERSION/{manifest.json, model.onnx}")
     models_url: str = Field(
         "",
         description="s3://BUCKET/PREFIX: fetch model versions from there into models_dir; with a ledger_url they are "
@@ -104,7 +104,7 @@ class Settings(BaseModel):
 
     engine: EngineChoice = Field("auto", description="runtime of the models; auto picks the best one available")
     device: DeviceChoice = Field("auto", description="auto uses an NVIDIA GPU if there is one; cpu never does")
-    engine_cache_dir: Path = Field(Path("cache"), description="folder of compiled engines and precision decisions")
+    engine_cache_dir: Folder = Field(Path("cache"), description="folder of compiled engines and precision decisions")
     engine_threads: int = Field(0, ge=0, description="CPU threads of the engine; 0 means all cores")
     trt_level: int = Field(
         3, ge=0, le=5, description="TensorRT's builder optimisation level: lower builds faster, higher may run faster"
@@ -132,9 +132,7 @@ class Settings(BaseModel):
     max_pixels: int = Field(50_000_000, ge=1, le=2**30, description="largest image in pixels, read from its header")
 
     save: bool = Field(True, description="save results unless a request says save=false")
-    results_dir: Path = Field(
-        Path("results"), description="folder where results and their JSON sidecars are stored, or spooled"
-    )
+    results_dir: Folder = Field(Path("results"), description="folder of results and their JSON sidecars, or of a spool")
     results_url: str = Field(
         "",
         description="s3://BUCKET/PREFIX: upload results there through results_dir; empty: keep them in results_dir",

@@ -13,8 +13,8 @@ import structlog
 
 from service.admission.admission import Admission
 from service.core.call import Call
-from service.core.comma_lists import listed
 from service.core.errors import ServiceError
+from service.core.lists_and_folders import listed
 from service.core.order import Order
 from service.core.reply import Reply
 from service.core.settings import Settings

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from service.core.comma_lists import listed
+from service.core.lists_and_folders import listed
 
 _OPENAI_PACKAGE = (
     *("X-Stainless-Arch", "X-Stainless-Lang", "X-Stainless-OS", "X-Stainless-Package-Version"),

@@ -16,8 +16,8 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.core.comma_lists import listed
 from service.core.errors import Forbidden, Misdirected, ServiceError
+from service.core.lists_and_folders import listed
 from service.core.settings import Settings
 from service.web.foreign_api import ForeignApi
 from service.web.middleware.access_log import reply_with_problem

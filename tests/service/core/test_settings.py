@@ -175,6 +175,13 @@ def test_a_limit_that_went_and_makes_no_sense_stops_the_start(name: str, value: 
         load_settings({name: value}, {})
 
 
+@pytest.mark.parametrize("name", ["models_dir", "engine_cache_dir", "results_dir"])
+def test_a_folder_without_a_name_stops_the_start_and_is_not_the_folder_one_is_in(name: str) -> None:
+    for flags, environ in (({name: ""}, {}), ({}, {PREFIX + name.upper(): ""})):
+        with pytest.raises(SettingsInvalid, match=f"{name}: .*empty"):
+            load_settings(flags, environ)
+
+
 @pytest.mark.parametrize("name", ["max_memory_mb", "results_max_gb", "drain_timeout_s"])
 @pytest.mark.parametrize("value", ["inf", "nan", "1e400"])
 def test_a_number_without_end_stops_the_start(name: str, value: str) -> None:

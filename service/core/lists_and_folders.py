@@ -1,0 +1,23 @@
+"""Settings that name several things, or a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+
+def listed(text: str) -> list[str]:
+    """Return what a text names, separated by commas; spaces around names and empty names are left out."""
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
+def _named(folder: object) -> object:
+    if folder == "":  # as a variable that is not set gives it; a Path makes the folder one is in of it
+        raise ValueError("it is empty; name a folder, or leave it out for the default")
+    return folder
+
+
+Folder = Annotated[Path, BeforeValidator(_named)]
+"""A folder; an empty name is refused."""
