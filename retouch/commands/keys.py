@@ -33,7 +33,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
         typer.Option(help="requests for pictures in a day (UTC), refused ones included; by default no limit"),
     ] = None,
     expires_days: Annotated[
-        float | None, typer.Option(min=0, max=36500, help="days until the key expires; by default never")
+        float | None, typer.Option(min=1e-6, max=36500, help="days until the key expires; by default never")
     ] = None,
 ) -> None:
     """Make a key and print it, once: the file keeps its digest alone."""
