@@ -28,12 +28,12 @@ from service.core.errors import InvalidOption, NotFound, NotReady
 from service.core.order import Order
 from service.core.reply import Reply
 from service.core.settings import Settings
-from service.imaging.compiled import HOW_TO_INSTALL
 from service.imaging.model_inputs import why_not_servable
 from service.imaging.pool.codec_work import CodecWork
 from service.imaging.several_results import Draw, add_latents, draw_latent
 from service.imaging.tasks import PREPARE, DecodingCost, PreparedRequest, estimate_cost, read_headers
 from service.imaging.texture.patch_match import Kernel
+from service.lifecycle.compiled import HOW_TO_INSTALL
 from service.saving.promise import StorePromise
 from service.saving.results import SpoolReservation
 from service.saving.store import ResultStore

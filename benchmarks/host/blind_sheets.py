@@ -29,10 +29,10 @@ from retouch.sweep.cases import Pixels, crop_or_scale, find_pictures
 from retouch.sweep.measuring import fill
 from service.core.pictures import Picture
 from service.imaging import crops
-from service.imaging.compiled import HOW_TO_INSTALL
 from service.imaging.holes import find_depths, largest_radius
 from service.imaging.texture.patch_match import Kernel, installed_kernel
 from service.imaging.texture.windows import copy_texture, plan_texture
+from service.lifecycle.compiled import HOW_TO_INSTALL
 from training.data.rgb import to_rgb
 from training.evaluate.holes import Band, Mask
 from training.evaluate.shapes import KINDS, Kind, draw

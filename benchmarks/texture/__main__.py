@@ -28,9 +28,9 @@ from benchmarks.texture.comparison import compare, worst
 from benchmarks.texture.painter import TexturePainter
 from benchmarks.texture.sheets import write_sheets
 from engines.engine_choice import EngineOptions
-from service.imaging.compiled import HOW_TO_INSTALL
 from service.imaging.texture.parameters import Parameters
 from service.imaging.texture.patch_match import installed_kernel
+from service.lifecycle.compiled import HOW_TO_INSTALL
 from training.evaluate.cases import Protocol, read_cases
 from training.evaluate.evaluating import MetricNets, evaluate
 from training.evaluate.holes import Band

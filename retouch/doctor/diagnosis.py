@@ -27,9 +27,10 @@ from engines.repository.listing import VersionKey, list_versions, read_manifest_
 from retouch.doctor.gpu_checks import GpuSources, gpu_facts
 from service.core.gpu_use import why_on_cpu
 from service.core.settings import Settings
-from service.imaging.compiled import HOW_TO_INSTALL
+from service.devices import planes_kernel
 from service.imaging.pasting import kernel as pasting
 from service.imaging.texture import patch_match
+from service.lifecycle.compiled import HOW_TO_INSTALL
 from service.processes.launcher.process_plan import choose_processes, facts_of_this_host
 
 Level = Literal["ok", "warning", "failed"]
@@ -141,13 +142,15 @@ def _check_compiled_code() -> Check:
         for kernel, without in (
             (patch_match.installed_kernel(), "`texture=copied` is refused"),
             (pasting.installed_kernel(), "fills are pasted more slowly"),
+            (planes_kernel.installed_kernel(), "a CPU's tiles are converted more slowly"),
         )
         if kernel is None
     ]
     if missing:
-        detail = f"missing, so {' and '.join(missing)}; {HOW_TO_INSTALL}"
+        detail = f"missing, so {', '.join(missing)}; {HOW_TO_INSTALL}"
         return Check(name="compiled code", level="warning", detail=detail)
-    return Check(name="compiled code", level="ok", detail="texture is copied and fills are pasted by it")
+    detail = "texture is copied, fills are pasted and a CPU's tiles are converted by it"
+    return Check(name="compiled code", level="ok", detail=detail)
 
 
 def _check_gpu(settings: Settings, host: GpuSources) -> list[Check]:

@@ -7,20 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Any
 
-import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from engines.base import Array, Engine
 from engines.manifest import Manifest, TensorSpec
 from service.core.batch_rows import Sample
-
-Tile = NDArray[np.uint8]
-_TO_UNIT = np.float32(1 / 255)
-_FITS_32_BITS = 1e6
-"""Values up to this, times 255, fit a 32-bit integer, to which OpenCV rounds before it saturates at 255."""
+from service.devices import planes
+from service.devices.planes import Tile
+from service.devices.planes_kernel import installed_kernel
 
 
 class CpuDevice:
@@ -48,9 +43,9 @@ def _stack_rows(spec: TensorSpec, rows: Sequence[Array]) -> Array:
         return np.stack(rows, dtype=spec.dtype, casting="unsafe")[:, None]
     height, width, channels = rows[0].shape
     feed = np.empty((len(rows), channels, height, width), np.float32)
-    for row, planes in zip(rows, feed, strict=True):
-        for plane, target in zip(cv2.split(row), planes, strict=True):
-            np.multiply(plane, _TO_UNIT, out=target)
+    write = planes if (kernel := installed_kernel()) is None else kernel
+    for row, target in zip(rows, feed, strict=True):
+        write.to_planes(row, target)
     return feed
 
 
@@ -59,29 +54,5 @@ def output_to_tiles(output: Array, into: Sequence[Tile | None] = ()) -> list[Til
 
     N×S×C×H×W (S results of each row) gives tiles S×H×W×C. A row's tile is written into its array in `into`, if any.
     """
-    tiles: list[Tile | None] = []
-    for row, target in zip_longest(output, into):
-        least, most = row.min(), row.max()  # NaN if any value of the row is
-        if not (np.isfinite(least) and np.isfinite(most)):
-            tiles.append(None)
-            continue
-        unit: Any = np.ascontiguousarray(row, np.float32).reshape(-1, row.shape[-1])
-        if least < 0:
-            unit = cv2.threshold(unit, 0.0, 0.0, cv2.THRESH_TOZERO)[1]
-        if most > _FITS_32_BITS:
-            unit = np.minimum(unit, 1.0)
-        planes = np.asarray(cv2.convertScaleAbs(unit, alpha=255.0), np.uint8)  # saturates at 255
-        tiles.append(_channels_last(planes.reshape(row.shape), target))
-    return tiles
-
-
-def _channels_last(planes: NDArray[np.uint8], into: Tile | None) -> Tile:
-    """Move the channels last: (S×)C×H×W to (S×)H×W×C."""
-    if planes.ndim == 3 and len(planes) > 1:
-        tile = np.asarray(cv2.merge(list(planes), into), np.uint8)  # twice as fast as numpy
-    else:
-        tile = np.ascontiguousarray(np.moveaxis(planes, -3, -1))
-    if into is None or tile is into:
-        return tile
-    np.copyto(into, tile)
-    return into
+    convert = planes if (kernel := installed_kernel()) is None else kernel
+    return [convert.to_tile(row, target) for row, target in zip_longest(output, into)]

@@ -30,6 +30,7 @@ DATA = ROOT / "tests" / "data"
 NOBODY = 65532
 MAX_BYTES = 900_000_000
 EXTENSIONS = {
+    "service/devices/_planes.abi3.so": "to_planes",
     "service/imaging/pasting/_pasting.abi3.so": "paste",
     "service/imaging/texture/_patch_match.abi3.so": "search",
 }

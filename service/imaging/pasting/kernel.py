@@ -11,8 +11,8 @@ from functools import cache
 import numpy as np
 
 from service.core.pictures import Bool2D, Pixels
-from service.imaging.compiled import address, address_of_rows, load_library, with_whole_rows
 from service.imaging.pasting.seam import Seam
+from service.lifecycle.compiled import address, address_of_rows, load_library, with_whole_rows
 
 _EXTENSION = f"{__package__}._pasting"
 """Name of the extension module in pyproject.toml."""

@@ -21,6 +21,7 @@ from retouch.commands.doctor import doctor, show
 from retouch.doctor.diagnosis import Check, Diagnosis, HostSources, diagnose
 from retouch.doctor.gpu_checks import GpuSources
 from service.core.settings import Settings
+from service.devices import planes_kernel
 from service.imaging.pasting import kernel as pasting
 from service.imaging.texture import patch_match
 
@@ -114,7 +115,7 @@ def test_json_holds_every_check_and_model(settings):
 
 
 def test_compiled_code_is_reported_and_may_be_missing(settings, monkeypatch):
-    for module in (patch_match, pasting):
+    for module in (patch_match, pasting, planes_kernel):
         monkeypatch.setattr(module, "installed_kernel", object)
     assert check(diagnose(settings, HostSources()), "compiled code").level == "ok"
     monkeypatch.setattr(pasting, "installed_kernel", lambda: None)

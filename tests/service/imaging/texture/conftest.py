@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.imaging.texture.patch_match import CompiledKernel, installed_kernel
-from tests.service.imaging.extensions import required
+from tests.service.extensions import required
 
 
 @pytest.fixture(scope="session")

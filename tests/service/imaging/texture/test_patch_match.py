@@ -7,9 +7,9 @@ import os
 import numpy as np
 import pytest
 
-from service.imaging.compiled import HOW_TO_INSTALL
 from service.imaging.texture import patch_match
 from service.imaging.texture.patch_match import CompiledKernel, Step, View, installed_kernel
+from service.lifecycle.compiled import HOW_TO_INSTALL
 
 
 @pytest.mark.skipif("EXTENSIONS_REQUIRED" not in os.environ, reason="the extension is optional, except in .ci/run")

@@ -25,7 +25,8 @@ from service.core.batch_rows import Sample
 from service.core.errors import DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown
 from service.core.pictures import Size
 from service.devices.contract import SerialDevice
-from service.devices.cpu import CpuDevice, Tile
+from service.devices.cpu import CpuDevice
+from service.devices.planes import Tile
 from tests.serving.waiting import until
 
 PairOf = Callable[..., Any]

@@ -14,13 +14,18 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from service.imaging import compiled
-from service.imaging.compiled import address, address_of_rows, load_library
+from service.devices import planes_kernel
 from service.imaging.pasting import kernel
 from service.imaging.texture import patch_match
+from service.lifecycle import compiled
+from service.lifecycle.compiled import address, address_of_rows, load_library
 
-SOURCES = {"pasting/pasting.cpp": kernel._SOURCE, "texture/patch_match.cpp": patch_match._SOURCE}
-FOLDER = Path(compiled.__file__).parent
+SOURCES = {
+    "devices/planes.cpp": planes_kernel._SOURCE,
+    "imaging/pasting/pasting.cpp": kernel._SOURCE,
+    "imaging/texture/patch_match.cpp": patch_match._SOURCE,
+}
+FOLDER = Path(compiled.__file__).parents[1]
 
 
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> Path:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from service.imaging.compiled import HOW_TO_INSTALL
+from service.lifecycle.compiled import HOW_TO_INSTALL
 
 Kernel = TypeVar("Kernel")
 

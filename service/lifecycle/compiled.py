@@ -1,8 +1,8 @@
 """The shared libraries that are compiled from C++ when Retouch is installed, where there is a compiler.
 
-They have nothing of Python in them, so compiling needs no headers of Python; ctypes releases the interpreter's lock
-while they run. Each has a function `built_from`, which returns a digest of its source: what was built from another one
-would be called wrongly, and is not used.
+They have nothing of Python in them, so compiling needs no headers of Python. ctypes.CDLL releases the interpreter's
+lock while they run, ctypes.PyDLL keeps it. Each has a function `built_from`, which returns a digest of its source: what
+was built from another one would be called wrongly, and is not used.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ _log = structlog.get_logger(__name__)
 HOW_TO_INSTALL = "install a C++ compiler (g++), then Retouch again"
 
 
-def load_library(name: str, source: int) -> ctypes.CDLL | None:
+def load_library(name: str, source: int, kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL | None:
     """Load a library; None where it was not compiled, or from another source, which is logged.
 
     Args:
         name: of its extension module in pyproject.toml.
         source: digest of the source that the caller was written for: CRC-32 of the file without the line that has it.
+        kind: whether calls release the interpreter's lock.
     """
     spec = find_spec(name)
     if spec is None or spec.origin is None:
         return None
     try:
-        library = ctypes.CDLL(spec.origin)
+        library = kind(spec.origin)
     except OSError:  # compiled on another system
         return None
     built_from = getattr(library, "built_from", None)

@@ -1,0 +1,85 @@
+"""The pixels of a tile as planes of floats, and back, in C++; the bytes are those of planes.py (ADR 51).
+
+It is an optional extension, compiled when Retouch is installed. One call for a tile, in place of ten of OpenCV and
+numpy, each of which gives the interpreter's lock away.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.devices.planes import Tile
+from service.lifecycle.compiled import address, load_library
+
+_EXTENSION = f"{__package__}._planes"
+"""Name of the extension module in pyproject.toml."""
+_SOURCE = 0xA907439C
+"""Digest of planes.cpp, which has it, too."""
+_MOST_HELD = 128 * 128
+"""Pixels up to which the interpreter's lock is kept: a call takes 20 µs, and to get the lock back up to 500."""
+
+
+@cache
+def installed_kernel() -> PlanesKernel | None:
+    """Load the extension; None where Retouch was installed without it, or with that of another version."""
+    library, holding = load_library(_EXTENSION, _SOURCE), load_library(_EXTENSION, _SOURCE, ctypes.PyDLL)
+    return None if library is None or holding is None else PlanesKernel(library, holding)
+
+
+class PlanesKernel:
+    """The library that was compiled from planes.cpp.
+
+    Args:
+        library: releases the interpreter's lock during a call.
+        holding: the same library; keeps the lock.
+    """
+
+    def __init__(self, library: ctypes.CDLL, holding: ctypes.CDLL) -> None:
+        self._library = library
+        self._holding = holding
+        for each in (library, holding):
+            for function in (each.to_planes, each.to_pixels):
+                function.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p]
+            each.to_planes.restype, each.to_pixels.restype = None, ctypes.c_int32
+
+    def to_planes(self, pixels: Tile, planes: NDArray[np.float32]) -> None:
+        """Write pixels as `to_planes` of planes.py does.
+
+        Raises:
+            ValueError: the planes are not for these pixels.
+        """
+        height, width, channels = pixels.shape
+        if planes.shape != (channels, height, width):
+            raise ValueError(f"planes of {planes.shape} are not for pixels of {pixels.shape}")
+        pixels = np.ascontiguousarray(pixels, np.uint8)
+        self._chosen(height * width).to_planes(address(pixels), height * width, channels, address(planes))
+
+    def to_tile(self, planes: NDArray[Any], into: Tile | None) -> Tile | None:
+        """Clamp planes to pixels as `to_tile` of planes.py does; where it returns None, `into` may be partly written.
+
+        Raises:
+            ValueError: the tile to write into has another shape.
+        """
+        *several, channels, height, width = planes.shape
+        shape = (*several, height, width, channels)
+        if into is not None and into.shape != shape:
+            raise ValueError(f"a tile of {into.shape} is not for planes of {planes.shape}")
+        planes = np.ascontiguousarray(planes, np.float32)
+        tile = into if into is not None and into.flags.c_contiguous else np.empty(shape, np.uint8)
+        library, count = self._chosen(height * width), height * width
+        pairs = zip(planes, tile, strict=True) if several else ((planes, tile),)
+        for one, pixels in pairs:
+            if not library.to_pixels(address(one), count, channels, address(pixels)):
+                return None
+        if into is None or tile is into:
+            return tile
+        np.copyto(into, tile)
+        return into
+
+    def _chosen(self, pixels: int) -> ctypes.CDLL:
+        return self._holding if pixels <= _MOST_HELD else self._library
