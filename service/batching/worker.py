@@ -31,7 +31,7 @@ Outcome = Tile | Exception | None
 
 
 class BatchObserver(Protocol):
-    """Counts computed batches; called on the worker's thread."""
+    """Counts computed batches; called on the event loop of the batch's first sample."""
 
     def batch_done(self, model: str, device: str, size: int, device_s: float) -> None:
         """Count a batch of `size` samples that took `device_s` seconds of the device's time."""
@@ -168,6 +168,9 @@ class DeviceWorker:
             raise
         except Exception as error:  # one bad batch must not end the thread
             self._handle_failed_batch(flight, error)
+        else:
+            if len(self._flights) == 1 and flight.ticket.done and not self._given_up:  # computed while it was launched
+                self._collect(flight)
 
     def _collect(self, flight: _BatchInFlight) -> None:
         ticket, flight.ticket = flight.ticket, None
@@ -215,7 +218,9 @@ class DeviceWorker:
         infer_s = now - started
         if any(not isinstance(outcome, Exception) for outcome in outcomes):
             key, device = flight.batch[0].model.manifest.key, flight.engine.device
-            self.observer.batch_done(key, device, size, infer_s * flight.share)
+            loop = flight.batch[0].loop
+            if not loop.is_closed():  # counted before the answers, but while this thread has the next batch computed
+                loop.call_soon_threadsafe(self.observer.batch_done, key, device, size, infer_s * flight.share)
             if self.traces is not None and any(entry.traced for entry in flight.batch):
                 batch = self.traces.batch_ended(key, device, size, infer_s)
         computed = partial(

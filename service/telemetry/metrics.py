@@ -128,7 +128,7 @@ class Metrics:
             self._stages.observe((stage,), seconds)
 
     def batch_done(self, model: str, device: str, size: int, device_s: float) -> None:
-        """Record a batch that was computed; called on the device worker's thread."""
+        """Record a batch that was computed; called on the event loop."""
         labels = model, self._device or device
         self._batch_sizes.observe(labels, size)
         self._batches.observe(labels, device_s)

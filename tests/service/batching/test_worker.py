@@ -30,10 +30,12 @@ from tests.serving.waiting import until
 @dataclass
 class Observed:
     batches: list[tuple[str, int]] = field(default_factory=list)
+    threads: set[int] = field(default_factory=set)
 
     def batch_done(self, model: str, device: str, size: int, infer_s: float) -> None:
         assert infer_s >= 0
         self.batches.append((model, size))
+        self.threads.add(threading.get_ident())
 
 
 @dataclass
@@ -81,6 +83,16 @@ async def test_a_sample_becomes_a_tile_and_is_observed(bench: Bench) -> None:
     assert (answer.tile == 100).all()
     assert answer.batch_size == 1
     assert bench.observed.batches == [("photos/1", 1)]
+
+
+async def test_a_batch_is_counted_before_its_answers_arrive_but_not_by_the_thread_that_the_next_batch_waits_for(
+    bench: Bench,
+) -> None:
+    bench.worker.start()
+    for count in (1, 2, 3):
+        await bench.submit()
+        assert len(bench.observed.batches) == count
+    assert bench.observed.threads == {threading.get_ident()}
 
 
 async def test_samples_that_waited_are_computed_in_one_batch_each_with_its_own_tile(bench: Bench) -> None:
