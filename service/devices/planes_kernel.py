@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.devices.planes import Tile
-from service.lifecycle.compiled import address, load_library
+from service.lifecycle.compiled import load_library, reference
 
 _EXTENSION = f"{__package__}._planes"
 """Name of the extension module in pyproject.toml."""
@@ -57,7 +57,7 @@ class PlanesKernel:
         if planes.shape != (channels, height, width):
             raise ValueError(f"planes of {planes.shape} are not for pixels of {pixels.shape}")
         pixels = np.ascontiguousarray(pixels, np.uint8)
-        self._chosen(height * width).to_planes(address(pixels), height * width, channels, address(planes))
+        self._chosen(height * width).to_planes(reference(pixels), height * width, channels, reference(planes))
 
     def to_tile(self, planes: NDArray[Any], into: Tile | None) -> Tile | None:
         """Clamp planes to pixels as `to_tile` of planes.py does; where it returns None, `into` may be partly written.
@@ -74,7 +74,7 @@ class PlanesKernel:
         library, count = self._chosen(height * width), height * width
         pairs = zip(planes, tile, strict=True) if several else ((planes, tile),)
         for one, pixels in pairs:
-            if not library.to_pixels(address(one), count, channels, address(pixels)):
+            if not library.to_pixels(reference(one), count, channels, reference(pixels)):
                 return None
         if into is None or tile is into:
             return tile

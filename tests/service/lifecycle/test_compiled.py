@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import re
@@ -18,7 +19,7 @@ from service.devices import planes_kernel
 from service.imaging.pasting import kernel
 from service.imaging.texture import patch_match
 from service.lifecycle import compiled
-from service.lifecycle.compiled import address, address_of_rows, load_library
+from service.lifecycle.compiled import address, address_of_rows, load_library, reference
 
 SOURCES = {
     "devices/planes.cpp": planes_kernel._SOURCE,
@@ -93,6 +94,16 @@ def test_a_library_of_another_system_counts_as_none(monkeypatch: pytest.MonkeyPa
 def test_arrays_with_gaps_have_no_address() -> None:
     with pytest.raises(ValueError, match="contiguous"):
         address(np.zeros(50)[::2])
+
+
+def test_a_reference_is_where_the_first_item_is_also_of_an_array_that_cannot_be_written_to() -> None:
+    at = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p)(lambda address: address or 0)
+    array = np.arange(6)
+    for writeable in (True, False):
+        array.flags.writeable = writeable
+        assert at(reference(array)) == array.ctypes.data
+    with pytest.raises(ValueError, match="contiguous"):
+        reference(array[::2])
 
 
 def test_rows_may_be_apart_but_their_items_may_not() -> None:
