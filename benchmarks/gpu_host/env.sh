@@ -7,7 +7,7 @@ if [ ! -d $repo ]; then
   mv $repo.partial $repo
 fi
 cd $repo || exit 1
-for source in service/imaging/*/*.cpp; do # what pip compiles; without it fills are pasted by numpy, and figures are of that
+for source in service/*/*.cpp service/imaging/*/*.cpp; do # what pip compiles; without it fills are pasted by numpy, and figures are of that
   library=${source%/*}/_$(basename ${source%.cpp}).abi3.so
   [ $library -nt $source ] || { g++ -O3 -ffp-contract=off -Wno-psabi -g0 -fPIC -shared -o $library.$$ $source && mv $library.$$ $library; } || echo "$library: not compiled"
 done
