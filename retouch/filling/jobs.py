@@ -71,12 +71,14 @@ def fill_jobs(image: Path, mask: Path | None, out: Path, wanted: Format | None, 
 
 
 def generation_jobs(out: Path, wanted: Format | None, count: int, *, overwrite: bool) -> list[FillJob]:
-    """List the one job that generates pictures.
+    """List the one job that generates pictures; in a folder they are called `generated`.
 
     Raises:
         FilesInvalid: the output has an unknown format, or is there already.
     """
-    return with_samples([FillJob(None, None, out, _format_of(out, wanted))], count, overwrite=overwrite)
+    output_format = (wanted or "png") if out.is_dir() else _format_of(out, wanted)
+    file = out / f"generated{_SUFFIX_OF_FORMAT[output_format]}" if out.is_dir() else out
+    return with_samples([FillJob(None, None, file, output_format)], count, overwrite=overwrite)
 
 
 def with_samples(jobs: list[FillJob], samples: int, *, overwrite: bool) -> list[FillJob]:

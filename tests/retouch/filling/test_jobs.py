@@ -75,6 +75,12 @@ def test_a_device_or_pipe_is_never_replaced_by_a_file(pictures: Path, overwrite:
             generation_jobs(out, "png", 1, overwrite=overwrite)
 
 
+@pytest.mark.parametrize(("wanted", "name"), [(None, "generated.png"), ("jpeg", "generated.jpg")])
+def test_what_is_generated_into_a_folder_has_a_name_there(tmp_path: Path, wanted: Format | None, name: str) -> None:
+    (job,) = generation_jobs(tmp_path, wanted, 1, overwrite=False)
+    assert job.out == tmp_path / name
+
+
 def test_hidden_files_of_a_folder_are_left_alone(pictures: Path) -> None:
     for folder in ("images", "masks"):
         (pictures / folder / "._a.jpg").write_bytes(b"a Mac's notes about a.jpg")
