@@ -12,6 +12,13 @@ from typer.testing import CliRunner, Result
 from retouch.command_line import app
 from tests.serving.waiting import wait_until
 
+INTERRUPTED = """
+import runpy, signal
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background programs with it ignored
+runpy.run_module("retouch", run_name="__main__")
+"""
+
 
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
@@ -88,8 +95,8 @@ def test_what_failed_is_made_later_without_the_others(contract, pictures: Path) 
 
 def test_an_interrupted_run_says_how_much_is_done_and_how_to_go_on(contract, pictures: Path) -> None:
     contract.delay_s = 0.5
-    command = (sys.executable, "-m", "retouch", "translate", pictures / "images", "-o", pictures / "out")
-    with subprocess.Popen([*command, "--url", contract.url, "--concurrency", "1"], stderr=subprocess.PIPE) as process:
+    command = ("translate", pictures / "images", "-o", pictures / "out", "--url", contract.url, "--concurrency", "1")
+    with subprocess.Popen([sys.executable, "-c", INTERRUPTED, *command], stderr=subprocess.PIPE) as process:
         wait_until(lambda: len(contract.asked) == 2)
         process.send_signal(signal.SIGINT)
         assert b"interrupted: 1 of 3 are done; --missing makes the others" in process.communicate(timeout=30)[1]
