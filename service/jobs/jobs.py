@@ -126,10 +126,9 @@ class Jobs:
             NotFound: as `get`.
         """
         job = await self.get(job_id)
-        if job.finished_at is None and await self._record_end(job, "cancelled"):
+        if job.finished_at is None and (ended := await self._record_end(job, "cancelled")) is not None:
             self._stop(job_id)
-            await self._parts.earlier.discard(job := await self.get(job_id))
-            return job
+            await self._parts.earlier.discard(ended)
         return await self.get(job_id)
 
     async def take(self) -> None:
@@ -246,31 +245,32 @@ class Jobs:
 
     async def _record_failure(self, job: Job, error: ServiceError) -> None:
         problem = error.problem(job.facts.get("request_id", ""), f"/v1/jobs/{job.id}")
-        await self._end(job, "failed", problem=problem)
-        if error.status >= 500 and error.code not in ServiceError.further_codes:  # the others store nothing
-            await self._parts.earlier.discard(job)
+        stored = error.status >= 500 and error.code not in ServiceError.further_codes  # perhaps; the others never
+        await self._end(job, "failed", discards=stored, problem=problem)
 
-    async def _end(self, job: Job, status: JobStatus, **ending: Any) -> None:
-        """Record the end of a job that this task runs; until it has, the task is not stopped as one that is lost."""
+    async def _end(self, job: Job, status: JobStatus, *, discards: bool = False, **ending: Any) -> None:
+        """End a job that this task runs; until it has, the task is not stopped as one that is lost.
+
+        `discards`: remove its results, unless it has ended or is another process's, which may name them.
+        """
         self._ending.add(job.id)
         try:
-            await self._record_end(job, status, **ending)
+            if (ended := await self._record_end(job, status, **ending)) and discards:
+                await self._parts.earlier.discard(ended)
         finally:
             self._ending.discard(job.id)
 
-    async def _record_end(self, job: Job, status: JobStatus, **ending: Any) -> bool:
-        """Record an end and drop the stored request; returns whether this was the job's first end."""
+    async def _record_end(self, job: Job, status: JobStatus, **ending: Any) -> Job | None:
+        """Record an end and drop the stored request; returns the job, or None if this was not its first end."""
         finished = replace(job, status=status, finished_at=self._parts.now(), **ending)
 
-        def finish(ledger: Transaction) -> bool:
-            first = jobs_table.finish(ledger, finished)
-            if first:
+        def finish(ledger: Transaction) -> Job | None:
+            if (first := jobs_table.finish(ledger, finished)) is not None:
                 self._parts.on_finished(ledger, finished)
             return first
 
-        first = await self._parts.ledger.write_until_done(finish)
-        if first:
-            code = finished.problem["code"] if finished.problem else None
+        if (first := await self._parts.ledger.write_until_done(finish)) is not None:
+            code = (finished.problem or {}).get("code")
             log.info("job ended", job=job.id, request_id=job.facts.get("request_id"), status=status, code=code)
             await asyncio.to_thread(self._parts.kept.drop, job.id)  # not what an heir runs
         return first

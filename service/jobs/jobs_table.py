@@ -135,17 +135,17 @@ def requeue(ledger: Transaction, job_id: str) -> None:
     )
 
 
-def finish(ledger: Transaction, job: Job) -> bool:
-    """Record how a job ended; returns False if it had already ended, or if another process has inherited it.
+def finish(ledger: Transaction, job: Job) -> Job | None:
+    """Record how a job ended; returns it as it is now, or None if it had ended, or another process has inherited it.
 
     A job may be cancelled by any process, which wakes the one that runs it.
     """
     cancelled = job.status == "cancelled"
     if cancelled:
         ledger.notify("jobs")
-    changed = ledger.execute(
+    row = ledger.execute(
         "UPDATE jobs SET status = ?, finished_at = ?, results = ?, problem = ? "
-        "WHERE id = ? AND finished_at IS NULL AND (owner = ? OR ? = 1)",
+        "WHERE id = ? AND finished_at IS NULL AND (owner = ? OR ? = 1) RETURNING *",
         (
             job.status,
             job.finished_at,
@@ -155,8 +155,8 @@ def finish(ledger: Transaction, job: Job) -> bool:
             job.owner,
             int(cancelled),
         ),
-    )
-    return changed.rowcount == 1
+    ).fetchone()
+    return None if row is None else job_from_row(row)
 
 
 def owners(ledger: Transaction) -> list[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,6 +14,7 @@ from service.core.call import Call
 from service.core.errors import DeadlineExceeded, InvalidImage, NotReady, ServiceError
 from service.core.flow import Flow
 from service.core.order import Order
+from service.jobs import jobs_table
 from service.jobs.earlier_runs import EarlierRuns, result_id
 from service.jobs.jobs_table import Job
 from service.saving.storage.contract import is_result_id
@@ -145,6 +149,27 @@ async def test_a_job_that_fails_after_its_result_was_stored_leaves_none(
         await running.until(job.id, "failed")
         await until(lambda: not running.jobs.running)
     assert [one for one, _ in results.buried] == ([] if left else [result_id(job.id, 1, 0)])
+
+
+async def test_a_process_that_has_lost_its_job_and_fails_late_deletes_nothing(tmp_path: Path) -> None:
+    results, failing = Results(), asyncio.Event()
+
+    async def fail_late(_order: Order, _call: Call) -> list[str]:
+        await failing.wait()
+        raise DeadlineExceeded("too late")
+
+    earlier = EarlierRuns(results.find, results.bury, results.shared)
+    async with process(tmp_path, fail_late, earlier=earlier) as lost:
+        job = await lost.start()
+        results.stored = {result_id(job.id, 1, 0)}
+        (taken,) = await lost.ledger.write(partial(jobs_table.inherit, dead=lost.owner.id, heir="heir"))
+        urls = await earlier.results(taken)
+        named = replace(taken, status="succeeded", finished_at=lost.clock(), result_urls=urls)
+        assert await lost.ledger.write(partial(jobs_table.finish, job=named))
+        failing.set()
+        await until(lambda: not lost.jobs.running)
+        assert (await lost.jobs.get(job.id)).result_urls == [f"/v1/results/{result_id(job.id, 1, 0)}"]
+    assert results.buried == []
 
 
 @pytest.mark.parametrize("complete", [True, False])

@@ -17,6 +17,7 @@ from service.core.call import Call
 from service.core.errors import InvalidImage, NotFound, NotReady, Overloaded
 from service.core.order import Order
 from service.jobs import jobs_table
+from service.jobs.jobs_table import Job
 from tests.fakes.disk import SYNCS, FailingDisk
 from tests.service.jobs.processes import URLS, hang, process
 from tests.serving.waiting import until
@@ -192,7 +193,7 @@ async def test_a_job_ends_even_if_the_ledger_could_not_be_written_for_a_while(
 ) -> None:
     finish, failures = jobs_table.finish, [3]
 
-    def failing(*arguments: Any) -> bool:
+    def failing(*arguments: Any) -> Job | None:
         if failures[0]:
             failures[0] -= 1
             raise sqlite3.OperationalError("database or disk is full")
