@@ -67,6 +67,7 @@ class Call:
     result_id: Callable[[int], str] | None = None
     """Makes the id that a picture is stored under, from its index; None: ids are random."""
     may_share: Callable[[Any], bool] | None = None
-    """Whether others may be given results with those ids; called in the ledger's transaction that names them."""
+    """Has results with those ids stay, as others are to be given them, unless it is too late: then it returns False.
+    Called in the ledger's transaction that names them."""
     stop_if_left: Callable[[], None] = lambda: None
     """Raises Cancelled if the client has left; does nothing for a job, and where other requests share the result."""

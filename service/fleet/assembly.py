@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -161,7 +160,7 @@ def _state_of_host(settings: Settings, ledger: Database, store: ResultStore, own
         """Return at once: results in a spool are found by every process of the host."""
 
     folder = settings.results_dir
-    queue, earlier = HostQueue(ledger, owner, time.time), EarlierRuns(store.sidecar, store.index.bury, _shared(ledger))
+    queue, earlier = HostQueue(ledger, owner, time.time), EarlierRuns(store.sidecar, store.index.bury)
     jobs = JobRecords(ledger, owner, queue, KeptOrders(folder), time.time, promised, earlier)
     return SharedState(store, jobs, KeptResponses(folder), asyncio.sleep)
 
@@ -179,11 +178,6 @@ def _state_of_hosts(settings: Settings, ledger: Database, store: ResultStore, no
 
     objects = open_objects(settings)
     queue = SharedQueue(ledger, node, node.now, _JOBS_PER_BATCH * settings.max_batch_size)
-    earlier = EarlierRuns(find_in_bucket, store.index.bury, _shared(ledger))
+    earlier = EarlierRuns(find_in_bucket, store.index.bury)
     jobs = JobRecords(ledger, node, queue, SharedOrders(objects), node.now, promised, earlier)
     return SharedState(store, jobs, SharedResponses(objects), pause_for_keys)
-
-
-def _shared(ledger: Database) -> Callable[[str], bool]:
-    """The function that tells whether the result cache has a result."""
-    return lambda result_id: ledger.connections.read(partial(cache_table.has_result, result_id=result_id))

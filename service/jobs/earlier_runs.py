@@ -37,17 +37,15 @@ class EarlierRuns:
 
     find: returns the sidecar of a result that every process finds; None if there is none. Blocks.
     bury: deletes a result, given its id and its owner, wherever copies are and even if they come later. Blocks.
-    shared: whether the result cache has a result, which other requests may have been answered with. Blocks.
     """
 
     find: Callable[[str], object | None]
     bury: Callable[[str, str], object]
-    shared: Callable[[str], bool]
 
     async def results(self, job: Job) -> list[str]:
         """Return the URLs of the results of an earlier run; empty if none stored all: what they stored is removed then.
 
-        Results that the result cache has stay, for the requests that it answered: it answers this run, too, if it can.
+        Results that other requests may have been given stay: the result cache answers this run with them, if it can.
         Where that cannot be known or done now, nothing is removed and the job is computed.
 
         Args:
@@ -68,22 +66,20 @@ class EarlierRuns:
 
     def _take(self, job: Job) -> list[str]:
         runs = _ids_of_runs(job, job.attempts - 1)
-        for ids in reversed(runs):
+        for ids in reversed(runs.values()):
             if all(self.find(one) is not None for one in ids):
                 _log.info("job was computed before", job=job.id)
                 return [url for one in ids if (url := Encoded(b"", one).url)]
         self._bury(job, runs)
         return []
 
-    def _bury(self, job: Job, runs: list[list[str]]) -> None:
+    def _bury(self, job: Job, runs: dict[int, list[str]]) -> None:
         owner = Flow(*job.facts["flow"]).owner
-        for ids in runs:
-            if not any(map(self.shared, ids)):
-                for one in ids:
-                    self.bury(one, owner)
+        for one in [one for run, ids in runs.items() if run not in job.shared_runs for one in ids]:
+            self.bury(one, owner)
 
 
-def _ids_of_runs(job: Job, runs: int) -> list[list[str]]:
-    """Return the ids of the results of the first runs of a job."""
+def _ids_of_runs(job: Job, runs: int) -> dict[int, list[str]]:
+    """Return the ids of the results of the first runs of a job, by run."""
     pictures = range(job.facts.get("pictures", 1))  # versions before this number had other ids of results
-    return [[result_id(job.id, run, picture) for picture in pictures] for run in range(1, runs + 1)]
+    return {run: [result_id(job.id, run, picture) for picture in pictures] for run in range(1, runs + 1)}

@@ -239,7 +239,7 @@ class Jobs:
             on_large=on_large,
             is_job=True,
             result_id=partial(result_id, job.id, job.attempts),
-            may_share=partial(jobs_table.holds, job_id=job.id, owner=parts.owner.id, attempts=job.attempts),
+            may_share=partial(jobs_table.share, job_id=job.id, owner=parts.owner.id, attempts=job.attempts),
         )
         return await await_with_deadline(parts.run(order, call), left_s)
 

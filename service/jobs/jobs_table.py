@@ -32,6 +32,7 @@ CREATE INDEX IF NOT EXISTS jobs_unfinished ON jobs (owner) WHERE finished_at IS 
 CREATE INDEX IF NOT EXISTS jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 ALTER TABLE jobs ADD COLUMN request_key TEXT;
 CREATE UNIQUE INDEX IF NOT EXISTS jobs_request_key ON jobs (request_key);
+ALTER TABLE jobs ADD COLUMN shared_runs TEXT NOT NULL DEFAULT '';
 CREATE TABLE IF NOT EXISTS jobs_since (one INTEGER PRIMARY KEY, moment REAL NOT NULL);
 """
 
@@ -45,6 +46,7 @@ class Job:
 
     owner: the process that runs it, or ran it until it died.
     attempts: how often it was started.
+    shared_runs: the runs whose results other requests may have been given: they stay, whatever becomes of the job.
     facts: JSON values that another process needs to run it again.
     """
 
@@ -54,6 +56,7 @@ class Job:
     created_at: float
     facts: dict[str, Any]
     attempts: int = 1
+    shared_runs: frozenset[int] = frozenset()
     finished_at: float | None = None
     result_urls: list[str] = field(default_factory=list)
     problem: dict[str, Any] | None = None
@@ -118,14 +121,17 @@ def begin(ledger: Transaction, job_id: str) -> None:
     ledger.execute("UPDATE jobs SET status = 'running' WHERE id = ? AND status = 'queued'", (job_id,))
 
 
-def holds(ledger: Transaction, job_id: str, owner: str, attempts: int) -> bool:
-    """Return whether a run's results stay: the job is that run's until this transaction ends, or has succeeded."""
-    held = ledger.execute(
-        "UPDATE jobs SET status = 'running' WHERE id = ? AND owner = ? AND attempts = ? AND finished_at IS NULL",
-        (job_id, owner, attempts),
+def share(ledger: Transaction, job_id: str, owner: str, attempts: int) -> bool:
+    """Have a run's results stay, as others are to be given them; returns False if they may be deleted already.
+
+    They may be once another run has begun, or the job has ended without them.
+    """
+    kept = ledger.execute(
+        "UPDATE jobs SET shared_runs = shared_runs || ? "
+        "WHERE id = ? AND owner = ? AND attempts = ? AND (finished_at IS NULL OR status = 'succeeded')",
+        (f"{attempts} ", job_id, owner, attempts),
     )
-    succeeded = "SELECT 1 FROM jobs WHERE id = ? AND status = 'succeeded'"
-    return held.rowcount == 1 or ledger.execute(succeeded, (job_id,)).fetchone() is not None
+    return kept.rowcount == 1
 
 
 def requeue(ledger: Transaction, job_id: str) -> None:
@@ -229,6 +235,7 @@ def job_from_row(row: Any) -> Job:
         created_at=row["created_at"],
         facts=json.loads(row["facts"]),
         attempts=row["attempts"],
+        shared_runs=frozenset(map(int, row["shared_runs"].split())),
         finished_at=row["finished_at"],
         result_urls=json.loads(row["results"]),
         problem=None if row["problem"] is None else json.loads(row["problem"]),

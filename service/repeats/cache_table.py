@@ -44,12 +44,6 @@ def forget_result(ledger: Transaction, result_id: str) -> None:
     ledger.execute("DELETE FROM known_results WHERE about LIKE ?", (f'%"{result_id}"%',))
 
 
-def has_result(ledger: Transaction, result_id: str) -> bool:
-    """Return whether an entry has that result, so that any request may have been answered with it."""
-    found = ledger.execute("SELECT 1 FROM known_results WHERE about LIKE ? LIMIT 1", (f'%"{result_id}"%',))
-    return found.fetchone() is not None
-
-
 def keep_most_recent(ledger: Transaction, most: int) -> None:
     """Keep only the `most` most recently used results."""
     ledger.execute(

@@ -50,7 +50,7 @@ class CacheObserver(Protocol):
 class _Found:
     """A reply, and what other requests must wait for before it answers them, too.
 
-    of_job: whether a later run of a job may delete its results; an entry of the cache keeps it from that.
+    of_job: whether it is a job's run, whose results may be deleted unless the entry was made.
     entered: done when the ledger has the entry; with False if it must not have it. None: there will be none.
     """
 
@@ -186,7 +186,7 @@ class ResultCache:
 
 
 def _enter(ledger: Transaction, may_share: Callable[[Any], bool] | None, enter: Callable[[Transaction], None]) -> bool:
-    """Insert an entry, unless another run of the job with these results could delete them; returns whether."""
+    """Insert an entry, unless a job that the results were made for could delete them; returns whether."""
     if may_share is not None and not may_share(ledger):
         return False
     enter(ledger)

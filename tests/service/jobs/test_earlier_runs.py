@@ -28,16 +28,12 @@ class Results:
     def __init__(self) -> None:
         self.stored: set[str] = set()
         self.buried: list[tuple[str, str]] = []
-        self.cached: set[str] = set()
 
     def find(self, one: str) -> object | None:
         return {} if one in self.stored else None
 
     def bury(self, one: str, owner: str) -> None:
         self.buried.append((one, owner))
-
-    def shared(self, one: str) -> bool:
-        return one in self.cached
 
 
 def job_of(attempts: int, pictures: int = 1) -> Job:
@@ -53,7 +49,7 @@ def test_the_ids_of_all_runs_and_pictures_differ_and_are_ids_of_results() -> Non
 async def test_of_two_runs_that_stored_all_pictures_the_later_one_is_taken() -> None:
     results, job = Results(), job_of(3, pictures=2)
     results.stored = {result_id(job.id, run, picture) for run in (1, 2) for picture in (0, 1)}
-    urls = await EarlierRuns(results.find, results.bury, results.shared).results(job)
+    urls = await EarlierRuns(results.find, results.bury).results(job)
     assert urls == [f"/v1/results/{result_id(job.id, 2, picture)}" for picture in (0, 1)]
     assert results.buried == []
 
@@ -61,20 +57,19 @@ async def test_of_two_runs_that_stored_all_pictures_the_later_one_is_taken() -> 
 async def test_what_incomplete_runs_stored_or_still_store_is_deleted_for_its_owner() -> None:
     results, job = Results(), job_of(3, pictures=2)
     results.stored = {result_id(job.id, 1, 0)}
-    assert await EarlierRuns(results.find, results.bury, results.shared).results(job) == []
+    assert await EarlierRuns(results.find, results.bury).results(job) == []
     assert results.buried == [(result_id(job.id, run, picture), "0123") for run in (1, 2) for picture in (0, 1)]
 
 
-async def test_what_the_cache_may_have_given_to_other_requests_is_not_deleted() -> None:
-    results, job = Results(), job_of(3, pictures=2)
-    results.cached = {result_id(job.id, 1, 1)}
-    assert await EarlierRuns(results.find, results.bury, results.shared).results(job) == []
+async def test_what_other_requests_may_have_been_given_is_not_deleted() -> None:
+    results, job = Results(), replace(job_of(3, pictures=2), shared_runs=frozenset({1}))
+    assert await EarlierRuns(results.find, results.bury).results(job) == []
     assert [one for one, _ in results.buried] == [result_id(job.id, 2, picture) for picture in (0, 1)]
 
 
 async def test_nothing_is_looked_for_before_the_first_run() -> None:
     results = Results()
-    assert await EarlierRuns(results.find, results.bury, results.shared).results(job_of(1)) == []
+    assert await EarlierRuns(results.find, results.bury).results(job_of(1)) == []
     assert results.buried == []
 
 
@@ -83,14 +78,14 @@ async def test_a_storage_that_is_away_stops_no_job_and_deletes_nothing() -> None
         raise NotReady(f"{one} cannot be read now", code="storage_unavailable")
 
     results = Results()
-    assert await EarlierRuns(away, results.bury, results.shared).results(job_of(2)) == []
+    assert await EarlierRuns(away, results.bury).results(job_of(2)) == []
     assert results.buried == []
 
 
 @pytest.mark.parametrize("complete", [True, False])
 async def test_a_job_is_computed_again_only_if_its_result_is_not_stored(tmp_path: Path, complete: bool) -> None:
     results = Results()
-    earlier = EarlierRuns(results.find, results.bury, results.shared)
+    earlier = EarlierRuns(results.find, results.bury)
 
     async def store_and_hang(_order: Order, call: Call) -> list[str]:
         assert call.result_id is not None
@@ -118,12 +113,29 @@ async def test_a_job_that_is_cancelled_when_its_result_is_stored_leaves_none(tmp
         ids.append(call.result_id(0))
         return await hang(_order, call)
 
-    earlier = EarlierRuns(results.find, results.bury, results.shared)
+    earlier = EarlierRuns(results.find, results.bury)
     async with process(tmp_path, store_and_hang, earlier=earlier) as running:
         job = await running.start()
         await until(lambda: bool(ids))
         assert (await running.jobs.cancel(job.id)).status == "cancelled"
     assert results.buried == [(ids[0], Flow("someone", 7).owner)]
+
+
+async def test_what_other_requests_were_given_stays_even_if_the_job_is_cancelled(tmp_path: Path) -> None:
+    results, entered = Results(), asyncio.Event()
+
+    async def share_and_hang(_order: Order, call: Call) -> list[str]:
+        assert call.may_share is not None
+        assert await running.ledger.write(call.may_share)
+        entered.set()
+        return await hang(_order, call)
+
+    earlier = EarlierRuns(results.find, results.bury)
+    async with process(tmp_path, share_and_hang, earlier=earlier) as running:
+        job = await running.start()
+        await entered.wait()
+        assert (await running.jobs.cancel(job.id)).status == "cancelled"
+    assert results.buried == [], "whether or not the cache still has its entry"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +155,7 @@ async def test_a_job_that_fails_after_its_result_was_stored_leaves_none(
     async def fail(_order: Order, _call: Call) -> list[str]:
         raise error
 
-    earlier = EarlierRuns(results.find, results.bury, results.shared)
+    earlier = EarlierRuns(results.find, results.bury)
     async with process(tmp_path, fail, earlier=earlier) as running:
         job = await running.start()
         await running.until(job.id, "failed")
@@ -158,7 +170,7 @@ async def test_a_process_that_has_lost_its_job_and_fails_late_deletes_nothing(tm
         await failing.wait()
         raise DeadlineExceeded("too late")
 
-    earlier = EarlierRuns(results.find, results.bury, results.shared)
+    earlier = EarlierRuns(results.find, results.bury)
     async with process(tmp_path, fail_late, earlier=earlier) as lost:
         job = await lost.start()
         results.stored = {result_id(job.id, 1, 0)}
@@ -175,7 +187,7 @@ async def test_a_process_that_has_lost_its_job_and_fails_late_deletes_nothing(tm
 @pytest.mark.parametrize("complete", [True, False])
 async def test_a_job_that_is_given_up_leaves_no_result_behind(tmp_path: Path, complete: bool) -> None:
     results = Results()
-    earlier, ids = EarlierRuns(results.find, results.bury, results.shared), list[str]()
+    earlier, ids = EarlierRuns(results.find, results.bury), list[str]()
 
     async def note_and_hang(_order: Order, call: Call) -> list[str]:
         assert call.result_id is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -10,20 +11,19 @@ import pytest
 from service.jobs import jobs_table
 from service.jobs.jobs_table import Job
 from service.ledger.contract import Connections, Transaction
-from service.repeats import cache_table
-from tests.service.ledger.test_contract import ONE, TWO, Connect, find, insert, job
+from tests.service.ledger.test_contract import Connect, find, insert, job
 
 
-def holds(ledger: Connections, one: Job) -> bool:
-    return ledger.write(partial(jobs_table.holds, job_id=one.id, owner=one.owner, attempts=one.attempts))
+def shares(ledger: Connections, one: Job) -> bool:
+    return ledger.write(partial(jobs_table.share, job_id=one.id, owner=one.owner, attempts=one.attempts))
 
 
-def test_a_run_holds_its_job_until_another_process_has_it(ledger: Connections) -> None:
+def test_a_run_shares_its_results_until_another_process_has_the_job(ledger: Connections) -> None:
     insert(ledger, job())
-    assert holds(ledger, job())
+    assert shares(ledger, job())
     (heirs,) = ledger.write(partial(jobs_table.inherit, dead="me", heir="heir"))
-    assert not holds(ledger, job())
-    assert holds(ledger, heirs)
+    assert not shares(ledger, job())
+    assert shares(ledger, heirs)
 
 
 @pytest.mark.parametrize(("status", "kept"), [("succeeded", True), ("failed", False), ("cancelled", False)])
@@ -31,30 +31,43 @@ def test_the_results_of_a_job_that_has_ended_stay_if_it_succeeded(ledger: Connec
     insert(ledger, job())
     ended = job(status=status, finished_at=2.0)
     assert ledger.write(partial(jobs_table.finish, job=ended))
-    assert holds(ledger, job()) is kept
+    assert shares(ledger, job()) is kept
     found = find(ledger, job())
     assert found is not None
     assert found.status == status
 
 
-def test_no_process_takes_a_job_over_while_its_run_holds_it(connect: Connect) -> None:
+def test_a_run_shares_nothing_of_a_job_that_succeeded_with_the_results_of_another_run(ledger: Connections) -> None:
+    insert(ledger, job())
+    (heirs,) = ledger.write(partial(jobs_table.inherit, dead="me", heir="heir"))
+    assert ledger.write(partial(jobs_table.finish, job=replace(heirs, status="succeeded", finished_at=2.0)))
+    assert not shares(ledger, job())
+    assert shares(ledger, heirs)
+
+
+def test_no_process_takes_a_job_over_while_its_run_shares_its_results(connect: Connect) -> None:
     here, there = connect(), connect()
     insert(here, job())
     inherit = partial(jobs_table.inherit, dead="me", heir="heir")
 
     with ThreadPoolExecutor(1) as another:
 
-        def hold(ledger: Transaction) -> Future[list[Job]]:
-            assert jobs_table.holds(ledger, job().id, "me", 1)
+        def share(ledger: Transaction) -> Future[list[Job]]:
+            assert jobs_table.share(ledger, job().id, "me", 1)
             taking = another.submit(there.write, inherit)
             wait([taking], 0.3)
             assert not taking.done()
             return taking
 
-        assert here.write(hold).result() == [job(owner="heir", attempts=2)]
+        assert here.write(share).result() == [job(owner="heir", attempts=2, shared_runs=frozenset({1}))]
 
 
-def test_the_cache_tells_whether_it_has_a_result(ledger: Connections) -> None:
-    about = f'{{"result_ids": ["{ONE}"], "100%": 1}}'
-    ledger.write(partial(cache_table.insert_result, fingerprint="a", about=about, now=1.0))
-    assert [ledger.read(partial(cache_table.has_result, result_id=one)) for one in (ONE, TWO)] == [True, False]
+def test_the_runs_that_have_shared_their_results_are_known_for_good(ledger: Connections) -> None:
+    insert(ledger, job())
+    assert shares(ledger, job())
+    (second,) = ledger.write(partial(jobs_table.inherit, dead="me", heir="heir"))
+    (third,) = ledger.write(partial(jobs_table.inherit, dead="heir", heir="last"))
+    assert shares(ledger, third)
+    cancelled = ledger.write(partial(jobs_table.finish, job=replace(third, status="cancelled", finished_at=2.0)))
+    assert cancelled is not None
+    assert [sorted(one.shared_runs) for one in (second, third, cancelled)] == [[1], [1], [1, 3]]
