@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,7 +55,10 @@ def build(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     }
     settings = load_settings({name: value for name, value in given.items() if value is not None})
     # the command's output says everything already
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
     found = newest_models(settings.models_dir, models or [])
     if compute_capability or any(candidate.keeps for candidate in candidates_for(settings.engine)):
         _check_cache(settings.engine_cache_dir)

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from engines.errors import DeviceLost, EngineUnavailable, ModelNotFound
 from engines.manifest import Manifest, read_manifest
+from engines.onnxrt import OnnxRuntimeEngine
 from engines.trt.library import load_tensorrt
 from retouch.commands import engine_builds
 from retouch.commands.build import CacheUnwritable, build
@@ -98,6 +99,18 @@ def test_a_lost_gpu_leaves_json_of_what_was_built_before(models, monkeypatch):
     result = run(models, "--engine=onnxrt", "--json")
     assert isinstance(result.exception, DeviceLost)
     assert [one["model"] for one in json.loads(result.stdout)] == ["facades/1"]
+
+
+def test_what_is_logged_meanwhile_is_not_among_the_json(models, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug of the runtime")
+
+    monkeypatch.setattr(OnnxRuntimeEngine, "__init__", fail)
+    result = run(models, "maps", "--engine=onnxrt", "--json")
+    (outcome,) = json.loads(result.stdout)
+    assert outcome["failed"]
+    assert "a bug of the runtime" in outcome["outcome"]
+    assert "engine failed to open" in result.stderr
 
 
 def test_unknown_model_is_an_error_that_names_those_there(models):
