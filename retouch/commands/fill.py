@@ -176,7 +176,8 @@ def _fill(task: Task, jobs: list[FillJob], own: Mapping[str, object], common: _C
             outcomes = asyncio.run(run())
         except KeyboardInterrupt:
             made = sum(outcome.error is None for outcome in finished)
-            typer.echo(f"interrupted: {made} of {len(jobs)} are done; --missing makes the others", err=True)
+            others = "" if common.overwrite else "; --missing makes the others"  # the files of before are there, too
+            typer.echo(f"interrupted: {made} of {len(jobs)} are done{others}", err=True)
             raise
     return _print_summary(outcomes, time.monotonic() - begun, as_json=common.as_json)
 

@@ -93,13 +93,19 @@ def test_what_failed_is_made_later_without_the_others(contract, pictures: Path) 
     assert json.loads(run(*command, "--missing", "--json").output)["files"] == []
 
 
-def test_an_interrupted_run_says_how_much_is_done_and_how_to_go_on(contract, pictures: Path) -> None:
+@pytest.mark.parametrize(
+    ("flags", "how"), [([], b"; --missing makes the others"), (["--overwrite"], b"")], ids=["", "overwrite"]
+)
+def test_an_interrupted_run_says_how_much_is_done_and_how_to_go_on_if_that_can_be_told(
+    contract, pictures: Path, flags: list[str], how: bytes
+) -> None:
     contract.delay_s = 0.5
-    command = ("translate", pictures / "images", "-o", pictures / "out", "--url", contract.url, "--concurrency", "1")
+    folders = (pictures / "images", "-o", pictures / "out")
+    command = ("translate", *folders, "--url", contract.url, "--concurrency", "1", *flags)
     with subprocess.Popen([sys.executable, "-c", INTERRUPTED, *command], stderr=subprocess.PIPE) as process:
         wait_until(lambda: len(contract.asked) == 2)
         process.send_signal(signal.SIGINT)
-        assert b"interrupted: 1 of 3 are done; --missing makes the others" in process.communicate(timeout=30)[1]
+        assert b"interrupted: 1 of 3 are done" + how + b"\n" in process.communicate(timeout=30)[1]
     assert process.returncode == 130
 
 
