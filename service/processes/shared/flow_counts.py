@@ -13,7 +13,8 @@ import numpy as np
 
 from service.core.flow import HIGHEST_PRIORITY, Flow
 
-_HASHES = 32
+_HASHES = 256
+"""Many, as a quiet client that shares its hash with a busy one is refused on its account, whenever it asks."""
 CELLS = (HIGHEST_PRIORITY + 1) * _HASHES
 
 
