@@ -138,9 +138,7 @@ def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
 
 @expanded
 def generate(
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="file or folder; of several pictures OUT-1.png …")
-    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="file or folder; of several pictures OUT-1.png …")],
     seed: _Seed = None,
     count: Annotated[int, typer.Option(min=1, max=16, help="number of pictures: OUT-1.png …")] = 1,
     *,
