@@ -76,10 +76,7 @@ class Plan:
         listed = self.folder / f"{runs[0].name}.json"
         listed.write_text(json.dumps([self.describe(run) for run in runs]), "utf-8")
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={runs[0].gpus}"]
-        environment = dict(os.environ)
-        if gpu is not None:
-            visible = environment.get("CUDA_VISIBLE_DEVICES")
-            environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
+        environment = os.environ | ({} if gpu is None else only_gpu(gpu, os.environ))
         command = [sys.executable, *launcher, "-m", "benchmarks.training.fit_several", str(listed)]
         return subprocess.Popen(command, cwd=ROOT, env=environment)
 
@@ -96,6 +93,12 @@ class Plan:
         log = self.folder / run.name / "log.jsonl"
         lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()] if log.exists() else []
         return [line for line in lines if "images_per_s" in line]
+
+
+def only_gpu(gpu: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable that leaves a process one of the GPUs that are visible in an environment."""
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    return {"CUDA_VISIBLE_DEVICES": visible.split(",")[gpu] if visible else str(gpu)}
 
 
 def first_phase(config: str) -> str:
