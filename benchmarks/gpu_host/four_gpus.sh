@@ -5,7 +5,7 @@
 #   four_gpus.sh serve             when gpu (pack.sh gpu) is unpacked and facades/*.jpg are in $ASSETS: requests by kind, 50 facades
 #   four_gpus.sh train START END_S   START has initial.pth, judge.pth (of an earlier run, if there is one) and val (photographs for monitoring);
 #                                  photo shards are in $WORK/photos
-#   four_gpus.sh raced             when ort (pack.sh ort) is unpacked and photos/5, photos8 and cases.npz are in $ASSETS: race, INT8, memory checker
+#   four_gpus.sh int8              when ort (pack.sh ort) is unpacked and photos/5, photos8 and cases.npz are in $ASSETS
 #   lanes.sh wait S by=T; four_gpus.sh collect     repeatedly: copies the results so far to $OUT
 #   NAME=fill CONFIG=training/configs/fill-continued.toml fill_host.sh collect    the fill's weights
 # FillNet is trained from the weights in START on GPUs 2 and 3 and half of the cores, until END_S seconds after the first lane began. Everything else
@@ -50,7 +50,7 @@ serve() {
   window m serve_512 330 serve needs=served_compiled,saving alone SIDES=512 ROUNDS=3
   window m serve_256 330 serve needs=served_compiled alone SIDES=256 ROUNDS=3
   window m pipeline 180 pipeline needs=served_compiled,serve_256 alone
-  window m profile 330 profile needs=served_compiled,int8 alone
+  window m profile 330 profile needs=served_compiled,serve_512 alone
 }
 train() { # START END_S
   local scaling="bash training/gpu_host.sh scaling" extra="--set initial=$WORK/initial.pth"
@@ -71,10 +71,10 @@ train() { # START END_S
     job fill_256 fill_256 420 $compiled $fill SHAPES=256:32 "EXTRA=$extra" bash training/fill_host.sh prepare_all 0
     job fill_384 fill_384 600 needs=fill_256,serve_256 $compiled $fill SHAPES=384:16 "EXTRA=$extra" bash training/fill_host.sh prepare_all 0
     job fill fill 1700 $compiled $fill "EXTRA=$extra" bash benchmarks/gpu_host/four_gpus.sh fit_fill "$2"
-    job warm_s warm_s 1000 $compiled BATCHES=512 PAIRS= $scaling --steps 12 --seconds 400 --limit 990
+    job warm_s warm_s 1000 $compiled BATCHES=1024 PAIRS= $scaling --steps 12 --seconds 400 --limit 990
     warm 1 bf16-compiled-graphs
     warm 2 bf16-compiled-graphs-2gpu
-    job pair scaling 150 needs=warm_s,pipeline alone $compiled BATCHES=512 PAIRS= $scaling --seconds 70 --limit 140
+    job pair scaling 150 needs=warm_s,pipeline alone $compiled BATCHES=1024 PAIRS= $scaling --seconds 70 --limit 140
     job pair pdgan 120 needs=scaling,warm_1,warm_2 alone $compiled CELLS=bf16-compiled-graphs,bf16-compiled-graphs-2gpu \
       bash training/study_host.sh one pdgan --no-profile
   }
@@ -86,14 +86,9 @@ warm() { # LANE CELL: PD-GAN's compiled code, which takes more than five minutes
 fit_fill() { # END_S after the first lane began
   exec bash training/fill_host.sh train $(($(<"$LANES/zero") + $1 - $(date +%s)))
 }
-raced() {
-  # generous limits, because it is stopped while others are timed; a separate cache, because it may hold a lock then
-  lanes begin raced "$RACE_CORES" timed 1
-  window raced photos_published 600 publish_photos
-  window raced raced_compiled 900 compile_raced needs=photos_published BUILD_S=800 LIMIT=800 TORCHINDUCTOR_CACHE_DIR=/tmp/gw/inductor-raced
-  window raced race 250 race needs=raced_compiled,pipeline alone
-  window raced int8 300 int8 needs=raced_compiled,race alone TORCHINDUCTOR_CACHE_DIR=/tmp/gw/inductor-raced
-  window raced sanitizer 400 sanitizer needs=int8,pdgan alone
+int8() {
+  lanes begin int8 "$RACE_CORES" timed 1
+  window int8 int8 300 "truth int8" needs=serve_256 alone "INT8S=photos5:onnxrt-cuda photos8:onnxrt-cuda"
 }
 collect() {
   mkdir -p "$RESULTS/fill"
@@ -104,6 +99,6 @@ collect() {
   lanes status
 }
 case ${1-} in
-  stage | serve | train | fit_fill | raced | collect) "$@"; exit ;;
-  *) echo "four_gpus.sh stage | serve | train | raced | collect; its head says what each needs" >&2; exit 2 ;;
+  stage | serve | train | fit_fill | int8 | collect) "$@"; exit ;;
+  *) echo "four_gpus.sh stage | serve | train | int8 | collect; its head says what each needs" >&2; exit 2 ;;
 esac

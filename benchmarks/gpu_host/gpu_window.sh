@@ -29,6 +29,9 @@ publish_random() {
 publish_photos() { # photos/5 with the program that `inductor` compiles, from the weights in its graph
   [ -e $ASSETS/photos5.safetensors ] || run weights 60 python3 -m benchmarks.gpu_engines.weights_of_graph $ASSETS/photos/5/model.onnx $ASSETS/photos5.safetensors
   [ -e $MODELS/photos/photos/1 ] || run publish_photos 200 python3 -m retouch export $ASSETS/photos5.safetensors --name photos --program --output $MODELS/photos
+  truth
+}
+truth() { # the fills in FP32 that int8 compares with
   [ -e $ASSETS/cases.truth.npz ] || run truth 100 python3 -m benchmarks.gpu_engines.int8_on_gpu truth $ASSETS/photos/5 $ASSETS/cases.npz
 }
 compile() { compile_served; compile_raced; } # everything that the measurements need
@@ -91,11 +94,11 @@ race() { # each without what the last one has recorded
   done
   (use_onnxruntime_cuda; run doctor 60 env RETOUCH_MODELS_DIR=$MODELS/photos RETOUCH_ENGINE_CACHE_DIR=$CACHE python3 -m retouch doctor)
 }
-int8() {
+int8() { # INT8S: models and engines
   rm -f $OUT/int8_on_gpu.jsonl
   local one
-  for one in "photos5 inductor" "photos5 onnxrt-cuda" "photos8 onnxrt-cuda" "photos8 inductor" "photos5 trt"; do
-    LIMIT=50 measured $one
+  for one in ${INT8S:-photos5:inductor photos5:onnxrt-cuda photos8:onnxrt-cuda photos8:inductor photos5:trt}; do
+    LIMIT=50 measured ${one/:/ }
   done
 }
 sanitizer() {
