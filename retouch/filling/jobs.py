@@ -21,7 +21,10 @@ class FilesInvalid(RetouchError):
 
 @dataclass(frozen=True, slots=True)
 class FillJob:
-    """One picture to make, or several samples of it; `image` is None for generation."""
+    """One picture to make, or several samples of it; `image` is None for generation.
+
+    keeps: whether output files that are there stay, when those of other samples are missing.
+    """
 
     image: Path | None
     mask: Path | None
@@ -30,6 +33,7 @@ class FillJob:
     samples: int = 1
     instance: Path | None = None
     reference: Path | None = None
+    keeps: bool = False
 
     @property
     def output_files(self) -> list[Path]:
@@ -94,7 +98,7 @@ def with_samples(jobs: list[FillJob], samples: int, *, overwrite: bool) -> list[
 
 def missing_jobs(jobs: list[FillJob]) -> list[FillJob]:
     """The jobs of which a result file is not there yet, as after a run that was interrupted."""
-    return [job for job in jobs if not all(out.exists() for out in job.output_files)]
+    return [replace(job, keeps=True) for job in jobs if not all(out.exists() for out in job.output_files)]
 
 
 def with_instances_and_references(

@@ -71,7 +71,8 @@ class FillRun:
             if len(result.bodies) != len(job.output_files):
                 raise FillFailed(f"{len(result.bodies)} pictures came back, {len(job.output_files)} were asked for")
             for out, body in zip(job.output_files, result.bodies, strict=True):
-                await asyncio.to_thread(_write_file, out, body)
+                if not (job.keeps and out.exists()):
+                    await asyncio.to_thread(_write_file, out, body)
         except (RetouchError, OSError) as error:
             return FillOutcome(job, self.now() - begun, None, str(error))
         return FillOutcome(job, self.now() - begun, result, None)

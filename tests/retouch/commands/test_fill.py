@@ -179,6 +179,14 @@ def test_several_samples_are_numbered_files(contract, pictures: Path) -> None:
     assert len(contract.asked) == 1
 
 
+def test_samples_that_are_there_stay_when_the_missing_ones_are_made(contract, pictures: Path) -> None:
+    (pictures / "o-1.png").write_bytes(b"chosen")
+    command = ("translate", pictures / "images/a.png", "-o", pictures / "o.png", "--url", contract.url, "--samples", 2)
+    assert run(*command, "--missing").exit_code == 0
+    assert (pictures / "o-1.png").read_bytes() == b"chosen"
+    assert (pictures / "o-2.png").read_bytes() == b"filled images/a.png 1"
+
+
 def test_a_server_that_keeps_samples_back_is_reported(contract, pictures: Path) -> None:
     contract.keeps_back = 1
     image, mask = pictures / "images/a.png", pictures / "masks/a.png"
