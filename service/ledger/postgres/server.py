@@ -127,7 +127,8 @@ class PostgresServer(Connections):
     def _try(self, work: Callable[[Transaction], T], *, writing: bool, again: bool) -> T:
         """Run `work`, and once more over another connection if the first was broken before anything was committed.
 
-        Also once more if the pool timed out because this process was paused while it waited.
+        Also once more if the pool timed out because this process was paused while it waited, or if a newer server has
+        added to the tables since the connection prepared its statements.
         """
         committing, broken = False, False
         asked = self._clock()
@@ -142,11 +143,14 @@ class PostgresServer(Connections):
                     return done
                 finally:
                     broken = connection.broken
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.FeatureNotSupported) as error:
             paused = isinstance(error, PoolTimeout) and self._clock() - asked > _PAUSE_S
-            repeatable = broken or paused or isinstance(error, psycopg.errors.TransactionRollback)
+            outdated = isinstance(error, psycopg.errors.FeatureNotSupported)  # cached plan must not change result type
+            repeatable = broken or paused or outdated or isinstance(error, psycopg.errors.TransactionRollback)
             if committing or isinstance(error, Hung) or not (again and repeatable):
                 raise
+        if outdated:
+            self._pool.drain()  # the other connections have such statements, too
         if broken:
             self._pool.check()  # the database restarted: the other idle connections are broken, too
         return self._try(work, writing=writing, again=False)

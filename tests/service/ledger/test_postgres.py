@@ -142,12 +142,15 @@ def test_servers_of_an_older_and_a_newer_version_run_side_by_side(
     address = parse_address(postgres.new_database())
     older, newer, older_again = (PostgresServer(address) for _ in range(3))
     older.open()
+    older.write(partial(jobs_table.insert, job=JOB, max_unfinished=1))
+    for _ in range(20):  # a statement that is run often is prepared
+        assert older.read(partial(jobs_table.find, job_id=JOB.id)) == JOB
     newest = migrations()[-1][0]
     added = "ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT 'grey'; CREATE TABLE newer (one INTEGER)"
     with monkeypatch.context() as patch:
         patch.setattr(migrating, "migrations", lambda: [*migrations(), (newest + 1, added)])
         newer.open()
-    older.write(partial(jobs_table.insert, job=JOB, max_unfinished=1))
+    assert older.read(partial(jobs_table.find, job_id=JOB.id)) == JOB
     colour = newer.read(lambda one: one.execute("SELECT colour FROM jobs").fetchone())
     assert colour == {"colour": "grey"}
     older_again.open()
