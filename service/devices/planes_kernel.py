@@ -27,8 +27,10 @@ _MOST_HELD = 128 * 128
 @cache
 def installed_kernel() -> PlanesKernel | None:
     """Load the extension; None where Retouch was installed without it, or with that of another version."""
-    library, holding = load_library(_EXTENSION, _SOURCE), load_library(_EXTENSION, _SOURCE, ctypes.PyDLL)
-    return None if library is None or holding is None else PlanesKernel(library, holding)
+    if (library := load_library(_EXTENSION, _SOURCE)) is None:
+        return None
+    holding = load_library(_EXTENSION, _SOURCE, ctypes.PyDLL)
+    return None if holding is None else PlanesKernel(library, holding)
 
 
 class PlanesKernel:
