@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -65,17 +66,23 @@ def model_name_from_file(checkpoint: Path) -> str:
 
 @contextmanager
 def show_steps() -> Iterator[Callable[[str], None]]:
-    """Show each step on standard error as it begins; yields the function that is told of them."""
-    from rich.console import Console  # noqa: PLC0415 (the command's help should not wait for it)
+    """Show each step on standard error as it begins, and what is logged; yields the function that is told of them."""
+    import structlog  # noqa: PLC0415 (the command's help should not wait for it)
+    from rich.console import Console  # noqa: PLC0415 (as above)
 
     console = Console(stderr=True, log_path=False)  # whose file shows the step is of no use to the user
-    with console.status("starting") as status:
+    before = structlog.get_config()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    try:
+        with console.status("starting") as status:
 
-        def notify(step: str) -> None:
-            status.update(step)
-            console.log(step)
+            def notify(step: str) -> None:
+                status.update(step)
+                console.log(step)
 
-        yield notify
+            yield notify
+    finally:
+        structlog.configure(**before)
 
 
 def print_cases(cases: Sequence[ParityCase], title: str, caption: str) -> None:

@@ -1,0 +1,20 @@
+"""What the commands that publish models share."""
+
+from __future__ import annotations
+
+import pytest
+import structlog
+
+from retouch.commands.publishing import show_steps
+
+
+def test_steps_and_what_is_logged_meanwhile_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with show_steps() as notify:
+        notify("comparing")
+        structlog.get_logger().warning("compiled library is not used")
+    said = capsys.readouterr()
+    assert said.out == "", "a program reads the JSON there"
+    assert "comparing" in said.err
+    assert "compiled library is not used" in said.err
+    structlog.get_logger().warning("afterwards")
+    assert "afterwards" in capsys.readouterr().out, "as before"
