@@ -23,7 +23,7 @@ MARGIN_MEAN_DB, MARGIN_WORST_DB = 0.5, 4.5
 """Added to the gate's bars when layers are chosen. The gate measures other and more pictures: the worst of its 100 lost
 2.4 to 4.7 dB more than the worst of the 64 that layers were chosen on (docs/measurements/int8.md)."""
 RANKED_ON = 24
-"""Pictures on which each layer is measured alone; how many layers are kept is decided on all."""
+"""Tiles on which each layer is measured alone; how many layers are kept is decided on all."""
 _LEAST_ERROR = 1e-12
 
 
