@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from service.app import Service
+from service.compat.advice import NO_FIELD_FOR_IT
 from service.compat.automatic1111.replies import error_body, img2img_json, models_json
 from service.compat.automatic1111.requests import Img2ImgRequest, img2img_of
 from service.compat.json_fields import off_loop, read_json
@@ -97,11 +98,9 @@ AUTOMATIC1111 = ForeignApi(
     "/sdapi/v1",
     error_body,
     {
+        **NO_FIELD_FOR_IT,
         **dict.fromkeys(("mask_empty", "mask_full"), "is another inpainting_mask_invert meant?"),
-        "sizes_differ": "scale the mask to the size of the image before sending it",
         "model_required": "name one in override_settings.sd_model_checkpoint",
-        "spool_full": "try again later",
-        "storage_unavailable": "try again later",
     },
     idle_posts=frozenset({"/sdapi/v1/options"}),
     basic_keys=True,

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from service.app import Service
+from service.compat.advice import NO_FIELD_FOR_IT
 from service.compat.iopaint.descriptions import error_body, model_info, server_config
 from service.compat.iopaint.requests import InpaintRequest, inpaint_of
 from service.compat.json_fields import off_loop, read_json
@@ -111,11 +112,9 @@ IOPAINT = ForeignApi(
     "/api/v1",
     error_body,
     {
+        **NO_FIELD_FOR_IT,
         "mask_full": "leave out what is to be kept: white is filled",
-        "sizes_differ": "scale the mask to the size of the image before sending it",
         "model_required": "its operator can set one, as this API names none",
-        "spool_full": "try again later",
-        "storage_unavailable": "try again later",
     },
     idle_posts=frozenset({"/api/v1/model", "/api/v1/gen-info"}),
 )

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
-from service.ledger.sqlite_file import LEDGER_FILE
+from tests.serving.held_ledger import ledger_held
 from tests.serving.served_process import ServedProcess
 from tests.serving.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 DATA = Path(__file__).parents[2] / "data"
-
-
-@contextmanager
-def ledger_held(folder: Path) -> Iterator[None]:
-    """Keep everybody else from writing to the ledger."""
-    with closing(sqlite3.connect(folder / LEDGER_FILE, isolation_level=None, timeout=30)) as ledger:
-        ledger.execute("BEGIN IMMEDIATE")
-        yield
-        ledger.execute("ROLLBACK")
 
 
 def stored_results(folder: Path) -> list[str]:

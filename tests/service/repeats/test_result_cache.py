@@ -7,8 +7,8 @@ import errno
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from engines.manifest import Manifest
 from service.ledger.sqlite_file import LEDGER_FILE
 from service.repeats.result_cache import ResultCache
 from service.saving.local_disk.disk_state import INCOMING
+from tests.serving.held_ledger import ledger_held
 from tests.serving.tensor_specs import image, latent, mask, output
 from tests.serving.waiting import wait_until
 
@@ -156,15 +157,6 @@ async def test_identical_requests_in_flight_are_computed_once_even_if_the_first_
     assert {reply.status_code for reply in replies} == {200}
     assert len({(reply.content, reply.headers["location"]) for reply in replies}) == 1
     assert running.executed == before + 1
-
-
-@contextmanager
-def ledger_held(folder: Path) -> Iterator[None]:
-    """Keep everybody else from writing to the ledger."""
-    with closing(sqlite3.connect(folder / LEDGER_FILE, isolation_level=None, timeout=30)) as ledger:
-        ledger.execute("BEGIN IMMEDIATE")
-        yield
-        ledger.execute("ROLLBACK")
 
 
 async def test_a_request_that_joins_a_job_gets_its_result_when_no_later_run_of_the_job_can_delete_it(
