@@ -53,7 +53,7 @@ serve() {
   window m profile 330 profile needs=served_compiled,serve_512 alone
 }
 train() { # START END_S
-  local scaling="bash training/gpu_host.sh scaling" extra="--set initial=$WORK/initial.pth"
+  local scaling="bash training/gpu_host.sh scaling" lane extra="--set initial=$WORK/initial.pth"
   local compiled="OMP_NUM_THREADS=2 COMPILE_THREADS=3 TORCHINDUCTOR_CACHE_DIR=$WORK/inductor TRITON_CACHE_DIR=$WORK/triton"
   compiled+=" PYTHONPATH=$WORK/site:/tmp/retouch-site:$REPO PYTHONUNBUFFERED=1"
   compiled+=" TORCH_NCCL_ENABLE_MONITORING=0" # a process that lanes stop for minutes would be ended as a stuck one

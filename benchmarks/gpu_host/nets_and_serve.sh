@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Queues the next run (docs/measurements/gpu.md) as jobs of lanes (lanes.sh) on one GPU: `nets_and_serve.sh begin` when site and gpu are unpacked;
+# Queues nets, requests, plans and the race of engines as jobs of lanes (lanes.sh) on one GPU: `nets_and_serve.sh begin` when site and gpu are unpacked;
 # `assets`, `plans` (TensorRT 8.6.0) and `raced` (ort) when these are. Lanes compile concurrently on $CORES; lane m measures on $TIMED: nets in turns
 # beside the compilers, servers alone. GPU, CORES and TIMED are for one GPU of two. FAKE=1 rehearses the servers on a CPU.
 set -u
