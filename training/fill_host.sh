@@ -113,15 +113,19 @@ prepare() { # GPU CROP BATCH: run a few steps of one process, which fills the ca
 }
 
 train() { # SECONDS STOP; a run that fails continues at its checkpoint: without CUDA graphs, then without compilation
-    local seconds=$1 stop=${2:+--stop-after-seconds $2} attempt set own graphs=""
+    local seconds=$1 stop=${2:+--stop-after-seconds $2} attempt phase set own graphs=""
     read -r -a own <<<"$SHAPES"
     exec 9>"$WORK/trains"
     flock 9
     set=$(paths "$RUN")
     set+=" --set data.threads=12 --set capacity_gb=${CAPACITY_GB:-48}"
-    if ((PROCESSES == 1 && PHASES == 2)); then set+=" --set phase.0.batch=32 --set phase.1.batch=16"; fi
+    if ((${#own[@]} == PHASES)); then # the batch of a step is that of a process times the processes
+        for ((phase = 0; phase < PHASES; phase++)); do
+            set+=" --set phase.$phase.batch=$((${own[phase]#*:} * PROCESSES))"
+        done
+    fi
     for attempt in 0 1 2; do
-        local after="" phase ready eager=$attempt
+        local after="" ready eager=$attempt
         if ((attempt)) && [[ $EXTRA == *cuda_graphs=true* ]]; then
             graphs="--set cuda_graphs=false" eager=$((attempt - 1))
         fi

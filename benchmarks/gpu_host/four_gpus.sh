@@ -10,12 +10,19 @@
 #   NAME=fill CONFIG=training/configs/fill-continued.toml fill_host.sh collect    the fill's weights
 # FillNet is trained from the weights in START on GPUs 2 and 3 and half of the cores, until END_S seconds after the first lane began. Everything else
 # uses GPUs 0 and 1 and the other cores, and stands still while one of them is timed. FAKE=1: every job sleeps for a second, to rehearse the order.
+# ONE=1: for a host with one GPU and 16 cores; the requests at 512², int8 and FillNet, which stands still while these are timed.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 export REPO=${REPO:-/tmp/gw/repo} ASSETS=${ASSETS:-/tmp/gw/assets} RESULTS=${RESULTS:-/tmp/gw/results} LOGS=${LOGS:-/tmp/gw/logs}
 export WORK=${WORK:-/tmp/gw/training} LANES=${LANES:-/tmp/lanes} PATH=/tmp/retouch-gpu/bin:$PATH
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 SERVE_CORES=${SERVE_CORES:-0-15} RACE_CORES=${RACE_CORES:-16-31} PAIR_CORES=${PAIR_CORES:-0-31} FILL_CORES=${FILL_CORES:-32-63}
+FILL_GPUS=2,3 FILL_TURN=fill RACE_GPU=1 SERVED="pconv_512 pconv_256 unet_256" LAST_SERVED=serve_256
+SHAPES="256:32 384:16" # of one process
+if [ -n "${ONE:-}" ]; then
+  FILL_CORES=$SERVE_CORES RACE_CORES=$SERVE_CORES FILL_GPUS=0 FILL_TURN=timed RACE_GPU=0 SERVED=pconv_512
+  LAST_SERVED=serve_512 SHAPES="256:64 384:32"
+fi
 CONFIG=training/configs/fill-continued.toml
 lanes() { bash "$REPO/benchmarks/gpu_host/lanes.sh" "$@"; }
 job() { # LANE JOB LIMIT_S [needs=...] [alone] [NAME=VALUE...] COMMAND..., in the repository; its files go to $RESULTS/JOB
@@ -44,10 +51,11 @@ serve() {
   cd "$REPO" || return # where lanes begin their jobs
   lanes begin served "$SERVE_CORES" timed 0
   lanes begin m "$SERVE_CORES" timed 0
-  window served served_published 300 publish_random
-  window served served_compiled 600 compile_served
+  window served served_published 300 publish_random "SERVED=$SERVED"
+  window served served_compiled 600 compile_served "SERVED=$SERVED"
+  window m serve_512 330 serve needs=served_compiled alone SIDES=512 ROUNDS=3
+  if [ -n "${ONE:-}" ]; then return; fi
   window m saving 130 saving needs=served_published alone
-  window m serve_512 330 serve needs=served_compiled,saving alone SIDES=512 ROUNDS=3
   window m serve_256 330 serve needs=served_compiled alone SIDES=256 ROUNDS=3
   window m pipeline 180 pipeline needs=served_compiled,serve_256 alone
   window m profile 330 profile needs=served_compiled,serve_512 alone
@@ -61,16 +69,22 @@ train() { # START END_S
   if [ -e "$1/judge.pth" ]; then cp "$1/judge.pth" "$WORK/"; extra+=" --set judge.initial=$WORK/judge.pth"; fi
   local fill="CONFIG=$CONFIG CARRIED=$REPO NAME=fill"
   cd "$REPO" || return
-  lanes begin fill_256 "$FILL_CORES" fill 2
-  lanes begin fill_384 "$FILL_CORES" fill 3
-  lanes begin fill "$FILL_CORES" fill 2,3
+  lanes begin fill_256 "$FILL_CORES" $FILL_TURN ${FILL_GPUS%,*}
+  lanes begin fill_384 "$FILL_CORES" $FILL_TURN ${FILL_GPUS#*,}
+  lanes begin fill "$FILL_CORES" $FILL_TURN $FILL_GPUS
+  # shellcheck disable=SC2086 # settings are words
+  {
+    job fill_256 fill_256 420 $compiled $fill SHAPES=${SHAPES% *} "EXTRA=$extra" bash training/fill_host.sh prepare_all 0
+    job fill_384 fill_384 600 needs=fill_256,$LAST_SERVED $compiled $fill SHAPES=${SHAPES#* } "EXTRA=$extra" bash training/fill_host.sh prepare_all 0
+    job fill fill 1700 $compiled $fill "SHAPES=$SHAPES" "EXTRA=$extra" bash benchmarks/gpu_host/four_gpus.sh fit_fill "$2"
+  }
+  if [ -z "${ONE:-}" ]; then train_on_two; fi
+}
+train_on_two() { # uses the variables of `train`
   for lane in warm_s warm_1 warm_2; do lanes begin $lane "$RACE_CORES" timed 1,2; done
   lanes begin pair "$PAIR_CORES" timed 0,1
   # shellcheck disable=SC2086 # settings are words
   {
-    job fill_256 fill_256 420 $compiled $fill SHAPES=256:32 "EXTRA=$extra" bash training/fill_host.sh prepare_all 0
-    job fill_384 fill_384 600 needs=fill_256,serve_256 $compiled $fill SHAPES=384:16 "EXTRA=$extra" bash training/fill_host.sh prepare_all 0
-    job fill fill 1700 $compiled $fill "EXTRA=$extra" bash benchmarks/gpu_host/four_gpus.sh fit_fill "$2"
     job warm_s warm_s 1000 $compiled BATCHES=1024 PAIRS= $scaling --steps 12 --seconds 400 --limit 990
     warm 1 bf16-compiled-graphs
     warm 2 bf16-compiled-graphs-2gpu
@@ -87,8 +101,8 @@ fit_fill() { # END_S after the first lane began
   exec bash training/fill_host.sh train $(($(<"$LANES/zero") + $1 - $(date +%s)))
 }
 int8() {
-  lanes begin int8 "$RACE_CORES" timed 1
-  window int8 int8 300 "truth int8" needs=serve_256 alone "INT8S=photos5:onnxrt-cuda photos8:onnxrt-cuda"
+  lanes begin int8 "$RACE_CORES" timed $RACE_GPU
+  window int8 int8 300 "truth int8" needs=$LAST_SERVED alone "INT8S=photos5:onnxrt-cuda photos8:onnxrt-cuda"
 }
 collect() {
   mkdir -p "$RESULTS/fill"

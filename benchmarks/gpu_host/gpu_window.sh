@@ -10,6 +10,7 @@ export RESULTS=${RESULTS:-/tmp/gw/results} REPO=${REPO:-/tmp/gw/repo} MODELS=${M
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-/tmp/gw/inductor}
 . $scripts/env.sh
 OUT=$RESULTS/window; mkdir -p $OUT /tmp/gw/spool
+SERVED=${SERVED:-pconv_512 pconv_256 unet_256} # models for the requests and the pipeline
 fake=${FAKE:-} inductor=inductor batch=32
 if [ -n "$fake" ]; then inductor=fake batch=8; fi
 
@@ -21,7 +22,7 @@ run() { # NAME LIMIT_S COMMAND...: its output in $OUT/NAME.log
 publish() { publish_random & publish_photos & wait; }
 publish_random() {
   local name
-  for name in pconv_512 pconv_256 unet_256; do
+  for name in $SERVED; do
     [ -e $MODELS/$name/$name/1/manifest.json ] || run publish_$name 200 python3 -m benchmarks.gpu_engines.engine_models $name $MODELS/$name --no-reference &
   done
   wait
@@ -37,7 +38,9 @@ truth() { # the fills in FP32 that int8 compares with
 compile() { compile_served; compile_raced; } # everything that the measurements need
 compile_served() { # concurrently: the models of serve and pipeline
   [ -z "$fake" ] || return 0
-  PREPARE="pconv_512:32:512 pconv_256:32:256 unet_256:32:256" CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0} run prepare 500 bash $scripts/prepare.sh
+  local name shapes=()
+  for name in $SERVED; do shapes+=("$name:32:${name#*_}"); done
+  PREPARE="${shapes[*]}" CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0} run prepare 500 bash $scripts/prepare.sh
 }
 compile_raced() { # the models of race and int8; the race itself is in `race`
   [ -z "$fake" ] || return 0

@@ -12,11 +12,11 @@ from tests.benchmarks.gpu_host.lanes_script import CORE, ROOT, Lanes
 SCRIPT = ROOT / "benchmarks/gpu_host/four_gpus.sh"
 
 
-@pytest.mark.slow
-def test_every_job_runs_and_begins_after_what_it_needs(lanes: Lanes, tmp_path: Path) -> None:
+def run_jobs(lanes: Lanes, tmp_path: Path, **settings: str) -> dict[str, int]:
+    """Run all jobs, which sleep for a second each; return when each began."""
     places = {name: str(tmp_path / name.lower()) for name in ("WORK", "RESULTS", "ASSETS", "LOGS")}
     cores = dict.fromkeys(("SERVE_CORES", "RACE_CORES", "PAIR_CORES", "FILL_CORES"), CORE)
-    lanes.environment |= {"REPO": str(ROOT), "FAKE": "1", **places, **cores}
+    lanes.environment |= {"REPO": str(ROOT), "FAKE": "1", **places, **cores, **settings}
     start = tmp_path / "start"
     (start / "val").mkdir(parents=True)
     (start / "initial.pth").touch()
@@ -26,7 +26,12 @@ def test_every_job_runs_and_begins_after_what_it_needs(lanes: Lanes, tmp_path: P
     lanes.call("wait", "100")
     jobs = {folder.name: folder for folder in lanes.state.glob("jobs/*")}
     assert {name: lanes.code(name) for name in jobs} == dict.fromkeys(jobs, "0")
-    began = {name: int((folder / "began").read_text()) for name, folder in jobs.items()}
+    return {name: int((folder / "began").read_text()) for name, folder in jobs.items()}
+
+
+@pytest.mark.slow
+def test_every_job_runs_and_begins_after_what_it_needs(lanes: Lanes, tmp_path: Path) -> None:
+    began = run_jobs(lanes, tmp_path)
     chain = ["served_compiled", "serve_512", "serve_256", "pipeline", "scaling", "pdgan"]
     assert [began[name] for name in chain] == sorted({began[name] for name in chain})
     assert max(began[name] for name in ("warm_s", "warm_1", "warm_2")) < began["pdgan"]
@@ -34,3 +39,11 @@ def test_every_job_runs_and_begins_after_what_it_needs(lanes: Lanes, tmp_path: P
     assert began["serve_512"] < began["profile"]
     assert began["serve_256"] < began["int8"]
     assert (tmp_path / "results/pdgan").is_dir()
+
+
+@pytest.mark.slow
+def test_on_one_gpu_the_jobs_that_it_can_run_begin_after_what_they_need(lanes: Lanes, tmp_path: Path) -> None:
+    began = run_jobs(lanes, tmp_path, ONE="1")
+    assert set(began) == {"served_published", "served_compiled", "serve_512", "fill_256", "fill_384", "fill", "int8"}
+    assert began["served_compiled"] < began["serve_512"] < began["int8"]
+    assert began["serve_512"] < began["fill_384"]
