@@ -4,8 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PINS := requirements/constraints.txt
 # the files that an installation reads only once, so that a change of them installs again
-BUILT_FROM := pyproject.toml $(wildcard service/imaging/*/*.cpp)
-# one of the two that are compiled from it, where there is a compiler
+BUILT_FROM := pyproject.toml $(wildcard service/*/*.cpp service/imaging/*/*.cpp)
+# one of those that are compiled from them, where there is a compiler
 EXTENSION := service/imaging/texture/_patch_match.abi3.so
 # compiled modules are kept even where the environment says otherwise, as in containers: otherwise each process compiles
 # all that it imports, which takes a server 1.4 s of a core
@@ -32,7 +32,7 @@ GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 # a GPU's packages depend on its driver, so `retouch install-gpu` chooses them; without a driver it does nothing
 CPU ?=
 serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000, on an NVIDIA GPU if there is one; CPU=1: without
-	@test -e $(EXTENSION) || echo "serving without texture=copied, and pasting more slowly: install a C++ compiler (g++), remove .venv/.serve and make serve again"
+	@test -e $(EXTENSION) || echo "serving without texture=copied, and more slowly: install a C++ compiler (g++), remove .venv/.serve and make serve again"
 ifeq ($(CPU),1)
 	test ! -e .venv/retouch-gpu.json || $(BIN)/retouch install-gpu --undo-unfinished
 	$(BIN)/retouch serve --device cpu

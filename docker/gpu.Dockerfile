@@ -75,9 +75,10 @@ COPY --chown=65532:65532 models /models
 # An installation passes without what is compiled from C++: here it has to be there, and to load.
 RUN install --directory --owner=65532 --group=65532 /results /cache \
     && /opt/retouch/bin/python -IBc "from service.devices import planes_kernel; \
+      from service.imaging.files import scanlines; \
       from service.imaging.pasting import kernel; \
       from service.imaging.texture import patch_match; \
-      kernels = [each.installed_kernel() for each in (planes_kernel, kernel, patch_match)]; \
+      kernels = [each.installed_kernel() for each in (planes_kernel, scanlines, kernel, patch_match)]; \
       assert all(kernels), 'what is compiled from C++ is missing'"
 ENV PATH=/opt/retouch/bin:$PATH \
     HOME=/tmp \

@@ -121,7 +121,7 @@ def encode(
     """
     check_encodable(picture.size, file_format)
     if file_format == "png":
-        return encode_png(_with_alpha_channel(picture), picture.icc)
+        return encode_png(_with_alpha_channel(picture), picture.icc, side_by_side=side_by_side)
     if file_format == "jpeg":
         return _encode_jpeg(picture, quality, side_by_side)
     return _encode_webp(picture, quality)

@@ -29,6 +29,8 @@ from service.imaging.files.deflate import FASTEST, Deflate, inflate
 from service.imaging.files.header import Header
 from service.imaging.files.png_chunks import PNG_SIGNATURE, png_chunks
 from service.imaging.files.png_filters import decode_by_libspng, suits_libspng
+from service.imaging.files.scanlines import Strip, installed_kernel, join_adlers, strips
+from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
 
 _ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
 """First row, first column, row step and column step of each pass of an interlaced PNG."""
@@ -69,25 +71,58 @@ def decode_indices(data: bytes, header: Header) -> Pixels:
     return values if header.bits >= 8 else values // np.uint8(255 // (2**header.bits - 1))
 
 
-def encode_png(pixels: Pixels, profile: bytes | None, by: Deflate = FASTEST) -> bytes:
+def encode_png(
+    pixels: Pixels, profile: bytes | None, by: Deflate = FASTEST, side_by_side: StepRunner = run_one_by_one
+) -> bytes:
     """Encode pixels losslessly: H×W×C, C = 1, 2, 3 or 4, uint8 or uint16.
 
     Written here because neither library writes all eight kinds: OpenCV no grey with alpha, Pillow no 16-bit colour.
-    One filter for all rows is what leaves the time to the compression (deflate.py).
+    Photographs of 8 bits are packed in C++ (scanlines.py), where it was compiled, and all else by `by`.
     """
     height, width, channels = pixels.shape
     samples = pixels if pixels.dtype == np.uint8 else pixels.astype(">u2")
     rows = np.ascontiguousarray(samples).view(np.uint8).reshape(height, -1)
-    filtered = np.empty((height, rows.shape[1] + 1), np.uint8)
-    filtered[:, 0] = _FILTER_UP
-    filtered[0, 1:] = rows[0]
-    np.subtract(rows[1:], rows[:-1], out=filtered[1:, 1:])
-    body = by.compress(filtered.reshape(-1).data)
     ihdr = struct.pack(">IIBBBBB", width, height, pixels.itemsize * 8, _COLOUR_TYPES[channels], 0, 0, 0)
-    chunks = [(b"IHDR", ihdr), (b"IDAT", body), (b"IEND", b"")]
+    head = [PNG_SIGNATURE, *_chunk_pieces(b"IHDR", ihdr, by)]
     if profile is not None:
-        chunks.insert(1, (b"iCCP", b"ICC profile\0\0" + zlib.compress(profile)))
-    return b"".join((PNG_SIGNATURE, *(piece for kind, content in chunks for piece in _chunk_pieces(kind, content, by))))
+        head += _chunk_pieces(b"iCCP", b"ICC profile\0\0" + zlib.compress(profile), by)
+    kernel = installed_kernel() if pixels.dtype == np.uint8 else None
+    packers = kernel and strips(
+        rows, channels, kernel, lambda first, last: by.compress(_filter_rows(rows, first, last))
+    )
+    body = _strip_chunks(side_by_side(packers), by) if packers else _whole_chunk(rows, by)
+    return b"".join((*head, *body, *_chunk_pieces(b"IEND", b"", by)))
+
+
+def _whole_chunk(rows: NDArray[np.uint8], by: Deflate) -> tuple[bytes, bytes, bytes]:
+    return _chunk_pieces(b"IDAT", by.compress(_filter_rows(rows, 0, len(rows))), by)
+
+
+def _filter_rows(rows: NDArray[np.uint8], first: int, last: int) -> memoryview:
+    """Filter rows, all the same way, which leaves the time to the compression (deflate.py)."""
+    filtered = np.empty((last - first, rows.shape[1] + 1), np.uint8)
+    filtered[:, 0] = _FILTER_UP
+    if first == 0:
+        filtered[0, 1:] = rows[0]
+    above = max(first, 1)
+    np.subtract(rows[above:last], rows[above - 1 : last - 1], out=filtered[above - first :, 1:])
+    return filtered.reshape(-1).data
+
+
+def _strip_chunks(packed: list[Strip], by: Deflate) -> list[bytes | memoryview]:
+    """A chunk for each strip; together their contents are one zlib stream (RFC 1950)."""
+    pieces: list[bytes | memoryview] = []
+    adler = 1
+    for number, strip in enumerate(packed):
+        adler = join_adlers(adler, strip.adler, strip.size)
+        begin = b"\x78\x01" if number == 0 else b""
+        end = struct.pack(">I", adler) if number == len(packed) - 1 else b""
+        content: tuple[bytes | memoryview, ...] = (b"IDAT" + begin, strip.packed, end)
+        crc = 0
+        for part in content:
+            crc = by.crc32(part, crc)
+        pieces += [struct.pack(">I", len(begin) + len(strip.packed) + len(end)), *content, struct.pack(">I", crc)]
+    return pieces
 
 
 def _chunk_pieces(kind: bytes, body: bytes, by: Deflate) -> tuple[bytes, bytes, bytes]:

@@ -16,6 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from service.devices import planes_kernel
+from service.imaging.files import scanlines
 from service.imaging.pasting import kernel
 from service.imaging.texture import patch_match
 from service.lifecycle import compiled
@@ -23,6 +24,7 @@ from service.lifecycle.compiled import address, address_of_rows, load_library, r
 
 SOURCES = {
     "devices/planes.cpp": planes_kernel._SOURCE,
+    "imaging/files/scanlines.cpp": scanlines._SOURCE,
     "imaging/pasting/pasting.cpp": kernel._SOURCE,
     "imaging/texture/patch_match.cpp": patch_match._SOURCE,
 }

@@ -1,0 +1,141 @@
+"""Packs the rows of a photograph for a PNG in C++, in strips that several threads can work on (ADR 59).
+
+It is an optional extension, compiled when Retouch is installed. The strips depend only on the picture, so the same
+picture always gives the same file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.lifecycle.compiled import address, load_library
+
+Rows = NDArray[np.uint8]
+_EXTENSION = f"{__package__}._scanlines"
+"""Name of the extension module in pyproject.toml."""
+_SOURCE = 0x4C698605
+"""Digest of scanlines.cpp, which has it, too."""
+_LEAST = 128 << 10
+"""Bytes of a picture from which on it is packed here: a smaller one takes 0.4 ms with ISA-L."""
+_STRIP = 3 * 256 * 256
+"""Least bytes of a strip, about 0.3 ms; smaller strips cost more for scheduling than they save."""
+_MOST_STRIPS = 8
+_SAMPLE = 8 << 10
+"""Least bytes of each sample that is packed both ways."""
+_SAMPLES = (3, 32)
+"""Fewest and most samples: one for each 256 KiB, at equal distances."""
+_WORTH = 0.95
+"""Share of the size up to which a search for repetitions is worth twice the time."""
+_QUICK = 1 / 8
+"""Share of the bytes up to which a search for repetitions takes less time than codes of single bytes."""
+_ADLER = 65_521
+
+
+@cache
+def installed_kernel() -> ScanlinesKernel | None:
+    """Load the extension; None where Retouch was installed without it, or with that of another version."""
+    library = load_library(_EXTENSION, _SOURCE)
+    return None if library is None else ScanlinesKernel(library)
+
+
+class Strip(NamedTuple):
+    """Some rows of a picture, as whole bytes of a deflate stream (RFC 1951)."""
+
+    packed: memoryview
+    adler: int
+    """Adler-32 (RFC 1950) of the filtered rows."""
+    size: int
+    """Bytes of the filtered rows."""
+
+
+class ScanlinesKernel:
+    """The library that was compiled from scanlines.cpp."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        library.pack_rows.restype = ctypes.c_int64
+
+    def pack(self, rows: Rows, pixel_bytes: int, first: int, last: int) -> Strip:
+        """Filter and pack the rows `first` to `last` (excluded).
+
+        Args:
+            rows: H × bytes of a row, all of the picture's.
+            pixel_bytes: bytes from a pixel to the next.
+            first: a row; the one above it is read, too.
+            last: the stream ends with these rows if it is H.
+        """
+        height, row_bytes = rows.shape
+        size = (last - first) * (row_bytes + 1)
+        most = size * 3 // 2 + (size >> 16) * 1024 + 2048  # a byte takes 12 bits at most; the tables
+        room = np.empty(most, np.uint8)
+        adler = ctypes.c_uint32()
+        size_of = ctypes.c_int64
+        written = self._library.pack_rows(
+            address(rows),
+            size_of(first),
+            size_of(last),
+            size_of(row_bytes),
+            pixel_bytes,
+            int(last == height),
+            address(room),
+            ctypes.byref(adler),
+        )
+        return Strip(room[:written].data, adler.value, size)
+
+
+def strips(
+    rows: Rows, pixel_bytes: int, kernel: ScanlinesKernel, compress: Callable[[int, int], bytes]
+) -> list[Callable[[], Strip]] | None:
+    """Return what packs each strip of a picture, from the top down; None if `compress` suits it better.
+
+    Args:
+        rows: H × bytes of a row.
+        pixel_bytes: bytes from a pixel to the next.
+        kernel: packs the rows.
+        compress: filters and compresses rows, `first` to `last` (excluded), with a search for repetitions, of which
+            drawings are full.
+    """
+    if rows.size < _LEAST or _has_repetitions(rows, pixel_bytes, kernel, compress):
+        return None
+    height = len(rows)
+    count = min(_MOST_STRIPS, rows.size // _STRIP, height) or 1
+    edges = [height * number // count for number in range(count + 1)]
+    return [
+        lambda first=first, last=last: kernel.pack(rows, pixel_bytes, first, last)  # type: ignore[misc]
+        for first, last in pairwise(edges)
+    ]
+
+
+def _has_repetitions(
+    rows: Rows, pixel_bytes: int, kernel: ScanlinesKernel, compress: Callable[[int, int], bytes]
+) -> bool:
+    """Whether samples of the rows are clearly smaller with a search for repetitions."""
+    height, row_bytes = rows.shape
+    count = min(-(-_SAMPLE // row_bytes), height)
+    samples = min(max(_SAMPLES[0], rows.size >> 18), _SAMPLES[1])
+    found = packed = 0
+    for first in {(height - count) * (number + 1) // (samples + 1) for number in range(samples)}:
+        found += len(compress(first, first + count))
+        packed += len(kernel.pack(rows, pixel_bytes, first, first + count).packed)
+    return found < max(packed * _WORTH, rows[:count].size * samples * _QUICK)
+
+
+def join_adlers(first: int, second: int, size: int) -> int:
+    """Return the Adler-32 (RFC 1950) of two pieces one after the other.
+
+    Args:
+        first: of the first piece.
+        second: of the second piece.
+        size: bytes of the second piece.
+    """
+    before = (first & 0xFFFF) - 1
+    low = (before + (second & 0xFFFF)) % _ADLER
+    high = ((first >> 16) + (second >> 16) + size * before) % _ADLER
+    return high << 16 | low
