@@ -129,3 +129,23 @@ def test_no_pieces_are_no_work() -> None:
     helpers = HelperThreads(1, lambda: 1)
     assert helpers.run_with_helpers([]) == []
     helpers.close()
+
+
+def test_where_the_system_starts_no_thread_the_caller_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse_to_start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_to_start)
+    helpers = HelperThreads(3, lambda: 3)
+    assert set(helpers.run_with_helpers([threading.get_ident] * 4)) == {threading.get_ident()}
+    helpers.close()
+
+
+def test_helpers_stay_for_later_steps_and_end_when_closed() -> None:
+    helpers, before = HelperThreads(2, lambda: 2), set(threading.enumerate())
+    for _ in range(5):
+        wait = partial(threading.Barrier(3).wait, PATIENCE_S)
+        assert sorted(helpers.run_with_helpers([wait] * 3)) == [0, 1, 2]
+    assert len(set(threading.enumerate()) - before) == 2
+    helpers.close()
+    assert set(threading.enumerate()) <= before
