@@ -195,7 +195,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
     clock, metrics = time.monotonic, Metrics()
     lag = LoopLag(clock)
     tracer = await stack.enter_async_context(open_request_tracer(settings))
-    codec_work = CodecWork(threads := settings.codec_threads or usable_cores())
+    codec_work = CodecWork(threads := settings.codec_threads or usable_cores(), lambda: backend.server_load.spare_cores)
     stack.callback(codec_work.close)
     drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
     owner = SpoolOwner(settings.results_dir, _new_uuid)

@@ -149,7 +149,7 @@ class Admission:
         admitted.body_read = True
         self.uploading -= 1
         self.in_flight += 1
-        self.server_load.publish(self.ordinary_in_flight)
+        self._publish()
         self.waiting[flow] += 1
 
     def mark_large(self, admitted: AdmittedRequest, *, computed: bool = False) -> None:
@@ -247,11 +247,15 @@ class Admission:
         self.in_flight -= 1
         if admitted.large:
             self.large_in_flight -= 1
+            self._publish()
             return
         self._remove_from_queue(admitted.request.flow, served=True)
 
+    def _publish(self) -> None:
+        self.server_load.publish(self.ordinary_in_flight, self.large_in_flight)
+
     def _remove_from_queue(self, flow: Flow, *, served: bool) -> None:
-        self.server_load.publish(self.ordinary_in_flight)
+        self._publish()
         self.waiting[flow] -= 1
         if not self.waiting[flow]:
             del self.waiting[flow]

@@ -32,11 +32,15 @@ class ServerLoad(Protocol):
     def reservation_store(self) -> ReservationStore:
         """The reservations that all front ends share."""
 
+    @property
+    def spare_cores(self) -> int:
+        """Cores that a request may use beside its own, if all requests in flight at all front ends use as many."""
+
     def samples_ahead(self, flow: Flow) -> float:
         """The samples of all front ends that each engine computes before one that this flow sends now."""
 
-    def publish(self, in_flight: int) -> None:
-        """Publish this front end's number of requests in flight to the others."""
+    def publish(self, in_flight: int, large: int) -> None:
+        """Publish this front end's numbers of ordinary and of large requests in flight to the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +51,12 @@ class SingleFrontEndLoad:
     front_ends: int = 1
     engines: int = 1
     sample_s: float = 0.0
+    spare_cores: int = 0
     reservation_store: ReservationStore = field(default_factory=LocalReservationStore)
 
     def samples_ahead(self, flow: Flow) -> float:  # noqa: ARG002 -- see `ServerLoad`
         """Return 0: no other front end sends any."""
         return 0.0
 
-    def publish(self, in_flight: int) -> None:
+    def publish(self, in_flight: int, large: int) -> None:
         """Do nothing: there is no other front end."""

@@ -24,6 +24,8 @@ SMALL_PIXELS = 96 * 96
 """Size up to which decoding or encoding takes less (0.1 ms) than handing the picture to a thread and back."""
 MEDIUM_PIXELS = 512 * 512
 """Size up to which work (2 to 4 ms) may block the event loop, if threads would only compete for the same core."""
+_MOST_HELPERS = 3
+"""Most threads that help a process with one codec thread: a JPEG of 512² is encoded in four strips."""
 _SLOWER = 4
 """Ratio of the encoding times of PNG or WebP to that of JPEG (docs/benchmarks.md, "Codecs")."""
 _SMOOTHING = 0.1
@@ -38,14 +40,16 @@ class CodecWork:
 
     Args:
         threads: number of threads in each pool.
+        spare_cores: returns how many cores a request may use now beside its own, if there is one thread.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, spare_cores: Callable[[], int] = lambda: 0) -> None:
         cv2.setNumThreads(1)
         self._threads = threads
         self._begin_pool, self._finish_pool = CodecPool(threads, "decode"), CodecPool(threads, "encode")
         self._begin_shares, self._finish_shares = LoopShares(), LoopShares()  # apart, as the pools are
-        self._helpers = HelperThreads(threads - 1, self._free_threads)
+        self._spare_cores = spare_cores
+        self._helpers = HelperThreads(threads - 1 if threads > 1 else _MOST_HELPERS, self._free_threads)
         self._beginning = self._finishing = 0
         """Number of requests that wait for a thread or the loop, or run; without large ones to decode."""
         self._large = 0
@@ -75,7 +79,7 @@ class CodecWork:
         try:
             if shares := self._event_loop_shares(effort):
                 await self._begin_shares.take(shares)
-                return self._run_timed(work, run_one_by_one)
+                return self._run_timed(work, self._steps_on_loop(effort))
             return await self._begin_pool.run(self._run_timed, work, self._helpers.run_with_helpers)
         finally:
             self._beginning -= 1
@@ -94,7 +98,7 @@ class CodecWork:
         """
         if not writes and not slow and (shares := self._event_loop_shares(pixels, 1 if encoder == "jpeg" else _SLOWER)):
             await self._finish_shares.take(shares)
-            return work(run_one_by_one)
+            return work(self._steps_on_loop(pixels))
         self._finishing += 1
         try:
             return await self._finish_pool.run(
@@ -115,6 +119,9 @@ class CodecWork:
             return 1
         return SHARES_OF_AN_ITERATION if self._threads == 1 and pixels * slower <= MEDIUM_PIXELS else 0
 
+    def _steps_on_loop(self, pixels: int) -> StepRunner:
+        return self._helpers.run_with_helpers if pixels > SMALL_PIXELS else run_one_by_one
+
     def _run_timed(self, work: Callable[[StepRunner], T], side_by_side: StepRunner) -> T:
         started = perf_counter()
         try:
@@ -125,5 +132,7 @@ class CodecWork:
             self._mean_s += weight * (took_s - self._mean_s)
 
     def _free_threads(self) -> int:
-        """Return the number of idle threads, which may help another."""
+        """Return the number of threads that may help another: idle ones, or with a single one, those for idle cores."""
+        if self._threads == 1:
+            return min(_MOST_HELPERS, self._spare_cores())
         return self._threads - self._beginning - self._finishing - self._large

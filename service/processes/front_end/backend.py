@@ -236,7 +236,9 @@ class RemoteBackend:
         ]
         self.models = RemoteModels(self.clients)
         self.batcher = RemoteBatcher(self.models, board, self.clients, time.monotonic)
-        self.server_load = StatusBoardLoad(board, assignment.index, board.reservation_store(assignment.index))
+        self.server_load = StatusBoardLoad(
+            board, assignment.index, board.reservation_store(assignment.index), assignment.cores_for_pictures
+        )
         self.loaded = asyncio.Event()
         self.lost = asyncio.Event()
         """Never set, because the launcher replaces a lost engine process."""

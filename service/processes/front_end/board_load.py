@@ -18,6 +18,7 @@ class StatusBoardLoad:
     board: StatusBoard
     index: int
     reservation_store: ReservationStore
+    cores_for_pictures: int = 0
 
     @property
     def in_flight_elsewhere(self) -> int:
@@ -35,8 +36,13 @@ class StatusBoardLoad:
     def sample_s(self) -> float:
         return self.board.sample_s
 
+    @property
+    def spare_cores(self) -> int:
+        return max(0, self.cores_for_pictures // max(1, self.board.computing) - 1)
+
     def samples_ahead(self, flow: Flow) -> float:
         return requests_ahead(hashed(flow), self.board.samples_of_flows()) / self.engines
 
-    def publish(self, in_flight: int) -> None:
-        self.board.front_end(self.index).in_flight = in_flight
+    def publish(self, in_flight: int, large: int) -> None:
+        row = self.board.front_end(self.index)
+        row.in_flight, row.large_in_flight = in_flight, large

@@ -24,7 +24,7 @@ from service.lifecycle.sighup import hangup_signals, is_hangup
 from service.preflight import check_ports, run_preflight
 from service.processes.launcher.address import bind_shared_address, reserve_address
 from service.processes.launcher.child import Child
-from service.processes.launcher.process_plan import assign_gpus, divide_settings
+from service.processes.launcher.process_plan import cores_for_pictures, divide_settings, facts_of_this_host
 from service.processes.launcher.run_directory import RunDirectory
 from service.processes.launcher.signal_queue import Signals
 from service.processes.shared.assignment import Assignment
@@ -53,7 +53,8 @@ class Launcher:
         self._settings, self._code = settings, code_version()
         self._signals = stack.enter_context(Signals(_SIGNALS | hangup_signals()))
         self._run_directory = stack.enter_context(RunDirectory.create())
-        self._devices = assign_gpus(settings, os.environ)
+        host = facts_of_this_host(settings)
+        self._devices, self._cores_for_pictures = host.gpus, cores_for_pictures(settings, host)
         engines = len(self._devices)
         self._row_counts = RowCounts(front_ends, engines)
         self._board_fd = make_board(self._row_counts)
@@ -211,6 +212,7 @@ class Launcher:
                 "engines": self._row_counts.engines,
                 "listener": listener,
                 "device": device,
+                "cores_for_pictures": self._cores_for_pictures,
             }
         )
         process = subprocess.Popen(

@@ -71,17 +71,30 @@ def choose_processes(settings: Settings, host: HostFacts) -> Processes:
         return Processes(settings.workers, "as the setting workers says")
     if not host.system.startswith("linux"):
         return Processes(0, "front ends need Linux")
-    if any(host.gpus) and host.gpu_packages:
-        device = "a GPU computes"
-    elif settings.engine == "fake" and settings.fake_batch_ms:
-        device = "the fake engine only waits"
-    else:
+    if not (device := _device_beside_cores(settings, host)):
         return Processes(0, "the engine computes on the CPU and needs the cores")
     if cores < 2:
         return Processes(0, f"{device}, but there is one core only")
     if cores < _CORES_FOR_MANY:
         return Processes(1, f"{device}, and there are {cores:.0f} cores: one for HTTP and pictures")
     return Processes(min(int(cores), _MOST_BY_ITSELF), f"{device}: a front end for each of {cores:.0f} cores")
+
+
+def cores_for_pictures(settings: Settings, host: HostFacts) -> int:
+    """Return how many cores the front ends may use for pictures while few requests are in flight; 0: no such rule.
+
+    Each engine process keeps a core, and one that computes on the CPU all of them. A set number of codec threads holds.
+    """
+    if settings.codec_threads or not _device_beside_cores(settings, host):
+        return 0
+    return max(0, int(host.cores) - len(host.gpus))
+
+
+def _device_beside_cores(settings: Settings, host: HostFacts) -> str:
+    """Say which device computes while the cores have nothing to do; empty if the cores compute."""
+    if any(host.gpus) and host.gpu_packages:
+        return "a GPU computes"
+    return "the fake engine only waits" if settings.engine == "fake" and settings.fake_batch_ms else ""
 
 
 def unused_gpu(host: HostFacts) -> str:

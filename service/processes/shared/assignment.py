@@ -47,6 +47,8 @@ class Assignment(BaseModel):
     """Descriptor of an engine process's listening Unix socket, or of a front end's bound TCP socket."""
     device: str = ""
     """Label of an engine process's device in metrics."""
+    cores_for_pictures: int = 0
+    """Cores that all front ends may use for pictures while few requests are in flight."""
 
     @property
     def row_counts(self) -> RowCounts:

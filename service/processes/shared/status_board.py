@@ -15,8 +15,8 @@ from service.processes.shared import flow_counts, reservation_store
 from service.processes.shared.flow_counts import FlowCounts
 from service.processes.shared.reservation_store import SharedReservationStore
 
-_NUMBERS = 6
-_IN_FLIGHT, _LOAD, _BEAT, _READY, _USED, _SAMPLE_S = range(_NUMBERS)
+_NUMBERS = 7
+_IN_FLIGHT, _LARGE, _LOAD, _BEAT, _READY, _USED, _SAMPLE_S = range(_NUMBERS)
 _TEXT_CELLS = 32
 _COLUMNS = _NUMBERS + _TEXT_CELLS + flow_counts.CELLS
 
@@ -78,6 +78,11 @@ class StatusBoard:
         own = self._front_ends[index]
         return sum([row.in_flight for row in self._front_ends if row is not own])
 
+    @property
+    def computing(self) -> int:
+        """Requests in flight at all front ends, with the large ones."""
+        return sum([row.in_flight + row.large_in_flight for row in self._front_ends])
+
     def samples_of_flows(self) -> Counter[Flow]:
         """The samples that no engine process has answered, by flow (see flow_counts.py)."""
         total: Counter[Flow] = Counter()
@@ -116,12 +121,21 @@ class StatusRow:
 
     @property
     def in_flight(self) -> int:
-        """Requests in flight at a front end."""
+        """Requests in flight at a front end, without those with large pictures."""
         return int(self._cells[_IN_FLIGHT])
 
     @in_flight.setter
     def in_flight(self, count: int) -> None:
         self._cells[_IN_FLIGHT] = count
+
+    @property
+    def large_in_flight(self) -> int:
+        """Requests in flight with large pictures at a front end."""
+        return int(self._cells[_LARGE])
+
+    @large_in_flight.setter
+    def large_in_flight(self, count: int) -> None:
+        self._cells[_LARGE] = count
 
     @property
     def load(self) -> int:
@@ -181,7 +195,7 @@ class StatusRow:
 
     def clear_row(self) -> None:
         """Clear the row of a process that has ended, except that it was used."""
-        for column in (_IN_FLIGHT, _LOAD, _BEAT, _READY, _SAMPLE_S):
+        for column in (_IN_FLIGHT, _LARGE, _LOAD, _BEAT, _READY, _SAMPLE_S):
             self._cells[column] = 0.0
         self.flows.clear()
         self.loading = ""

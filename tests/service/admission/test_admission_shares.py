@@ -85,6 +85,9 @@ class SharedLoad:
     index: int
     engines: int = 1
     sample_s: float = 0.0
+    spare_cores: int = 0
+    large: int = 0
+    """The large requests that were published last."""
     queued: Mapping[Flow, int] = field(default_factory=dict)
     """The samples at the engines, by flow."""
     reservation_store: ReservationStore = field(default_factory=LocalReservationStore)
@@ -100,8 +103,8 @@ class SharedLoad:
     def samples_ahead(self, flow: Flow) -> float:
         return requests_ahead(flow, self.queued) / self.engines
 
-    def publish(self, in_flight: int) -> None:
-        self.counts[self.index] = in_flight
+    def publish(self, in_flight: int, large: int) -> None:
+        self.counts[self.index], self.large = in_flight, large
 
 
 def test_the_places_of_a_house_are_those_of_all_its_front_ends_together() -> None:
@@ -187,7 +190,8 @@ def test_large_bodies_leave_an_eighth_of_the_memory_to_small_ones() -> None:
 
 def test_requests_of_large_pictures_take_no_places_and_nobody_waits_behind_them() -> None:
     clock, inside = Clock(), [0, 0]
-    admission = Admission(4, clock=clock, service_rate=paced(5.0), server_load=SharedLoad(inside, 0))
+    load = SharedLoad(inside, 0)
+    admission = Admission(4, clock=clock, service_rate=paced(5.0), server_load=load)
     with ExitStack() as stack:
         for number in range(4):
             place = stack.enter_context(admission.admit(AdmissionRequest(1e6, flow=Flow(str(number)))))
@@ -195,9 +199,11 @@ def test_requests_of_large_pictures_take_no_places_and_nobody_waits_behind_them(
             admission.mark_large(place)
             admission.mark_large(place)
         assert (admission.in_flight, admission.large_in_flight, admission.waiting, inside) == (4, 4, {}, [0, 0])
+        assert load.large == 4, "they take cores, of which other front ends must know"
         assert admission.predicted_wait_s(Flow("quiet")) == 0
         assert is_let_in(admission, AdmissionRequest(0.1, flow=Flow("quiet")))
     assert (admission.in_flight, admission.large_in_flight, admission.waiting, inside) == (0, 0, {}, [0, 0])
+    assert load.large == 0
 
 
 def test_how_fast_large_pictures_are_answered_says_nothing_about_others() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -23,8 +23,8 @@ def where(side_by_side: StepRunner) -> str:
 
 
 @asynccontextmanager
-async def opened(threads: int) -> AsyncIterator[CodecWork]:
-    work = CodecWork(threads)
+async def opened(threads: int, spare_cores: int = 0) -> AsyncIterator[CodecWork]:
+    work = CodecWork(threads, lambda: spare_cores)
     yield work
     work.close()
 
@@ -34,7 +34,8 @@ async def opened(threads: int) -> AsyncIterator[CodecWork]:
     [
         (4, SMALL_PIXELS, "loop"),
         (4, SMALL_PIXELS + 1, "thread, helped"),
-        (1, MEDIUM_PIXELS, "loop"),
+        (1, SMALL_PIXELS, "loop"),
+        (1, MEDIUM_PIXELS, "loop, helped"),
         (1, MEDIUM_PIXELS + 1, "thread, helped"),
         (2, MEDIUM_PIXELS, "thread, helped"),
     ],
@@ -50,7 +51,7 @@ async def test_small_pictures_stay_on_the_loop_and_medium_ones_where_there_is_on
 @pytest.mark.parametrize("encoder", ["png", "webp"])
 async def test_what_takes_longer_to_encode_goes_to_a_thread_sooner(encoder: ImageFormat) -> None:
     async with opened(1) as work:
-        assert await work.run_encoding(where, MEDIUM_PIXELS // 4, encoder, writes=False) == "loop"
+        assert await work.run_encoding(where, MEDIUM_PIXELS // 4, encoder, writes=False) == "loop, helped"
         assert await work.run_encoding(where, MEDIUM_PIXELS // 4 + 1, encoder, writes=False) == "thread, helped"
         assert await work.run_encoding(where, SMALL_PIXELS, encoder, writes=False) == "loop"
 
@@ -192,6 +193,37 @@ async def test_nobody_helps_while_all_threads_are_taken() -> None:
         assert len(set(used)) == 1
         release.set()
         await stuck
+
+
+def meet(count: int) -> Callable[[StepRunner], list[str]]:
+    """Work whose steps each wait for all others, so that it ends only if as many threads run them."""
+    together = threading.Barrier(count)
+
+    def step() -> str:
+        together.wait(10)
+        return threading.current_thread().name
+
+    return lambda side_by_side: side_by_side([step] * count)
+
+
+@pytest.mark.parametrize("pixels", [MEDIUM_PIXELS, MEDIUM_PIXELS + 1])
+async def test_a_process_with_one_thread_is_helped_while_other_cores_are_idle(pixels: int) -> None:
+    async with opened(1, spare_cores=15) as work:
+        assert len(set(await work.run_decoding(meet(4), pixels))) == 4
+        assert len(set(await work.run_encoding(meet(4), pixels, "jpeg", writes=False))) == 4
+        assert len(set(await work.run_encoding(meet(4), pixels, "png", writes=True))) == 4
+
+
+@pytest.mark.parametrize("pixels", [MEDIUM_PIXELS, MEDIUM_PIXELS + 1])
+async def test_nobody_helps_a_process_with_one_thread_while_all_cores_are_needed(pixels: int) -> None:
+    names, before = [lambda: threading.current_thread().name] * 8, set(threading.enumerate())
+    async with opened(1, spare_cores=0) as work:
+        assert len(set(await work.run_decoding(lambda side_by_side: side_by_side(names), pixels))) == 1
+        for saved in (False, True):
+            done = await work.run_encoding(lambda side_by_side: side_by_side(names), pixels, "jpeg", writes=saved)
+            assert len(set(done)) == 1
+        started = set(threading.enumerate()) - before
+        assert not [thread for thread in started if thread.name.startswith("help")]
 
 
 async def test_large_pictures_do_not_change_what_is_predicted_for_small_ones() -> None:

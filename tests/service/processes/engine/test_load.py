@@ -27,7 +27,7 @@ async def test_a_front_end_without_requests_predicts_the_wait_behind_those_of_ot
             async def compute(number: int) -> Any:
                 return await both.front.batcher.submit(sample(number), model, later(), flow=BUSY)
 
-            both.front.server_load.publish(9)
+            both.front.server_load.publish(9, 0)
             done = await compute(0)
             assert other.sample_s > 0
             assert admission.predicted_wait_s(BUSY) == 0

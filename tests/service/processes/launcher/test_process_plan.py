@@ -12,6 +12,7 @@ from service.processes.launcher.process_plan import (
     Restarts,
     assign_gpus,
     choose_processes,
+    cores_for_pictures,
     divide_settings,
     unused_gpu,
 )
@@ -54,6 +55,29 @@ def test_there_is_an_engine_process_for_each_gpu_that_may_be_seen_and_one_withou
     assert assign_gpus(Settings(workers=2, engine_processes=4), {}, tmp_path) == ["0", "1", "2", "0"]
 
 
+FAKE_DEVICE = Settings(engine="fake", fake_batch_ms=8)
+GPU_HOST = HostFacts(16, ["0"], True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "host", "cores"),
+    [
+        pytest.param(Settings(), GPU_HOST, 15, id="a core stays for the engine process"),
+        pytest.param(Settings(), HostFacts(16, ["0", "1"], True), 14, id="a core for each engine process"),
+        pytest.param(
+            Settings(engine="fake", fake_batch_ms=8), HostFacts(4.5, [""], False), 3, id="a container's quota"
+        ),
+        pytest.param(Settings(), HostFacts(1, ["0"], True), 0, id="one core"),
+        pytest.param(Settings(), HostFacts(0.5, ["0"], True), 0, id="half a core"),
+        pytest.param(Settings(), HostFacts(16, [""], False), 0, id="an engine that computes on the cores"),
+        pytest.param(Settings(), HostFacts(16, ["0"], False), 0, id="a GPU that nothing here can use"),
+        pytest.param(Settings(codec_threads=1), GPU_HOST, 0, id="a number of threads that was set"),
+    ],
+)
+def test_front_ends_are_told_of_cores_that_no_engine_needs(settings: Settings, host: HostFacts, cores: int) -> None:
+    assert cores_for_pictures(settings, host) == cores
+
+
 @pytest.mark.parametrize(
     ("gpus", "packages", "is_said"),
     [(["0"], False, True), (["0"], True, False), ([""], False, False), ([], False, False)],
@@ -63,7 +87,6 @@ def test_a_gpu_whose_packages_are_missing_is_not_passed_over_in_silence(gpus, pa
 
 
 AUTO_ON_CPU = Settings(engine="openvino")
-FAKE_DEVICE = Settings(engine="fake", fake_batch_ms=8)
 
 
 @pytest.mark.parametrize(

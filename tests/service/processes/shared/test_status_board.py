@@ -52,6 +52,18 @@ def test_a_front_end_counts_what_is_inside_at_the_others(descriptor: int) -> Non
     assert [board.in_flight_elsewhere(index) for index in range(3)] == [320, 301, 21]
 
 
+def test_a_front_end_counts_all_requests_that_take_cores_with_its_own_and_the_large_ones(descriptor: int) -> None:
+    board = StatusBoard(descriptor, PLACES)
+    for index, in_flight in enumerate((1, 20, 300)):
+        board.front_end(index).in_flight = in_flight
+    board.front_end(2).large_in_flight = 5000
+    board.engine(0).load = 40_000
+    assert board.computing == 5321
+    assert board.in_flight_elsewhere(0) == 320
+    board.front_end(2).clear_row()
+    assert board.computing == 21
+
+
 def test_a_row_that_is_cleared_counts_no_more(descriptor: int) -> None:
     board = StatusBoard(descriptor, PLACES)
     board.front_end(0).in_flight = 9
