@@ -12,7 +12,7 @@ import pytest
 
 from service.core.pictures import ImageFormat
 from service.imaging.files.decode_cost import LARGE_PIXELS
-from service.imaging.pool.codec_work import MEDIUM_PIXELS, SMALL_PIXELS, CodecWork
+from service.imaging.pool.codec_work import HELPED_PIXELS, MEDIUM_PIXELS, SMALL_PIXELS, CodecWork
 from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
 
 
@@ -34,7 +34,8 @@ async def opened(threads: int, spare_cores: int = 0) -> AsyncIterator[CodecWork]
     [
         (4, SMALL_PIXELS, "loop"),
         (4, SMALL_PIXELS + 1, "thread, helped"),
-        (1, SMALL_PIXELS, "loop"),
+        (1, HELPED_PIXELS - 1, "loop"),
+        (1, HELPED_PIXELS, "loop, helped"),
         (1, MEDIUM_PIXELS, "loop, helped"),
         (1, MEDIUM_PIXELS + 1, "thread, helped"),
         (2, MEDIUM_PIXELS, "thread, helped"),
