@@ -146,30 +146,43 @@ def prepare_inpaint(
     return PreparedRequest(rows, picture.size, plan.coverage, finish, plan.texture)
 
 
+_OPTIONAL = MappingProxyType(
+    {"instance": "instance ids (a grey PNG of 8 or 16 bits)", "reference": "a picture whose look is taken"}
+)
+"""Files that some models for translation need, and what they are."""
+
+
 def prepare_translate(
     order: Order,
     headers: Headers,
     max_pixels: int,
     manifest: Manifest,
     timings: Timings,
-    _: StepRunner = run_one_by_one,
+    side_by_side: StepRunner = run_one_by_one,
 ) -> PreparedRequest:
     """Prepare a translation: a whole picture or label map, with instance map and reference if the model accepts them.
+
+    The files are decoded in parallel.
 
     Raises:
         UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: one of the files cannot be used.
         InvalidRequest: the model needs an instance map or a reference and there is none.
     """
     files = order.files
+    optional = {part: _optional_file(files.get(part), part, what, manifest) for part, what in _OPTIONAL.items()}
     with timed_stage(timings, "decode"):
-        label = manifest.input("label")
-        if label is None:
-            picture = codec.decode(files["image"], max_pixels=max_pixels, header=headers["image"])
-        else:
-            picture = label_maps.decode_labels(files["image"], label.classes, max_pixels=max_pixels)
+        pieces: dict[str, Callable[[], Any]] = {"image": partial(_decode_image, order, headers, max_pixels, manifest)}
+        if (data := optional["instance"]) is not None:
+            pieces["instance"] = partial(label_maps.decode_ids, data, "instance", max_pixels=max_pixels)
+        if (data := optional["reference"]) is not None:
+            pieces["reference"] = partial(codec.decode, data, max_pixels=max_pixels)
+        decoded = dict(zip(pieces, side_by_side(list(pieces.values())), strict=True))
+        picture, instance, reference = decoded["image"], decoded.get("instance"), decoded.get("reference")
         codec.check_encodable(picture.size, order.format)  # fail before the engine computes it
-        instance = _decode_instance(files.get("instance"), picture.size, max_pixels, manifest)
-        reference = _decode_reference(files.get("reference"), picture.size, max_pixels, manifest)
+        if instance is not None:
+            _require_size(Size(*instance.shape), picture.size, "instance map")
+        if reference is not None:
+            _require_size(reference.size, picture.size, "reference")
     with timed_stage(timings, "preprocess"):
         crop = crops.plan_whole(picture.size, manifest.size)
         arrays = _translate_arrays(picture, instance, crop, manifest)
@@ -248,22 +261,11 @@ def _optional_file(data: bytes | None, part: str, what: str, manifest: Manifest)
     return data
 
 
-def _decode_instance(data: bytes | None, size: Size, max_pixels: int, manifest: Manifest) -> label_maps.Ids | None:
-    data = _optional_file(data, "instance", "instance ids (a grey PNG of 8 or 16 bits)", manifest)
-    if data is None:
-        return None
-    instance = label_maps.decode_ids(data, "instance", max_pixels=max_pixels)
-    _require_size(Size(*instance.shape), size, "instance map")
-    return instance
-
-
-def _decode_reference(data: bytes | None, size: Size, max_pixels: int, manifest: Manifest) -> Picture | None:
-    data = _optional_file(data, "reference", "a picture whose look is taken", manifest)
-    if data is None:
-        return None
-    reference = codec.decode(data, max_pixels=max_pixels)
-    _require_size(reference.size, size, "reference")
-    return reference
+def _decode_image(order: Order, headers: Headers, max_pixels: int, manifest: Manifest) -> Picture:
+    image = order.files["image"]
+    if (label := manifest.input("label")) is None:
+        return codec.decode(image, max_pixels=max_pixels, header=headers["image"])
+    return label_maps.decode_labels(image, label.classes, max_pixels=max_pixels)
 
 
 def _require_size(have: Size, size: Size, what: str) -> None:

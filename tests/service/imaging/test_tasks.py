@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import get_args
+from functools import partial
+from typing import TypeVar, get_args
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from service.core.call import Timings
 from service.core.errors import InvalidImage, InvalidOption, TooLarge
 from service.core.order import Order
 from service.core.pictures import Size
-from service.core.schemas import OPTIONS, GenerateOptions, InpaintOptions
+from service.core.schemas import OPTIONS, GenerateOptions, InpaintOptions, TranslateOptions
 from service.imaging import tasks
 from service.imaging.files import codec
 from service.imaging.files.decode_cost import decoded_bytes
@@ -24,9 +26,10 @@ from service.imaging.pool.parallel_steps import HelperThreads, StepRunner, run_o
 from service.imaging.tasks import DecodingCost, PreparedRequest
 from service.imaging.texture.windows import BYTES_A_PIXEL, MOST_SEEN
 from tests.serving import image_files as files
-from tests.serving.tensor_specs import output
+from tests.serving.tensor_specs import instance, label, output, reference
 
 LIMIT = 1_000_000
+T = TypeVar("T")
 
 
 def inpaint(photo: bytes, mask: bytes) -> Order:
@@ -141,6 +144,33 @@ def test_pictures_are_the_same_whether_mask_and_image_are_read_side_by_side_or_i
     (coverage, masks, picture), (its_coverage, its_masks, its_picture) = made
     assert (coverage, masks) == (its_coverage, its_masks)
     assert np.array_equal(picture.pixels, its_picture.pixels)
+
+
+def test_the_files_of_a_translation_are_decoded_side_by_side_to_the_same_rows(
+    photo: bytes, fake_manifest: Callable[..., Manifest]
+) -> None:
+    manifest = fake_manifest("dressed", "translate", inputs=[label(35), instance(), reference()])
+    side = codec.decode(photo, max_pixels=LIMIT).size
+    ids = np.arange(side.height * side.width, dtype=np.uint16).reshape(*side, 1)
+    parts = {"image": files.png((ids % 35).astype(np.uint8)), "instance": files.png(ids), "reference": photo}
+    order = Order("translate", parts, TranslateOptions())
+    together = threading.Barrier(3)
+
+    def all_at_once(pieces: Sequence[Callable[[], T]]) -> list[T]:
+        def meet(piece: Callable[[], T]) -> T:
+            together.wait(10)
+            return piece()
+
+        return helpers.run_with_helpers([partial(meet, piece) for piece in pieces])
+
+    headers, helpers = tasks.read_headers(order.files, LIMIT), HelperThreads(2, lambda: 2)
+    in_turn, at_once = (
+        tasks.prepare_translate(order, headers, LIMIT, manifest, Timings(), way).rows[0].arrays
+        for way in (run_one_by_one, all_at_once)
+    )
+    helpers.close()
+    assert sorted(in_turn) == ["instance", "label", "reference"]
+    assert all(np.array_equal(in_turn[name], at_once[name]) for name in in_turn)
 
 
 def test_several_results_are_pictures_of_their_own(
