@@ -60,6 +60,8 @@ class StatusBoard:
         starts = range(0, len(self._cells), _COLUMNS)
         rows = [StatusRow(self._cells[start : start + _COLUMNS]) for start in starts]
         self._front_ends, self._engines = rows[: row_counts.front_ends], rows[row_counts.front_ends :]
+        of_front_ends = self._cells[: row_counts.front_ends * _COLUMNS]
+        self._in_flight, self._large = of_front_ends[_IN_FLIGHT::_COLUMNS], of_front_ends[_LARGE::_COLUMNS]
 
     def front_end(self, index: int) -> StatusRow:
         """The row of a front end."""
@@ -75,13 +77,12 @@ class StatusBoard:
 
     def in_flight_elsewhere(self, index: int) -> int:
         """Requests in flight at all front ends except this one."""
-        own = self._front_ends[index]
-        return sum([row.in_flight for row in self._front_ends if row is not own])
+        return int(sum(self._in_flight) - self._in_flight[index])
 
     @property
     def computing(self) -> int:
         """Requests in flight at all front ends, with the large ones."""
-        return sum([row.in_flight + row.large_in_flight for row in self._front_ends])
+        return int(sum(self._in_flight) + sum(self._large))
 
     def samples_of_flows(self) -> Counter[Flow]:
         """The samples that no engine process has answered, by flow (see flow_counts.py)."""
