@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,6 +16,7 @@ import pytest
 
 from engines.fake import FakeEngine
 from engines.manifest import Manifest
+from service.admission.server_load import SingleFrontEndLoad
 from service.app import Service, open_service
 from service.batching.local_backend import open_local_backend
 from service.core.call import Call
@@ -77,3 +79,19 @@ async def test_with_a_result_cache_the_picture_is_computed_as_others_may_have_jo
         before = engine.samples
         reply = await service.run(order(), await call(left=True))
         assert (len(reply.pictures), engine.samples) == (1, before + 1)
+
+
+async def test_threads_help_with_a_picture_only_while_cores_are_spare_and_change_nothing_of_it(opened: Opened) -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (512, 512, 3), np.uint8)
+    picture = Order("translate", {"image": png(pixels)}, OPTIONS["translate"](format="jpeg"))
+    async with opened(codec_threads=1) as (service, _):
+        replies: list[bytes] = []
+        helpers: list[int] = []
+        for spare in (0, 3):
+            service.backend.server_load = SingleFrontEndLoad(spare_cores=spare)
+            before = set(threading.enumerate())
+            replies.append((await service.run(picture, await call(left=False))).pictures[0].body)
+            started = set(threading.enumerate()) - before
+            helpers.append(sum(thread.name.startswith("help") for thread in started))
+    assert helpers == [0, 3]
+    assert replies[0] == replies[1]

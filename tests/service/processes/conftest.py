@@ -58,7 +58,9 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
     """Connected front end and engine processes: `async with pair(engines=1, **settings) as pair`."""
 
     @asynccontextmanager
-    async def make(engines: int = 1, slots_bytes: int = 2**20, **changes: Any) -> AsyncIterator[Pair]:
+    async def make(
+        engines: int = 1, slots_bytes: int = 2**20, cores_for_pictures: int = 0, **changes: Any
+    ) -> AsyncIterator[Pair]:
         settings = Settings.model_validate(
             {"models_dir": models_dir, "model_poll_s": 0.05, "engine": "fake", **changes}
         )
@@ -83,6 +85,7 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
             front_ends=2,
             engines=engines,
             listener=-1,
+            cores_for_pictures=cores_for_pictures,
         )
         board = StatusBoard(descriptor, row_counts)
 
