@@ -24,8 +24,8 @@ SMALL_PIXELS = 96 * 96
 """Size up to which decoding or encoding takes less (0.1 ms) than handing the picture to a thread and back."""
 MEDIUM_PIXELS = 512 * 512
 """Size up to which work (2 to 4 ms) may block the event loop, if threads would only compete for the same core."""
-HELPED_PIXELS = 256 * 256
-"""Size from which on help pays on the event loop: handing over a mask of 160² takes as long as it saves."""
+HELPED_PIXELS = 320 * 320
+"""Size from which on help pays on the event loop: handing over the mask of 256² takes as long as it saves."""
 _MOST_HELPERS = 3
 """Most threads that help a process with one codec thread: a JPEG of 512² is encoded in four strips."""
 _SLOWER = 4
