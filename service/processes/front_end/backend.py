@@ -22,6 +22,7 @@ from service.core.errors import NotReady, ShuttingDown
 from service.core.flow import ANYONE, Flow
 from service.core.settings import Settings
 from service.lifecycle.background import cancel_and_wait
+from service.lifecycle.host import IdleCores
 from service.processes.front_end.board_load import StatusBoardLoad
 from service.processes.front_end.engine_client import EngineClient
 from service.processes.front_end.orders import EngineFacts, RemoteModel, SampleOrder
@@ -237,7 +238,11 @@ class RemoteBackend:
         self.models = RemoteModels(self.clients)
         self.batcher = RemoteBatcher(self.models, board, self.clients, time.monotonic)
         self.server_load = StatusBoardLoad(
-            board, assignment.index, board.reservation_store(assignment.index), assignment.cores_for_pictures
+            board,
+            assignment.index,
+            board.reservation_store(assignment.index),
+            assignment.cores_for_pictures,
+            IdleCores().count,
         )
         self.loaded = asyncio.Event()
         self.lost = asyncio.Event()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from service.admission.request_order import requests_ahead
@@ -19,6 +21,8 @@ class StatusBoardLoad:
     index: int
     reservation_store: ReservationStore
     cores_for_pictures: int = 0
+    idle_cores: Callable[[], int] = sys.maxsize.__int__
+    """Counts the cores of the host on which nothing runs."""
 
     @property
     def in_flight_elsewhere(self) -> int:
@@ -38,7 +42,8 @@ class StatusBoardLoad:
 
     @property
     def spare_cores(self) -> int:
-        return max(0, self.cores_for_pictures // max(1, self.board.computing) - 1)
+        share = self.cores_for_pictures // max(1, self.board.computing) - 1
+        return min(share, self.idle_cores()) if share > 0 else 0
 
     def samples_ahead(self, flow: Flow) -> float:
         return requests_ahead(hashed(flow), self.board.samples_of_flows()) / self.engines

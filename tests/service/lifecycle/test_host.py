@@ -15,6 +15,7 @@ import pytest
 
 from service.lifecycle.host import (
     SWITCH_S,
+    IdleCores,
     cores_of_container,
     keep_freed_memory,
     shorten_switch_interval,
@@ -22,6 +23,27 @@ from service.lifecycle.host import (
 )
 
 PAGES = (1 << 20) // resource.getpagesize()
+
+
+def test_idle_cores_are_those_without_a_running_task(tmp_path: Path) -> None:
+    loadavg = tmp_path / "loadavg"
+    loadavg.write_text("8.65 9.82 7.16 6/362 21821\n")
+    idle = IdleCores(loadavg, 16)
+    assert idle.count() == 10
+    loadavg.write_text("8.65 9.82 7.16 99/362 21821\n")
+    assert idle.count() == 0
+
+
+@pytest.mark.parametrize("content", [None, "", "0.1 0.2 0.3", "0.1 0.2 0.3 many/362 1"])
+def test_all_cores_are_idle_where_the_system_does_not_count_tasks(tmp_path: Path, content: str | None) -> None:
+    loadavg = tmp_path / "loadavg"
+    if content is not None:
+        loadavg.write_text(content)
+    assert IdleCores(loadavg, 16).count() == 16
+
+
+def test_a_core_that_computes_is_not_idle() -> None:
+    assert 0 <= IdleCores().count() < (os.cpu_count() or 1)
 
 
 def test_cores_are_those_that_this_process_may_use() -> None:

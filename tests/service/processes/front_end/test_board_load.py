@@ -30,6 +30,15 @@ def test_cores_that_are_not_needed_are_divided_among_the_requests_of_all_front_e
     os.close(descriptor)
 
 
+def test_a_core_on_which_another_program_runs_is_not_spare() -> None:
+    descriptor = make_board(PLACES)
+    board = StatusBoard(descriptor, PLACES)
+    for idle in (0, 1, 20):
+        load = StatusBoardLoad(board, 0, board.reservation_store(0), 15, lambda idle=idle: idle)  # type: ignore[misc]
+        assert load.spare_cores == min(14, idle)
+    os.close(descriptor)
+
+
 def test_a_front_end_that_is_told_of_no_cores_has_none_to_spare() -> None:
     descriptor = make_board(PLACES)
     board = StatusBoard(descriptor, PLACES)
