@@ -21,7 +21,7 @@ class StatusBoardLoad:
     index: int
     reservation_store: ReservationStore
     cores_for_pictures: int = 0
-    idle_cores: Callable[[], int] = sys.maxsize.__int__
+    idle_cores: Callable[[], int] = lambda: sys.maxsize
     """Counts the cores of the host on which nothing runs."""
 
     @property
