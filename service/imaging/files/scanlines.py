@@ -27,9 +27,9 @@ _LEAST = 128 << 10
 _STRIP = 3 * 256 * 256
 """Least bytes of a strip, about 0.3 ms; smaller strips cost more for scheduling than they save."""
 _MOST_STRIPS = 8
-_SAMPLE = 8 << 10
+_SAMPLE = 4 << 10
 """Least bytes of each sample that is packed both ways."""
-_SAMPLES = (3, 32)
+_SAMPLES = (4, 32)
 """Fewest and most samples: one for each 256 KiB, at equal distances."""
 _WORTH = 0.95
 """Share of the size up to which a search for repetitions is worth twice the time."""

@@ -49,12 +49,12 @@ def test_one_of_another_version_is_not_used_and_told_of_once(
 
 
 def photograph(height: int, width: int, channels: int) -> Bytes:
-    """Noise over a slope and an edge, which deflate finds no repetitions in."""
+    """Noise over a slope and an edge, blurred as by a lens, which deflate finds no repetitions in."""
     random = np.random.default_rng(height * width)
     slope = np.add.outer(np.arange(height), np.arange(width))[:, :, None] / 7 % 120
     edge = np.where(np.arange(width) > width // 2, 60, 0)[None, :, None]
-    noise = random.normal(60, 5, (height, width, channels))
-    return (slope + edge + noise).clip(0, 255).astype(np.uint8)
+    noise = cv2.GaussianBlur(random.normal(0, 20, (height, width, channels)), (3, 3), 0.8).reshape(height, width, -1)
+    return (slope + edge + noise + 60).clip(0, 255).astype(np.uint8)
 
 
 def unpack(kernel: ScanlinesKernel, rows: Bytes, pixel_bytes: int, first: int, last: int) -> Bytes:
