@@ -160,7 +160,8 @@ def _state_of_host(settings: Settings, ledger: Database, store: ResultStore, own
         """Return at once: results in a spool are found by every process of the host."""
 
     folder = settings.results_dir
-    queue, earlier = HostQueue(ledger, owner, time.time), EarlierRuns(store.sidecar, store.index.bury)
+    is_short = store.spooled_among if settings.promise == "store" else lambda _: False
+    queue, earlier = HostQueue(ledger, owner, time.time), EarlierRuns(store.sidecar, store.index.bury, is_short)
     jobs = JobRecords(ledger, owner, queue, KeptOrders(folder), time.time, promised, earlier)
     return SharedState(store, jobs, KeptResponses(folder), asyncio.sleep)
 

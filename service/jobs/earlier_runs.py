@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
 
-from service.core.errors import ServiceError
+from service.core.errors import NotReady, ServiceError
 from service.core.flow import Flow
 from service.core.reply import Encoded
 from service.jobs.jobs_table import Job
 
 _log = structlog.get_logger(__name__)
+_LOOK_EVERY_S = 0.5
 
 
 def result_id(job_id: str, run: int, picture: int) -> str:
@@ -37,25 +39,46 @@ class EarlierRuns:
 
     find: returns the sidecar of a result that every process finds; None if there is none. Blocks.
     bury: deletes a result, given its id and its owner, wherever copies are and even if they come later. Blocks.
+    is_short: whether one of these results, which were found, is not yet where the end of a job promises it. Blocks.
+    now: the ledger's clock, in seconds since the epoch.
     """
 
     find: Callable[[str], object | None]
     bury: Callable[[str, str], object]
+    is_short: Callable[[Sequence[str]], bool] = lambda _: False
+    now: Callable[[], float] = time.time
 
     async def results(self, job: Job) -> list[str]:
-        """Return the URLs of the results of an earlier run; empty if none stored all: what they stored is removed then.
+        """Return the URLs of the results of an earlier run, once they are where the job's end promises them.
 
+        Empty if no run stored all: what they stored is removed then.
         Results that other requests may have been given stay: the result cache answers this run with them, if it can.
         Where that cannot be known or done now, nothing is removed and the job is computed.
 
         Args:
             job: the job, before its run number `job.attempts`; `facts["pictures"]` is what each run stores.
+
+        Raises:
+            NotReady: code `storage_unavailable`: the storage has not accepted them by the job's deadline.
         """
         try:
-            return await asyncio.to_thread(self._take, job)
+            found = await asyncio.to_thread(self._take, job)
         except (ServiceError, OSError) as error:
             _log.warning("results of earlier runs of a job may be left", job=job.id, error=str(error))
             return []
+        while found and await self._are_short(found):
+            if job.facts["deadline_at"] <= self.now():
+                why = "the result was computed, but the storage of results did not accept it in time; try again later"
+                raise NotReady(why, code="storage_unavailable")
+            await asyncio.sleep(_LOOK_EVERY_S)
+        return [url for one in found if (url := Encoded(b"", one).url)]
+
+    async def _are_short(self, found: Sequence[str]) -> bool:
+        try:
+            return await asyncio.to_thread(self.is_short, found)
+        except (ServiceError, OSError) as error:
+            _log.warning("it cannot be known whether results are stored; it is tried again", error=str(error))
+            return True
 
     async def discard(self, job: Job) -> None:
         """Remove what all runs of a job that has ended without a result have stored, or still store."""
@@ -69,7 +92,7 @@ class EarlierRuns:
         for ids in reversed(runs.values()):
             if all(self.find(one) is not None for one in ids):
                 _log.info("job was computed before", job=job.id)
-                return [url for one in ids if (url := Encoded(b"", one).url)]
+                return ids
         self._bury(job, runs)
         return []
 

@@ -25,6 +25,20 @@ class ResultFinder:
     storage: Storage
     index: ResultIndex
 
+    def spooled(self, result_id: str) -> SpooledResult | None:
+        """Return the result if any process has spooled it; search here first, as it leaves the spool once stored.
+
+        Raises:
+            NotReady: it cannot be read now.
+        """
+        waiting = self.waiting.get(result_id)  # one look-up in a dictionary needs no lock
+        if waiting and (in_memory := waiting.in_memory):
+            return in_memory
+        try:
+            return self.spool_files.read(result_id)
+        except OSError as error:
+            raise unreadable_error(result_id, error) from error
+
     def image(self, result_id: str) -> tuple[bytes, str] | None:
         """Return the image and its media type; None if there is no such result, or none any more.
 
@@ -33,14 +47,14 @@ class ResultFinder:
         """
         if not self._may_be_read(result_id):
             return None
-        spooled = self._in_spool(result_id)
+        spooled = self.spooled(result_id)
         return (spooled.body, spooled.sidecar["media_type"]) if spooled else self.storage.read(result_id)
 
     def sidecar(self, result_id: str) -> dict[str, Any] | None:
         """Return the sidecar of a result; None if there is no such result, or none any more. Raises as `image`."""
         if not self._may_be_read(result_id):
             return None
-        spooled = self._in_spool(result_id)
+        spooled = self.spooled(result_id)
         return spooled.complete_sidecar() if spooled else self.storage.read_sidecar(result_id)
 
     def spooled_and_lost(self, group: Sequence[UnsavedResult]) -> tuple[list[SpooledResult], list[str]]:
@@ -72,13 +86,3 @@ class ResultFinder:
 
     def _may_be_read(self, result_id: str) -> bool:
         return is_result_id(result_id) and not self.index.deleted((result_id,))
-
-    def _in_spool(self, result_id: str) -> SpooledResult | None:
-        """Return the result if it is spooled. Search here before the storage: a result leaves the spool once stored."""
-        waiting = self.waiting.get(result_id)  # one look-up in a dictionary needs no lock
-        if waiting and (in_memory := waiting.in_memory):
-            return in_memory
-        try:
-            return self.spool_files.read(result_id)
-        except OSError as error:
-            raise unreadable_error(result_id, error) from error

@@ -166,6 +166,10 @@ class ResultStore:
         """Whether one of the results that this process accepted is not durable yet."""
         return any(result_id in self._finder.waiting for result_id in result_ids)
 
+    def spooled_among(self, result_ids: Sequence[str]) -> bool:
+        """Whether one of the results is in the spool of any process, and so perhaps nowhere else. Raises as `get`."""
+        return any(self._finder.spooled(result_id) for result_id in result_ids)
+
     def call_when_saved(self, result_id: str, call: Callable[[float], None]) -> bool:
         """Have `call` called on a writer's thread when that result is durable, with the seconds since `put`.
 

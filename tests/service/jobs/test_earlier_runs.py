@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -79,6 +80,32 @@ async def test_a_storage_that_is_away_stops_no_job_and_deletes_nothing() -> None
 
     results = Results()
     assert await EarlierRuns(away, results.bury).results(job_of(2)) == []
+    assert results.buried == []
+
+
+async def test_a_job_fails_if_what_was_computed_is_not_where_its_end_promises_it_by_the_deadline(
+    tmp_path: Path,
+) -> None:
+    results, asked = Results(), list[Sequence[str]]()
+
+    def is_short(ids: Sequence[str]) -> bool:
+        asked.append(ids)
+        if len(asked) == 1:
+            raise NotReady("the spool cannot be read now", code="storage_unavailable")
+        return True
+
+    async with process(tmp_path, hang) as dying:
+        job = await dying.start(allowed_s=60.0)
+        await until(lambda: bool(dying.asked))
+    results.stored = {result_id(job.id, 1, 0)}
+    async with process(tmp_path) as heir:
+        earlier = EarlierRuns(results.find, results.bury, is_short, heir.clock)
+        late = replace(job, attempts=2)
+        waiting = asyncio.ensure_future(earlier.results(late))
+        await until(lambda: len(asked) > 1)
+        heir.clock.now += 61.0
+        with pytest.raises(NotReady, match="did not accept it in time"):
+            await waiting
     assert results.buried == []
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from service.core.settings import Settings, SettingsInvalid
 from service.saving.assembly import open_storage
-from tests.serving.backing.s3_server import KEY, SECRET
+from tests.serving.backing.s3_server import KEY, SECRET, Bucket
 from tests.serving.local_server import Running, Serve
 from tests.serving.served_process import ServedProcess
 from tests.serving.waiting import wait_until
@@ -105,6 +105,33 @@ def test_a_job_ends_when_its_result_is_stored_and_waits_for_a_storage_that_is_aw
     for job in jobs:
         name = http.get(job).json()["result_url"].rpartition("/")[2]
         assert f"promised/{name[:2]}/{name}.png" in bucket.names
+
+
+@pytest.mark.parametrize("end", ["killed", "terminated"])
+def test_a_job_whose_server_ends_while_the_storage_is_away_ends_when_its_result_is_stored(
+    tmp_path: Path, models_dir: Path, bucket: Bucket, files: Files, end: str
+) -> None:
+    environ = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+    settings = {**promising(bucket.port), "drain_timeout_s": 1, "models_dir": models_dir}
+    bucket.stop()
+    with ServedProcess(tmp_path, environ, **settings) as server:
+        accepted = httpx.post(f"{server.url}{PATH}", files=files, headers={"Prefer": "respond-async"}, timeout=60.0)
+
+        def job() -> dict[str, Any]:
+            found: dict[str, Any] = httpx.get(f"{server.url}{accepted.headers['location']}").json()
+            return found
+
+        wait_until(lambda: httpx.get(f"{server.url}/v1/results").json()["results"])
+        server.kill() if end == "killed" else server.terminate()
+        server.start()
+        wait_until(lambda: server.lines("job was computed before"))
+        time.sleep(1.0)
+        assert job()["status"] == "queued"
+        bucket.start()
+        wait_until(lambda: job()["status"] == "succeeded")
+        name = job()["result_url"].rpartition("/")[2]
+        assert bucket.names == {f"promised/{name[:2]}/{name}.{suffix}" for suffix in ("png", "json")}
+        assert httpx.get(f"{server.url}{job()['result_url']}").status_code == 200
 
 
 def test_a_request_that_joined_another_goes_on_when_that_one_has_no_time_left(
