@@ -18,8 +18,8 @@ from service.core.lists_and_folders import listed
 from service.core.order import Order
 from service.core.reply import Reply
 from service.core.settings import Settings
-from service.jobs.job_parts import JobLimits, JobParts, JobRecords
-from service.jobs.jobs import KEPT_S, Jobs
+from service.jobs.job_parts import KEPT_S, JobLimits, JobParts, JobRecords
+from service.jobs.jobs import Jobs
 from service.jobs.name_lookup import NameLookup
 from service.jobs.webhook_signing import read_secrets
 from service.jobs.webhook_targets import Destinations

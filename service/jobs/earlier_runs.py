@@ -67,7 +67,7 @@ class EarlierRuns:
             _log.warning("results of earlier runs of a job may be left", job=job.id, error=str(error))
             return []
         while found and await self._are_short(found):
-            if job.facts["deadline_at"] <= self.now():
+            if job.seconds_left(self.now()) <= 0:
                 why = "the result was computed, but the storage of results did not accept it in time; try again later"
                 raise NotReady(why, code="storage_unavailable")
             await asyncio.sleep(_LOOK_EVERY_S)

@@ -16,10 +16,18 @@ from service.ledger.contract import Owner, Transaction
 from service.ledger.database import Database
 from service.saving.local_disk.disk_state import DiskState
 
+KEPT_S = 3600.0
+"""How long a finished job can be polled; also the longest that a job without a deadline of its own may take."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """Limits of jobs. max_unfinished: of all processes together. ttl_s: how long a finished job can be polled."""
+    """Limits of jobs.
+
+    max_unfinished: of all processes together.
+    ttl_s: how long a finished job can be polled.
+    max_attempts: how often a job is started, runs that were given back not counted.
+    """
 
     max_unfinished: int
     ttl_s: float

@@ -6,7 +6,7 @@ A process also takes jobs of its own that it does not run: their commit was repo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -32,8 +32,12 @@ class JobQueue(Protocol):
             NotReady: code `ledger_unavailable`.
         """
 
-    async def give_back(self, job_id: str) -> None:
-        """Leave an unfinished job of this process to others, without counting an attempt."""
+    async def give_back(self, job_ids: Sequence[str]) -> None:
+        """Leave unfinished jobs of this process, which ends in order, to others: their runs count as no crash.
+
+        Raises:
+            NotReady: as `Database.write_until_done`.
+        """
 
     async def pause(self) -> None:
         """Wait until there may be something to take or to stop."""
@@ -74,9 +78,10 @@ class HostQueue:
         asked = [self.ledger.read(partial(jobs_table.find, job_id=job_id)) for job_id in mine - set(running)]
         return [job for job in await asyncio.gather(*asked) if job is not None and job.finished_at is None]
 
-    async def give_back(self, job_id: str) -> None:
-        """See `JobQueue`: it is inherited once this process has ended."""
-        await self.ledger.write_until_done(partial(jobs_table.requeue, job_id=job_id))
+    async def give_back(self, job_ids: Sequence[str]) -> None:
+        """See `JobQueue`: they are inherited once this process has ended."""
+        mine = self.owner.id
+        await self.ledger.write_until_done(partial(jobs_table.give_back, job_ids=job_ids, owner=mine, to=mine))
 
     async def pause(self) -> None:
         """See `JobQueue`."""

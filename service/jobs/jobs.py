@@ -1,15 +1,15 @@
 """Asynchronous requests: started with `Prefer: respond-async` (RFC 7240), polled, cancelled; they survive restarts.
 
 A job is durable before it is accepted: its state in the ledger, its request where every process that may run it can
-read it. One process runs it (see `JobQueue`); if that process dies, another runs it again, at most `max_attempts` times
-in all, so that a request that crashes processes cannot crash all of them. Any process can report its state.
+read it. One process runs it (see `JobQueue`); if that process ends, another runs it again, at most `max_attempts` times
+after crashes, so that a request that crashes processes cannot crash all of them. Any process can report its state.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -35,8 +35,6 @@ log = structlog.get_logger(__name__)
 _READ_AGAIN_S = 1.0
 _END_S = 2.0
 """Longest time that a process which ends waits for the ends of computed jobs; what is not recorded is run again."""
-KEPT_S = 3600.0
-"""How long a finished job can be polled; also the longest that a job without a deadline of its own may take."""
 
 
 class Jobs:
@@ -163,10 +161,13 @@ class Jobs:
         """Stop the jobs of this process and leave unfinished ones to another process, once ends are recorded."""
         if ending := [task for job_id, task in self.running.items() if job_id in self._ending]:
             await asyncio.wait(ending, timeout=_END_S)
-        tasks = list(self.running.values())
+        tasks, stopped = list(self.running.values()), self.running.keys() - self._ending
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if stopped:
+            with suppress(NotReady, asyncio.TimeoutError):  # the ledger is away: they count as crashed
+                await asyncio.wait_for(self._parts.queue.give_back(list(stopped)), _END_S)
 
     async def _run_to_end(self, job: Job, admitted: ExitStack, run: Callable[[], Awaitable[list[str]]]) -> None:
         """Run a job and record its end, with which it is no longer admitted."""
@@ -174,7 +175,8 @@ class Jobs:
             try:
                 urls = await run()
             except ShuttingDown:
-                await self._parts.queue.give_back(job.id)
+                with self._until_ended(job):
+                    await self._parts.queue.give_back([job.id])
             except ServiceError as error:
                 await self._record_failure(job, error)
             except Exception:  # a bug of the server, or what another version has recorded, must still end the job
@@ -186,11 +188,9 @@ class Jobs:
     async def _run_again(self, job: Job, admitted: ExitStack) -> list[str]:
         if earlier := await self._parts.earlier.results(job):
             return earlier
-        if job.attempts > self._limits.max_attempts:
-            raise ServiceError(
-                f"the server died {self._limits.max_attempts} times while this job was unfinished; it is given up",
-                code="job_crashed",
-            )
+        if job.attempts - job.given_back > self._limits.max_attempts:
+            why = f"the server died {self._limits.max_attempts} times while this job was unfinished; it is given up"
+            raise ServiceError(why, code="job_crashed")
         on_large = await self._await_admission(job, admitted)
         order = await self._read_order(job)  # only after admission, as there may be many such jobs
         return await self._compute(job, order, on_large)
@@ -206,7 +206,7 @@ class Jobs:
             try:
                 return await asyncio.to_thread(self._parts.kept.find, job.id)
             except NotReady:  # noqa: PERF203 -- the loop is for retries
-                if self._seconds_left(job) <= 0:
+                if job.seconds_left(self._parts.now()) <= 0:
                     raise
                 if self._parts.admission.draining.is_set():
                     raise ShuttingDown("the server is shutting down") from None
@@ -214,16 +214,16 @@ class Jobs:
 
     async def _await_admission(self, job: Job, admitted: ExitStack) -> OnLarge | None:
         """Wait for admission and return the callback for large pictures; None once the job's deadline has passed."""
-        admission = self._parts.admission
+        admission, flow = self._parts.admission, Flow(*job.facts["flow"])
         while True:
-            allowed_s, flow = max(0.0, self._seconds_left(job)), Flow(*job.facts["flow"])
+            allowed_s = max(0.0, job.seconds_left(self._parts.now()))
             ask = AdmissionRequest(allowed_s, flow=flow, request_id=job.facts["request_id"])
             try:
                 place = admitted.enter_context(admission.admit(ask))
                 admission.count_in_flight(place)
             except Overloaded as error:
                 admitted.close()
-                if self._seconds_left(job) <= 0:
+                if not allowed_s:
                     return None  # the run reports the missed deadline
                 with suppress(asyncio.TimeoutError):  # a drain ends the wait: then the job is given back
                     await asyncio.wait_for(admission.draining.wait(), error.retry_after_s or 1.0)
@@ -231,8 +231,7 @@ class Jobs:
                 return partial(admission.mark_large, place)
 
     async def _compute(self, job: Job, order: Order, on_large: OnLarge | None) -> list[str]:
-        parts, now = self._parts, self._parts.clock()
-        left_s = self._seconds_left(job)
+        parts, now, left_s = self._parts, self._parts.clock(), job.seconds_left(self._parts.now())
         call = Call(
             *(job.facts["request_id"], now, now + left_s, Flow(*job.facts["flow"]), partial(self._mark_begun, job.id)),
             traceparent=job.facts.get("traceparent", ""),
@@ -253,10 +252,16 @@ class Jobs:
 
         `discards`: remove its results, unless it has ended or is another process's, which may name them.
         """
-        self._ending.add(job.id)
-        try:
+        with self._until_ended(job):
             if (ended := await self._record_end(job, status, **ending)) and discards:
                 await self._parts.earlier.discard(ended)
+
+    @contextmanager
+    def _until_ended(self, job: Job) -> Iterator[None]:
+        """Let `stop_lost` not stop the job's task, and `close` wait for it, in this block."""
+        self._ending.add(job.id)
+        try:
+            yield
         finally:
             self._ending.discard(job.id)
 
@@ -279,13 +284,8 @@ class Jobs:
         written = self._parts.ledger.write(partial(jobs_table.begin, job_id=job_id))
         written.add_done_callback(lambda done: done.exception())  # only informs pollers, so a failure does not matter
 
-    def _seconds_left(self, job: Job) -> float:
-        left_s: float = job.facts["deadline_at"] - self._parts.now()
-        return left_s
-
     def _launch(self, job: Job, admitted: ExitStack, run: Callable[[], Awaitable[list[str]]]) -> None:
-        task = asyncio.get_running_loop().create_task(self._run_to_end(job, admitted, run))
-        self.running[job.id] = task
+        self.running[job.id] = task = asyncio.create_task(self._run_to_end(job, admitted, run))
         task.add_done_callback(partial(self._forget_task, job.id))
 
     def _forget_task(self, job_id: str, task: asyncio.Task[None]) -> None:

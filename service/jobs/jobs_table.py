@@ -33,6 +33,7 @@ CREATE INDEX IF NOT EXISTS jobs_finished ON jobs (finished_at) WHERE finished_at
 ALTER TABLE jobs ADD COLUMN request_key TEXT;
 CREATE UNIQUE INDEX IF NOT EXISTS jobs_request_key ON jobs (request_key);
 ALTER TABLE jobs ADD COLUMN shared_runs TEXT NOT NULL DEFAULT '';
+ALTER TABLE jobs ADD COLUMN given_back INTEGER NOT NULL DEFAULT 0;
 CREATE TABLE IF NOT EXISTS jobs_since (one INTEGER PRIMARY KEY, moment REAL NOT NULL);
 """
 
@@ -45,7 +46,8 @@ class Job:
     """One asynchronous request.
 
     owner: the process that runs it, or ran it until it died.
-    attempts: how often it was started.
+    attempts: how often it was started; the number of the run.
+    given_back: how many of these runs ended because their process did, in order: they are no crashes.
     shared_runs: the runs whose results other requests may have been given: they stay, whatever becomes of the job.
     facts: JSON values that another process needs to run it again.
     """
@@ -56,12 +58,18 @@ class Job:
     created_at: float
     facts: dict[str, Any]
     attempts: int = 1
+    given_back: int = 0
     shared_runs: frozenset[int] = frozenset()
     finished_at: float | None = None
     result_urls: list[str] = field(default_factory=list)
     problem: dict[str, Any] | None = None
     webhook: WebhookReply | None = None
     """The state of its webhook, after the first attempt."""
+
+    def seconds_left(self, now: float) -> float:
+        """Return the time until its deadline, negative after it. now: seconds since the epoch."""
+        left_s: float = self.facts["deadline_at"] - now
+        return left_s
 
     def reply(self) -> JobReply:
         return JobReply(
@@ -134,10 +142,15 @@ def share(ledger: Transaction, job_id: str, owner: str, attempts: int) -> bool:
     return kept.rowcount == 1
 
 
-def requeue(ledger: Transaction, job_id: str) -> None:
-    """Queue a job again after a shutdown of its process, without counting an attempt."""
+def give_back(ledger: Transaction, job_ids: Sequence[str], owner: str, to: str) -> None:
+    """Queue jobs again that a process had begun and leaves unfinished as it ends in order; `to`: their owner then.
+
+    Their runs keep their numbers, as they may have stored results.
+    """
+    mine = f"finished_at IS NULL AND owner = ? AND attempts > given_back AND id IN {named(job_ids)}"
     ledger.execute(
-        "UPDATE jobs SET status = 'queued', attempts = attempts - 1 WHERE id = ? AND finished_at IS NULL", (job_id,)
+        f"UPDATE jobs SET owner = ?, status = 'queued', given_back = given_back + 1 WHERE {mine}",  # noqa: S608 -- values are bound
+        [to, owner, *job_ids],
     )
 
 
@@ -235,6 +248,7 @@ def job_from_row(row: Any) -> Job:
         created_at=row["created_at"],
         facts=json.loads(row["facts"]),
         attempts=row["attempts"],
+        given_back=row["given_back"],
         shared_runs=frozenset(map(int, row["shared_runs"].split())),
         finished_at=row["finished_at"],
         result_urls=json.loads(row["results"]),

@@ -6,7 +6,7 @@ commit of which the database's answer was lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -54,9 +54,9 @@ class SharedQueue:
         take = partial(_take, values=values, running=frozenset(running), most=free, owner=self.owner.id)
         return await self.ledger.write(take)
 
-    async def give_back(self, job_id: str) -> None:
+    async def give_back(self, job_ids: Sequence[str]) -> None:
         """See `JobQueue`."""
-        await self.ledger.write_until_done(partial(_give_back, job_id=job_id, owner=self.owner.id))
+        await self.ledger.write_until_done(partial(_give_back, job_ids=job_ids, owner=self.owner.id))
 
     async def pause(self) -> None:
         """See `JobQueue`."""
@@ -84,10 +84,6 @@ def _take(ledger: Transaction, values: tuple[object, ...], running: frozenset[st
     return jobs
 
 
-def _give_back(ledger: Transaction, job_id: str, owner: str) -> None:
-    ledger.execute(
-        "UPDATE jobs SET owner = '', status = 'queued', attempts = attempts - 1 "
-        "WHERE id = ? AND owner = ? AND finished_at IS NULL",
-        (job_id, owner),
-    )
+def _give_back(ledger: Transaction, job_ids: Sequence[str], owner: str) -> None:
+    jobs_table.give_back(ledger, job_ids, owner, to="")
     ledger.notify(TOPIC)

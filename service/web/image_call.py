@@ -15,7 +15,7 @@ from service.core.errors import InvalidOption
 from service.core.order import Order
 from service.core.schemas import OPTIONS
 from service.jobs.assembly import webhook_destinations
-from service.jobs.jobs import KEPT_S
+from service.jobs.job_parts import KEPT_S
 from service.web.form import Form, read_form, refuse_query
 from service.web.intake import HttpIntake, Work, admitted
 from service.web.request_headers import joined_lines, wanted_format, wants_job

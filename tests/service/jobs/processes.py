@@ -117,5 +117,7 @@ async def process(
         try:
             yield desk
         finally:
-            await desk.jobs.close()
+            for task in desk.jobs.running.values():
+                task.cancel()
+            await asyncio.gather(*desk.jobs.running.values(), return_exceptions=True)
             owner.unlock_folder()

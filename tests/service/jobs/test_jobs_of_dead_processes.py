@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import sqlite3
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from service.core.call import Call
 from service.core.errors import NotReady, ShuttingDown
 from service.core.flow import Flow
 from service.core.order import Order
+from service.jobs import jobs_table
 from service.jobs.assembly import look_after
 from service.jobs.request_files import KeptOrders
 from service.ledger.contract import Transaction
@@ -116,7 +118,7 @@ async def test_a_job_that_a_draining_process_did_not_come_to_is_left_to_the_next
         job = await draining.start()
         await until(lambda: not draining.jobs.running)
         left = await draining.jobs.get(job.id)
-        assert (left.status, left.attempts) == ("queued", 0)
+        assert (left.status, left.attempts, left.given_back) == ("queued", 1, 1)
     async with process(tmp_path) as draining:
         draining.admission.draining.set()
         await draining.jobs.take()
@@ -158,7 +160,44 @@ async def test_restarts_while_a_job_waits_for_its_admission_are_no_crashes(tmp_p
             await asyncio.wait(full.jobs.running.values(), timeout=0.5)  # a drain does not wait for a Retry-After
     async with process(tmp_path) as heir:
         await heir.jobs.take()
-        assert (await heir.until(job.id, "succeeded", "failed")).attempts == 2
+        ended = await heir.until(job.id, "succeeded", "failed")
+        assert (ended.status, ended.attempts - ended.given_back) == ("succeeded", 2)
+
+
+async def test_a_process_that_ends_in_order_counts_no_crash_of_the_jobs_that_it_stops(tmp_path: Path) -> None:
+    """They wait for memory, or for the storage of results: nothing answers them when the batcher closes."""
+    async with process(tmp_path, hang) as first:
+        jobs = [await first.start() for _ in range(3)]
+        await until(lambda: len(first.asked) == 3)
+        await first.jobs.close()
+    for _ in range(4):
+        async with process(tmp_path, hang) as restarted:
+            await restarted.jobs.take()
+            await until(lambda: len(restarted.asked) == 3)
+            await restarted.jobs.close()
+    async with process(tmp_path) as last:
+        await last.jobs.take()
+        assert {(await last.until(job.id, "succeeded", "failed")).status for job in jobs} == {"succeeded"}
+        numbers = {call.result_id(0) for one in (first, restarted, last) for _, call in one.asked if call.result_id}
+        assert len(numbers) == 9, "each run has results of its own"
+
+
+async def test_a_process_that_ends_while_the_ledger_is_away_does_not_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    async with process(tmp_path, hang) as ending:
+        job = await ending.start()
+        await until(lambda: bool(ending.asked))
+        with monkeypatch.context() as broken:
+            broken.setattr(jobs_table, "give_back", away)
+            await ending.jobs.close()
+        assert not ending.jobs.running
+    async with process(tmp_path) as heir:
+        await heir.jobs.take()
+        assert (await heir.until(job.id, "succeeded")).attempts == 2
 
 
 async def test_a_look_at_other_processes_that_fails_is_tried_again(

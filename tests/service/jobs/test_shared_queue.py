@@ -108,13 +108,15 @@ async def test_a_job_of_its_own_that_a_process_does_not_know_is_run_after_a_whil
     assert [one.id for one in taken] == [job(1).id]
 
 
-async def test_a_job_that_is_given_back_counts_no_attempt(ledger: Database) -> None:
-    await enter(ledger, job(1, "here"))
+async def test_a_job_that_is_given_back_counts_as_no_crash(ledger: Database) -> None:
+    await enter(ledger, job(1, "here"), job(2, "here"), job(3, "here"))
     here = queue(ledger, "here")
-    await here.give_back(job(1).id)
-    await beat(ledger, "there")
-    assert await queue(ledger, "there").take([]) == [job(1, "there")]
-    await here.give_back(job(1).id)
+    await here.give_back([job(1).id, job(2).id])
+    for name in ("here", "there"):
+        await beat(ledger, name)
+    given_back = [replace(job(number, "there"), attempts=2, given_back=1) for number in (1, 2)]
+    assert await queue(ledger, "there").take([]) == given_back
+    await here.give_back([job(1).id])
     assert await here.take([]) == [], "it belongs to another by now"
     here.slot_freed()
     assert isinstance(here.owner, Member)

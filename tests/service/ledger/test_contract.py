@@ -165,10 +165,10 @@ def test_the_moment_since_which_a_ledger_has_jobs_is_recorded_once(ledger: Conne
 def test_jobs_of_a_dead_process_are_inherited_oldest_first(ledger: Connections) -> None:
     for number in (3, 1, 2):
         insert(ledger, job(number, owner="dead"))
-    ledger.write(partial(jobs_table.requeue, job_id=job(2).id))
+    ledger.write(partial(jobs_table.give_back, job_ids=[job(2).id], owner="dead", to="dead"))
     assert ledger.read(jobs_table.owners) == ["dead"]
     jobs = ledger.write(partial(jobs_table.inherit, dead="dead", heir="me"))
-    assert jobs == [job(1, attempts=2), job(2), job(3, attempts=2)]
+    assert jobs == [job(1, attempts=2), job(2, attempts=2, given_back=1), job(3, attempts=2)]
 
 
 def test_a_key_is_claimed_by_one_process_however_many_ask_at_once(connect: Connect) -> None:
