@@ -229,7 +229,9 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
         texture=installed_kernel(),
         promise=make_promise(settings, store, clock),
     )
-    cache = ResultCache(pipeline, records.ledger, results, metrics, settings.cache_entries, records.now)
+    cache = ResultCache(
+        pipeline, records.ledger, results, metrics, settings.cache_entries, records.now, bool(settings.ledger_url)
+    )
     run: Run = cache.run if settings.cache_entries else pipeline.run
     names = NameLookup()
     forget = (idempotency.forget_result, cache.forget_result)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from service.ledger.contract import Transaction
 
 SCHEMA = """
@@ -14,14 +16,25 @@ CREATE INDEX IF NOT EXISTS known_results_use ON known_results (used_at);
 """
 
 
-def find(ledger: Transaction, fingerprint: str) -> str | None:
-    """Return the facts about a result, as JSON; None if it is not in the table."""
-    row = ledger.execute("SELECT about FROM known_results WHERE fingerprint = ?", (fingerprint,)).fetchone()
-    return None if row is None else row["about"]
+class Entry(NamedTuple):
+    """The entry of a finished result.
+
+    about: facts, as JSON.
+    used_at: when it was inserted, or last answered a request.
+    """
+
+    about: str
+    used_at: float
+
+
+def find(ledger: Transaction, fingerprint: str) -> Entry | None:
+    """Return the entry of a result; None if it is not in the table."""
+    row = ledger.execute("SELECT about, used_at FROM known_results WHERE fingerprint = ?", (fingerprint,)).fetchone()
+    return None if row is None else Entry(row["about"], row["used_at"])
 
 
 def insert_result(ledger: Transaction, fingerprint: str, about: str, now: float) -> None:
-    """Insert a finished result."""
+    """Insert a finished result, or let it take the place of one that is gone."""
     ledger.execute(
         "INSERT INTO known_results (fingerprint, about, used_at) VALUES (?, ?, ?) "
         "ON CONFLICT (fingerprint) DO UPDATE SET about = excluded.about, used_at = excluded.used_at",
@@ -32,11 +45,6 @@ def insert_result(ledger: Transaction, fingerprint: str, about: str, now: float)
 def record_hit(ledger: Transaction, fingerprint: str, now: float) -> None:
     """Record a cache hit."""
     ledger.execute("UPDATE known_results SET used_at = ? WHERE fingerprint = ?", (now, fingerprint))
-
-
-def delete_result(ledger: Transaction, fingerprint: str) -> None:
-    """Remove a result that no longer exists."""
-    ledger.execute("DELETE FROM known_results WHERE fingerprint = ?", (fingerprint,))
 
 
 def forget_result(ledger: Transaction, result_id: str) -> None:

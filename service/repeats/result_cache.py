@@ -3,8 +3,9 @@
 Requests are identical if the bytes of all files, the model's version, the digest of its ONNX, the options, the seed and
 the owner are equal: an owner's results are found and deleted by that owner alone. The cache stores the ids of saved
 results: the results folder (or bucket) is the cache, its retention applies, and all processes that share the ledger use
-it. Unsaved results are not cached, but concurrent identical requests in one process are still computed once. A request
-without a seed to a model with latents always gets a new result.
+it; what another host has not uploaded yet is computed again, and not entered. Unsaved results are not cached, but
+concurrent identical requests in one process are still computed once. A request without a seed to a model with latents
+always gets a new result.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 _TRIM_EVERY = 256
 """Number of inserted results between trims of the table."""
+_ELSEWHERE_S = 60.0
+"""Time since its last use in which another host may have a result that cannot be read here."""
 _FACTS = ("media_type", "size", "model", "engine", "batch_size", "coverage", "seed", "texture")
 
 
@@ -77,7 +80,9 @@ class ResultCache:
     observer: CacheObserver
     entries: int
     now: Callable[[], float]
-    """Wall clock, in seconds since the epoch."""
+    """The ledger's clock, in seconds since the epoch."""
+    has_hosts: bool = False
+    """Whether other hosts may have results that cannot be read here yet."""
     _flights: SingleFlight[_Found] = field(default_factory=SingleFlight)
     _unwritten: dict[str, _Found] = field(default_factory=dict)
     """Finished results that are not in the ledger yet, by key."""
@@ -133,12 +138,13 @@ class ResultCache:
 
     async def _found_or_computed(self, order: Order, call: Call, key: str, manifest: Manifest, saved: bool) -> _Found:
         """Look the result up or compute it, in one flight: a look-up before it could miss a flight that just ended."""
-        if saved and (hit := await self._look_up(key)) is not None:
+        hit, elsewhere = await self._look_up(key) if saved else (None, False)
+        if hit is not None:
             return _Found(replace(hit, cache="hit"))
         reply = await self.pipeline.run(order, replace(call, stop_if_left=lambda: None))  # others may have joined
         stored = all(picture.result_id for picture in reply.pictures)
         of_job = stored and call.may_share is not None
-        if reply.model != manifest.key or not stored:
+        if reply.model != manifest.key or not stored or elsewhere:
             return _Found(reply, of_job)
         enter = partial(cache_table.insert_result, fingerprint=key, about=_facts_as_json(reply), now=self.now())
         entered = self._write_in_background(partial(_enter, may_share=call.may_share, enter=enter))
@@ -149,20 +155,21 @@ class ResultCache:
             self._write_in_background(partial(cache_table.keep_most_recent, most=self.entries))
         return found
 
-    async def _look_up(self, key: str) -> Reply | None:
+    async def _look_up(self, key: str) -> tuple[Reply | None, bool]:
+        """Return the cached reply, and whether, without one, another host has it: then its entry is to stay.
+
+        A host that has died with its results answers no request with them: its entries are replaced after a minute.
+        """
+        entry = None
         try:
-            about = await self.ledger.read(partial(cache_table.find, fingerprint=key))
-            if about is None:
-                return None
-            reply = await self._load_reply(json.loads(about))
+            if (entry := await self.ledger.read(partial(cache_table.find, fingerprint=key))) is None:
+                return None, False
+            if (reply := await self._load_reply(json.loads(entry.about))) is not None:
+                self._write_in_background(partial(cache_table.record_hit, fingerprint=key, now=self.now()))
+                return reply, False
         except ServiceError as error:  # an unreadable cache only costs time
             _log.warning("the result cache cannot be read", error=str(error))
-            return None
-        if reply is None:  # the result was removed by retention
-            self._write_in_background(partial(cache_table.delete_result, fingerprint=key))
-        else:
-            self._write_in_background(partial(cache_table.record_hit, fingerprint=key, now=self.now()))
-        return reply
+        return None, self.has_hosts and entry is not None and self.now() - entry.used_at < _ELSEWHERE_S
 
     async def _load_reply(self, about: dict[str, object]) -> Reply | None:
         pictures: list[Encoded] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from pathlib import Path
 from uuid import uuid4
 
 import httpx
@@ -12,7 +13,7 @@ import pytest
 
 from tests.service.fleet.conftest import StartFleet
 from tests.service.fleet.nodes import ASYNC, PATH, Files, Fleet, ended
-from tests.serving.waiting import until
+from tests.serving.waiting import until, until_it_answers
 
 pytestmark = pytest.mark.slow
 
@@ -97,6 +98,49 @@ async def test_a_key_with_another_request_is_refused_by_every_server(
     assert (await http.post(f"{fleet.url(0)}{PATH}", files=files, headers=headers)).status_code == 200
     other = await http.post(f"{fleet.url(1)}{PATH}", files=files, data={"quality": "7"}, headers=headers)
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
+
+
+@pytest.mark.parametrize("bucket", ["refuses", "is away"])
+async def test_the_cache_keeps_a_result_that_another_server_has_not_uploaded_yet(
+    start_fleet: StartFleet, files: Files, http: httpx.AsyncClient, tmp_path: Path, bucket: str
+) -> None:
+    fleet = start_fleet(2, cache_entries=100)
+    if bucket == "is away":
+        fleet.bucket.stop()
+    else:  # a file in the place of its folder: nothing can be written, and everything is not found
+        (fleet.bucket.folder / "fleet").rename(tmp_path / "aside")
+        (fleet.bucket.folder / "fleet").touch()
+
+    async def ask(node: int) -> tuple[str, str]:
+        reply = await http.post(f"{fleet.url(node)}{PATH}", files=files)
+        return reply.headers["location"], reply.headers["cache-status"]
+
+    first, status = await ask(0)
+    assert status == "retouch; fwd=uri-miss; stored"
+    await until(lambda: entered(fleet) == 1)
+    assert await ask(0) == (first, "retouch; hit")
+    for _ in range(2):
+        other, status = await ask(1)
+        assert (other != first, status) == (True, "retouch; fwd=uri-miss; stored")
+        assert await ask(0) == (first, "retouch; hit")
+    if bucket == "is away":
+        fleet.bucket.start()
+    else:
+        (fleet.bucket.folder / "fleet").unlink()
+        (tmp_path / "aside").rename(fleet.bucket.folder / "fleet")
+    await until_it_answers(lambda: _is_found(http, f"{fleet.url(1)}{first}"))
+    assert await ask(1) == (first, "retouch; hit")
+
+
+def entered(fleet: Fleet) -> int:
+    """Return the number of results that the caches know."""
+    with psycopg.connect(fleet.database) as database:
+        row = database.execute("SELECT count(*) FROM known_results").fetchone()
+    return int(row[0]) if row else 0
+
+
+async def _is_found(http: httpx.AsyncClient, url: str) -> bool:
+    return (await http.get(url)).status_code == 200
 
 
 async def test_a_result_is_listed_by_every_server_and_deleted_by_any(
