@@ -15,6 +15,7 @@ import structlog
 import typer
 
 from engines.errors import RetouchError
+from engines.terminal.folders import folder_flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +36,8 @@ def build(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
             help="compute capability of GPUs in other hosts, such as 8.9, for TensorRT-RTX; repeat for several"
         ),
     ] = None,
-    models_dir: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
-    engine_cache_dir: Annotated[Path | None, typer.Option(help="engine cache (RETOUCH_ENGINE_CACHE_DIR)")] = None,
+    models_dir: Annotated[Path | None, folder_flag("model repository (RETOUCH_MODELS_DIR)")] = None,
+    engine_cache_dir: Annotated[Path | None, folder_flag("engine cache (RETOUCH_ENGINE_CACHE_DIR)")] = None,
     max_batch_size: Annotated[
         int | None, typer.Option(min=1, help="largest batch of the server (RETOUCH_MAX_BATCH_SIZE)")
     ] = None,

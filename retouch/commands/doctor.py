@@ -11,6 +11,7 @@ import structlog
 import typer
 
 from engines.engine_names import EngineChoice
+from engines.terminal.folders import folder_flag
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,10 +22,10 @@ _SIGNS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "failed": "[red
 
 
 def doctor(
-    models_dir: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
+    models_dir: Annotated[Path | None, folder_flag("model repository (RETOUCH_MODELS_DIR)")] = None,
     engine: Annotated[EngineChoice | None, typer.Option(help="runtime to try (RETOUCH_ENGINE)")] = None,
-    results_dir: Annotated[Path | None, typer.Option(help="where results go (RETOUCH_RESULTS_DIR)")] = None,
-    engine_cache_dir: Annotated[Path | None, typer.Option(help="engine cache (RETOUCH_ENGINE_CACHE_DIR)")] = None,
+    results_dir: Annotated[Path | None, folder_flag("where results go (RETOUCH_RESULTS_DIR)")] = None,
+    engine_cache_dir: Annotated[Path | None, folder_flag("engine cache (RETOUCH_ENGINE_CACHE_DIR)")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
 ) -> None:
     """Check this host; exit code 0 only if the main job can run."""

@@ -15,6 +15,7 @@ import typer
 
 from engines.engine_names import EngineChoice
 from engines.terminal.flag_groups import expanded
+from engines.terminal.folders import folder_flag
 from retouch.filling.jobs import (
     FillJob,
     Format,
@@ -57,7 +58,7 @@ class _Common:
     url: Annotated[
         str | None, typer.Option(help="use the server at http://HOST:PORT; by default the models run in this process")
     ] = None
-    models_dir: Annotated[Path | None, typer.Option(help="model repository, without --url (RETOUCH_MODELS_DIR)")] = None
+    models_dir: Annotated[Path | None, folder_flag("model repository, without --url (RETOUCH_MODELS_DIR)")] = None
     engine: Annotated[
         EngineChoice | None, typer.Option(help="runtime of the models, without --url (RETOUCH_ENGINE)")
     ] = None

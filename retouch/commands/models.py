@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from engines.terminal.folders import folder_flag
 from retouch.commands.publishing import SAMPLE_PICTURES, show_steps
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ models_app = typer.Typer(help="List the models here; list published ones, and ad
 @models_app.callback(invoke_without_command=True)
 def models(
     context: typer.Context,
-    models_dir: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
+    models_dir: Annotated[Path | None, folder_flag("model repository (RETOUCH_MODELS_DIR)")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
 ) -> None:
     """List the models here: what they do, in which sizes, and how near their graphs are to the original.
@@ -45,9 +46,8 @@ def models(
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
     elif not rows:
-        typer.echo(
-            f"no models in {root.absolute()} ({why_empty(root)}); retouch export makes one, retouch models add gets one"
-        )
+        how = "retouch export makes one, retouch models add gets one"
+        typer.echo(f"no models in {root.absolute()} ({why_empty(root)}); {how}")
     else:
         _print_models(rows)
 
@@ -78,9 +78,9 @@ def add(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     ] = False,
     sha256: Annotated[str | None, typer.Option(metavar="DIGEST", help="SHA-256 that the file must have")] = None,
     trust: Annotated[bool, typer.Option("--trust", help="accept a file whose SHA-256 nobody states")] = False,
-    output: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
+    output: Annotated[Path | None, folder_flag("model repository (RETOUCH_MODELS_DIR)")] = None,
     images: Annotated[Path, typer.Option(help="photographs to compare the graphs on")] = SAMPLE_PICTURES,
-    downloads: Annotated[Path | None, typer.Option(help="folder for the file; by default below ~/.cache")] = None,
+    downloads: Annotated[Path | None, folder_flag("folder for the file; by default below ~/.cache")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
 ) -> None:
     """Make a published model a model here: licence, download or --file, digest, export or import.
@@ -125,7 +125,7 @@ def add(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
 def push(
     version: Annotated[str, typer.Argument(metavar="NAME/VERSION", help="the version in the model repository")],
     to: Annotated[str | None, typer.Option(metavar="URL", help="s3://BUCKET/PREFIX (RETOUCH_MODELS_URL)")] = None,
-    models_dir: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
+    models_dir: Annotated[Path | None, folder_flag("model repository (RETOUCH_MODELS_DIR)")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
 ) -> None:
     """Publish a version in the bucket that servers with --models-url fetch their models from."""

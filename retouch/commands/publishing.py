@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from engines.terminal.folders import folder_flag
+
 if TYPE_CHECKING:
     from engines.manifest import ParityCase
 
@@ -28,7 +30,7 @@ class PublishingFlags:
     name: Annotated[str | None, typer.Option(help="model name, as in models/NAME; by default that of the file")] = None
     images: Annotated[Path, typer.Option(help="pictures on which the graphs are compared")] = SAMPLE_PICTURES
     max_batch: Annotated[int, typer.Option(min=1, max=1024, help="largest batch an engine is built for")] = 32
-    output: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None
+    output: Annotated[Path | None, folder_flag("model repository (RETOUCH_MODELS_DIR)")] = None
     licence: Annotated[str, typer.Option(help="licence of the weights, for the card")] = "not stated"
     training_data: Annotated[str, typer.Option(help="training data of the weights, for the card")] = "not stated"
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from engines.engine_names import EngineChoice
+from engines.terminal.folders import folder_flag
 
 if TYPE_CHECKING:
     from retouch.sweep.measuring import CaseMeasurements
@@ -38,9 +39,9 @@ def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     ] = False,
     engine: Annotated[EngineChoice, typer.Option(envvar="RETOUCH_ENGINE", help="runtime of the model")] = "auto",
     threads: Annotated[int, typer.Option(min=0, help="threads of the engine and of LPIPS; 0: all cores")] = 0,
-    cache_dir: Annotated[
-        Path, typer.Option(envvar="RETOUCH_ENGINE_CACHE_DIR", help="compiled graphs of the engine")
-    ] = Path("cache"),
+    cache_dir: Annotated[Path, folder_flag("compiled graphs of the engine", envvar="RETOUCH_ENGINE_CACHE_DIR")] = Path(
+        "cache"
+    ),
     json_file: Annotated[Path | None, typer.Option("--json", help="write all figures there")] = None,
 ) -> None:
     """Fill holes of four coverages and three kinds in every way; choose the best by picture size and hole thickness.

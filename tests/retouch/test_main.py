@@ -40,6 +40,26 @@ def test_every_command_explains_itself(command: str) -> None:
     assert "Usage:" in result.output
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "models --models-dir=",
+        "models add lama --output=",
+        "models push photos/5 --models-dir=",
+        "build --models-dir=",
+        "build --engine-cache-dir=",
+        "doctor --results-dir=",
+        "export latest_net_G.pth --output=",
+        "inpaint photo.jpg mask.png -o filled.png --models-dir=",
+        "bench pipeline --images photo.jpg --models-dir=",
+    ],
+)
+def test_an_empty_name_of_a_folder_is_refused(command: str) -> None:
+    result = CliRunner().invoke(app, command.split())
+    assert result.exit_code == 2
+    assert "it is empty; name a folder" in " ".join(result.stderr.replace("│", "").split())
+
+
 def test_the_list_of_commands_is_complete() -> None:
     groups = {group.name for group in app.registered_groups}
     assert groups | {command.name or command.callback.__name__ for command in app.registered_commands} == set(COMMANDS)

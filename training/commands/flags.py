@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from engines.engine_names import EngineChoice
+from engines.terminal.folders import folder_flag
 
 if TYPE_CHECKING:
     from engines.engine_choice import EngineOptions
@@ -47,7 +48,7 @@ class EngineFlags:
 
     engine: Annotated[EngineChoice, typer.Option(help="runtime of the model", envvar="RETOUCH_ENGINE")] = "auto"
     cache_dir: Annotated[
-        Path, typer.Option(help="folder of the engine's compiled graphs", envvar="RETOUCH_ENGINE_CACHE_DIR")
+        Path, folder_flag("folder of the engine's compiled graphs", envvar="RETOUCH_ENGINE_CACHE_DIR")
     ] = Path("cache")
 
     def options(self) -> EngineOptions:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from engines.terminal.flag_groups import expanded
+from engines.terminal.folders import folder_flag
 from engines.terminal.key_values import parse_key_values
 from training.commands.flags import EngineFlags, Labels, MetricWeights
 from training.errors import DataMissing
@@ -55,7 +56,7 @@ def ship(  # noqa: PLR0913 -- each is a flag, or a group of flags
     weights: MetricWeights,
     precision: Annotated[Literal["fp16", "fp32"], typer.Option(help="precision of the graph")] = "fp16",
     limit: Annotated[int | None, typer.Option(min=1, help="measure on the first so many pictures only")] = None,
-    output: Annotated[Path, typer.Option(help="model repository", envvar="RETOUCH_MODELS_DIR")] = Path("models"),
+    output: Annotated[Path, folder_flag("model repository", envvar="RETOUCH_MODELS_DIR")] = Path("models"),
     reports: Annotated[Path | None, typer.Option(help="folder for the reports and contact sheets")] = None,
     engine: EngineFlags,
 ) -> None:

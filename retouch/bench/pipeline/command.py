@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engines.errors import ModelNotFound
+from engines.terminal.folders import folder_flag
 from retouch.filling.jobs import pair_images
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ def bench_pipeline(  # noqa: PLR0913, PLR0917 -- each is a flag
     max_batch_size: Annotated[
         int | None, typer.Option(min=1, max=256, help="largest batch of the batched variants")
     ] = None,
-    models_dir: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
+    models_dir: Annotated[Path | None, folder_flag("model repository (RETOUCH_MODELS_DIR)")] = None,
     engine: Annotated[str | None, typer.Option(help="runtime (RETOUCH_ENGINE)")] = None,
-    engine_cache_dir: Annotated[Path | None, typer.Option(help="engine cache (RETOUCH_ENGINE_CACHE_DIR)")] = None,
+    engine_cache_dir: Annotated[Path | None, folder_flag("engine cache (RETOUCH_ENGINE_CACHE_DIR)")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the rows there")] = None,
     plot: Annotated[Path | None, typer.Option(help="write a picture there (.png, .svg, .pdf)")] = None,
 ) -> None:

@@ -1,0 +1,27 @@
+"""Flags that name a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+
+def folder_flag(help_text: str, *declarations: str, **options: Any) -> Any:
+    """Return an option of type `Path` that refuses an empty name, as a script gives it whose variable is not set.
+
+    A plain `Path` makes the folder one is in of it.
+
+    Args:
+        help_text: help of the flag.
+        declarations: its names; by default that of the parameter.
+        options: further arguments of `typer.Option`.
+    """
+    return typer.Option(*declarations, help=help_text, parser=_named, metavar="FOLDER", **options)
+
+
+def _named(folder: str | Path) -> Path:
+    if folder == "":
+        raise typer.BadParameter("it is empty; name a folder, or leave it out for the default")
+    return Path(folder)
