@@ -8,6 +8,7 @@ body that comes in one piece and has nothing unusual is divided at its boundarie
 from __future__ import annotations
 
 import codecs
+import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -20,6 +21,9 @@ MAX_FIELD_BYTES = 4096
 MAX_PARTS = 16
 _LONGEST_REMEMBERED = 512
 """Bytes of a part's head up to which it is remembered: a client sends the same ones again and again."""
+_QUOTED = re.compile(r'"(?:\\.|[^"\\])*"?')
+"""A quoted text; one without an end, too, so that the search takes linear time whatever a client sends."""
+_EXTENDED_FILE_NAME = re.compile(r";\s*filename\*\s*=", re.IGNORECASE)
 
 
 class PartLimits(NamedTuple):
@@ -211,7 +215,7 @@ def _is_file(segment: MultipartSegment) -> bool:
     """Whether a part is a file, also where its name has the form of RFC 5987 alone, which the package does not read."""
     if segment.filename is not None or (segment.content_type or "").startswith("image/"):
         return True
-    return "filename*=" in segment.header("Content-Disposition", "").lower()
+    return _EXTENDED_FILE_NAME.search(_QUOTED.sub("", segment.header("Content-Disposition", ""))) is not None
 
 
 def _malformed_error(error: Exception) -> InvalidRequest:

@@ -234,6 +234,7 @@ def test_a_body_in_one_piece_is_read_as_it_is_byte_by_byte(body: bytes) -> None:
     "head",
     [
         pytest.param(b"name=\"image\"; filename*=UTF-8''F%C3%B6n.png", id="a name in the form of RFC 5987 alone"),
+        pytest.param(b"name=\"image\";FileName* = utf-8'en'a.png; size=1", id="that form, otherwise written"),
         pytest.param(b'name="image"\r\nContent-Type: image/png', id="no name, but the type of a picture"),
     ],
 )
@@ -244,6 +245,15 @@ def test_what_clients_send_as_a_file_is_one(head: bytes) -> None:
         for start in range(0, len(body), size):
             reader.feed(body[start : start + size])
         assert [(p.name, p.is_file, p.size) for p in reader.finish()] == [("image", True, 5000)]
+
+
+@pytest.mark.parametrize(
+    "name", [b'"x;filename*=y"', b'"x\\"; filename*=y"', b'"x"; note="; filename*=y"', b"filename*=y"]
+)
+def test_a_field_is_no_file_because_a_quoted_text_has_the_word(name: bytes) -> None:
+    reader = PartsReader(HEADERS["Content-Type"])
+    reader.feed(part(b"name=" + name, b"text") + END)
+    assert [(p.is_file, p.text) for p in reader.finish()] == [(False, "text")]
 
 
 def test_a_large_field_is_refused_with_what_makes_it_a_file() -> None:
