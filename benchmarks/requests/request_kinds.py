@@ -151,15 +151,16 @@ def measure_all(stack: ExitStack, options: argparse.Namespace, write: Callable[.
 
 
 def count_complaints(log: Iterable[str]) -> dict[str, int]:
-    """Count a server's warnings and errors by level, event and reason; lines that are no JSON count as they are."""
+    """Count a server's warnings and errors by level, event and reason; lines that it did not log count as they are."""
     counted: Counter[str] = Counter()
     for line in log:
         try:
             entry = json.loads(line)
         except ValueError:
+            entry = None
+        if not isinstance(entry, dict) or "level" not in entry:
             counted[line[:200]] += 1
-            continue
-        if entry["level"] in {"warning", "error", "critical"}:
+        elif entry["level"] in {"warning", "error", "critical"}:
             said = (entry.get(name, "") for name in ("level", "event", "reason", "error"))
             counted[": ".join(str(word) for word in said if word)[:300]] += 1
     return dict(counted.most_common())
