@@ -74,15 +74,16 @@ class Answers:
 
 
 class Attempts:
-    """Attempts under way. A context manager that cancels them at its end, and waits for theirs.
+    """Attempts under way. A context manager that gives them a moment at its end, and then cancels them.
 
     Args:
         answers: how origins answered.
         looking_up: hosts whose names are being looked up.
         place_s: see `PLACE_S`.
+        end_s: time that they have at the end, in seconds.
     """
 
-    def __init__(self, answers: Answers, looking_up: Container[str | None], place_s: float) -> None:
+    def __init__(self, answers: Answers, looking_up: Container[str | None], place_s: float, end_s: float) -> None:
         self.under_way: dict[asyncio.Task[None], tuple[str, float]] = {}
         """Their tasks, with the origin that each goes to and the time at which it began, on the loop's clock."""
         self._waiting: set[asyncio.Task[None]] = set()
@@ -90,12 +91,14 @@ class Attempts:
         self.due: dict[str, str] = {}
         """Ids of messages that were due at the last look and not chosen since, with their origins."""
         self.look_again_at = 0.0
-        self._answers, self._looking_up, self._place_s = answers, looking_up, place_s
+        self._answers, self._looking_up, self._place_s, self._end_s = answers, looking_up, place_s, end_s
 
     async def __aenter__(self) -> Attempts:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self.under_way:
+            await asyncio.wait(self.under_way, timeout=self._end_s)
         for attempt in self.under_way:
             attempt.cancel()
         await asyncio.gather(*self.under_way, return_exceptions=True)

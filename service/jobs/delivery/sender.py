@@ -1,8 +1,8 @@
 """Delivers webhooks at least once, in no particular order, with growing pauses, across restarts.
 
 One process at a time sends a message: who claims it has a lease, and sends nothing that would outlast it. A message
-arrives twice only if its sender dies, or loses the ledger for longer than the lease, after the receiver has it and
-before that is recorded; both have the same id.
+arrives twice only if its sender dies, ends while the receiver takes longer than `_END_S`, or loses the ledger for
+longer than the lease, after the receiver has it and before that is recorded; both have the same id.
 
 Which messages are next: places.py.
 """
@@ -47,6 +47,8 @@ _READ_S = 1.0
 """Time to read an answer that arrived while this process stood still, such as a host that was paused."""
 _LEASE_S = 60.0
 """Lease of a message, longer than an attempt: after it the leasing process is dead, and another may take over."""
+_END_S = 2.0
+"""Time that attempts under way have when this process ends: an answer that nobody records is asked for once more."""
 _ID_PREFIX = "msg_"
 
 
@@ -70,6 +72,7 @@ class Deliverer:
     retry_after_s: Sequence[float] = RETRY_AFTER_S
     timeout_s: float = _TIMEOUT_S
     place_s: float = PLACE_S
+    end_s: float = _END_S
     answers: Answers = field(default_factory=Answers)
 
     def enqueue_job_ended(self, ledger: Transaction, job: Job) -> None:
@@ -86,7 +89,7 @@ class Deliverer:
         """
         tried = 0
         resolver = CheckedResolver(self.destinations, self.resolve)
-        attempts = Attempts(self.answers, resolver.looking_up, self.place_s)
+        attempts = Attempts(self.answers, resolver.looking_up, self.place_s, self.end_s)
         async with open_client(resolver) as session, attempts:
             while True:
                 claimed = await self._claim_for_free_places(attempts)

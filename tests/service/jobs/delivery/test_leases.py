@@ -80,11 +80,26 @@ async def test_a_sender_whose_claim_has_ended_leaves_the_message_to_the_one_that
             assert await told(one) == {"state": "pending", "tries": 0, "reason": None}
 
 
+async def test_a_sender_that_ends_records_the_answer_that_comes_a_moment_later(tmp_path: Path) -> None:
+    clock = Clock(1e9)
+    async with receiving(hangs=True) as slow, deliverer(tmp_path, clock) as one, deliverer(tmp_path, clock) as other:
+        await announce(one, ended(slow.url))
+        delivering = asyncio.create_task(one.deliver_due())
+        await until(lambda: slow.waiting)
+        ending = asyncio.create_task(cancel_and_wait(delivering))
+        await asyncio.sleep(0.1)
+        slow.let_go()
+        await ending
+        clock.now += 60.0
+        assert await other.deliver_due() == 0
+        assert (outcomes(one), len(slow.got)) == ({"delivered": 1}, 1)
+
+
 async def test_a_sender_that_ends_leaves_its_attempts_to_the_next_one(tmp_path: Path) -> None:
     clock = Clock(1e9)
     async with receiving(hangs=True) as hung, deliverer(tmp_path, clock) as one, deliverer(tmp_path, clock) as other:
         await announce(one, ended(hung.url))
-        delivering = asyncio.create_task(one.deliver_due())
+        delivering = asyncio.create_task(replace(one, end_s=0.01).deliver_due())
         await until(lambda: hung.waiting)
         await cancel_and_wait(delivering)
         hung.let_go()
