@@ -88,11 +88,19 @@ class EarlierRuns:
             _log.warning("results of a job that ended without one may be left", job=job.id, error=str(error))
 
     def _take(self, job: Job) -> list[str]:
-        runs = _ids_of_runs(job, job.attempts - 1)
-        for ids in reversed(runs.values()):
-            if all(self.find(one) is not None for one in ids):
+        runs, unknown, reason = _ids_of_runs(job, job.attempts - 1), dict[int, list[str]](), None
+        for run, ids in reversed(runs.items()):
+            try:
+                is_complete = all(self.find(one) is not None for one in ids)
+            except (ServiceError, OSError) as error:
+                unknown[run], reason = ids, error
+                continue
+            if is_complete:
                 _log.info("job was computed before", job=job.id)
+                self._bury(job, unknown)
                 return ids
+        if reason is not None:
+            raise reason
         self._bury(job, runs)
         return []
 

@@ -83,6 +83,19 @@ async def test_a_storage_that_is_away_stops_no_job_and_deletes_nothing() -> None
     assert results.buried == []
 
 
+async def test_results_that_are_found_are_taken_though_it_is_unknown_whether_a_later_run_has_some() -> None:
+    results, job = Results(), job_of(4)
+    results.stored = {result_id(job.id, 1, 0)}
+
+    def find(one: str) -> object | None:
+        if one == result_id(job.id, 3, 0):
+            raise NotReady(f"{one} cannot be read now", code="storage_unavailable")
+        return results.find(one)
+
+    assert await EarlierRuns(find, results.bury).results(job) == [f"/v1/results/{result_id(job.id, 1, 0)}"]
+    assert [one for one, _ in results.buried] == [result_id(job.id, 3, 0)]
+
+
 async def test_a_job_fails_if_what_was_computed_is_not_where_its_end_promises_it_by_the_deadline(
     tmp_path: Path,
 ) -> None:
