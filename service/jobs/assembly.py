@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ import structlog
 
 from service.admission.admission import Admission
 from service.core.call import Call
-from service.core.errors import ServiceError
+from service.core.errors import Overloaded, ServiceError, ShuttingDown
 from service.core.lists_and_folders import listed
 from service.core.order import Order
 from service.core.reply import Reply
@@ -33,6 +34,8 @@ _log = structlog.get_logger(__name__)
 _MOST_UNFINISHED = 1000
 """Limit of unfinished jobs of all processes together: each stores a request's files on disk."""
 _DELIVER_EVERY_S = 0.5
+_LONGEST_PAUSE_S = 5.0
+"""Longest pause of a job that waits for space in the spool."""
 _FORGET_EVERY = 120
 """Number of periodic checks between removals of old jobs."""
 
@@ -49,7 +52,7 @@ async def open_jobs(
     deliverer = _make_deliverer(pipeline, records, names)
 
     async def urls(order: Order, call: Call) -> list[str]:
-        reply = await run(order, call)
+        reply = await _run_when_there_is_space(partial(run, order, call), pipeline.admission.draining)
         await records.promised([picture.result_id for picture in reply.pictures if picture.result_id])
         return [url for picture in reply.pictures if (url := picture.url)]
 
@@ -74,6 +77,25 @@ async def open_jobs(
     async with run_in_background(*loops):
         yield jobs
     await jobs.close()
+
+
+async def _run_when_there_is_space(run: Callable[[], Awaitable[Reply]], draining: asyncio.Event) -> Reply:
+    """Run a job, again while the spool has no space for its results; the caller ends that at the job's deadline.
+
+    Raises:
+        ShuttingDown: the drain began meanwhile.
+        ServiceError: as `run`.
+    """
+    while True:
+        try:
+            return await run()
+        except Overloaded as error:
+            if error.code != "spool_full":
+                raise
+            pause_s = min(_LONGEST_PAUSE_S, error.retry_after_s or _LONGEST_PAUSE_S)
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(draining.wait(), pause_s)
+            raise ShuttingDown("the server is shutting down")
 
 
 async def look_after(jobs: Jobs, admission: Admission, loaded: asyncio.Event) -> None:
