@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,9 @@ from retouch.commands.publishing import PublishingFlags, print_cases, show_steps
 
 if TYPE_CHECKING:
     from export.pipeline import ExportRequest, ExportResult, Quantiser
+
+
+_WITH_PROGRAM_ONLY = frozenset({"checkpoint", "program_only", "images", "as_json"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +44,15 @@ class PrecisionFlags:
     ] = None
 
     def check(self) -> None:
-        """Check that INT8 has photographs.
+        """Check that INT8 has photographs, and that there are fills in INT8 for a sheet.
 
         Raises:
             typer.BadParameter: the flags contradict each other.
         """
         if (self.precision == "int8") != (self.calibration is not None):
             raise typer.BadParameter("--precision int8 and --calibration FOLDER belong together")
+        if self.sheet is not None and self.calibration is None:
+            raise typer.BadParameter("--sheet shows fills in FP32 and INT8: it needs --precision int8")
 
     def quantiser(self, lpips_features: Path | None) -> Quantiser | None:
         """Read the photographs for INT8; None in another precision."""
@@ -61,6 +67,7 @@ class PrecisionFlags:
 
 @expanded
 def export(  # noqa: PLR0913 (each is a flag, or a group of flags)
+    context: typer.Context,
     checkpoint: Annotated[
         list[Path],  # looked for before torch is loaded, which takes seconds
         typer.Argument(exists=True, dir_okay=False, help="the weights; several files for one model of several nets"),
@@ -92,7 +99,9 @@ def export(  # noqa: PLR0913 (each is a flag, or a group of flags)
     lpips_features: Annotated[
         Path | None, typer.Option(help="AlexNet features (safetensors) for LPIPS, which --sweep and int8 need")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print the manifest instead of a table")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print the manifest, or what was compared, instead of a table")
+    ] = False,
 ) -> None:
     """Turn a checkpoint into models/NAME/VERSION: ONNX graph, manifest, card.
 
@@ -100,14 +109,19 @@ def export(  # noqa: PLR0913 (each is a flag, or a group of flags)
     """
     _require_torch()
     if program_only is not None:
+        _refuse_flags_of_a_model(context)
         _load_torch()
-        _add_program(program_only, checkpoint, publishing.images)
+        _add_program(program_only, checkpoint, publishing.images, as_json=as_json)
         return
-    published = publishing.with_defaults(checkpoint[0])
+    precision.check()
     if sweep is not None and lpips_features is None:
         raise typer.BadParameter("--sweep measures by LPIPS: name AlexNet's features with --lpips-features")
-    precision.check()
+    if lpips_features is not None and sweep is None and precision.calibration is None:
+        raise typer.BadParameter("--lpips-features is for --sweep and --precision int8: add one, or leave it out")
+    published = publishing.with_defaults(checkpoint[0])
     _load_torch()
+    if sweep is not None and lpips_features is not None:
+        _check_sweep(sweep, lpips_features)
     from export.pipeline import ExportRequest  # noqa: PLC0415 (is loaded)
 
     options = parse_key_values(option or (), example="--option levels=7")
@@ -127,6 +141,36 @@ def export(  # noqa: PLR0913 (each is a flag, or a group of flags)
         typer.echo(exported.manifest.model_dump_json(indent=2))
     else:
         _print_report(exported)
+
+
+def _refuse_flags_of_a_model(context: typer.Context) -> None:
+    """Refuse flags that would change a model's graph, name or card beside --program-only, which changes none of them.
+
+    Raises:
+        typer.BadParameter: there is one; the message names all.
+    """
+    given = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if (source := context.get_parameter_source(parameter.name or "")) is not None
+        and source.name == "COMMANDLINE"
+        and parameter.name not in _WITH_PROGRAM_ONLY
+    ]
+    if given:
+        raise typer.BadParameter(f"--program-only takes everything else from the model: leave out {', '.join(given)}")
+
+
+def _check_sweep(pictures: Path, lpips_features: Path) -> None:
+    """Find out before the model is published that the sweep over it cannot begin.
+
+    Raises:
+        DataMissing: there are no pictures, or the features cannot be read.
+    """
+    from retouch.sweep.cases import find_pictures  # noqa: PLC0415 (loads numpy)
+    from training.losses.lpips_distance import load_lpips  # noqa: PLC0415 (loads torch)
+
+    find_pictures(pictures, seed=0)
+    load_lpips(lpips_features)
 
 
 def _require_torch() -> None:
@@ -167,11 +211,17 @@ def _add_measured_rules(exported: ExportResult, pictures: Path, lpips_features: 
     return replace(exported, manifest=read_manifest(exported.directory))
 
 
-def _add_program(directory: Path, checkpoints: Sequence[Path], images: Path) -> None:
+def _add_program(directory: Path, checkpoints: Sequence[Path], images: Path, *, as_json: bool) -> None:
     from export.pipeline import add_program  # noqa: PLC0415 (loads torch)
 
     with show_steps() as notify:
         cases = add_program(directory, checkpoints, images, notify)
+    if as_json:
+        program = str(directory / "program.pt2")
+        typer.echo(
+            json.dumps({"program": program, "cases": [case.model_dump(mode="json") for case in cases]}, indent=2)
+        )
+        return
     print_cases(cases, title=f"{directory}: parity with torch FP32", caption="")
     typer.echo(f"wrote {directory / 'program.pt2'}")
 

@@ -79,11 +79,40 @@ def test_program_is_written_beside_the_graph_when_asked_for(run_smallest, tmp_pa
 
 def test_program_is_added_to_a_model_exported_elsewhere(tmp_path, run_smallest):
     assert run_smallest("--json").exit_code == 0
-    result = run_smallest("--program-only", str(tmp_path / "models/tiny/1"))
+    result = run_program_only(tmp_path)
     assert result.exit_code == 0, result.output
     assert "program-fp16" in result.output
     assert (tmp_path / "models/tiny/1/program.pt2").is_file()
     assert not (tmp_path / "models/tiny/2").exists()
+    printed = json.loads(run_program_only(tmp_path, "--json").stdout)
+    assert printed["program"] == str(tmp_path / "models/tiny/1/program.pt2")
+    assert {case["backend"] for case in printed["cases"]} == {"program-fp16"}
+
+
+def run_program_only(tmp_path, *arguments):
+    app = typer.Typer()
+    app.command()(export)
+    call = [str(tmp_path / "net.pth"), "--program-only", str(tmp_path / "models/tiny/1"), *arguments]
+    return CliRunner().invoke(app, call, env={"COLUMNS": "300"})
+
+
+def test_a_flag_that_a_program_alone_would_not_follow_is_refused(tmp_path, run_smallest):
+    assert run_smallest("--json").exit_code == 0
+    result = run_program_only(tmp_path, "--name", "other", "--precision", "fp16", "--option", "nz=4")
+    assert result.exit_code == 2
+    assert "leave out --option, --precision, --name" in result.output
+    assert not (tmp_path / "models/tiny/1/program.pt2").exists()
+
+
+@pytest.mark.parametrize(
+    ("flag", "advice"),
+    [("--sheet", "needs --precision int8"), ("--lpips-features", "is for --sweep and --precision int8")],
+)
+def test_a_flag_that_no_other_one_makes_use_of_is_refused(run, tmp_path, flag, advice):
+    result = run(flag, str(tmp_path / "file.png"))
+    assert result.exit_code == 2
+    assert advice in " ".join(result.output.replace("│", " ").split())
+    assert not (tmp_path / "models").exists()
 
 
 def test_a_model_without_a_name_is_called_after_its_file(tmp_path, make_net):
@@ -172,13 +201,29 @@ def test_a_sweep_needs_the_features_that_it_measures_by(tmp_path, run):
     assert not (tmp_path / "models").exists()
 
 
-def test_a_sweep_over_pictures_that_are_too_small_leaves_the_published_model(tmp_path, run):
+def test_a_sweep_that_cannot_begin_ends_the_command_before_the_export(tmp_path, run):
+    alexnet = alexnet_features(tmp_path)
+    without_pictures = run("--sweep", str(tmp_path / "nowhere"), "--lpips-features", str(alexnet))
+    assert "no pictures" in str(without_pictures.exception)
+    (tmp_path / "pictures").mkdir()
+    Image.new("RGB", (300, 300)).save(tmp_path / "pictures/a.png")
+    without_features = run("--sweep", str(tmp_path / "pictures"), "--lpips-features", str(tmp_path / "net.pth"))
+    assert "not AlexNet's features" in str(without_features.exception)
+    assert not (tmp_path / "models").exists()
+
+
+def alexnet_features(tmp_path):
     state = {key: tensor for key, tensor in Lpips().state_dict().items() if key.startswith("features.")}
     save_file(state, tmp_path / "alexnet.safetensors")
+    return tmp_path / "alexnet.safetensors"
+
+
+def test_a_sweep_over_pictures_that_are_too_small_leaves_the_published_model(tmp_path, run):
+    alexnet = alexnet_features(tmp_path)
     pictures = tmp_path / "pictures"
     pictures.mkdir()
     Image.new("RGB", (40, 40)).save(pictures / "small.png")
-    result = run("--sweep", str(pictures), "--lpips-features", str(tmp_path / "alexnet.safetensors"))
+    result = run("--sweep", str(pictures), "--lpips-features", str(alexnet))
     assert isinstance(result.exception, DataMissing)
     assert "none of 1 pictures has 256 pixels" in str(result.exception)
     assert (tmp_path / "models/tiny/1/manifest.json").is_file()
