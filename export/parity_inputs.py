@@ -45,13 +45,16 @@ class ParityInput:
 
 
 def find_pictures(directory: Path) -> list[Image.Image]:
-    """Open a few pictures of a folder in RGB, spread over its file names; masks (`*_mask.*`) are skipped.
+    """Open a few pictures of a folder in RGB, spread over its file names.
+
+    Masks (`*_mask.*`), folders and hidden files, as a Mac's ._a.jpg beside a.jpg, are skipped.
 
     Raises:
         SamplesMissing: the folder is missing or has no picture, or a chosen file is not a picture.
     """
     paths = sorted(directory.glob("*")) if directory.is_dir() else []
-    named = [path for path in paths if path.suffix.lower() in _SUFFIXES and not path.stem.endswith("_mask")]
+    shown = (path for path in paths if not path.name.startswith(".") and not path.is_dir())
+    named = [path for path in shown if path.suffix.lower() in _SUFFIXES and not path.stem.endswith("_mask")]
     if not named:
         raise SamplesMissing(f"{directory}: no pictures to compare the graphs on; give a folder of them with --images")
     return [_read_picture(path) for path in _spread_over(named)]

@@ -66,6 +66,13 @@ def test_masks_are_not_taken_for_pictures(tmp_path):
     assert len(find_pictures(tmp_path)) == 1
 
 
+def test_hidden_files_and_folders_are_not_taken_for_pictures(tmp_path):
+    Image.new("RGB", (2, 2)).save(tmp_path / "b.png")
+    (tmp_path / "._b.png").write_bytes(b"what a Mac keeps of b.png on a foreign disk")
+    (tmp_path / "a.png").mkdir()
+    assert len(find_pictures(tmp_path)) == 1
+
+
 def test_pictures_are_spread_over_a_large_folder(tmp_path):
     for value in range(9):
         Image.new("L", (2, 2), value).save(tmp_path / f"{value}.png")

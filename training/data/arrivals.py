@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from training.data.device_cache import PictureCache
+from training.data.picture_files import shard_paths
 from training.data.pictures import Picture, load_pictures
 from training.errors import DataMissing
 from training.run_config import DataConfig
@@ -72,7 +73,7 @@ class ShardWatcher:
             self._failure = error
 
     def _new_shards(self) -> list[Path]:
-        found = sorted(set(self._data.path.glob("*.tar")) - self._seen)
+        found = [path for path in shard_paths(self._data.path) if path not in self._seen]
         self._seen |= set(found)
         return found
 

@@ -15,9 +15,23 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 _MOST_PIXELS = 100_000_000
 
 
-def picture_paths(folder: Path) -> list[Path]:
-    """Return the pictures in a folder and its subfolders, sorted: dead links too, none without a folder."""
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and not path.is_dir())
+def picture_paths(folder: Path, *, below: bool = True) -> list[Path]:
+    """Return the pictures in a folder, sorted, and in its subfolders: dead links too, none without a folder.
+
+    Hidden files and those of hidden folders are not meant: a Mac's ._a.jpg beside a.jpg, a desktop's .thumbnails.
+
+    Args:
+        folder: the folder.
+        below: whether subfolders count.
+    """
+    named = (path for path in folder.glob("**/*" if below else "*") if path.suffix.lower() in SUFFIXES)
+    shown = (path for path in named if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+    return sorted(path for path in shown if not path.is_dir())
+
+
+def shard_paths(folder: Path) -> list[Path]:
+    """Return the tars in a folder, sorted; hidden ones are not meant either."""
+    return sorted(path for path in folder.glob("*.tar") if not path.name.startswith("."))
 
 
 def read_picture(path: Path) -> NDArray[np.uint8]:

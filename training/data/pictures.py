@@ -21,7 +21,7 @@ from PIL import Image
 
 from training.data.label_maps import facade_labels, stack_labels
 from training.data.labelled import LABELLED, load_labelled
-from training.data.picture_files import SUFFIXES, picture_paths
+from training.data.picture_files import SUFFIXES, picture_paths, shard_paths
 from training.errors import DataMissing
 from training.run_config import PAIRED_LAYOUTS, DataConfig
 
@@ -96,7 +96,7 @@ def _from_folder(data: DataConfig) -> Iterator[Item]:
 
 def _from_shards(data: DataConfig) -> Iterator[Item]:
     """Yield the members of the shards in order, shards sorted by name; bytes are read here, one after another."""
-    shards = [data.path] if data.path.suffix == ".tar" else sorted(data.path.glob("*.tar"))
+    shards = [data.path] if data.path.suffix == ".tar" else shard_paths(data.path)
     for shard in shards:
         yield from _read_shard_members(shard)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from training.data.label_maps import facade_labels
-from training.data.picture_files import SUFFIXES, read_picture
+from training.data.picture_files import picture_paths, read_picture
 from training.errors import DataMissing
 from training.evaluate.holes import Band, Mask, bands
 from training.evaluate.shapes import Kind, draw
@@ -100,7 +100,7 @@ def read_cases(protocol: Protocol) -> Iterator[Case]:
 
 def _list(folder: Path, *, masks: bool) -> list[Path]:
     """List the folder's pictures by name; files named as masks are included only on request."""
-    pictures = sorted(path for path in folder.glob("*") if path.suffix.lower() in SUFFIXES)
+    pictures = picture_paths(folder, below=False)
     found = [path for path in pictures if masks or not path.stem.endswith("_mask")]
     if not found:
         raise DataMissing(f"{folder}: no pictures (.jpg, .png, .webp) in it; is the path right?")

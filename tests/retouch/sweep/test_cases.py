@@ -25,6 +25,9 @@ def folder(tmp_path):
     }.items():
         Image.fromarray(noise.integers(0, 256, (height, width, 3), np.uint8)).save(tmp_path / name)
     (tmp_path / "notes.txt").write_text("no picture")
+    (tmp_path / "._a.png").write_bytes(b"what a Mac keeps of a.png on a foreign disk")
+    (tmp_path / ".thumbnails").mkdir()
+    (tmp_path / ".thumbnails/a.png").write_bytes(b"smaller")
     return tmp_path
 
 

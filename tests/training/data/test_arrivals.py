@@ -36,6 +36,7 @@ def test_a_shard_that_comes_later_takes_part(tmp_path: Path) -> None:
     cache = arrivals.cache(CPU, 1e6)
     assert cache.count == 2
     shard(tmp_path, "second", 3)
+    (tmp_path / "._second.tar").write_bytes(b"what a Mac keeps of second.tar on a foreign disk")
     arrivals.add_arrived_shards(cache)
     assert cache.count == 5
     arrivals.add_arrived_shards(cache)

@@ -15,6 +15,7 @@ def folder(tmp_path):
     (tmp_path / "pictures").mkdir()
     for name in "edcba":
         Image.fromarray(pixels).save(tmp_path / f"pictures/{name}.png")
+    (tmp_path / "pictures/._a.png").write_bytes(b"what a Mac keeps of a.png on a foreign disk")
     return tmp_path / "pictures"
 
 
