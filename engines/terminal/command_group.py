@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,13 +14,16 @@ from typer.core import TyperGroup
 from engines.errors import RetouchError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-"""The errors of a full disk. One without a file's name comes from standard output, redirected to a file."""
+"""The errors of a full disk, which name no file when a write fails."""
+
+
+_PRINTERS = ("click", "rich", "typer")
 
 
 class CommandGroup(TyperGroup):
     """Turns an error of this project into one line on stderr and the exit status that it names.
 
-    Likewise for standard output that is redirected to a file on a full disk.
+    Likewise for a file that the user named and that cannot be used, and for a full disk.
     """
 
     def make_context(self, *arguments: Any, **named: Any) -> Any:  # prints the help and the version
@@ -39,7 +43,24 @@ def _errors_as_lines() -> Iterator[None]:
         typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
         raise typer.Exit(error.exit_status) from error
     except OSError as error:
-        if error.filename is not None or error.errno not in _FULL:
+        if (said := _said_of(error)) is None:
             raise
-        typer.secho(f"error: what is printed cannot be written: {error.strerror}", fg=typer.colors.RED, err=True)
+        typer.secho(f"error: {said}", fg=typer.colors.RED, err=True)
         raise typer.Exit(1) from error
+
+
+def _said_of(error: OSError) -> str | None:
+    """Return the line for a failed use of a file; None for what names no file and is no full disk: a bug has those."""
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}; name another file or folder, or let this user use it"
+    if error.errno not in _FULL:
+        return None
+    if _was_printing(error):
+        return f"what is printed cannot be written: {error.strerror}"
+    return f"a file cannot be written: {error.strerror}; make room, or name another folder"
+
+
+def _was_printing(error: OSError) -> bool:
+    """Return whether a package that prints met the error: the system does not say what was full."""
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    return str(innermost.f_globals.get("__name__")).partition(".")[0] in _PRINTERS

@@ -43,6 +43,41 @@ def test_what_is_no_error_of_this_project_keeps_its_traceback() -> None:
     assert isinstance(CliRunner().invoke(app, ["works"]).exception, KeyError)
 
 
+def test_a_file_that_cannot_be_used_is_one_line_that_names_it(tmp_path: Path) -> None:
+    app = typer.Typer(cls=CommandGroup)
+
+    @app.command()
+    def fails() -> None:
+        (tmp_path / "file").touch()
+        (tmp_path / "file").mkdir()
+
+    @app.command()
+    def works() -> None:
+        """A group has several."""
+
+    found = CliRunner().invoke(app, ["fails"])
+    assert (found.exit_code, found.stdout) == (1, "")
+    assert found.stderr.startswith(f"error: {tmp_path / 'file'}: File exists; name another")
+
+
+def test_a_full_disk_under_a_file_is_not_blamed_on_the_output() -> None:
+    app = typer.Typer(cls=CommandGroup)
+
+    @app.command()
+    def fails() -> None:
+        Path("/dev/full").write_text("a checkpoint")
+
+    @app.command()
+    def works() -> None:
+        """A group has several."""
+
+    found = CliRunner().invoke(app, ["fails"])
+    assert found.exit_code == 1
+    assert (
+        found.stderr == "error: a file cannot be written: No space left on device; make room, or name another folder\n"
+    )
+
+
 @pytest.mark.parametrize(
     "arguments", [("models", "--models-dir", "{}", "--json"), ("--version",), ("--help",), ("keys", "--help")]
 )
