@@ -9,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 import simplejpeg
 
+from training.errors import DataMissing
 from training.gather.near_duplicates import NearDuplicateSet
 from training.gather.pictures import EncodedPicture, read_pictures
 from training.gather.recipe import Recipe, Source
@@ -48,13 +50,15 @@ def gather(
     Args:
         recipe: the sources and the output format.
         root: the folder that the sources' paths are relative to.
-        output: the folder for `photos-000.tar`, … and photos.json; shards of an earlier run are removed.
+        output: the folder for `photos-000.tar`, … and photos.json; those of an earlier run are replaced at the end.
         held_out: folders of pictures that must not be trained on, in any crop.
         report: called with each source's counts when it is done.
 
     Raises:
-        DataMissing: a source is missing or empty.
+        DataMissing: a source is missing or empty, or no picture is left.
+        OSError: the output cannot be written; what an earlier run left there is unchanged.
     """
+    output.mkdir(parents=True, exist_ok=True)
     excluded = _fingerprints(held_out, recipe.held_out_bits)
     seen = NearDuplicateSet(recipe.duplicate_bits)
     kept: list[KeptPicture] = []
@@ -63,11 +67,16 @@ def gather(
         counts[source.name] = Counter()
         kept += _kept_pictures(source, recipe, root, (excluded, seen), counts[source.name])
         report(source.name, counts[source.name])
+    if not kept:
+        raise DataMissing(f"no picture is left of all sources, so {output} stays as it is; the counts say why")
     # mix the sources, so that each shard is a sample of all of them
     Random(f"{recipe.seed} order").shuffle(kept)  # noqa: S311 -- not for security
-    shards = _write_shards(kept, recipe, output)
-    manifest = _manifest(recipe, counts, shards)
-    (output / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    with TemporaryDirectory(prefix=".gather-", dir=output) as staging:
+        shards = _write_shards(kept, recipe, Path(staging))
+        manifest = _manifest(recipe, counts, shards)
+        written = Path(staging) / MANIFEST_FILE
+        written.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        _put_in_place(shards, written, output)
     return manifest
 
 
@@ -111,10 +120,16 @@ def _fingerprints(folders: Iterable[Path], max_bits: int) -> NearDuplicateSet:
     return known
 
 
-def _write_shards(kept: list[KeptPicture], recipe: Recipe, output: Path) -> list[Path]:
-    output.mkdir(parents=True, exist_ok=True)
+def _put_in_place(shards: list[Path], manifest: Path, output: Path) -> None:
+    """Replace an earlier run's files, the manifest last: without one the shards may be those of two runs."""
+    (output / MANIFEST_FILE).unlink(missing_ok=True)
     for stale in output.glob("photos-*.tar"):
         stale.unlink()
+    for path in (*shards, manifest):
+        path.rename(output / path.name)
+
+
+def _write_shards(kept: list[KeptPicture], recipe: Recipe, output: Path) -> list[Path]:
     with ShardWriter(output, "photos", int(recipe.shard_mib * 2**20)) as writer:
         for name, jpeg in kept:
             writer.add(name, jpeg)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from training.errors import ConfigInvalid
 
@@ -61,6 +62,14 @@ class Recipe(BaseModel):
     shard_mib: float = Field(60.0, gt=0)
     seed: int = 0
     source: tuple[Source, ...] = Field(min_length=1)
+
+    @field_validator("source")
+    @classmethod
+    def _names_differ(cls, sources: tuple[Source, ...]) -> tuple[Source, ...]:
+        """Refuse two sources of one name: the manifest counts by name, and pictures are named after their source."""
+        if repeated := [name for name, count in Counter(source.name for source in sources).items() if count > 1]:
+            raise ValueError(f"several sources are called {', '.join(repeated)}; each needs a name of its own")
+        return sources
 
 
 def read_recipe(path: Path) -> Recipe:

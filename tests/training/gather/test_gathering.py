@@ -7,6 +7,11 @@ import tarfile
 import pytest
 from PIL import Image
 
+from training.errors import ConfigInvalid, DataMissing
+from training.gather.gathering import gather
+from training.gather.recipe import read_recipe
+from training.gather.shards import ShardWriter
+
 RECIPE = """
 shard_mib = 0.25
 [[source]]
@@ -103,3 +108,59 @@ def test_misspelt_recipe_and_missing_source_end_the_command_in_a_line(picture, t
     assert done.returncode == 1
     assert "source first is missing" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def gathered(picture, tmp_path):
+    """Gather two pictures into `out`; returns the recipe."""
+    for number, folder in enumerate(("first", "second")):
+        (tmp_path / folder).mkdir()
+        picture(number).save(tmp_path / folder / "a.jpg")
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    recipe = read_recipe(tmp_path / "recipe.toml")
+    gather(recipe, tmp_path, tmp_path / "out")
+    return recipe
+
+
+def _files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_run_that_cannot_be_written_leaves_the_files_of_the_one_before(gathered, tmp_path, monkeypatch):
+    before = _files(tmp_path / "out")
+    assert set(before) == {"photos-000.tar", "photos.json"}
+
+    def full(writer, name, data):
+        (writer._directory / "photos-000.tar").write_bytes(data[:9])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ShardWriter, "add", full)
+    with pytest.raises(OSError, match="No space"):
+        gather(gathered, tmp_path, tmp_path / "out")
+    assert _files(tmp_path / "out") == before
+
+
+def test_a_run_that_keeps_no_picture_leaves_the_files_of_the_one_before(gathered, tmp_path):
+    before = _files(tmp_path / "out")
+    with pytest.raises(DataMissing, match="no picture is left"):
+        gather(gathered, tmp_path, tmp_path / "out", held_out=[tmp_path / "first", tmp_path / "second"])
+    assert _files(tmp_path / "out") == before
+
+
+def test_fewer_shards_replace_all_those_of_the_run_before(gathered, tmp_path):
+    (tmp_path / "out/photos-007.tar").write_bytes(b"of a longer run")
+    gather(gathered, tmp_path, tmp_path / "out")
+    assert set(_files(tmp_path / "out")) == {"photos-000.tar", "photos.json"}
+
+
+def test_an_output_that_is_no_folder_is_met_before_any_picture_is_read(gathered, tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "first/a.jpg").unlink()
+    with pytest.raises(FileExistsError):
+        gather(gathered, tmp_path, tmp_path / "file")
+
+
+def test_two_sources_of_one_name_are_refused(tmp_path):
+    (tmp_path / "recipe.toml").write_text(RECIPE.replace('"second"', '"first"', 1))
+    with pytest.raises(ConfigInvalid, match="several sources are called first"):
+        read_recipe(tmp_path / "recipe.toml")
