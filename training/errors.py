@@ -4,6 +4,7 @@ TrainingError
 ├── ConfigInvalid        an option is unknown, misspelt, out of range or contradicts another
 ├── DataMissing          a folder, shard or feature file is missing, unreadable or has nothing to train on
 ├── CheckpointMismatch   the run directory has a run of another config, or weights do not fit the net
+├── RunBusy              another process trains in the run directory
 ├── ServerRefused        a server that was to be measured cannot be reached or refuses a picture
 └── TrainingDiverged     losses or weights are no longer finite
 """
@@ -27,6 +28,10 @@ class DataMissing(TrainingError):
 
 class CheckpointMismatch(TrainingError):
     """The run directory has a run of another config, or weights do not fit the net."""
+
+
+class RunBusy(TrainingError):
+    """Another process trains in the run directory."""
 
 
 class ServerRefused(TrainingError):

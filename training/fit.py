@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from training.config import AnyConfig, PConvConfig
 from training.dcgan_config import DCGANConfig
 from training.errors import TrainingDiverged
 from training.fill_config import FillConfig
-from training.loop.checkpoints import Progress, read_run, save_checkpoint, save_generator
+from training.loop.checkpoints import Progress, hold_run, read_run, save_checkpoint, save_generator
 from training.loop.journal import Journal
 from training.loop.pace import CountedPace, Pace, TimedPace
 from training.loop.runtime import Runtime
@@ -94,10 +95,17 @@ def fit(
 
     Raises:
         TrainingDiverged: losses or weights are no longer finite; earlier checkpoints are kept.
-        TrainingError: the data or the run directory do not fit the config.
+        TrainingError: the data or the run directory do not fit the config, or another process trains there.
     """
-    started, directory = clock(), config.output
-    directory.mkdir(parents=True, exist_ok=True)
+    started = clock()
+    config.output.mkdir(parents=True, exist_ok=True)
+    with hold_run(config.output) if runtime.is_leader else nullcontext():
+        return _continue(config, runtime, lambda: stop_after_s is not None and clock() - started > stop_after_s, clock)
+
+
+def _continue(config: AnyConfig, runtime: Runtime, over: Callable[[], bool], clock: Callable[[], float]) -> FitOutcome:
+    """Train from the last checkpoint until the end, or until `over`; then save."""
+    directory = config.output
     first, state = read_run(directory, config, runtime.device) or (Progress(0), None)
     if state is None:
         trainee = make_trainee(config, runtime)
@@ -106,9 +114,7 @@ def fit(
         trainee.load(state)
     run = _Run(config, runtime, trainee, first.step, _make_pace(config, runtime, clock, first.spent_s))
     with Journal(directory, first=first.step, total=run.pace.total, writes=runtime.is_leader) as journal:
-        last, finished = run.steps(
-            journal, lambda: stop_after_s is not None and clock() - started > stop_after_s, clock
-        )
+        last, finished = run.steps(journal, over, clock)
     total = last if finished else run.pace.total
     return FitOutcome(last, total, run.save(last), finished, None if finished else trainee.reason_to_stop(last))
 

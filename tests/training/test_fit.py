@@ -14,7 +14,8 @@ import torch
 
 from tests.training.whole_runs import PHASES, assert_same, run, weights
 from training.config import AnyConfig, load_config
-from training.errors import CheckpointMismatch, TrainingDiverged
+from training.errors import CheckpointMismatch, RunBusy, TrainingDiverged
+from training.loop.checkpoints import hold_run
 
 pytestmark = pytest.mark.slow
 
@@ -50,6 +51,17 @@ def test_a_run_does_not_go_on_under_other_knobs(partial_config: Callable[..., An
     with pytest.raises(CheckpointMismatch, match="other knobs"):
         run(partial_config(seed=9))
     assert run(partial_config(log_every=3)).finished
+
+
+def test_a_second_run_in_the_same_folder_is_refused_before_it_writes(
+    partial_config: Callable[..., AnyConfig],
+) -> None:
+    config = partial_config()
+    config.output.mkdir(parents=True)
+    with hold_run(config.output), pytest.raises(RunBusy):
+        run(config)
+    assert list(config.output.iterdir()) == []
+    assert run(config).finished
 
 
 def test_a_run_leaves_generators_sheets_and_a_log(partial_config: Callable[..., AnyConfig], photographs: Path) -> None:

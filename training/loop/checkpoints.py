@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -12,7 +15,7 @@ import torch
 
 from export.generators.family import State
 from training.config import FitConfig, PConvConfig
-from training.errors import CheckpointMismatch
+from training.errors import CheckpointMismatch, RunBusy
 from training.fill_config import FillConfig
 
 if TYPE_CHECKING:
@@ -62,14 +65,44 @@ def save_atomically(value: object, path: Path) -> None:
     """Save beside the file, flush to the disk and rename over it: after a kill there is the old file or the new one.
 
     Makes the folder when needed.
+
+    Raises:
+        OSError: it cannot be written, as on a full disk; the old file is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.partial")
-    with temporary.open("wb") as file:
-        torch.save(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            torch.save(value, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def hold_run(directory: Path) -> Iterator[None]:
+    """Keep other processes from training in the same run directory; the kernel lets go when this one ends.
+
+    Raises:
+        RunBusy: another process does; nothing was written.
+    """
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # some file systems have no locks
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunBusy(
+                    f"{directory}: another process trains here; wait for it, or name another output"
+                ) from error
+        yield
+    finally:
+        with suppress(OSError):  # closing is not enough: a forked child has inherited the folder with its lock
+            fcntl.flock(folder, fcntl.LOCK_UN)
+        os.close(folder)
 
 
 class Progress(NamedTuple):

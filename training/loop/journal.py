@@ -20,7 +20,7 @@ class Journal:
     def __init__(self, directory: Path, *, first: int, total: int, writes: bool = True) -> None:
         self._path, self._writes, self._writer = directory / LOG_FILE, writes, None
         if writes:
-            self._path.write_text("".join(_log_lines_until(self._path, first)), "utf-8")
+            _drop_lines_after(self._path, first)
             self._writer = _open_tensorboard(directory / "tensorboard", first)
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         self._progress = Progress(TextColumn("{task.description}"), *columns, transient=True, disable=not writes)
@@ -51,11 +51,20 @@ class Journal:
         self._progress.console.print(f"{step}: {shown}", highlight=False, soft_wrap=True)
 
 
-def _log_lines_until(path: Path, step: int) -> list[str]:
-    if not path.exists():
-        return []
-    whole = [line for line in path.read_text("utf-8").splitlines(keepends=True) if line.endswith("}\n")]
-    return [line for line in whole if json.loads(line)["step"] <= step]
+def _drop_lines_after(path: Path, step: int) -> None:
+    """Keep the whole lines up to a step; if the new log cannot be written, as on a full disk, the old one stays."""
+    found = path.read_text("utf-8") if path.exists() else ""
+    whole = [line for line in found.splitlines(keepends=True) if line.endswith("}\n")]
+    kept = "".join(line for line in whole if json.loads(line)["step"] <= step)
+    if kept == found:
+        path.touch()
+        return
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(kept, "utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _open_tensorboard(directory: Path, first: int) -> Any:

@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from training.config import PConvConfig
-from training.errors import CheckpointMismatch
+from training.errors import CheckpointMismatch, RunBusy
 from training.fill_config import FillConfig
 from training.loop.checkpoints import (
     CHECKPOINT_FILE,
     Progress,
     config_digest,
+    hold_run,
     read_run,
     save_atomically,
     save_checkpoint,
@@ -46,6 +47,19 @@ def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path: Path, partial_co
     found = read_run(tmp_path, partial_config(), CPU)
     assert found is not None
     assert found[0] == Progress(1)
+
+
+def test_a_write_that_fails_leaves_no_part_behind(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="pickle"):
+        save_atomically({"weights": torch.zeros(9), "cannot be saved": lambda: None}, tmp_path / CHECKPOINT_FILE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_process_at_a_time_trains_in_a_folder(tmp_path: Path) -> None:
+    with hold_run(tmp_path), pytest.raises(RunBusy, match="another process trains here"), hold_run(tmp_path):
+        pass
+    with hold_run(tmp_path):
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 torn"])

@@ -32,6 +32,16 @@ def test_a_run_that_goes_on_drops_lines_of_steps_that_it_takes_again_and_torn_on
     assert [(line["step"], line["loss"]) for line in lines(tmp_path)] == [(1, 1), (2, 1), (3, 1), (4, 2)]
 
 
+def test_a_log_that_cannot_be_written_anew_stays_as_it_is(tmp_path: Path) -> None:
+    with Journal(tmp_path, first=0, total=9) as journal:
+        journal.record(1, {"loss": 1.0})
+        journal.record(5, {"loss": 1.0})
+    (tmp_path / ".log.jsonl.partial").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        Journal(tmp_path, first=3, total=9)
+    assert [line["step"] for line in lines(tmp_path)] == [1, 5]
+
+
 def test_processes_that_do_not_lead_write_nothing(tmp_path: Path) -> None:
     with Journal(tmp_path, first=0, total=9, writes=False) as journal:
         journal.record(1, {"loss": 1.0})
