@@ -51,8 +51,8 @@ def _errors_as_lines() -> Iterator[None]:
 
 def _said_of(error: OSError) -> str | None:
     """Return the line for a failed use of a file; None for what names no file and is no full disk: a bug has those."""
-    if error.filename is not None:
-        return f"{error.filename}: {error.strerror}; name another file or folder, or let this user use it"
+    if (name := error.filename if error.filename2 is None else error.filename2) is not None:  # the second is a target
+        return f"{name}: {error.strerror}; name another file or folder, or let this user use it"
     if error.errno not in _FULL:
         return None
     if _was_printing(error):

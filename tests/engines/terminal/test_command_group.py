@@ -60,6 +60,22 @@ def test_a_file_that_cannot_be_used_is_one_line_that_names_it(tmp_path: Path) ->
     assert found.stderr.startswith(f"error: {tmp_path / 'file'}: File exists; name another")
 
 
+def test_of_two_files_the_one_that_was_to_be_replaced_is_named(tmp_path: Path) -> None:
+    app = typer.Typer(cls=CommandGroup)
+
+    @app.command()
+    def fails() -> None:
+        (tmp_path / ".folder.partial").touch()
+        (tmp_path / "folder").mkdir()
+        (tmp_path / ".folder.partial").rename(tmp_path / "folder")
+
+    @app.command()
+    def works() -> None:
+        """A group has several."""
+
+    assert CliRunner().invoke(app, ["fails"]).stderr.startswith(f"error: {tmp_path / 'folder'}: Is a directory")
+
+
 def test_a_full_disk_under_a_file_is_not_blamed_on_the_output() -> None:
     app = typer.Typer(cls=CommandGroup)
 
