@@ -11,6 +11,7 @@ from pathlib import Path
 import onnx
 
 from engines.engine_choice import EngineOptions, open_engine
+from engines.files.outputs import check_output
 from engines.manifest import ONNX_FILE, Manifest, Quantisation, QuantisationFigures
 from engines.onnxrt import OnnxRuntimeEngine
 from export.checkpoint import sha256_of
@@ -108,7 +109,8 @@ def prepare(calibration: Path, lpips_features: Path | None, sheet: Path | None =
     """Check all that a quantisation needs, so that nothing is found missing after minutes of calibration.
 
     Raises:
-        CalibrationInvalid: there are too few pictures, one cannot be read, or the sheet cannot be written.
+        CalibrationInvalid: there are too few pictures, or one cannot be read.
+        OSError: the sheet cannot be written.
         OptionInvalid: no features for LPIPS were named.
         DataMissing: the features cannot be read.
     """
@@ -116,6 +118,8 @@ def prepare(calibration: Path, lpips_features: Path | None, sheet: Path | None =
         raise OptionInvalid("INT8 is judged by LPIPS: name AlexNet's features with --lpips-features")
     if sheet is not None and (sheet.suffix.lower() != ".png" or not sheet.parent.is_dir()):
         raise OptionInvalid(f"--sheet {sheet}: name a .png file in a folder that exists")
+    if sheet is not None:
+        check_output(sheet)
     return Quantiser(split_pictures(calibration, seed), load_lpips(lpips_features), sheet)
 
 

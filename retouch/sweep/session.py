@@ -15,6 +15,7 @@ from typing import Any
 from engines.engine_choice import EngineOptions, open_engine
 from engines.errors import ModelError, RetouchError
 from engines.files.atomic import replace_file
+from engines.files.outputs import check_output
 from engines.fill_rules import FillRules
 from engines.manifest import MANIFEST_FILE, FixedSize, Manifest, SizeRule, read_manifest
 from retouch.sweep.cases import BANDS, Case, draw_cases, find_pictures
@@ -112,8 +113,7 @@ def check_outputs(figures: Path | None, rules_of: Path | None) -> None:
     """
     with report_write_errors(figures):
         if figures is not None:
-            figures.parent.mkdir(parents=True, exist_ok=True)
-            _try_write(figures)
+            check_output(figures)
     manifest = None if rules_of is None else _manifest_of(rules_of)
     with report_write_errors(manifest):
         if manifest is not None and manifest.exists():  # what is no model is refused by the sweep
@@ -128,14 +128,6 @@ def report_write_errors(path: Path | None) -> Iterator[None]:
     except OSError as error:
         why = error.strerror or error
         raise SweepImpossible(f"{path} cannot be written ({why}); name a file elsewhere, or let this user") from error
-
-
-def _try_write(path: Path) -> None:
-    """Check by writing that a file can be written there, and leave everything unchanged; OSError if not."""
-    if path.is_dir() or path.is_file():
-        path.open("ab").close()
-    elif not path.exists():  # a pipe or a device is not opened, because its reader would take that for the figures
-        TemporaryFile(dir=path.parent).close()
 
 
 def _manifest_of(directory: Path) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.engine_choice import EngineOptions
+from engines.files.outputs import check_output
 from training.errors import ConfigInvalid
 from training.evaluate.cases import Case, Protocol
 from training.evaluate.contact_sheet import write_sheet
@@ -56,8 +57,11 @@ def run(request: Request, progress: Progress = iter) -> dict[str, Any]:
     """Run the evaluation and return the report; writes JSON and contact sheet if the request names files.
 
     Raises:
+        OSError: one of them cannot be written, which is found out first.
         TrainingError, ModelError, EngineError, ExportError: the data or the model cannot be used; the message says why.
     """
+    for file in filter(None, (request.json_file, request.sheet)):
+        check_output(file)
     nets = MetricNets(
         lpips=load_lpips(request.lpips_features) if request.lpips_features else None,
         dists=_dists(request),
@@ -94,7 +98,6 @@ def _dists(request: Request) -> Dists | None:
 
 def _write(found: Evaluation, request: Request) -> None:
     if request.json_file:
-        request.json_file.parent.mkdir(parents=True, exist_ok=True)
         request.json_file.write_text(json.dumps(found.report, indent=1) + "\n", "utf-8")
     if request.sheet and found.drawn:
         write_picture(arrange_grid(found.drawn), request.sheet)

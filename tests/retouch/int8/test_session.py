@@ -168,6 +168,9 @@ def test_what_is_missing_is_found_before_anything_is_computed(material, tmp_path
         prepare(tmp_path / "none", material / "alexnet.safetensors")
     with pytest.raises(OptionInvalid, match=r"--sheet .* \.png"):
         prepare(material / "pictures", material / "alexnet.safetensors", tmp_path / "none" / "sheet.png")
+    (tmp_path / "sheet.png").mkdir()
+    with pytest.raises(IsADirectoryError):
+        prepare(material / "pictures", material / "alexnet.safetensors", tmp_path / "sheet.png")
 
 
 def test_the_command_wants_both_flags_or_neither(material, tmp_path):

@@ -184,3 +184,11 @@ def test_what_cannot_be_measured_is_said_in_a_line(models, arguments, code, mess
     done = _evaluate(models / model, "--data", models / "pictures", *flags)
     assert done.exit_code == code
     assert message in " ".join(done.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("flag", ["--json", "--sheet"])
+def test_a_report_that_could_not_be_written_ends_the_command_before_it_measures(models, flag, tmp_path):
+    (tmp_path / "folder").mkdir()
+    done = _evaluate(models / "holes/1", "--data", models / "none", flag, tmp_path / "folder")
+    assert done.exit_code == 1
+    assert f"{tmp_path / 'folder'}: Is a directory" in done.stderr
