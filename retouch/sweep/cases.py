@@ -46,6 +46,29 @@ def find_pictures(folder: Path, seed: int) -> list[Path]:
     return found
 
 
+def check_pictures(paths: Sequence[Path], framings: Sequence[tuple[int, bool]], count: int) -> None:
+    """Decode the pictures that `draw_cases` will take: a broken one that is met after hours would lose all figures.
+
+    Args:
+        paths: files of pictures.
+        framings: each size, and whether square centre crops are cut.
+        count: the number of cases of each size.
+
+    Raises:
+        DataMissing: as `draw_cases`.
+    """
+    fitting = dict.fromkeys(framings, 0)
+    for path in paths:
+        if min(fitting.values()) >= count:
+            return
+        height, width = read_picture(path).shape[:2]
+        for size, square in framings:
+            fitting[size, square] += _fits(height, width, size, square=square)
+    for (size, _), number in fitting.items():
+        if not number:
+            raise DataMissing(_too_small_message(paths, size))
+
+
 def draw_cases(paths: Sequence[Path], size: int, square: bool, per_cell: int, seed: int) -> Iterator[Case]:
     """Draw `per_cell` cases for each coverage and kind, in rounds over all cells; pictures repeat when all were used.
 
@@ -75,7 +98,16 @@ def _cropped_pictures(paths: Sequence[Path], size: int, *, square: bool) -> Iter
             continue
         too_small.add(path)
         if len(too_small) == len(paths):
-            raise DataMissing(f"none of {len(paths)} pictures has {size} pixels; give larger ones, or smaller --sizes")
+            raise DataMissing(_too_small_message(paths, size))
+
+
+def _too_small_message(paths: Sequence[Path], size: int) -> str:
+    return f"none of {len(paths)} pictures has {size} pixels; give larger ones, or smaller --sizes"
+
+
+def _fits(height: int, width: int, size: int, *, square: bool) -> bool:
+    """Return whether a picture need not be enlarged."""
+    return size <= (min(height, width) if square else max(height, width))
 
 
 def crop_or_scale(pixels: Pixels, size: int, *, square: bool) -> Pixels | None:
@@ -84,9 +116,9 @@ def crop_or_scale(pixels: Pixels, size: int, *, square: bool) -> Pixels | None:
     Returns None if the picture would have to be enlarged.
     """
     height, width = pixels.shape[:2]
-    scale = size / (min(height, width) if square else max(height, width))
-    if scale > 1:
+    if not _fits(height, width, size, square=square):
         return None
+    scale = size / (min(height, width) if square else max(height, width))
     small: Any = pixels
     if scale < 1:
         small = cv2.resize(

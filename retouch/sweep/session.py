@@ -18,7 +18,7 @@ from engines.files.atomic import replace_file
 from engines.files.outputs import check_output
 from engines.fill_rules import FillRules
 from engines.manifest import MANIFEST_FILE, FixedSize, Manifest, SizeRule, read_manifest
-from retouch.sweep.cases import BANDS, Case, draw_cases, find_pictures
+from retouch.sweep.cases import BANDS, Case, check_pictures, draw_cases, find_pictures
 from retouch.sweep.choosing import choose_rules
 from retouch.sweep.measuring import CaseMeasurements, measure
 from retouch.sweep.report import means_by_cell, totals_by_size
@@ -79,6 +79,8 @@ def sweep(request: SweepRequest, progress: Progress, now: Callable[[], float], t
     ways = served_strategies(size) | (candidate_ways(size) if request.choose else {})
     request = replace(request, sizes=request.sizes or default_sizes(size))
     total = len(request.sizes) * len(BANDS) * len(KINDS) * request.per_cell
+    framings = [(side, _is_square(side, manifest)) for side in request.sizes]
+    check_pictures(paths, framings, len(BANDS) * len(KINDS) * request.per_cell)
     with closing(open_engine(request.model, manifest, request.engine)) as engine:
         cases = chain.from_iterable(_draw_cases(request, paths, manifest, side) for side in request.sizes)
         rows = list(progress(measure(cases, ways, engine, lpips, now), total))
@@ -160,8 +162,12 @@ def default_sizes(rule: SizeRule) -> tuple[int, ...]:
 
 
 def _draw_cases(request: SweepRequest, paths: list[Path], manifest: Manifest, side: int) -> Iterator[Case]:
-    square = side <= max(max(bucket) for bucket in manifest.size.tile_sizes())
-    return draw_cases(paths, side, square, request.per_cell, request.seed)
+    return draw_cases(paths, side, _is_square(side, manifest), request.per_cell, request.seed)
+
+
+def _is_square(side: int, manifest: Manifest) -> bool:
+    """Return whether square crops of that side are cut: up to the largest tile."""
+    return side <= max(max(bucket) for bucket in manifest.size.tile_sizes())
 
 
 def _describe_measurement(request: SweepRequest, cases: int, pictures: int, today: date) -> str:

@@ -20,6 +20,7 @@ from engines.manifest import read_manifest
 from retouch.command_line import app
 from retouch.sweep.session import SweepImpossible, SweepRequest, sweep, write_rules
 from tests.retouch.commands.test_doctor import write_model
+from training.errors import DataMissing
 from training.losses.lpips_distance import Lpips
 
 
@@ -79,6 +80,23 @@ def test_a_comparison_chooses_no_rules(model, pictures, features):
     assert found.rules is None
     assert set(found.rows[0].tried) == {"strategy=whole", "strategy=crop", "strategy=auto"}
     assert found.report["totals"]["all"]["worst_cell"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("content", "sizes", "message"),
+    [(b"torn", (64, 128), "9.png: not a picture"), (None, (64, 1000), "none of 3 pictures has 1000 pixels")],
+)
+def test_pictures_that_stop_a_sweep_do_so_before_anything_is_measured(
+    model, pictures, features, content, sizes, message
+):
+    if content:
+        (pictures / "9.png").write_bytes(content)
+    with pytest.raises(DataMissing, match=message):
+        sweep(request_of(model, pictures, features, sizes=sizes), never, lambda: 0.0, date(2026, 1, 2))
+
+
+def never(rows, total):
+    raise AssertionError("it measures")
 
 
 def test_a_model_of_one_way_is_refused(tmp_path, pictures, features):
