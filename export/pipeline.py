@@ -160,6 +160,7 @@ def _check_request(request: ExportRequest) -> None:
     _check_name(request.name)
     _check_int8(request)
     with report_write_errors(request.output):
+        str(request.output).encode("utf-8")  # onnx takes no other paths
         request.output.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryDirectory(prefix=".export-", dir=request.output).cleanup()
 

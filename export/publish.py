@@ -56,10 +56,10 @@ def publish(
 
 @contextmanager
 def report_write_errors(output: Path) -> Iterator[None]:
-    """Turn errors of the file system in the repository's folder into an ExportError that says what to do."""
+    """Turn errors of the file system in the repository's folder, or of its name, into an ExportError with advice."""
     try:
         yield
-    except OSError as error:
+    except (OSError, UnicodeEncodeError) as error:
         raise ExportError(
             f"{output} cannot be written: {error}; make room there, or name another folder with --output"
         ) from error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import io
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,12 +29,22 @@ class CommandGroup(TyperGroup):
     """
 
     def make_context(self, *arguments: Any, **named: Any) -> Any:  # prints the help and the version
+        _let_print_any_text(sys.stdout)
         with _errors_as_lines():
             return super().make_context(*arguments, **named)
 
     def invoke(self, ctx: Any) -> Any:
         with _errors_as_lines():
             return super().invoke(ctx)
+
+
+def _let_print_any_text(stream: object) -> None:
+    """Let a stream take file names that are not UTF-8, as bytes, and signs that its encoding lacks, as `?`.
+
+    Standard error takes any text already.
+    """
+    if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        stream.reconfigure(errors="surrogateescape" if stream.encoding.lower() == "utf-8" else "replace")
 
 
 @contextmanager

@@ -179,6 +179,13 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_checkpoint_is_re
     assert steps == []
 
 
+def test_an_output_that_onnx_cannot_spell_is_refused_before_the_checkpoint_is_read(tmp_path, request_):
+    steps: list[str] = []
+    with pytest.raises(ExportError, match=r"codec.*another folder"):
+        export_model(replace(request_, output=tmp_path / "caf\udce9"), steps.append)
+    assert steps == []
+
+
 def test_a_disk_that_is_full_is_an_error_of_the_export_and_leaves_nothing(request_, monkeypatch):
     def write_to_a_full_disk(*_):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -103,3 +104,30 @@ def test_a_full_disk_under_the_output_is_one_line(tmp_path: Path, arguments: tup
         found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert found.returncode == 1
     assert found.stderr == "error: what is printed cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text", "printed"),
+    [
+        ("utf-8", "caf\udce9.png is 2 × 2", b"caf\xe9.png is 2 \xc3\x97 2\n"),
+        ("iso-8859-1", "≥ 2 × 2", b"? 2 \xd7 2\n"),
+    ],
+)
+def test_what_the_outputs_encoding_lacks_does_not_end_a_command(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, text: str, printed: bytes
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding, newline="\n"))
+    app = typer.Typer(cls=CommandGroup)
+
+    @app.command()
+    def says() -> None:
+        typer.echo(text)
+
+    @app.command()
+    def works() -> None:
+        """A group has several."""
+
+    app(["says"], standalone_mode=False)
+    sys.stdout.flush()
+    assert written.getvalue() == printed
