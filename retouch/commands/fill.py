@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from engines.engine_names import EngineChoice
+from engines.terminal.end_signals import ending_in_order
 from engines.terminal.flag_groups import expanded
 from engines.terminal.folders import folder_flag
 from retouch.filling.jobs import (
@@ -172,8 +173,9 @@ def _fill(task: Task, jobs: list[FillJob], own: Mapping[str, object], common: _C
             advance(outcome)
 
         try:
-            outcomes = asyncio.run(run())
-        except KeyboardInterrupt:
+            with ending_in_order():
+                outcomes = asyncio.run(run())
+        except (KeyboardInterrupt, SystemExit):
             made = sum(outcome.error is None for outcome in finished)
             others = "" if common.overwrite else "; --missing makes the others"  # the files of before are there, too
             typer.echo(f"interrupted: {made} of {len(jobs)} are done{others}", err=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from engines.terminal.end_signals import ending_in_order
 from engines.terminal.folders import folder_flag
 
 if TYPE_CHECKING:
@@ -68,7 +69,10 @@ def model_name_from_file(checkpoint: Path) -> str:
 
 @contextmanager
 def show_steps() -> Iterator[Callable[[str], None]]:
-    """Show each step on standard error as it begins, and what is logged; yields the function that is told of them."""
+    """Show each step on standard error as it begins, and what is logged; yields the function that is told of them.
+
+    SIGTERM and SIGHUP end the steps as Ctrl-C does, so that nothing half made stays among the models.
+    """
     import structlog  # noqa: PLC0415 (the command's help should not wait for it)
     from rich.console import Console  # noqa: PLC0415 (as above)
 
@@ -76,7 +80,7 @@ def show_steps() -> Iterator[Callable[[str], None]]:
     before = structlog.get_config()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
-        with console.status("starting") as status:
+        with ending_in_order(), console.status("starting") as status:
 
             def notify(step: str) -> None:
                 status.update(step)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from engines.terminal.end_signals import ending_in_order
+
 if TYPE_CHECKING:
     from collections import Counter
 
@@ -24,7 +26,9 @@ def gather(
     from training.gather.gathering import gather as run  # noqa: PLC0415 -- loads OpenCV
     from training.gather.recipe import read_recipe  # noqa: PLC0415
 
-    manifest = run(read_recipe(recipe), Path(os.path.abspath(root)), output, held_out or [], _print_source_counts)  # noqa: PTH100
+    sources = Path(os.path.abspath(root))  # noqa: PTH100
+    with ending_in_order():
+        manifest = run(read_recipe(recipe), sources, output, held_out or [], _print_source_counts)
     size_mib = sum(manifest["shards"].values()) / 2**20
     typer.echo(f"{manifest['pictures']} pictures, {len(manifest['shards'])} shards, {size_mib:.0f} MiB in {output}")
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pytest
 import structlog
 
@@ -18,3 +23,9 @@ def test_steps_and_what_is_logged_meanwhile_go_to_standard_error(capsys: pytest.
     assert "compiled library is not used" in said.err
     structlog.get_logger().warning("afterwards")
     assert "afterwards" in capsys.readouterr().out, "as before"
+
+
+def test_a_closed_terminal_leaves_nothing_half_made(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit), show_steps(), TemporaryDirectory(prefix=".export-", dir=tmp_path):
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert list(tmp_path.iterdir()) == []
