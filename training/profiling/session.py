@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from rich.table import Table
 
+from engines.files.outputs import check_output
 from training.config import AnyConfig, Precision
 from training.loop.runtime import start_runtime
 from training.profiling.ceilings import Ceilings, measure_ceilings
@@ -56,7 +57,9 @@ def run_profile(request: ProfileRequest, notify: Callable[[str], None] = lambda 
 
     Raises:
         TrainingError: the config's data cannot be used.
+        OSError: the output cannot be written, which is found out first.
     """
+    check_output(request.output / "profile.json")
     data = request.config.data
     limited = data.model_copy(update={"limit": min(data.limit or _PICTURES, _PICTURES), "validation": None})
     changes = {"data": limited, "compile": request.compiled}
@@ -71,7 +74,6 @@ def run_profile(request: ProfileRequest, notify: Callable[[str], None] = lambda 
         notify(f"{request.steps} steps in {precision}")
         figures.append(measure_steps(config, precision, request.device, request.phase, request.steps))
     report = _make_report(config, request, device, ceilings, figures)
-    request.output.mkdir(parents=True, exist_ok=True)
     (request.output / "profile.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
     if not request.compiled:
         draw_roofline(

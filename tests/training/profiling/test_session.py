@@ -72,3 +72,11 @@ def test_wrong_flags_are_said(config, arguments, message, tmp_path):
     done = _profile(config, "-o", tmp_path / "found", *arguments)
     assert done.exit_code == 2
     assert message in " ".join(done.output.replace("│", " ").split())
+
+
+def test_an_output_that_cannot_be_written_ends_the_command_before_it_measures(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("training.profiling.session.measure_ceilings", lambda *_: pytest.fail("it measures"))
+    (tmp_path / "file").touch()
+    done = _profile(config, "-o", tmp_path / "file", "--device", "cpu")
+    assert done.exit_code == 1
+    assert f"{tmp_path / 'file'}: File exists" in done.stderr
