@@ -64,7 +64,7 @@ async def _compute_response(intake: HttpIntake, order: Order, accept: str) -> Re
 async def _accept_job(intake: HttpIntake, order: Order) -> Response:
     service = intake.service
     if not order.is_saved(service.settings.save):
-        raise InvalidOption("an asynchronous request must be saved; leave out save=false", code="job_needs_save")
+        raise InvalidOption("the result of a job must be saved; send save=true", code="job_needs_save")
     facts = await _webhook_facts(service, order)
     job = await service.jobs.start(order, intake.call(), facts, intake.admitted)
     return job_response(job, accepted=True)

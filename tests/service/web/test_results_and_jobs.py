@@ -91,6 +91,14 @@ def test_a_job_without_saving_would_have_no_result(server: Running, files: Files
         check_problem(response, 422, "job_needs_save")
 
 
+def test_on_a_server_that_saves_on_request_alone_a_job_is_told_to_ask_for_it(serve: Serve, files: Files) -> None:
+    later = {"Prefer": "respond-async"}
+    with serve(save=False).client() as client:
+        refused = client.post("/v1/inpaint", files=files, headers=later)
+        assert "save=true" in check_problem(refused, 422, "job_needs_save")["detail"]
+        assert client.post("/v1/inpaint", files=files, data={"save": "true"}, headers=later).status_code == 202
+
+
 def test_a_client_that_has_a_result_already_is_told_so(server: Running, files: Files) -> None:
     with server.client() as client:
         location = client.post("/v1/inpaint", files=files).headers["location"]
