@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from service.compat.json_fields import JsonFields
@@ -48,11 +49,20 @@ def img2img_of(fields: JsonFields, max_pixels: int) -> Img2ImgRequest:
         "model": fields.nested("override_settings").value("sd_model_checkpoint", str, ""),
         "format": "png",
         "mask_mode": "black" if inverted else "white",
-        "samples": fields.value("batch_size", int, 1) * fields.value("n_iter", int, 1),
+        "samples": _number(fields),
         "seed": None if seed == _RANDOM else seed,
     }
     options = options_of(InpaintOptions, chosen, {"samples": "batch_size × n_iter"})
-    return Img2ImgRequest(Order("inpaint", files, options), size, frozenset(fields) - _USED)
+    used = _USED if size else _USED - {"width", "height"}
+    return Img2ImgRequest(Order("inpaint", files, options), size, frozenset(fields) - used)
+
+
+def _number(fields: JsonFields) -> int:
+    """Return the number of results; the product alone would take two negative numbers."""
+    numbers = [fields.value(name, int, 1) for name in ("batch_size", "n_iter")]
+    if min(numbers) < 1:
+        raise InvalidOption("`batch_size` and `n_iter`: send at least 1")
+    return math.prod(numbers)
 
 
 def _size(fields: JsonFields, max_pixels: int) -> Size | None:

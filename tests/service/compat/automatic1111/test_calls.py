@@ -60,6 +60,12 @@ def test_what_is_ignored_is_named(client: httpx.Client, pair: dict[str, str]) ->
     assert ignored == "denoising_strength, inpaint_full_res, mask_blur, prompt"
 
 
+def test_a_width_without_a_height_is_ignored_and_named(client: httpx.Client, pair: dict[str, str]) -> None:
+    reply = img2img(client, pair, width=100)
+    assert json.loads(reply.json()["info"])["width"] == 64
+    assert "width" in reply.headers["X-Ignored-Fields"].split(", ")
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "code"),
     [
@@ -69,6 +75,7 @@ def test_what_is_ignored_is_named(client: httpx.Client, pair: dict[str, str]) ->
         ({"mask": None}, 400, "missing_part"),
         ({"batch_size": 2}, 422, "not_diverse"),
         ({"batch_size": 2**62, "n_iter": 2**62}, 422, "invalid_option"),
+        ({"batch_size": -1, "n_iter": -1}, 422, "invalid_option"),
         ({"width": 0, "height": 64}, 422, "invalid_option"),
         ({"width": 2**31, "height": 2**31}, 413, "too_many_pixels"),
         ({"seed": -2}, 422, "invalid_option"),
