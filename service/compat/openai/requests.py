@@ -55,6 +55,9 @@ def edit_of(parts: Sequence[Part]) -> ImagesRequest:
     if masks and (masks[0].is_file or masks[0].size):
         files["mask"] = _only(masks, "mask")
     options = _options(InpaintOptions, fields, _EDIT_FIELDS, "samples")
+    used = {*_EDIT_FIELDS, *_SHAPING_FIELDS}
+    if "mask" not in files and options.mask_mode != "alpha":
+        used.discard("mask_mode")
     if "mask" not in files or not fields.get("mask_mode"):
         options = options.model_copy(update={"mask_mode": "alpha"})
     return ImagesRequest(
@@ -62,7 +65,7 @@ def edit_of(parts: Sequence[Part]) -> ImagesRequest:
         stream=_is_stream(fields),
         own_alpha="mask" not in files,
         links=_wants_links(fields),
-        ignored=frozenset(fields) - {*_EDIT_FIELDS, *_SHAPING_FIELDS},
+        ignored=frozenset(fields) - used,
     )
 
 

@@ -52,7 +52,9 @@ def test_without_a_mask_the_transparent_part_is_filled_and_the_result_is_opaque(
     alpha = 255 - np.asarray(Image.open(io.BytesIO(mask)))
     file = io.BytesIO()
     Image.fromarray(np.dstack((pixels, alpha))).save(file, "PNG")
-    assert picture(edit(client, {"image": file.getvalue()})) == native()
+    reply = edit(client, {"image": file.getvalue()}, mask_mode="white")
+    assert picture(reply) == native()
+    assert reply.headers["X-Ignored-Fields"] == "mask_mode, prompt"
 
 
 def test_an_image_that_is_opaque_needs_a_mask(client: httpx.Client, photo: bytes) -> None:
