@@ -38,9 +38,10 @@ class FlowCounts:
 
     def add_to(self, total: Counter[Flow]) -> None:
         """Add the counts to those of other engine processes, by flows as `hashed` makes them."""
-        for cell in np.flatnonzero(self._counts).tolist():
+        counts = self._counts.copy()  # numpy raises if a number becomes zero, or stops being so, while it looks
+        for cell in np.flatnonzero(counts).tolist():
             priority, client = divmod(cell, _HASHES)
-            total[Flow(str(client), priority)] += int(self._counts[cell])
+            total[Flow(str(client), priority)] += int(counts[cell])
 
 
 def hashed(flow: Flow) -> Flow:

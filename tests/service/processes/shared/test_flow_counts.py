@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
+import multiprocessing
 from collections import Counter
+from multiprocessing.synchronize import Event
 
 import pytest
 
@@ -37,3 +40,25 @@ def test_what_is_counted_is_read_by_client_and_priority(cells: memoryview[float]
 def test_a_flow_keeps_its_priority_and_clients_are_told_apart() -> None:
     assert hashed(URGENT).weight == URGENT.weight
     assert len({hashed(Flow(f"key:{number}")) for number in range(100)}) > 75
+
+
+def count_until(cells: memoryview[float], told: Event) -> None:
+    """Count a sample and its end, over and over, as an engine process does."""
+    counts = FlowCounts(cells)
+    while not told.is_set():
+        for _ in range(100):
+            counts.add(BUSY, 1)
+            counts.add(BUSY, -1)
+
+
+def test_counts_can_be_read_while_another_process_changes_them() -> None:
+    cells, processes = memoryview(mmap.mmap(-1, CELLS * 8)).cast("d"), multiprocessing.get_context("fork")
+    told = processes.Event()
+    engine = processes.Process(target=count_until, args=(cells, told), daemon=True)
+    engine.start()
+    try:
+        seen = {read(cells)[hashed(BUSY)] for _ in range(10_000)}
+    finally:
+        told.set()
+        engine.join()
+    assert seen <= {0, 1}
