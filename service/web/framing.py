@@ -144,6 +144,8 @@ class FramedHttp(HttpToolsProtocol):
             self._restore_keep_alive()
             self._in_body = False
             super().on_message_complete()
+            if not self.pipeline:  # after much of a body uvicorn stops to read, and would not see the client leave
+                self.flow.resume_reading()
 
     def _restore_keep_alive(self) -> None:
         if self._kept_alive is not None:

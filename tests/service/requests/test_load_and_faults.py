@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections import Counter
@@ -10,6 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import aiohttp
+import httpx
+import numpy as np
 import pytest
 
 from engines.base import Feed
@@ -17,6 +20,7 @@ from engines.errors import EngineDead, EngineFailed
 from engines.fake import FakeEngine, Fault, Hang, Raise
 from engines.manifest import Manifest
 from service.lifecycle.end_limit import END_WITHIN_S
+from tests.serving.image_files import png
 from tests.serving.waiting import until, wait_until
 
 pytestmark = pytest.mark.slow
@@ -72,6 +76,25 @@ async def test_of_200_clients_that_hang_up_while_queued_at_most_5_percent_are_co
         assert (await client.post("/v1/inpaint", files=files)).status_code == 200
         assert "retouch_cancelled_total 200.0" in (await client.get("/metrics")).text
     assert running.executed - before - 2 <= 10
+
+
+def test_a_client_that_hangs_up_after_a_large_body_is_seen_to_leave(serve: Serve) -> None:
+    """Although uvicorn stops to read from a connection when much of a body comes at once."""
+    release, faults = threading.Event(), Faults()
+    running = serve(faults.engine)
+    image = png(np.random.default_rng(0).integers(0, 256, (256, 256, 3), np.uint8))
+    request = httpx.Request("POST", f"{running.url}/v1/translate", files={"image": image})
+    request.headers["Expect"] = "100-continue"
+    head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
+    with socket.create_connection((request.url.host, request.url.port or 80)) as leaving:
+        leaving.sendall(f"POST /v1/translate HTTP/1.1\r\n{head}\r\n".encode())
+        assert leaving.recv(1024).startswith(b"HTTP/1.1 100")
+        faults.waiting.append(Hang(release))
+        (connection,) = running.server.server_state.connections
+        connection.loop.call_soon_threadsafe(connection.data_received, request.read())
+        wait_until(lambda: not faults.waiting)
+    wait_until(lambda: running.service.admission.in_flight == 0, 20)  # long before its deadline
+    release.set()
 
 
 async def test_a_burst_of_2000_is_answered_200_or_503_and_the_service_goes_on(serve: Serve, files: Files) -> None:
