@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
 
+import numpy as np
 import pytest
 
 from service.admission.deadline import await_with_deadline
@@ -55,6 +60,29 @@ async def test_a_client_that_leaves_cancels_the_work() -> None:
     with pytest.raises(Cancelled):
         await await_with_deadline(work(), 60.0, gone)
     assert stopped.is_set()
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """Nothing frees what only refers to itself."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collections")
+async def test_to_free_what_was_computed_until_the_deadline_takes_no_garbage_collection() -> None:
+    pictures: list[weakref.ref[object]] = []
+
+    async def work() -> None:
+        picture = np.zeros(1)
+        pictures.append(weakref.ref(picture))
+        await asyncio.sleep(60)
+
+    with suppress(DeadlineExceeded):
+        await await_with_deadline(work(), 0.01)
+    await asyncio.sleep(0)  # until then the event loop has the error
+    assert pictures[0]() is None
 
 
 async def test_a_client_that_left_before_is_not_waited_for() -> None:
