@@ -213,9 +213,9 @@ class Pipeline:
         waiting = [asyncio.ensure_future(self._compute_row(row, model, call, trace)) for row in rows]
         try:
             return list(await asyncio.gather(*waiting))
-        finally:
-            for one in waiting:  # one row failed or the client disconnected: the others are withdrawn from the queue
-                one.cancel()
+        finally:  # one row failed or the client disconnected: the others are withdrawn from the queue
+            while waiting:  # and none is kept, as the traceback of its error has this frame
+                waiting.pop().cancel()
 
     async def _compute_row(
         self, row: Sample, model: BackendModel, call: Call, trace: StageTrace | None

@@ -35,10 +35,10 @@ async def await_with_deadline(work: Awaitable[T], timeout_s: float, gone: asynci
             raise
         raise canceller.reason from None
     finally:
-        canceller.reason = None  # its traceback has this frame: the pictures would stay until a garbage collection
         timer.cancel()
         if gone is not None:
             gone.remove_done_callback(canceller.cancel_on_disconnect)
+        del canceller  # an error's traceback has this frame, so by reason or task it would keep itself and the pictures
 
 
 class _TaskCanceller:

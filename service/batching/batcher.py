@@ -134,6 +134,8 @@ class Batcher:
         except asyncio.CancelledError:
             self.withdraw(entry)
             raise
+        finally:
+            del entry  # its reply keeps an error, whose traceback has this frame: the sample would stay in memory
 
     def enqueue(
         self,

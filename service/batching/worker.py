@@ -119,6 +119,7 @@ class DeviceWorker:
             while not self._given_up:
                 if (batch := self._next_batch()) is not None:
                     self._launch(batch)
+                    del batch  # while the worker waits for the next one it keeps nothing of this
                 elif self._flights and not self._given_up:
                     self._collect(self._collectable_batch or self._flights[0])
                 else:

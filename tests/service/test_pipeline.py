@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import gc
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -14,19 +16,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines.fake import FakeEngine
+from engines.base import Feed
+from engines.fake import FakeEngine, Fault, NotANumber, no_fault
 from engines.manifest import Manifest
 from service.admission.server_load import SingleFrontEndLoad
 from service.app import Service, open_service
 from service.batching.local_backend import open_local_backend
 from service.core.call import Call
-from service.core.errors import Cancelled
+from service.core.errors import Cancelled, InferenceFailed
 from service.core.order import Order
-from service.core.schemas import OPTIONS
+from service.core.schemas import TranslateOptions
 from service.core.settings import Settings
 from service.intake.presence import ClientPresence
 from tests.serving.image_files import png
+from tests.serving.tensor_specs import image, latent
+from tests.serving.waiting import until
 
+Faulty = Callable[[Feed], Fault | None]
 Opened = Callable[..., AbstractAsyncContextManager[tuple[Service, FakeEngine]]]
 
 
@@ -35,12 +41,13 @@ def opened(tmp_path: Path, add_model: Callable[..., Path]) -> Opened:
     """Open a service with one model: `async with opened(**settings) as (service, engine)`."""
 
     @asynccontextmanager
-    async def open_one(**more: Any) -> AsyncIterator[tuple[Service, FakeEngine]]:
-        add_model(tmp_path / "models", "negative", "translate", size={"kind": "fixed", "height": 64, "width": 64})
+    async def open_one(fault: Faulty = no_fault, **more: Any) -> AsyncIterator[tuple[Service, FakeEngine]]:
+        size = {"kind": "fixed", "height": 64, "width": 64}
+        add_model(tmp_path / "models", "negative", "translate", size=size, inputs=[image(), latent()])
         engines: list[FakeEngine] = []
 
         def open_model(_: Path, manifest: Manifest) -> FakeEngine:
-            engines.append(FakeEngine(manifest))
+            engines.append(FakeEngine(manifest, fault=fault))
             return engines[0]
 
         places = {"models_dir": tmp_path / "models", "results_dir": tmp_path / "results"}
@@ -52,8 +59,9 @@ def opened(tmp_path: Path, add_model: Callable[..., Path]) -> Opened:
     return open_one
 
 
-def order() -> Order:
-    return Order("translate", {"image": png(np.zeros((64, 64, 3), np.uint8))}, OPTIONS["translate"](format="png"))
+def order(samples: int = 1) -> Order:
+    options = TranslateOptions(format="png", samples=samples, seed=1)
+    return Order("translate", {"image": png(np.zeros((64, 64, 3), np.uint8))}, options)
 
 
 async def call(*, left: bool) -> Call:
@@ -95,3 +103,20 @@ async def test_threads_help_with_a_picture_only_while_cores_are_spare_and_change
             helpers.append(sum(thread.name.startswith("help") for thread in started))
     assert helpers == [0, 3]
     assert replies[0] == replies[1]
+
+
+async def test_a_request_whose_batch_failed_is_freed_without_a_garbage_collection(opened: Opened) -> None:
+    faults: list[Fault] = []
+    async with opened(lambda _: faults.pop() if faults else None) as (service, _):
+        faults.append(NotANumber())
+        its_call = await call(left=False)
+        watched = weakref.ref(its_call.stop_if_left)
+        gc.disable()
+        asked = asyncio.create_task(service.run(order(samples=3), its_call))
+        await asyncio.wait({asked})
+        assert isinstance(asked.exception(), InferenceFailed)
+        del its_call, asked
+        try:
+            await until(lambda: watched() is None, 5)
+        finally:
+            gc.enable()

@@ -180,7 +180,10 @@ class CodecPool:
         except BaseException:  # no thread could be started, or the pool is closed
             self._release_thread()
             raise
-        return await submitted  # the thread is released also if the caller leaves
+        try:
+            return await submitted  # the thread is released also if the caller leaves
+        finally:
+            del submitted  # as above: it keeps its error
 
     async def _acquire_thread(self) -> None:
         if self._large < self._common.count:

@@ -6,6 +6,7 @@ Used on the event loop only.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -63,7 +64,7 @@ class EngineClient:
         self._hello = Hello(front_end, slots_bytes)
         self._changed = changed
         self._connection: Connection | None = None
-        self._number = 0
+        self._numbers = itertools.count(1)
         self.device_ready = False
         self.known = False
         """Whether it has announced its models."""
@@ -115,24 +116,25 @@ class EngineClient:
         if connection.lost.is_set():  # while it waited for memory
             raise EngineProcessLost
         slot.write(layout, sample.arrays)
-        self._number += 1
-        number, pending = self._number, PendingSample(asyncio.get_running_loop().create_future(), slot, order.on_begun)
-        connection.pending[number] = pending
+        answer, number = asyncio.get_running_loop().create_future(), next(self._numbers)
+        connection.pending[number] = pending = PendingSample(answer, slot, order.on_begun)
         connection.send(submit_message(number, model, slot, order))
-        del slot
+        del slot, answer
         try:
             done = await pending.answer
+            assert pending.slot is not None  # noqa: S101 -- kept until `end`
+            tile = pending.slot.read(layout.output)
+            if connection.arena.has_waiting:  # free the slot: the other tiles of this request may be waiting for memory
+                tile = tile.copy()
+            pending.end()
         except asyncio.CancelledError:
             if number in connection.pending:
                 connection.send(Withdraw(number))
             else:  # answered just before the cancellation
                 pending.end()
             raise
-        assert pending.slot is not None  # noqa: S101 -- kept until `end`
-        tile = pending.slot.read(layout.output)
-        if connection.arena.has_waiting:  # free the slot: the other tiles of this request may be waiting for memory
-            tile = tile.copy()
-        pending.end()
+        finally:
+            del pending  # its answer keeps an error, whose traceback has this frame: the sample would stay in memory
         return ComputedSample(tile, done.batch_size, done.queue_s, done.infer_s, done.device_s, done.batch)
 
     async def load_version(self, name: str, version: int) -> None:
@@ -145,10 +147,9 @@ class EngineClient:
         connection = self._connection
         if connection is None:
             raise EngineProcessLost
-        self._number += 1
-        search: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        connection.searches[self._number] = search
-        connection.send(RequestVersion(self._number, name, version))
+        number, search = next(self._numbers), asyncio.get_running_loop().create_future()
+        connection.searches[number] = search
+        connection.send(RequestVersion(number, name, version))
         await search
 
     def release(self, model: RemoteModel) -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from engines.repository.versions import ServedModel
 from service.batching.batcher import Batcher, BatchPolicy, answer_entries, fail_entries
+from service.core.batch_rows import Sample
 from service.core.errors import DeadlineExceeded, InferenceFailed, ShuttingDown
+from service.core.pictures import Size
 from tests.fakes.clock import Clock
 from tests.service.batching.entries import StubEngine, computed, model, queued, sample
+from tests.serving.waiting import until
 
 
 @pytest.mark.parametrize(("server", "of_model", "size"), [(8, 32, 8), (8, 4, 4)])
@@ -38,6 +44,21 @@ async def test_requests_that_gathered_share_a_batch_up_to_its_limit() -> None:
     await asyncio.gather(*tasks)
     assert sizes == [3, 2]
     assert len(batcher) == 0
+
+
+async def test_a_sample_that_failed_is_freed_without_a_garbage_collection() -> None:
+    batcher, one = Batcher(BatchPolicy(8), Clock(0.0)), Sample(Size(64, 64), {"image": np.zeros(1)})
+    watched = weakref.ref(one.arrays["image"])
+    gc.disable()
+    (task,) = await queued(batcher, (one, model(), 1.0))
+    fail_entries(batcher.take(0) or [], InferenceFailed("no memory"))
+    await asyncio.wait({task})
+    assert isinstance(task.exception(), InferenceFailed)
+    del one, task
+    try:
+        await until(lambda: watched() is None, 5)
+    finally:
+        gc.enable()
 
 
 async def test_tiles_of_different_sizes_and_models_are_not_mixed() -> None:

@@ -198,14 +198,15 @@ async def test_a_pool_that_gets_fewer_threads_than_it_asks_for_works_with_those(
         assert await large
 
 
-async def test_neither_a_result_nor_an_error_keeps_the_picture_in_memory() -> None:
+@pytest.mark.parametrize("large", [False, True])
+async def test_neither_a_result_nor_an_error_keeps_the_picture_in_memory(large: bool) -> None:
     async with opened(1) as pool:
         gc.disable()
         try:
             for function in (id, int):  # the second one raises
                 picture = Pixels()
                 watched = weakref.ref(picture)
-                done = asyncio.ensure_future(pool.run(function, picture))
+                done = asyncio.ensure_future(pool.run(function, picture, large=large))
                 await asyncio.wait({done})
                 assert (done.exception() is None) is (function is id)
                 del picture, done
