@@ -12,13 +12,14 @@ from __future__ import annotations
 import itertools
 import re
 import string
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 _IMPORT = re.compile(r'^import \{ [\w$]+(?:, [\w$]+)* \} from "(?P<path>[^"]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) ?\*? ?[\w$])", re.MULTILINE)
 _DECLARED = re.compile(r"^(?:export )?(?:async )?(?:function\*?|class|const|let) ([\w$]+)", re.MULTILINE)
-_LOCAL = re.compile(r"\blet (\w+)")
+_LOCAL = re.compile(r"\blet (\w+)|\bfunction\b[^(]*\((\w+)|\((\w+)\)=>")
 _PRIVATE = re.compile(r"^ +(?:static |async |get |set )*#(\w+)", re.MULTILINE)
 _PRIVATE_USED = re.compile(r"(?<=[.(\s])#(\w+)")
 _TOKEN = re.compile(
@@ -73,19 +74,22 @@ def _visit(path: Path, above: tuple[Path, ...], order: list[Path]) -> None:
 
 
 def _with_short_names(code: str, declared: Iterable[str]) -> str:
-    """The code with two letters for what is declared in it, but for names that a string or template has too.
+    """The code with a letter or two for what is declared in it, but for names that a string or template has too.
 
-    A name becomes the same wherever it is declared. It stays if an object may have it as a key or a method; all but
-    constants stay also if a property of that name is read.
+    A name becomes the same wherever it is declared; those that are used most get one letter. It stays if an object may
+    have it as a key or a method; all but constants stay also if a property of that name is read.
     """
     texts = " ".join(token["kept"] for token in _TOKEN.finditer(code) if token["kept"])
     named = set(_NAME.findall(texts))
     keys, read = set(_KEY.findall(code)), set(_READ.findall(code))
-    names = (name for name in dict.fromkeys((*declared, *_LOCAL.findall(code))) if _NAME.fullmatch(name))
+    local = (found[found.lastindex or 0] for found in _LOCAL.finditer(code))
+    names = (name for name in dict.fromkeys((*declared, *local)) if _NAME.fullmatch(name))
     renamed = [name for name in names if name not in named | keys and (name.isupper() or name not in read)]
+    used = Counter(_NAME.findall(code))
+    renamed.sort(key=lambda name: -used[name])
     taken = {"do", "if", "in", *re.findall(r"[\w$]+", code)}
-    pairs = map("".join, itertools.product(string.ascii_letters, repeat=2))
-    short = dict(zip(renamed, (pair for pair in pairs if pair not in taken), strict=False))
+    short_names = ("".join(name) for size in (1, 2) for name in itertools.product(string.ascii_letters, repeat=size))
+    short = dict(zip(renamed, (name for name in short_names if name not in taken), strict=False))
     return _NAME.sub(lambda used: short.get(used[0], used[0]), code)
 
 

@@ -26,7 +26,7 @@ def test_a_module_comes_once_and_after_what_it_imports(tmp_path: Path) -> None:
         b='import { a } from "./a.js";\n// why\n/** What.\n * @type {x} */\nexport function b() {\n  a();\n}\n',
         a="const hidden = 1;\nexport const a = () => hidden;\n",
     )
-    assert joined(folder, "main.js") == "let aa=1;let a=()=>aa;function b(){a()}b(a);"
+    assert joined(folder, "main.js") == "let c=1;let a=()=>c;function b(){a()}b(a);"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_constants_become_letters_but_for_those_that_a_text_names(tmp_path: Path
         main='import { LONG } from "./a.js";\nconst IN_TEXT = LONG;\nsay(`${IN_TEXT}`, Node.LONG, ...LONG, JSON);\n',
         a="export const LONG = 1;\n",
     )
-    assert joined(folder, "main.js").rstrip("\n") == ("let aa=1;let IN_TEXT=aa;say(`${IN_TEXT}`,Node.LONG,...aa,JSON);")
+    assert joined(folder, "main.js").rstrip("\n") == ("let a=1;let IN_TEXT=a;say(`${IN_TEXT}`,Node.LONG,...a,JSON);")
 
 
 def test_functions_become_letters_but_for_those_named_as_a_property_may_be(tmp_path: Path) -> None:
@@ -70,16 +70,16 @@ def test_functions_become_letters_but_for_those_named_as_a_property_may_be(tmp_p
         "const { size } = map.get(plain);\ncall({ key: 1 }, ...plain(key));\n"
     )
     kept = "function get(){}function size(){}function key(){}let{size}"
-    sent = f"function aa(){{}}{kept}=map.get(aa);call({{key:1}},...aa(key));"
+    sent = f"function a(){{}}{kept}=map.get(a);call({{key:1}},...a(key));"
     assert joined(written(tmp_path, main=code), "main.js").rstrip("\n") == sent
 
 
 def test_names_that_functions_declare_become_letters_that_nothing_else_is_called(tmp_path: Path) -> None:
     code = (
-        "function aa(list) {\n  const total = 0;\n  for (const item of list) add(total, item);\n  let size;\n}\n"
-        "b.size;\n"
+        "function a(list) {\n  const total = 0;\n  for (const item of list) add(total, item);\n  let size;\n}\n"
+        "b.size;\nlist((item) => item + other);\n"
     )
-    sent = "function aa(list){let ab=0;for(let ac of list)add(ab,ac);let size}b.size;"
+    sent = "function a(d){let e=0;for(let c of d)add(e,c);let size}b.size;d((c)=>c+other);"
     assert joined(written(tmp_path, main=code), "main.js").rstrip("\n") == sent
 
 
@@ -98,9 +98,16 @@ def test_a_name_that_an_object_has_stays_as_the_browser_may_ask_for_it(tmp_path:
     assert len(re.findall(rf"\b{name}\b", script)) == code.count(name)
 
 
+def test_the_names_that_are_used_most_get_one_letter_and_the_others_two(tmp_path: Path) -> None:
+    names = [f"name{i}" for i in range(60)]
+    code = f"let {'; let '.join(names)};\na({names[-1]});\n"
+    sent = joined(written(tmp_path, main=code), "main.js").rstrip("\n")
+    assert sent.startswith("let c;let d;") and sent.endswith(";let ai;let b;a(b);")
+
+
 def test_a_name_between_the_signs_of_a_choice_is_no_key(tmp_path: Path) -> None:
     code = "const first = 1;\nconst SECOND = 2;\na(b ? first : SECOND, b ? SECOND : first);\n"
-    sent = "let aa=1;let ab=2;a(b?aa:ab,b?ab:aa);"
+    sent = "let c=1;let d=2;a(b?c:d,b?d:c);"
     assert joined(written(tmp_path, main=code), "main.js").rstrip("\n") == sent
 
 
