@@ -102,7 +102,8 @@ def test_the_names_that_are_used_most_get_one_letter_and_the_others_two(tmp_path
     names = [f"name{i}" for i in range(60)]
     code = f"let {'; let '.join(names)};\na({names[-1]});\n"
     sent = joined(written(tmp_path, main=code), "main.js").rstrip("\n")
-    assert sent.startswith("let c;let d;") and sent.endswith(";let ai;let b;a(b);")
+    assert sent.startswith("let c;let d;")
+    assert sent.endswith(";let ai;let b;a(b);")
 
 
 def test_a_name_between_the_signs_of_a_choice_is_no_key(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 // Changes of the whole mask: grow, shrink, invert, clear, replace. Each is called inside an edit of the mask.
 
+import { widened } from "./window.js";
+
 /** @typedef {import("./mask.js").Mask} Mask */
 
 /** Adds all pixels within `radius` of a set one. @param {Mask} mask */
@@ -53,17 +55,14 @@ export function replace(mask, source, width, height) {
 
 /** Writes `value` within `radius` of every run of pixels that had it before: work grows with the runs, not the area. */
 function spread(mask, radius, value) {
-  const area = mask.bounds();
-  if (!area) return;
-  const margin = Math.ceil(radius) + 1;
-  const left = Math.max(0, area.x - margin);
-  const top = Math.max(0, area.y - margin);
-  const right = Math.min(mask.width, area.x + area.width + margin);
-  const bottom = Math.min(mask.height, area.y + area.height + margin);
+  const set = mask.bounds();
+  if (!set) return;
+  const area = widened(set, Math.ceil(radius) + 1, mask);
+  const { x: left, y: top, width, height } = area;
+  const [right, bottom] = [left + width, top + height];
   mask.touch(left, top, right, bottom);
-  const width = right - left;
-  const old = mask.cut({ x: left, y: top, width, height: bottom - top });
-  for (let row = 0; row < bottom - top; row++) {
+  const old = mask.cut(area);
+  for (let row = 0; row < height; row++) {
     const line = old.subarray(row * width, (row + 1) * width);
     for (let start = line.indexOf(value); start >= 0; ) {
       const next = line.indexOf(1 - value, start);

@@ -15,10 +15,14 @@ const LEAST_CONTEXT = 256;
  */
 export function windowFor({ width, height }, hole) {
   if (width * height <= MOST_WHOLE_PIXELS) return { x: 0, y: 0, width, height };
-  const context = Math.max(LEAST_CONTEXT, Math.ceil(Math.max(hole.width, hole.height)));
-  const x = Math.max(0, hole.x - context);
-  const y = Math.max(0, hole.y - context);
-  const right = Math.min(width, hole.x + hole.width + context);
-  const bottom = Math.min(height, hole.y + hole.height + context);
+  return widened(hole, Math.max(LEAST_CONTEXT, hole.width, hole.height), { width, height });
+}
+
+/** A rectangle with a margin of whole pixels around it, inside the picture. @param {Rect} rect @returns {Rect} */
+export function widened(rect, margin, { width, height }) {
+  const x = Math.max(0, rect.x - margin);
+  const y = Math.max(0, rect.y - margin);
+  const right = Math.min(width, rect.x + rect.width + margin);
+  const bottom = Math.min(height, rect.y + rect.height + margin);
   return { x, y, width: right - x, height: bottom - y };
 }

@@ -9,6 +9,7 @@ import { withMetadata } from "./jpeg/metadata.js";
 import { readJpeg } from "./jpeg/reader.js";
 import { writeJpeg } from "./jpeg/writer.js";
 import { writePng } from "./png_writer.js";
+import { Patch } from "../editing/picture.js";
 
 const JPEG_QUALITY = 0.95;
 
@@ -67,11 +68,7 @@ async function drawn(file, patches, ground) {
   }
   context.drawImage(bitmap, 0, 0);
   bitmap.close();
-  for (const { x, y, width, height, pixels } of patches) {
-    const patch = new OffscreenCanvas(width, height);
-    patch.getContext("2d").putImageData(new ImageData(pixels, width, height), 0, 0);
-    context.drawImage(patch, x, y);
-  }
+  for (const patch of patches) context.drawImage(new Patch(patch, patch.pixels).canvas, patch.x, patch.y);
   return canvas;
 }
 

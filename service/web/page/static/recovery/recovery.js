@@ -132,18 +132,16 @@ async function locked() {
 
 /** Each fill and the mask become a step of the history, so that they can be undone after a reload too. */
 function bringBack(picture, fills, patches, diff) {
-  for (const id of fills) {
-    const found = patches.find((patch) => patch.id === id);
-    if (!found) continue;
-    const patch = new Patch(found, found.pixels, found.inside, id);
-    const entry = { changes: [{ patch }] };
+  const done = (change) => {
+    const entry = { changes: [change] };
     picture.apply(entry, false);
     picture.history.push(entry);
+  };
+  for (const id of fills) {
+    const found = patches.find((patch) => patch.id === id);
+    if (found) done({ patch: new Patch(found, found.pixels, found.inside, id) });
   }
-  if (!diff?.size) return;
-  const entry = { changes: [{ diff }] };
-  picture.apply(entry, false);
-  picture.history.push(entry);
+  if (diff?.size) done({ diff });
 }
 
 function bytesOf({ file, patches }) {

@@ -1,6 +1,7 @@
 // Filling: when, with which model, and what is shown of several variants.
 
 import { applied, prepared, requested } from "../editing/filling.js";
+import { widened } from "../editing/window.js";
 import { $, element, thumbnail } from "./dom.js";
 import { prefer, preferences } from "./preferences.js";
 import { say } from "./status.js";
@@ -109,11 +110,9 @@ export class FillControl {
   #offer(picture, patches) {
     const entry = picture.history.last;
     const buttons = patches.map((patch, i) => {
-      const shown = picture.render(surroundings(patch, picture));
-      if (i) {
-        const { x, y } = surroundings(patch, picture);
-        shown.getContext("2d").drawImage(patch.canvas, patch.x - x, patch.y - y);
-      }
+      const area = widened(patch, Math.round(Math.max(patch.width, patch.height) / 4) + 8, picture);
+      const shown = picture.render(area);
+      shown.getContext("2d").drawImage(patch.canvas, patch.x - area.x, patch.y - area.y);
       const button = element("button", { ariaLabel: `Variant ${i + 1}` }, thumbnail(shown, shown.width, shown.height, 84));
       button.setAttribute("aria-pressed", String(i === 0));
       button.onclick = () => {
@@ -134,12 +133,4 @@ function swap(picture, entry, patch) {
   const change = entry.changes.find((other) => other.patch);
   picture.patches = picture.patches.map((other) => (other === change.patch ? patch : other));
   change.patch = patch;
-}
-
-function surroundings({ x, y, width, height }, picture) {
-  const margin = Math.round(Math.max(width, height) / 4) + 8;
-  const left = Math.max(0, x - margin);
-  const top = Math.max(0, y - margin);
-  const right = Math.min(picture.width, x + width + margin);
-  return { x: left, y: top, width: right - left, height: Math.min(picture.height, y + height + margin) - top };
 }

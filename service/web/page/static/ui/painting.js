@@ -66,11 +66,6 @@ export class Painting {
     this.#resize(size || FIRST_BRUSH);
   }
 
-  /** Whether a stroke is in progress. */
-  get busy() {
-    return this.#stroke !== null;
-  }
-
   /** Whether the tool in hand has a size. */
   get #sized() {
     return this.#tool === "brush" || this.#tool === "eraser";
