@@ -11,6 +11,7 @@ from playwright.sync_api import Dialog, expect
 
 from tests.browser.conftest import Serve, Tab
 from tests.browser.desk import PICTURES, Desk, encoded, noise
+from tests.browser.test_gallery import REFUSED
 
 COUNT = 20
 LINE = ((100, 150), (140, 150))
@@ -124,6 +125,35 @@ def test_undoing_on_one_photograph_leaves_the_fill_of_another_alone(tab: Tab, se
     desk.page.click("#undo")
     assert desk.page.locator("#busy").is_visible(), "the fill was cancelled, or over before"
     desk.filled()
+
+
+def test_a_photograph_that_is_closed_ends_the_wait_for_its_fill(tab: Tab, serve: Serve) -> None:
+    desk = tab(f"{serve().url}/", expected="ERR_").open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg").collect()
+    desk.page.route("**/v1/inpaint", lambda route: route.abort())
+    desk.drag(LINE)
+    desk.page.click("#fill")
+    expect(desk.page.locator("#busy-text")).to_contain_text("cannot be reached: again in", timeout=30_000)
+    _close(desk, "dress.jpg")
+    desk.says("Cancelled")
+    expect(desk.page.locator("#busy")).to_be_hidden()
+
+
+def test_a_photograph_that_is_closed_while_all_wait_lets_the_others_be_filled(tab: Tab, serve: Serve) -> None:
+    desk = tab(f"{serve().url}/", expected=REFUSED).open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg").collect()
+    busy = {"status": 503, "headers": {"Retry-After": "600"}, "content_type": "application/problem+json", "body": "{}"}
+    desk.page.route("**/v1/inpaint", lambda route: route.fulfill(**busy), times=1)
+    desk.drag(LINE)
+    desk.page.click("#mask-for-all")
+    expect(desk.page.locator("#busy-text")).to_contain_text("busy: again in", timeout=30_000)
+    _close(desk, "dress.jpg")
+    desk.says("1 photograph is filled")
+    expect(desk.page.locator("#busy")).to_be_hidden()
+    expect(desk.page.locator("#undo")).to_be_enabled()
+
+
+def _close(desk: Desk, name: str) -> None:
+    desk.page.on("dialog", lambda dialog: dialog.accept())
+    desk.page.click(f'#strip button[aria-label="Close {name}"]')
 
 
 def _show_next(desk: Desk) -> None:

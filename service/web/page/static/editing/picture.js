@@ -45,6 +45,8 @@ export class Picture {
   /** @type {Patch[]} fills, the latest on top */
   patches = [];
   history = new History();
+  /** Ends what is done for the picture when it is closed. */
+  closing = new AbortController();
 
   /** @param {Blob} file @param {string} name @param {import("../files/inspect.js").Facts} facts */
   constructor(file, name, facts, size, id) {

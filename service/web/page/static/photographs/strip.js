@@ -10,6 +10,8 @@ import { say } from "../ui/status.js";
 
 const THUMBNAIL_SIDE = 54;
 
+const isOpen = (picture) => !picture.closing.signal.aborted;
+
 export class Strip {
   /** @type {WeakMap<import("../editing/picture.js").Picture, HTMLCanvasElement>} */
   #thumbnails = new WeakMap();
@@ -38,7 +40,8 @@ export class Strip {
       return !failures.length;
     });
     if (done === null) return null;
-    return say(failures.length ? `${failures.length} failed. ${failures[0]}` : `${pictures.length} photographs are filled.`, failures.length > 0);
+    const { length } = pictures.filter(isOpen);
+    return say(failures.length ? `${failures.length} failed. ${failures[0]}` : `${length} photograph${length === 1 ? " is" : "s are"} filled.`, failures.length > 0);
   }
 
   async #fillOne(picture, { data, width, height }, call) {
@@ -50,6 +53,7 @@ export class Strip {
       await this.fills.filled(picture, this.fills.choice, call, joinTo);
       return null;
     } catch (error) {
+      if (!isOpen(picture)) return null;
       if (error.name === "AbortError") throw error;
       return error;
     }

@@ -53,6 +53,7 @@ export class Workspace extends EventTarget {
   }
 
   async remove(picture) {
+    picture.closing.abort();
     const at = this.pictures.indexOf(picture);
     this.pictures = this.pictures.filter((other) => other !== picture);
     if (picture === this.active) await this.activate(this.pictures[Math.min(at, this.pictures.length - 1)] ?? null);

@@ -32,7 +32,7 @@ export class Busy {
    * Runs calls of the server, one at a time, and repeats the one it was too busy for.
    * @template T
    * @param {string} label what is done, such as "Filling"
-   * @param {(call: <R>(send: (options: {signal: AbortSignal, requestId: string | null, onSent: (event: ProgressEvent) => void}) => Promise<R>) => Promise<R>, name: (label: string) => void) => Promise<T>} work
+   * @param {(call: <R>(send: (options: {signal: AbortSignal, requestId: string | null, onSent: (event: ProgressEvent) => void}) => Promise<R>, closing?: AbortSignal) => Promise<R>, name: (label: string) => void) => Promise<T>} work
    * @returns {Promise<T | null>} null if it failed or was cancelled, which was said then
    */
   async run(label, work) {
@@ -50,18 +50,19 @@ export class Busy {
     name();
     say(`${label}.`, false, false); // the line beside the button shows it
     const onSent = ({ loaded, total }) => (loaded < total ? this.#show(() => `${named}: ${megabytes(loaded)} of ${megabytes(total)} MB sent`) : name());
-    const call = (send) => {
+    const call = (send, closing = signal) => {
+      const ended = AbortSignal.any([signal, closing]);
       const attempt = (requestId) => {
         name();
-        return send({ signal, requestId, onSent });
+        return send({ signal: ended, requestId, onSent });
       };
-      return patiently(attempt, signal, (seconds, error) => this.#wait(seconds, error));
+      return patiently(attempt, ended, (seconds, error) => this.#wait(seconds, error));
     };
     let made = null;
     try {
       return (made = await work(call, name));
     } catch (error) {
-      if (signal.aborted) say("Cancelled.");
+      if (error.name === "AbortError") say("Cancelled.");
       else say(explained(error), true);
       return null;
     } finally {

@@ -98,7 +98,7 @@ export class FillControl {
         await picture.rest();
         options.signal.throwIfAborted(); // cancelled or undone after the reply came
         return made;
-      });
+      }, picture.closing.signal);
       applied(picture, job, reply.patches[0], joinTo);
       this.workspace.edited(picture);
       return reply;
