@@ -12,6 +12,7 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from playwright.sync_api import expect
 
 from tests.browser.conftest import ROOT, Serve, Tab
@@ -186,6 +187,18 @@ def test_variants_are_shown_and_one_is_chosen(tab: Tab, serve: Serve, all_models
     assert len(set(seen)) > 1
     desk.page.click("#undo")
     assert desk.page.locator("#variants").is_hidden()
+
+
+def test_a_png_that_the_server_refuses_and_the_browser_shows_is_filled(tab: Tab, url: str) -> None:
+    notes = PngInfo()
+    notes.add_text("Comment", "a holiday")
+    file = encoded(noise(200, 200), "noise.png", pnginfo=notes)
+    file["buffer"] = file["buffer"].replace(b"a holiday", b"a workday")  # the checksum is that of the other text
+    desk = tab(url, expected=REFUSED)
+    painted = desk.paint_and_fill(file, LINE)
+    changed = (np.asarray(desk.saved()) != noise(200, 200)).any(axis=2)
+    assert changed.any()
+    assert not changed[~painted].any()
 
 
 def test_a_large_picture_is_sent_in_part_and_filled_in_place(desk: Desk) -> None:

@@ -21,11 +21,15 @@ export async function prepared(picture) {
   const area = windowFor(picture, hole);
   const sent = picture.mask.cut(hole);
   const mask = picture.mask.cut(area);
+  const shown = async () => {
+    await picture.load(); // another one may be shown by now
+    return picture.render(area).convertToBlob({ type: "image/png" });
+  };
   const untouched = picture.patches.length === 0 && picture.facts.orientation === 1;
   const whole = area.width === picture.width && area.height === picture.height;
   // the file itself where it is what is shown, as encoding it again would only cost time
-  const image = whole && untouched ? picture.file : await picture.render(area).convertToBlob({ type: "image/png" });
-  return { hole, area, sent, image, mask: await maskPng(mask, area.width, area.height) };
+  const image = whole && untouched ? picture.file : await shown();
+  return { hole, area, sent, image, shown, mask: await maskPng(mask, area.width, area.height) };
 }
 
 /**
@@ -33,16 +37,23 @@ export async function prepared(picture) {
  * @param {import("../server/api.js").Api} api @param {Choice} choice
  * @returns {Promise<{patches: Patch[], seed: string | null}>} one for each sample
  */
-export async function requested(api, { hole, area, sent, image, mask }, choice, options) {
-  const fields = {
-    image: { blob: image, name: "image" },
-    mask: { blob: mask, name: "mask.png" },
-    format: "png",
-    save: "false", // the page keeps its results itself
-    ...choice,
-  };
+export async function requested(api, { hole, area, sent, image, shown, mask }, choice, options) {
   const accept = Number(choice.samples ?? 1) > 1 ? "application/json" : "image/png";
-  const { blobs, seed } = await pictures(await api.post("v1/inpaint", fields, { ...options, accept }));
+  const send = (blob) => {
+    const fields = {
+      image: { blob, name: "image" },
+      mask: { blob: mask, name: "mask.png" },
+      format: "png",
+      save: "false", // the page keeps its results itself
+      ...choice,
+    };
+    return api.post("v1/inpaint", fields, { ...options, accept });
+  };
+  const reply = await send(image).catch(async (error) => {
+    if (error.code !== "invalid_image") throw error;
+    return send(await shown()); // the server is stricter than the browser, as with a wrong checksum in a PNG
+  });
+  const { blobs, seed } = await pictures(reply);
   const patches = [];
   for (const blob of blobs) patches.push(await patchOf(blob, hole, area, sent));
   return { patches, seed };
