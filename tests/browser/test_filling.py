@@ -189,6 +189,14 @@ def test_variants_are_shown_and_one_is_chosen(tab: Tab, serve: Serve, all_models
     assert desk.page.locator("#variants").is_hidden()
 
 
+def test_painting_everything_is_answered_with_what_a_person_can_do(desk: Desk) -> None:
+    desk.open(PICTURES / "dress.jpg").collect()
+    desk.page.keyboard.press("i")
+    desk.page.click("#fill")
+    desk.says("Everything is painted, so nothing is left to fill from: erase a part of it.")
+    assert desk.page.locator("#fill").is_enabled()
+
+
 def test_a_png_that_the_server_refuses_and_the_browser_shows_is_filled(tab: Tab, url: str) -> None:
     notes = PngInfo()
     notes.add_text("Comment", "a holiday")

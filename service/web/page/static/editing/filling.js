@@ -21,6 +21,7 @@ export async function prepared(picture) {
   const area = windowFor(picture, hole);
   const sent = picture.mask.cut(hole);
   const mask = picture.mask.cut(area);
+  if (!mask.includes(0)) throw new Error("Everything is painted, so nothing is left to fill from: erase a part of it.");
   const shown = async () => {
     await picture.load(); // another one may be shown by now
     return picture.render(area).convertToBlob({ type: "image/png" });
