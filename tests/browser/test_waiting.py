@@ -51,6 +51,22 @@ def test_a_busy_server_is_waited_for_as_long_as_it_says(tab: Tab, serve: Serve) 
     desk.filled()
 
 
+@pytest.mark.parametrize("at_once", ["0", "-5"])
+def test_a_server_that_says_to_come_back_at_once_is_not_asked_without_end(tab: Tab, url: str, at_once: str) -> None:
+    desk = tab(url, expected=REFUSED).open(PICTURES / "dress.jpg").collect()
+    asked: list[Route] = []
+
+    def answer(route: Route) -> None:
+        asked.append(route)
+        route.fulfill(status=503, headers={"Retry-After": at_once}, content_type="text/html", body="<h1>Busy</h1>")
+
+    desk.page.route("**/v1/inpaint", answer)
+    desk.drag(LINE)
+    desk.page.click("#fill")
+    expect(desk.page.locator("#busy-text")).to_have_text(re.compile(r"^The server is busy: again in [23] s$"))
+    assert len(asked) <= 3
+
+
 def test_a_slow_network_shows_how_much_is_sent_and_then_that_it_fills(tab: Tab, serve: Serve) -> None:
     desk = tab(f"{serve(fake_batch_ms=1500).url}/").open(encoded(noise(1000, 800), "noise.png")).collect()
     slow = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 800_000}

@@ -12,8 +12,8 @@ export class Refusal extends Error {
     this.code = problem.code ?? "";
     this.requestId = problem.request_id ?? null;
     const seconds = Number.parseInt(response.headers.get("Retry-After") ?? "", 10);
-    /** Seconds after which the server asks to be asked again; null if it does not say. */
-    this.retryAfter = Number.isFinite(seconds) ? seconds : null;
+    /** Seconds after which the server asks to be asked again; null if it does not say, or says at once. */
+    this.retryAfter = seconds > 0 ? seconds : null;
   }
 }
 
