@@ -211,6 +211,14 @@ def test_the_first_brush_suits_a_large_photograph_until_a_person_chooses_one(des
     expect(shown).to_have_text("34")
 
 
+@pytest.mark.parametrize(("width", "height", "size"), [(9, 7, 2), (6000, 120, 40), (90, 3000, 30)])
+def test_the_first_brush_leaves_some_of_a_small_or_narrow_picture(
+    desk: Desk, width: int, height: int, size: int
+) -> None:
+    desk.open(encoded(np.zeros((height, width, 3), np.uint8), "narrow.png"))
+    expect(desk.page.locator("#size-shown")).to_have_text(str(size))
+
+
 def test_a_chosen_brush_stays_for_the_next_photograph_where_nothing_can_be_remembered(desk: Desk) -> None:
     desk.page.add_init_script("Storage.prototype.setItem = () => { throw new DOMException('full'); };")
     desk.page.reload()

@@ -7,7 +7,7 @@ import { prefer, preferences } from "./preferences.js";
 import { say } from "./status.js";
 
 const LARGEST_BRUSH = 1000;
-const FIRST_BRUSH = 40; // larger in a large picture, until a person chooses
+const FIRST_BRUSH = 40; // larger in a large picture, smaller in a small one, until a person chooses
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 const SPOKEN_AFTER_MS = 700;
 
@@ -55,7 +55,7 @@ export class Painting {
       this.lift();
       this.#cursor = this.#last = null; // they may be outside of this picture
       const { width, height } = workspace.active ?? {};
-      if (width && !this.#chosen) this.#resize(Math.max(FIRST_BRUSH, width / 25, height / 25));
+      if (width && !this.#chosen) this.#resize(Math.min(Math.max(FIRST_BRUSH, width / 25, height / 25), width / 3, height / 3));
     });
     for (const button of document.querySelectorAll("[data-tool]")) {
       button.onclick = () => this.choose(button.dataset.tool);
