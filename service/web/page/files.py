@@ -44,8 +44,11 @@ def page_files() -> dict[str, PageFile]:
 
 
 def _bare_markup(markup: str) -> str:
-    """The HTML without line breaks between its elements: they are blocks, or in boxes that ignore such breaks."""
-    return re.sub(r">\n+<", "><", markup)
+    """The HTML without quotes around plain values, and without line breaks between its elements.
+
+    They are blocks, or in boxes that ignore such breaks.
+    """
+    return re.sub(r'(?<==)"([\w./-]+)"(?=[ >])|(?<=>)\n+(?=<)', r"\1", markup)
 
 
 def _bare_style(style: str) -> str:
