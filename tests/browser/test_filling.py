@@ -297,6 +297,16 @@ def test_a_stroke_that_was_filled_when_let_go_is_one_step(desk: Desk) -> None:
     assert desk.page.locator("#fill").is_disabled()
 
 
+def test_a_stroke_that_is_undone_before_it_is_let_go_is_cancelled(desk: Desk) -> None:
+    desk.open(PICTURES / "dress.jpg")
+    desk.page.mouse.move(*desk.on_screen((100, 150)))
+    desk.page.mouse.down()
+    desk.page.mouse.move(*desk.on_screen((140, 150)))
+    desk.page.keyboard.press("Control+z")
+    desk.page.mouse.up()
+    desk.says("Cancelled.")
+
+
 def test_what_was_undone_cannot_be_redone_after_a_new_stroke(tab: Tab, url: str) -> None:
     desk = tab(url).open(encoded(noise(300, 300), "noise.png")).collect()
     desk.drag(((50, 50), (90, 50)))

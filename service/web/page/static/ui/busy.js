@@ -62,7 +62,7 @@ export class Busy {
     try {
       return (made = await work(call, name));
     } catch (error) {
-      if (error.name === "AbortError") say("Cancelled.");
+      if (signal.aborted || error.name === "AbortError") say("Cancelled.");
       else say(explained(error), true);
       return null;
     } finally {
