@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 from collections.abc import Callable
 
 import numpy as np
@@ -46,6 +47,18 @@ def test_work_is_saved_though_the_server_is_gone(tab: Tab, serve: Serve, kind: s
     after = np.asarray(desk.saved(kind).convert("RGB"))
     assert (after[:64] == before[:64]).all()
     assert (after[95:105, 100:140] != before[95:105, 100:140]).any()
+
+
+def test_work_is_saved_though_the_server_does_not_answer(tab: Tab, serve: Serve) -> None:
+    server = serve()
+    desk = tab(f"{server.url}/").open(PICTURES / "dress.jpg")
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        with desk.page.expect_download(timeout=30_000) as saved:
+            desk.page.keyboard.press("Control+s")
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+    assert Image.open(saved.value.path()).size == Image.open(PICTURES / "dress.jpg").size
 
 
 def test_the_page_says_that_it_saves_for_as_long_as_it_does(desk: Desk) -> None:

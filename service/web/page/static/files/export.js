@@ -2,6 +2,8 @@
 
 import { encoded } from "./export_worker.js";
 
+const LONGEST_START_MS = 5000;
+
 /**
  * Encodes a picture with its fills.
  * @param {import("../editing/picture.js").Picture} picture @param {"png" | "jpeg" | "webp"} format
@@ -11,10 +13,18 @@ export function exportPicture(picture, format) {
   const job = { file: picture.file, format, patches: picture.patches.map((patch) => patch.plain) };
   const worker = new Worker(import.meta.url, { type: "module" });
   return new Promise((resolve, reject) => {
-    worker.onmessage = ({ data }) => (data.result ? resolve(data.result) : reject(new Error(data.error)));
     // the script is asked for again: where the server is gone, work is saved all the same, and the page waits meanwhile
-    worker.onerror = ({ message }) =>
-      message ? reject(new Error("The picture could not be encoded: too little memory?")) : resolve(encoded(job));
+    const here = () => resolve(encoded(job));
+    const timer = setTimeout(here, LONGEST_START_MS);
+    worker.onmessage = ({ data }) => {
+      clearTimeout(timer);
+      if (data.result) resolve(data.result);
+      else if (data.error) reject(new Error(data.error));
+    };
+    worker.onerror = ({ message }) => {
+      clearTimeout(timer);
+      message ? reject(new Error("The picture could not be encoded: too little memory?")) : here();
+    };
     worker.postMessage(job);
   }).finally(() => worker.terminate());
 }

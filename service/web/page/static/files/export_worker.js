@@ -13,9 +13,10 @@ import { Patch } from "../editing/picture.js";
 
 const JPEG_QUALITY = 0.95;
 
-/** Answers each message with the encoded picture. */
+/** Answers each message with an empty one, which says that the worker has come, and then the encoded picture. */
 export function serveExports() {
   self.onmessage = async ({ data }) => {
+    self.postMessage({});
     try {
       self.postMessage({ result: await encoded(data) });
     } catch (error) {
