@@ -32,6 +32,18 @@ STORED_WORK = """async () => {
     return JSON.stringify(all);
 }"""
 
+NOTE_WHAT_IS_SENT = """() => {
+    const append = FormData.prototype.append;
+    FormData.prototype.append = function (name, value, ...rest) {
+        if (name === "image") globalThis.sentImage = value;
+        append.call(this, name, value, ...rest);
+    };
+}"""
+SIZE_THAT_WAS_SENT = """async () => {
+    const { width, height } = await createImageBitmap(sentImage);
+    return [width, height];
+}"""
+
 
 def test_a_fill_equals_that_of_the_api(desk: Desk, url: str) -> None:
     desk.open(PICTURES / "dress.jpg").collect()
@@ -212,14 +224,25 @@ def test_a_png_that_the_server_refuses_and_the_browser_shows_is_filled(tab: Tab,
 def test_a_large_picture_is_sent_in_part_and_filled_in_place(desk: Desk) -> None:
     pixels = noise(3000, 2400)
     desk.open(encoded(pixels, "large.png", compress_level=1)).collect()
-    with desk.page.expect_request("**/v1/inpaint") as request:
-        desk.drag(((1000, 900), (1030, 900)))
-        desk.page.click("#fill")
-    desk.filled()
-    assert len(request.value.post_data_buffer or b"") < pixels.size / 4
+    desk.page.evaluate(NOTE_WHAT_IS_SENT)
+    desk.drag(((1000, 900), (1030, 900)))
+    desk.fill()
+    width, height = desk.page.evaluate(SIZE_THAT_WAS_SENT)
+    assert 70 + 2 * 256 <= width < 1200
+    assert 40 + 2 * 256 <= height < 1200
     saved = np.asarray(desk.saved())
     rows, columns = np.nonzero((saved != pixels).any(axis=2))
     assert (rows.mean(), columns.mean()) == pytest.approx((899.5, 1014.5), abs=3)
+
+
+def test_a_long_stroke_on_a_very_large_picture_is_sent_with_less_around_it(desk: Desk) -> None:
+    desk.open(encoded(np.zeros((5000, 5200, 3), np.uint8), "large.png", compress_level=1)).collect()
+    desk.page.evaluate(NOTE_WHAT_IS_SENT)
+    desk.drag(((1600, 2500), (3600, 2500)))
+    desk.fill()
+    width, height = desk.page.evaluate(SIZE_THAT_WAS_SENT)
+    assert 2000 + 2 * 256 < width < 5200
+    assert width * height <= 24_000_000
 
 
 def test_a_key_is_asked_for_and_kept_for_this_tab_alone(tab: Tab, serve: Serve, tmp_path: Path) -> None:

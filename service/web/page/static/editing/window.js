@@ -7,6 +7,8 @@
 
 /** Largest picture that is sent whole, in pixels. */
 export const MOST_WHOLE_PIXELS = 3_000_000;
+/** Largest part that is sent of a larger one, while less can be sent around the mask: servers and proxies have limits. */
+const MOST_SENT_PIXELS = 24_000_000;
 const LEAST_CONTEXT = 256;
 
 /**
@@ -15,7 +17,10 @@ const LEAST_CONTEXT = 256;
  */
 export function windowFor({ width, height }, hole) {
   if (width * height <= MOST_WHOLE_PIXELS) return { x: 0, y: 0, width, height };
-  return widened(hole, Math.max(LEAST_CONTEXT, hole.width, hole.height), { width, height });
+  for (let margin = Math.max(LEAST_CONTEXT, hole.width, hole.height); ; margin >>= 1) {
+    const area = widened(hole, margin, { width, height });
+    if (area.width * area.height <= MOST_SENT_PIXELS || margin < 2 * LEAST_CONTEXT) return area;
+  }
 }
 
 /** A rectangle with a margin of whole pixels around it, inside the picture. @param {Rect} rect @returns {Rect} */
