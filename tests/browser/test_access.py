@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import CHROMIUM, SWITCHES, Tab
+from tests.browser.conftest import CHROMIUM, SWITCHES, Serve, Tab
 from tests.browser.desk import PICTURES, Desk
 
 AXE = Path(__file__).parents[2] / ".venv-browser/node_modules/axe-core/axe.min.js"
@@ -204,6 +204,22 @@ def test_a_picture_is_filled_and_saved_with_the_keyboard_alone(desk: Desk) -> No
         desk.page.keyboard.press("Control+s")
     desk.page.keyboard.press("?")
     expect(desk.page.locator("#help-dialog")).to_be_visible()
+
+
+def test_what_is_chosen_or_cancelled_with_the_keyboard_leaves_the_focus_near(tab: Tab, serve: Serve) -> None:
+    desk = tab(f"{serve(fake_batch_ms=5000).url}/").open(PICTURES / "dress.jpg").collect()
+    desk.page.focus("#mask-menu summary")
+    for key in ("Enter", "Tab", "Tab", "Tab", "Enter"):
+        desk.page.keyboard.press(key)
+    expect(desk.page.locator("#mask-menu summary")).to_be_focused()
+    expect(desk.page.locator("#mask-menu")).not_to_have_attribute("open", "")
+    desk.page.keyboard.press("Control+z")
+    desk.drag(((100, 150), (140, 150)))
+    desk.page.keyboard.press("f")
+    desk.page.focus("#cancel")
+    desk.page.keyboard.press("Enter")
+    desk.says("Cancelled")
+    expect(desk.page.locator("#surface")).to_be_focused()
 
 
 def test_the_divider_and_the_held_button_show_the_original(desk: Desk) -> None:

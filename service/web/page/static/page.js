@@ -2,24 +2,24 @@
 
 import { Api } from "./server/api.js";
 import { byTask } from "./server/models.js";
-import { connectOpening } from "./photographs/opening.js";
 import { Saving } from "./photographs/saving.js";
 import { Strip } from "./photographs/strip.js";
 import { Workspace } from "./photographs/workspace.js";
+import { connectOpening } from "./photographs/opening.js";
 import { Recovery } from "./recovery/recovery.js";
+import { $ } from "./ui/dom.js";
 import { Busy, explained } from "./ui/busy.js";
 import { Compare } from "./ui/compare.js";
-import { askForKey, connectDialogs } from "./ui/dialogs.js";
-import { $ } from "./ui/dom.js";
 import { EditMenu, maskName } from "./ui/edit_menu.js";
 import { FillControl } from "./ui/fill_control.js";
 import { Gallery } from "./ui/gallery.js";
 import { Painting } from "./ui/painting.js";
 import { Sheets } from "./ui/sheets.js";
-import { connectShortcuts } from "./ui/shortcuts.js";
-import { say } from "./ui/status.js";
 import { Tabs } from "./ui/tabs.js";
+import { askForKey, connectDialogs } from "./ui/dialogs.js";
+import { connectShortcuts } from "./ui/shortcuts.js";
 import { connectTheme } from "./ui/theme.js";
+import { say } from "./ui/status.js";
 import { View } from "./view/view.js";
 
 const MODELS_AGAIN_MS = 2000;

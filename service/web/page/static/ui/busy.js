@@ -91,6 +91,7 @@ export class Busy {
 
   #hide() {
     clearInterval(this.#timer);
+    if ($("busy").contains(document.activeElement)) $("surface").focus(); // the button that was pressed is gone
     $("busy").hidden = true;
   }
 }

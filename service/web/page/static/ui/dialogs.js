@@ -77,13 +77,17 @@ function connectMenus() {
   const close = (menu) => menu.removeAttribute("open");
   document.addEventListener("pointerdown", ({ target }) => menus.filter((menu) => !menu.contains(target)).forEach(close));
   for (const menu of menus) {
-    menu.onclick = ({ target }) => target.closest("button") && close(menu);
+    const leave = () => {
+      close(menu);
+      menu.querySelector("summary").focus();
+    };
+    // a choice by mouse leaves the keys, such as the space bar, to the picture
+    menu.onclick = ({ target, detail }) => target.closest("button") && (detail ? close(menu) : leave());
     menu.addEventListener("focusout", ({ relatedTarget }) => relatedTarget && !menu.contains(relatedTarget) && close(menu));
     menu.onkeydown = (event) => {
       if (event.key !== "Escape" || !menu.open) return;
       event.stopPropagation();
-      close(menu);
-      menu.querySelector("summary").focus();
+      leave();
     };
   }
 }
