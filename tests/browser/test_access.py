@@ -84,6 +84,14 @@ def test_a_menu_is_whole_on_the_screen_and_the_picture_beside_the_controls_can_b
     assert outside == []
 
 
+@pytest.mark.parametrize("width", [1000, 999, 844, 821])
+def test_the_row_under_the_picture_is_as_high_as_a_button(tab: Tab, url: str, width: int) -> None:
+    desk = tab(url, viewport={"width": width, "height": 390})
+    assert desk.page.locator("#actions").bounding_box()["height"] <= LEAST_TARGET + 17
+    sizes = [desk.page.locator(box).bounding_box()["width"] for box in ("#texture", "#instant")]
+    assert sizes == [20, 20]
+
+
 def test_help_is_read_from_its_beginning_on_a_phone(tab: Tab, url: str) -> None:
     desk = tab(url, viewport={"width": 390, "height": 500})
     desk.page.click("#help")
