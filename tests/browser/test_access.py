@@ -84,6 +84,19 @@ def test_a_menu_is_whole_on_the_screen_and_the_picture_beside_the_controls_can_b
     assert outside == []
 
 
+def test_a_picture_is_opened_seen_and_filled_in_a_window_that_is_enlarged_four_times(tab: Tab, url: str) -> None:
+    desk = tab(url, viewport={"width": 320, "height": 256})
+    with desk.page.expect_file_chooser():
+        desk.page.click("#open-first")
+    desk.open(PICTURES / "dress.jpg")
+    assert desk.page.locator("#surface").bounding_box()["height"] > 128
+    desk.page.locator("#surface").scroll_into_view_if_needed()
+    desk.drag(((100, 150), (140, 150)))
+    desk.filled()
+    desk.page.click("#save-menu summary")
+    assert desk.page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
 @pytest.mark.parametrize("width", [1000, 999, 844, 821])
 def test_the_row_under_the_picture_is_as_high_as_a_button(tab: Tab, url: str, width: int) -> None:
     desk = tab(url, viewport={"width": width, "height": 390})
