@@ -105,6 +105,21 @@ def test_the_row_under_the_picture_is_as_high_as_a_button(tab: Tab, url: str, wi
     assert sizes == [20, 20]
 
 
+@pytest.mark.parametrize("width", [1100, 999, 844, 821])
+def test_every_action_is_on_the_screen_where_a_model_draws_variants(
+    tab: Tab, serve: Serve, all_models: Path, width: int
+) -> None:
+    desk = tab(f"{serve(models_dir=all_models).url}/", viewport={"width": width, "height": 600})
+    desk.page.select_option("#model", "diverse/1")
+    expect(desk.page.locator("#samples")).to_be_visible()
+    for name in ("#samples", "#texture", "#instant", "#fill", "#save-menu", "#mask-menu"):
+        box = desk.page.locator(name).bounding_box()
+        assert box["x"] + box["width"] <= width, name
+        assert box["y"] + box["height"] <= 600, name
+    desk.page.click("#save-menu summary")
+    assert desk.page.locator("#save-menu > div").bounding_box()["x"] >= 0
+
+
 def test_help_is_read_from_its_beginning_on_a_phone(tab: Tab, url: str) -> None:
     desk = tab(url, viewport={"width": 390, "height": 500})
     desk.page.click("#help")
