@@ -145,6 +145,18 @@ def test_photographs_are_dropped_and_what_is_none_is_named(desk: Desk) -> None:
     assert "dropping" not in (desk.page.get_attribute("#stage", "class") or "")
 
 
+def test_a_picture_of_another_page_that_is_dropped_as_a_link_is_not_passed_over(desk: Desk) -> None:
+    data = desk.page.evaluate_handle(
+        """() => {
+            const carried = new DataTransfer();
+            carried.setData("text/uri-list", "https://images.example/cat.jpg");
+            return carried;
+        }"""
+    )
+    desk.page.dispatch_event("#empty", "drop", {"dataTransfer": data})
+    desk.says("That is no file: save the picture first, then open it.")
+
+
 @pytest.mark.parametrize("kind", ["PNG", "WebP"])
 def test_an_animation_is_refused_by_its_name_and_one_frame_of_it_is_not(desk: Desk, kind: str) -> None:
     frames = [Image.fromarray(noise(40, 30, seed=seed)) for seed in range(2)]

@@ -1,6 +1,7 @@
 // Opening of files: chosen, dropped or pasted.
 
 import { $ } from "../ui/dom.js";
+import { say } from "../ui/status.js";
 
 /** Connects the ways to open files. @param {(files: File[]) => void} open */
 export function connectOpening(open) {
@@ -21,10 +22,12 @@ export function connectOpening(open) {
     if (event.target.type === "file") return; // a field takes it itself
     event.preventDefault();
     $("stage").classList.remove("dropping");
-    given(event.dataTransfer, open);
+    if (!given(event.dataTransfer, open)) say("That is no file: save the picture first, then open it.", true);
   });
 }
 
+/** Opens what was dropped or pasted; false if no file is among it. */
 function given({ files }, open) {
   if (files.length) open([...files]);
+  return files.length > 0;
 }
