@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import gc
+import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable
@@ -91,7 +91,7 @@ async def test_with_a_result_cache_the_picture_is_computed_as_others_may_have_jo
 
 async def test_threads_help_with_a_picture_only_while_cores_are_spare_and_change_nothing_of_it(opened: Opened) -> None:
     pixels = np.random.default_rng(0).integers(0, 255, (512, 512, 3), np.uint8)
-    picture = Order("translate", {"image": png(pixels)}, OPTIONS["translate"](format="jpeg"))
+    picture = Order("translate", {"image": png(pixels)}, TranslateOptions(format="jpeg"))
     async with opened(codec_threads=1) as (service, _):
         replies: list[bytes] = []
         helpers: list[int] = []
