@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
@@ -87,25 +88,27 @@ def encode_png(
     if profile is not None:
         head += _chunk_pieces(b"iCCP", b"ICC profile\0\0" + zlib.compress(profile), by)
     kernel = installed_kernel() if pixels.dtype == np.uint8 else None
-    packers = kernel and strips(
-        rows, channels, kernel, lambda first, last: by.compress(_filter_rows(rows, first, last))
-    )
+    packers = kernel and strips(rows, channels, kernel, lambda some: by.compress(_filter_rows(rows, some)))
     body = _strip_chunks(side_by_side(packers), by) if packers else _whole_chunk(rows, by)
     return b"".join((*head, *body, *_chunk_pieces(b"IEND", b"", by)))
 
 
 def _whole_chunk(rows: NDArray[np.uint8], by: Deflate) -> tuple[bytes, bytes, bytes]:
-    return _chunk_pieces(b"IDAT", by.compress(_filter_rows(rows, 0, len(rows))), by)
+    return _chunk_pieces(b"IDAT", by.compress(_filter_rows(rows, [range(len(rows))])), by)
 
 
-def _filter_rows(rows: NDArray[np.uint8], first: int, last: int) -> memoryview:
-    """Filter rows, all the same way, which leaves the time to the compression (deflate.py)."""
-    filtered = np.empty((last - first, rows.shape[1] + 1), np.uint8)
+def _filter_rows(rows: NDArray[np.uint8], some: Sequence[range]) -> memoryview:
+    """Filter ranges of rows, all the same way, which leaves the time to the compression (deflate.py)."""
+    filtered = np.empty((sum(map(len, some)), rows.shape[1] + 1), np.uint8)
     filtered[:, 0] = _FILTER_UP
-    if first == 0:
-        filtered[0, 1:] = rows[0]
-    above = max(first, 1)
-    np.subtract(rows[above:last], rows[above - 1 : last - 1], out=filtered[above - first :, 1:])
+    at = 0
+    for one in some:
+        target = filtered[at : at + len(one), 1:]
+        if one.start == 0:
+            target[0] = rows[0]
+        above = max(one.start, 1)
+        np.subtract(rows[above : one.stop], rows[above - 1 : one.stop - 1], out=target[above - one.start :])
+        at += len(one)
     return filtered.reshape(-1).data
 
 

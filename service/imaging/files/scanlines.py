@@ -7,7 +7,7 @@ picture always gives the same file.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -20,16 +20,16 @@ from service.lifecycle.compiled import address, load_library
 Rows = NDArray[np.uint8]
 _EXTENSION = f"{__package__}._scanlines"
 """Name of the extension module in pyproject.toml."""
-_SOURCE = 0x4C698605
+_SOURCE = 0x9816DA25
 """Digest of scanlines.cpp, which has it, too."""
 _LEAST = 128 << 10
 """Bytes of a picture from which on it is packed here: a smaller one takes 0.4 ms with ISA-L."""
 _STRIP = 3 * 256 * 256
 """Least bytes of a strip, about 0.3 ms; smaller strips cost more for scheduling than they save."""
 _MOST_STRIPS = 8
-_SAMPLE = 4 << 10
+_SAMPLE = 3 << 10
 """Least bytes of each sample that is packed both ways."""
-_SAMPLES = (4, 32)
+_SAMPLES = (6, 32)
 """Fewest and most samples: one for each 256 KiB, at equal distances."""
 _WORTH = 0.95
 """Share of the size up to which a search for repetitions is worth twice the time."""
@@ -60,7 +60,24 @@ class ScanlinesKernel:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
-        library.pack_rows.restype = ctypes.c_int64
+        library.pack_rows.restype = library.estimate_rows.restype = ctypes.c_int64
+
+    def estimate(self, rows: Rows, pixel_bytes: int, firsts: Sequence[int], together: int) -> int:
+        """Estimate the packed size of some rows, in bytes.
+
+        Args:
+            rows: H × bytes of a row, all of the picture's.
+            pixel_bytes: bytes from a pixel to the next.
+            firsts: the first row of each sample.
+            together: rows of a sample.
+        """
+        samples, size_of = len(firsts), ctypes.c_int64
+        places = (ctypes.c_int64 * samples)(*firsts)
+        return int(
+            self._library.estimate_rows(
+                address(rows), places, size_of(samples), size_of(together), size_of(rows.shape[1]), pixel_bytes
+            )
+        )
 
     def pack(self, rows: Rows, pixel_bytes: int, first: int, last: int) -> Strip:
         """Filter and pack the rows `first` to `last` (excluded).
@@ -91,7 +108,7 @@ class ScanlinesKernel:
 
 
 def strips(
-    rows: Rows, pixel_bytes: int, kernel: ScanlinesKernel, compress: Callable[[int, int], bytes]
+    rows: Rows, pixel_bytes: int, kernel: ScanlinesKernel, compress: Callable[[Sequence[range]], bytes]
 ) -> list[Callable[[], Strip]] | None:
     """Return what packs each strip of a picture, from the top down; None if `compress` suits it better.
 
@@ -99,8 +116,7 @@ def strips(
         rows: H × bytes of a row.
         pixel_bytes: bytes from a pixel to the next.
         kernel: packs the rows.
-        compress: filters and compresses rows, `first` to `last` (excluded), with a search for repetitions, of which
-            drawings are full.
+        compress: filters and compresses ranges of rows with a search for repetitions, of which drawings are full.
     """
     if rows.size < _LEAST or _has_repetitions(rows, pixel_bytes, kernel, compress):
         return None
@@ -114,17 +130,16 @@ def strips(
 
 
 def _has_repetitions(
-    rows: Rows, pixel_bytes: int, kernel: ScanlinesKernel, compress: Callable[[int, int], bytes]
+    rows: Rows, pixel_bytes: int, kernel: ScanlinesKernel, compress: Callable[[Sequence[range]], bytes]
 ) -> bool:
     """Whether samples of the rows are clearly smaller with a search for repetitions."""
     height, row_bytes = rows.shape
     count = min(-(-_SAMPLE // row_bytes), height)
     samples = min(max(_SAMPLES[0], rows.size >> 18), _SAMPLES[1])
-    found = packed = 0
-    for first in {(height - count) * (number + 1) // (samples + 1) for number in range(samples)}:
-        found += len(compress(first, first + count))
-        packed += len(kernel.pack(rows, pixel_bytes, first, first + count).packed)
-    return found < max(packed * _WORTH, rows[:count].size * samples * _QUICK)
+    firsts = [(height - count) * (number + 1) // (samples + 1) for number in range(samples)]
+    found = len(compress([range(first, first + count) for first in firsts]))
+    packed = kernel.estimate(rows, pixel_bytes, firsts, count)
+    return found < max(packed * _WORTH, row_bytes * count * samples * _QUICK)
 
 
 def join_adlers(first: int, second: int, size: int) -> int:
