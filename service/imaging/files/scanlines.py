@@ -139,7 +139,7 @@ def _has_repetitions(
     firsts = [(height - count) * (number + 1) // (samples + 1) for number in range(samples)]
     found = len(compress([range(first, first + count) for first in firsts]))
     packed = kernel.estimate(rows, pixel_bytes, firsts, count)
-    return found < max(packed * _WORTH, row_bytes * count * samples * _QUICK)
+    return bool(found < max(packed * _WORTH, row_bytes * count * samples * _QUICK))
 
 
 def join_adlers(first: int, second: int, size: int) -> int:
