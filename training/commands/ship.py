@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from engines.terminal.end_signals import ending_in_order
 from engines.terminal.flag_groups import expanded
 from engines.terminal.folders import folder_flag
 from engines.terminal.key_values import parse_key_values
@@ -82,7 +83,8 @@ def ship(  # noqa: PLR0913 -- each is a flag, or a group of flags
         reports,
         pairs,
     )
-    shipped = run_all(request, lambda step: typer.echo(step, err=True))
+    with ending_in_order():
+        shipped = run_all(request, lambda step: typer.echo(step, err=True))
     for report in shipped.reports:
         print_report(report)
     typer.echo(f"published {shipped.directory}")
@@ -92,7 +94,11 @@ def _read_sources(path: Path | None) -> dict[str, object] | None:
     if path is None:
         return None
     try:
-        found: dict[str, object] = json.loads(path.read_text("utf-8"))
-        return {"sources": found["sources"]}
-    except (OSError, ValueError, KeyError) as error:
+        found = json.loads(path.read_text("utf-8"))
+        rows = [
+            {"name": one["name"], "kept": int(one.get("kept", 0)), "licence": one["licence"]}
+            for one in found["sources"]
+        ]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise DataMissing(f"{path}: not the manifest that gather writes ({error})") from error
+    return {"sources": rows}

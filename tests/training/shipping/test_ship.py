@@ -103,8 +103,13 @@ def test_nothing_is_published_where_measuring_fails(checkpoint, tmp_path, held_o
     assert list((tmp_path / "models").iterdir()) == []
 
 
-def test_foreign_list_of_sources_is_refused_before_any_work(checkpoint, held_out, tmp_path):
-    (tmp_path / "photos.json").write_text("{}")
+@pytest.mark.parametrize(
+    "content",
+    ["{}", "[]", '{"sources": [{"name": "a"}]}', '{"sources": [{"name": "a", "licence": "CC0", "kept": "many"}]}'],
+)
+def test_foreign_list_of_sources_is_refused_before_any_work(checkpoint, held_out, tmp_path, content):
+    (tmp_path / "photos.json").write_text(content)
     done = _ship(checkpoint, held_out, tmp_path / "models", "--sources", tmp_path / "photos.json")
     assert done.exit_code == 1
     assert "not the manifest that gather writes" in done.output
+    assert not (tmp_path / "models").exists()
