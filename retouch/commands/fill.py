@@ -179,6 +179,8 @@ def _fill(task: Task, jobs: list[FillJob], own: Mapping[str, object], common: _C
             made = sum(outcome.error is None for outcome in finished)
             others = "" if common.overwrite else "; --missing makes the others"  # the files of before are there, too
             typer.echo(f"interrupted: {made} of {len(jobs)} are done{others}", err=True)
+            if common.as_json:
+                typer.echo(json.dumps(_summarise(finished, time.monotonic() - begun), indent=1))
             raise
     return _print_summary(outcomes, time.monotonic() - begun, as_json=common.as_json)
 

@@ -109,6 +109,19 @@ def test_an_interrupted_run_says_how_much_is_done_and_how_to_go_on_if_that_can_b
     assert process.returncode == 130
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_ended_prints_as_json_what_is_done(contract, pictures: Path, number: signal.Signals) -> None:
+    contract.delay_s = 0.5
+    folders = (pictures / "images", "-o", pictures / "out")
+    command = ("translate", *folders, "--url", contract.url, "--concurrency", "1", "--json")
+    with subprocess.Popen([sys.executable, "-c", INTERRUPTED, *command], stdout=subprocess.PIPE) as process:
+        wait_until(lambda: len(contract.asked) == 2)
+        process.send_signal(number)
+        printed = json.loads(process.communicate(timeout=30)[0])
+    assert (printed["done"], printed["failed"], len(printed["files"])) == (1, 0, 1)
+    assert process.returncode == 128 + number
+
+
 def test_a_file_may_have_the_longest_name_that_the_disk_takes(contract, pictures: Path) -> None:
     out = pictures / f"{'o' * 251}.png"
     result = run("translate", pictures / "images/a.png", "-o", out, "--url", contract.url)
