@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from service.admission.admission import Admission
+from service.batching.backend import BackendModels
 from service.core.call import Call
 from service.core.errors import Overloaded, ServiceError, ShuttingDown
 from service.core.lists_and_folders import listed
@@ -71,7 +72,7 @@ async def open_jobs(
         **({"on_finished": deliverer.enqueue_job_ended} if deliverer else {}),
     )
     jobs = Jobs(parts, JobLimits(_MOST_UNFINISHED, KEPT_S))
-    loops = [look_after(jobs, pipeline.admission, loaded)]
+    loops = [look_after(jobs, pipeline.admission, loaded, partial(_has_model, pipeline.models))]
     if deliverer:
         loops.append(_deliver_webhooks(deliverer))
     async with run_in_background(*loops):
@@ -98,19 +99,26 @@ async def _run_when_there_is_space(run: Callable[[], Awaitable[Reply]], draining
             raise ShuttingDown("the server is shutting down")
 
 
-async def look_after(jobs: Jobs, admission: Admission, loaded: asyncio.Event) -> None:
+def _has_model(models: BackendModels) -> bool:
+    return any(status.state == "ready" for status in models.statuses())
+
+
+async def look_after(
+    jobs: Jobs, admission: Admission, loaded: asyncio.Event, can_compute: Callable[[], bool] = lambda: True
+) -> None:
     """Look after the jobs of all processes until cancelled: cancelled and orphaned ones, and those of dead processes.
 
     Args:
         jobs: the jobs of this process.
         admission: a process that drains inherits no jobs.
         loaded: set once the models are loaded; nothing happens before.
+        can_compute: whether there is a model: a host that has yet to fetch all would take jobs from others and fail.
     """
     await loaded.wait()
     for look in count():
         try:
             await jobs.stop_lost()
-            if not admission.draining.is_set():
+            if can_compute() and not admission.draining.is_set():
                 await jobs.take()
             if look % _FORGET_EVERY == 0:
                 await jobs.forget()

@@ -1,0 +1,36 @@
+"""A job whose server starts again before its models are there, as where they are fetched from a bucket."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.serving.served_process import ServedProcess
+from tests.serving.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+Files = dict[str, tuple[str, bytes, str]]
+
+
+def test_a_job_waits_for_the_models_of_the_process_that_takes_it_up(
+    tmp_path: Path, models_dir: Path, files: Files
+) -> None:
+    aside = tmp_path / "aside"
+    with ServedProcess(tmp_path, models_dir=models_dir, fake_batch_ms=2000) as server:
+        accepted = httpx.post(f"{server.url}/v1/inpaint", files=files, headers={"Prefer": "respond-async"}, timeout=60)
+        server.kill()
+        models_dir.rename(aside)
+        server.start(ready=False)
+
+        def job() -> dict[str, Any]:
+            found: dict[str, Any] = httpx.get(f"{server.url}{accepted.headers['location']}").json()
+            return found
+
+        time.sleep(3.0)
+        assert job()["status"] == "queued", job()
+        aside.rename(models_dir)
+        wait_until(lambda: job()["status"] == "succeeded")
