@@ -80,7 +80,7 @@ class ComputedRequest:
     texture: Kernel | None
     """Copies texture into the fills; None if it was not asked for."""
     abandoned: Event = field(default_factory=Event)
-    """Set when nobody waits for the request any more: texture takes seconds, and ends then."""
+    """Set when nobody waits for the request any more: texture takes seconds, and ends then; nothing more is stored."""
 
     def samples(self) -> list[list[Tile]]:
         """Return the tiles of each picture."""
@@ -96,6 +96,7 @@ class ComputedRequest:
         Raises:
             Cancelled: the request was abandoned.
         """
+        self._stop_if_abandoned()
         with timed_stage(timings, "postprocess"):
             picture = self.prepared.finish(tiles)
         copied = self._copy_texture(picture, timings)
@@ -115,7 +116,12 @@ class ComputedRequest:
             raise Cancelled("nobody waits for the answer")
 
     def spool(self, finished: Sequence[Finished]) -> Reply:
-        """Write the pictures that are to be saved to the spool; an error here fails the request."""
+        """Write the pictures that are to be saved to the spool; an error here fails the request.
+
+        Raises:
+            Cancelled: the request was abandoned.
+        """
+        self._stop_if_abandoned()
         copied = any(one.textured for one in finished)
         result_id = self.call.result_id or (lambda _: self.new_id())
         reply = Reply(

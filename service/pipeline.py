@@ -9,8 +9,8 @@ event loop's (imaging/pool/codec_work.py), the engine on the device worker's, sa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, ExitStack
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,7 +24,7 @@ from service.batching.backend import BackendModel, BackendModels, SampleQueue
 from service.computed_request import ComputedRequest, RequestToCompute, smallest_tile_pixels
 from service.core.batch_rows import ComputedSample, Sample
 from service.core.call import Call, Timings
-from service.core.errors import InvalidOption, NotFound, NotReady
+from service.core.errors import Cancelled, InvalidOption, NotFound, NotReady
 from service.core.order import Order
 from service.core.reply import Reply
 from service.core.settings import Settings
@@ -227,12 +227,25 @@ class Pipeline:
         return done
 
     async def _encode_and_spool(self, result: ComputedRequest) -> Reply:
-        """Encode and spool. If the call is cancelled, work that has begun sees it in `result.abandoned`."""
+        """Encode and spool. If the call is cancelled, work that has begun sees it in `result.abandoned`.
+
+        A call with an Idempotency-Key that is cancelled once its results are being stored goes on to its end, so that
+        its repeats find the answer; else they would store second ones.
+        """
+        finishing: Awaitable[Reply] = self._finish(result)
+        if keeps := result.call.repeat_key is not None and not result.call.is_job:
+            finishing = asyncio.ensure_future(finishing)
         try:
-            return await self._finish(result)
-        except BaseException:
+            return await (asyncio.shield(finishing) if keeps else finishing)
+        except BaseException as error:
             result.abandoned.set()
+            if not keeps or not isinstance(error, asyncio.CancelledError):
+                raise
+            with suppress(Cancelled):
+                return await finishing
             raise
+        finally:
+            del finishing  # it keeps an error, whose traceback has this frame
 
     async def _finish(self, result: ComputedRequest) -> Reply:
         """Encode and spool: all steps of a single picture on one thread, several pictures in parallel.

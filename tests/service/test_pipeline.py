@@ -27,6 +27,7 @@ from service.core.errors import Cancelled, InferenceFailed
 from service.core.order import Order
 from service.core.schemas import TranslateOptions
 from service.core.settings import Settings
+from service.imaging.files import codec
 from service.intake.presence import ClientPresence
 from tests.serving.image_files import png
 from tests.serving.tensor_specs import image, latent
@@ -51,7 +52,8 @@ def opened(tmp_path: Path, add_model: Callable[..., Path]) -> Opened:
             return engines[0]
 
         places = {"models_dir": tmp_path / "models", "results_dir": tmp_path / "results"}
-        settings = Settings(**places, engine="fake", save=False, translate_model="negative", **more)
+        chosen = {"engine": "fake", "save": False, "translate_model": "negative", **more}
+        settings = Settings(**places, **chosen)
         async with open_service(settings, partial(open_local_backend, open_model=open_model)) as service:
             await service.backend.loaded.wait()
             yield service, engines[0]
@@ -64,12 +66,12 @@ def order(samples: int = 1) -> Order:
     return Order("translate", {"image": png(np.zeros((64, 64, 3), np.uint8))}, options)
 
 
-async def call(*, left: bool) -> Call:
+async def call(*, left: bool, repeat_key: str | None = None) -> Call:
     now = time.monotonic()
     gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     if left:
         gone.set_result(None)
-    return Call("1", now, now + 60, stop_if_left=ClientPresence(gone).stop_if_left)
+    return Call("1", now, now + 60, repeat_key=repeat_key, stop_if_left=ClientPresence(gone).stop_if_left)
 
 
 async def test_the_engine_computes_for_clients_that_wait_and_not_for_those_that_left(opened: Opened) -> None:
@@ -103,6 +105,49 @@ async def test_threads_help_with_a_picture_only_while_cores_are_spare_and_change
             helpers.append(sum(thread.name.startswith("help") for thread in started))
     assert helpers == [0, 3]
     assert replies[0] == replies[1]
+
+
+class Held:
+    """A function that waits in the middle of a request until it may go on."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, *args: Any) -> Any:
+        self.begun.set()
+        assert self.go_on.wait(30)
+        return self._function(*args)
+
+
+async def test_a_client_with_a_key_that_leaves_while_its_result_is_stored_is_answered_for_its_repeats(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(save=True) as (service, _):
+        held = Held(service.pipeline.store.put)
+        monkeypatch.setattr(service.pipeline.store, "put", held)
+        asked = asyncio.create_task(service.run(order(), await call(left=False, repeat_key="key")))
+        await until(held.begun.is_set)
+        asked.cancel()
+        await asyncio.sleep(0)
+        held.go_on.set()
+        assert (await asked).pictures[0].result_id
+
+
+async def test_a_client_with_a_key_that_leaves_before_has_nothing_stored(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with opened(save=True) as (service, _):
+        held = Held(codec.encode)
+        monkeypatch.setattr(codec, "encode", held)
+        asked = asyncio.create_task(service.run(order(), await call(left=False, repeat_key="key")))
+        await until(held.begun.is_set)
+        asked.cancel()
+        await asyncio.sleep(0)
+        held.go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+    assert not list((tmp_path / "results").rglob("*.png"))
 
 
 async def test_a_request_whose_batch_failed_is_freed_without_a_garbage_collection(opened: Opened) -> None:
