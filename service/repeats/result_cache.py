@@ -100,7 +100,7 @@ class ResultCache:
             return await self.pipeline.run(order, call)
         saved = order.is_saved(self.pipeline.settings.save)
         varies_with = (manifest.key, manifest.onnx_sha256, str(saved), call.flow.owner)
-        key = await asyncio.to_thread(fingerprint_of, order, *varies_with)
+        key = await asyncio.to_thread(fingerprint_of, _without_names(order, manifest), *varies_with)
         while True:
             just_now = self._unwritten.get(key)
             if just_now is not None and await just_now.may_be_shared() and await self._is_there(just_now.reply):
@@ -190,6 +190,12 @@ class ResultCache:
         written = self.ledger.write(work)
         written.add_done_callback(lambda done: done.exception())
         return written
+
+
+def _without_names(order: Order, manifest: Manifest) -> Order:
+    """Return an order without the options that are in the key in another form, or that its model does not use."""
+    unused = {"model": None, "save": None, **({} if manifest.has_latent else {"seed": None})}
+    return replace(order, options=order.options.model_copy(update=unused))
 
 
 def _enter(ledger: Transaction, may_share: Callable[[Any], bool] | None, enter: Callable[[Transaction], None]) -> bool:

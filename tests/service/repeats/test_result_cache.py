@@ -68,6 +68,13 @@ def test_an_identical_request_gets_the_stored_result_and_another_its_own(serve: 
     assert 'retouch_cache_total{outcome="miss"} 4.0' in metrics
 
 
+def test_requests_that_mean_the_same_are_identical_however_they_say_it(serve: Serve, files: Files) -> None:
+    with serve(cache_entries=100).client() as client:
+        location = client.post(PATH, files=files).headers["location"]
+        for data in ({"model": "photos"}, {"model": "photos/1"}, {"save": "true"}, {"seed": "7"}):
+            assert client.post(PATH, files=files, data=data).headers.get("location") == location, data
+
+
 def test_another_process_and_a_restart_find_what_was_stored(serve: Serve, files: Files) -> None:
     one, other = serve(cache_entries=100), serve(cache_entries=100)
     with one.client() as client:
