@@ -7,7 +7,6 @@ import gc
 import shutil
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -103,25 +102,6 @@ async def test_readiness_is_on_the_board_as_soon_as_a_request_could_see_it(pair:
             assert row.ready
         await until(lambda: not both.front.ready)
         assert not row.ready
-
-
-async def test_a_sample_that_failed_is_freed_without_a_garbage_collection(pair: PairOf) -> None:
-    faults = Faults()
-    async with pair() as both, both.engine(fake=faults.engine):
-        await until(lambda: both.front.ready)
-        with both.front.models.lease("photos") as model:
-            gc.disable()
-            faults.waiting.append(Raise(EngineFailed("no memory")))
-            one = sample()
-            watched = weakref.ref(one.arrays["image"])
-            asked = asyncio.ensure_future(both.front.batcher.submit(one, model, later()))
-            await asyncio.wait({asked})
-            assert isinstance(asked.exception(), InferenceFailed)
-            del one, asked
-            try:
-                await until(lambda: watched() is None, 5)
-            finally:
-                gc.enable()
 
 
 async def test_errors_come_back_as_what_they_were(pair: PairOf) -> None:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import struct
+import time
+import weakref
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import uvloop
 
+from engines.base import Feed
+from engines.errors import EngineFailed
+from engines.fake import FakeEngine, Fault, Raise
+from service.core.batch_rows import Sample
+from service.core.errors import InferenceFailed
+from service.core.pictures import Size
 from service.processes.front_end.engine_client import EngineClient
 from service.processes.shared.channel import greet, receive_greeting
 from service.processes.shared.messages import Hello, Readiness, encode
@@ -52,3 +64,25 @@ def test_who_is_told_of_a_change_finds_the_link_ready_though_the_engine_process_
 
         uvloop.run(connect())
     assert seen[0]
+
+
+async def test_a_sample_that_failed_is_freed_without_a_garbage_collection(pair: Callable[..., Any]) -> None:
+    def fault(feed: Feed) -> Fault | None:
+        return Raise(EngineFailed("no memory")) if feed["image"].any() else None  # the warm-up's are zeros
+
+    async with pair() as both, both.engine(fake=lambda manifest: FakeEngine(manifest, fault=fault)):
+        await until(lambda: both.front.ready)
+        with both.front.models.lease("photos") as model:
+            gc.disable()
+            image, mask = np.ones((64, 64, 3), np.uint8), np.eye(64, dtype=np.uint8)
+            one = Sample(Size(64, 64), {"image": image, "mask": mask})
+            del image
+            watched = weakref.ref(one.arrays["image"])
+            asked = asyncio.ensure_future(both.front.batcher.submit(one, model, time.monotonic() + 20))
+            await asyncio.wait({asked})
+            assert isinstance(asked.exception(), InferenceFailed)
+            del one, asked
+            try:
+                await until(lambda: watched() is None, 5)
+            finally:
+                gc.enable()
