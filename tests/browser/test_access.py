@@ -258,41 +258,6 @@ def test_what_is_chosen_or_cancelled_with_the_keyboard_leaves_the_focus_near(tab
     expect(desk.page.locator("#surface")).to_be_focused()
 
 
-def test_the_divider_and_the_held_button_show_the_original(desk: Desk) -> None:
-    desk.open(PICTURES / "dress.jpg").collect()
-    stage = desk.page.locator("#layer-picture")
-    shown = "canvas => canvas.toDataURL()"
-    before = stage.evaluate(shown)
-    desk.drag(((100, 150), (140, 150)))
-    desk.fill()
-    after = stage.evaluate(shown)
-    assert after != before
-    desk.page.hover("#peek")
-    desk.page.mouse.down()
-    canvas = stage.element_handle()
-    desk.page.wait_for_function("([canvas, before]) => canvas.toDataURL() === before", arg=[canvas, before])
-    desk.page.mouse.up()
-    desk.page.click("#compare")
-    desk.page.drag_and_drop("#divider span", "#save-menu summary", force=True)
-    desk.page.wait_for_timeout(200)
-    box = desk.page.locator("#divider").bounding_box()
-    assert box["x"] > 1200
-    assert stage.evaluate(shown) == before
-
-
-def test_the_original_is_not_shown_for_ever_though_its_key_is_let_go_in_another_window(desk: Desk) -> None:
-    desk.open(PICTURES / "dress.jpg").collect()
-    desk.drag(((100, 150), (140, 150)))
-    mask, shown = desk.page.locator("#layer-mask"), "canvas => canvas.toDataURL()"
-    painted = mask.evaluate(shown)
-    desk.page.keyboard.down("c")
-    desk.page.wait_for_timeout(200)
-    assert mask.evaluate(shown) != painted
-    desk.page.evaluate("dispatchEvent(new Event('blur'))")
-    desk.page.wait_for_timeout(200)
-    assert mask.evaluate(shown) == painted
-
-
 def test_the_switch_turns_dark_into_light_and_is_remembered(browser: Browser, tab: Tab, url: str) -> None:
     desk = tab(url, color_scheme="dark")
     back = "getComputedStyle(document.body).backgroundColor"
