@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Literal
 
@@ -61,6 +62,13 @@ class JudgeConfig(DiscriminatorConfig):
         32, ge=1, description="it sees pictures rolled by a random number of pixels below this; 1: not rolled"
     )
 
+    reduced: int = Field(
+        1,
+        ge=1,
+        le=4,
+        description="factor by which it sees pictures smaller, so that it judges shapes, not grain",
+    )
+
     @model_validator(mode="after")
     def _check_consistency(self) -> JudgeConfig:
         if len(self.widths) != 6 or min(self.widths) < 1:
@@ -117,10 +125,10 @@ class FillConfig(FitConfig):
     @model_validator(mode="after")
     def _check_consistency(self) -> FillConfig:
         check_coverage("coverage", self.coverage)
-        multiple = max(self.generator.multiple, LARGEST_STRIDE)
+        multiple = math.lcm(self.generator.multiple, LARGEST_STRIDE * self.judge.reduced)
         own = (side for phase in self.phase for side in (*phase.crops, phase.crop or self.data.crop))
         for crop in (self.data.crop, *own):
-            if crop < LARGEST_STRIDE or crop % multiple:
+            if crop < multiple or crop % multiple:
                 raise ValueError(f"crop {crop} is not a multiple of {multiple}")
         if self.features is None and self.shares.perceptual:
             raise ValueError("shares.perceptual needs VGG16: give the file's path as features = …, or set it to 0")

@@ -10,6 +10,7 @@
 #   NAME=fill CONFIG=training/configs/fill-continued.toml fill_host.sh collect    the fill's weights
 # FillNet is trained from the weights in START on GPUs 2 and 3 and half of the cores, until END_S seconds after the first lane began. Everything else
 # uses GPUs 0 and 1 and the other cores, and stands still while one of them is timed. FAKE=1: every job sleeps for a second, to rehearse the order.
+# FILL_EXTRA: more flags of `fit` for FillNet, such as --set judge.reduced=2.
 # ONE=1: for a host with one GPU and 16 cores; the requests at 512², int8 and FillNet, which stands still while these are timed.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -61,7 +62,7 @@ serve() {
   window m profile 330 profile needs=served_compiled,serve_512 alone
 }
 train() { # START END_S
-  local scaling="bash training/gpu_host.sh scaling" lane extra="--set initial=$WORK/initial.pth"
+  local scaling="bash training/gpu_host.sh scaling" lane extra="--set initial=$WORK/initial.pth ${FILL_EXTRA:-}"
   local compiled="OMP_NUM_THREADS=2 COMPILE_THREADS=3 TORCHINDUCTOR_CACHE_DIR=$WORK/inductor TRITON_CACHE_DIR=$WORK/triton"
   compiled+=" PYTHONPATH=$WORK/site:/tmp/retouch-site:$REPO PYTHONUNBUFFERED=1"
   compiled+=" TORCH_NCCL_ENABLE_MONITORING=0" # a process that lanes stop for minutes would be ended as a stuck one

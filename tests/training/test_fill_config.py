@@ -45,5 +45,7 @@ def test_a_crop_that_the_net_cannot_take_is_refused(
     data = fill_run()["data"]
     with pytest.raises(ValidationError, match="is not a multiple of"):
         fill_config(data={**data, "crop": 72})
+    with pytest.raises(ValidationError, match="96 is not a multiple of 64"):
+        fill_config(data={**data, "load_side": 96, "crop": 96}, judge={"reduced": 2})
     with pytest.raises(ValidationError, match="is for pix2pix"):
         fill_config(data={**data, "layout": "pairs"})

@@ -63,10 +63,17 @@ class _Block(nn.Module):
 
 
 class MultiScaleDiscriminator(nn.Module):
-    """The discriminator; `widths` are its channels at 1/1, 1/2, … 1/32 of the size."""
+    """The discriminator; `widths` are its channels at 1/1, 1/2, … 1/32 of the size.
 
-    def __init__(self, widths: Sequence[int], generator: torch.Generator) -> None:
+    Args:
+        widths: six numbers of channels.
+        generator: draws the weights.
+        reduced: factor by which pictures are made smaller first, so that it rates shapes and not grain.
+    """
+
+    def __init__(self, widths: Sequence[int], generator: torch.Generator, reduced: int = 1) -> None:
         super().__init__()
+        self.reduced = reduced
         self.pixels, self.first = _EqualisedConv(4, widths[0], 3), _EqualisedConv(widths[0], widths[1], 4, stride=2)
         self.blocks = nn.ModuleList(_Block(a, b) for a, b in pairwise(widths[1:]))
         self.heads = nn.ModuleList(
@@ -78,7 +85,9 @@ class MultiScaleDiscriminator(nn.Module):
         _initialise(self, generator)
 
     def forward(self, shown: Tensor) -> Ratings:
-        """Rate pictures, N×4×H×W: a picture in [0, 1] and its hole; H and W multiples of 32."""
+        """Rate pictures, N×4×H×W: a picture in [0, 1] and its hole; H and W multiples of 32 × `reduced`."""
+        if self.reduced > 1:
+            shown = F.avg_pool2d(shown, self.reduced)
         x = _active(self.first(_active(self.pixels(shown * 2 - 1))))
         found = Ratings([], [x])
         for index, block in enumerate(self.blocks):

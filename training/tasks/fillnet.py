@@ -86,7 +86,8 @@ class FillTrainee(Trainee[FillPhase]):
         held_out = validation_pictures(config.data)
         self._validation = PictureCache(held_out, device) if held_out else None
         random = generator_for(torch.device("cpu"), config.seed, 0, Purpose.WEIGHTS)
-        self.net, judge = make_net(config.generator, random), MultiScaleDiscriminator(config.judge.widths, random)
+        self.net = make_net(config.generator, random)
+        judge = MultiScaleDiscriminator(config.judge.widths, random, config.judge.reduced)
         self.judge = FillJudge(judge, config.judge, config, runtime)
         self.patches: FillJudge | None = None
         if knobs := config.patches:
