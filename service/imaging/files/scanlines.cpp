@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <vector>
 
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
@@ -242,8 +243,8 @@ QUICKEST_SHIFTS void put_bytes(Bits *all, const uint8_t *bytes, int64_t size, co
 
 extern "C" {
 
-// Bytes that `together` rows from each of `firsts` on would take, with one code for all of them.
-int64_t estimate_rows(const uint8_t *pixels, const int64_t *firsts, int64_t samples, int64_t together, int64_t row_bytes, int32_t pixel_bytes) {
+// Bytes that `together` rows from each of `firsts` on would take, with one code for all of them; -1: no memory.
+int64_t estimate_rows(const uint8_t *pixels, const int64_t *firsts, int64_t samples, int64_t together, int64_t row_bytes, int32_t pixel_bytes) try {
     const int64_t line = row_bytes + 1;
     std::vector<uint8_t> lines(line * together * samples), none(row_bytes);
     uint8_t *to = lines.data(), lengths[SYMBOLS];
@@ -256,12 +257,14 @@ int64_t estimate_rows(const uint8_t *pixels, const int64_t *firsts, int64_t samp
     int64_t bits = TABLE;
     for (int i = 0; i < SYMBOLS; i++) bits += int64_t(counts[i]) * (lengths[i] + (i > END_OF_BLOCK ? BEHIND_A_LENGTH : 0));
     return bits / 8;
+} catch (const std::bad_alloc &) {
+    return -1;
 }
 
 // Writes rows `first` to `last` (excluded) as whole bytes of deflate blocks, of which only the last strip's last one ends the
-// data. `to` has room for 1.5 bytes a byte and 1,024 for each 64 KiB. Returns the bytes written, and their Adler-32.
+// data. `to` has room for 1.5 bytes a byte and 1,024 for each 64 KiB. Returns the bytes written, and their Adler-32; -1: no memory.
 int64_t pack_rows(const uint8_t *pixels, int64_t first, int64_t last, int64_t row_bytes, int32_t pixel_bytes, int32_t ends,
-                  uint8_t *to, uint32_t *adler) {
+                  uint8_t *to, uint32_t *adler) try {
     const int64_t line = row_bytes + 1, together = std::max<int64_t>(1, (BLOCK + line - 1) / line);
     std::vector<uint8_t> lines(line * std::min(together, last - first)), none(row_bytes);
     uint64_t low = 1, high = 0;
@@ -286,7 +289,9 @@ int64_t pack_rows(const uint8_t *pixels, int64_t first, int64_t last, int64_t ro
     bits.put(0xffff0000, 32);
     *adler = uint32_t(high << 16 | low);
     return bits.to - to;
+} catch (const std::bad_alloc &) {
+    return -1;
 }
 
 }  // extern "C"
-extern "C" uint32_t built_from() { return 0x9816da25; }  // CRC-32 of the other lines; compiled.py asks for it
+extern "C" uint32_t built_from() { return 0x26b8e409; }  // CRC-32 of the other lines; compiled.py asks for it

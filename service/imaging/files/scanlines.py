@@ -20,7 +20,7 @@ from service.lifecycle.compiled import address, load_library
 Rows = NDArray[np.uint8]
 _EXTENSION = f"{__package__}._scanlines"
 """Name of the extension module in pyproject.toml."""
-_SOURCE = 0x9816DA25
+_SOURCE = 0x26B8E409
 """Digest of scanlines.cpp, which has it, too."""
 _LEAST = 128 << 10
 """Bytes of a picture from which on it is packed here: a smaller one takes 0.4 ms with ISA-L."""
@@ -70,14 +70,16 @@ class ScanlinesKernel:
             pixel_bytes: bytes from a pixel to the next.
             firsts: the first row of each sample.
             together: rows of a sample.
+
+        Raises:
+            MemoryError: there is no memory for these rows.
         """
         samples, size_of = len(firsts), ctypes.c_int64
         places = (ctypes.c_int64 * samples)(*firsts)
-        return int(
-            self._library.estimate_rows(
-                address(rows), places, size_of(samples), size_of(together), size_of(rows.shape[1]), pixel_bytes
-            )
+        found = self._library.estimate_rows(
+            address(rows), places, size_of(samples), size_of(together), size_of(rows.shape[1]), pixel_bytes
         )
+        return _checked(found, rows)
 
     def pack(self, rows: Rows, pixel_bytes: int, first: int, last: int) -> Strip:
         """Filter and pack the rows `first` to `last` (excluded).
@@ -87,6 +89,9 @@ class ScanlinesKernel:
             pixel_bytes: bytes from a pixel to the next.
             first: a row; the one above it is read, too.
             last: the stream ends with these rows if it is H.
+
+        Raises:
+            MemoryError: there is no memory for a block of these rows.
         """
         height, row_bytes = rows.shape
         size = (last - first) * (row_bytes + 1)
@@ -104,7 +109,13 @@ class ScanlinesKernel:
             address(room),
             ctypes.byref(adler),
         )
-        return Strip(room[:written].data, adler.value, size)
+        return Strip(room[: _checked(written, rows)].data, adler.value, size)
+
+
+def _checked(found: int, rows: Rows) -> int:
+    if found < 0:
+        raise MemoryError("no memory to pack rows of {} × {} bytes".format(*rows.shape))
+    return found
 
 
 def strips(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable, Sequence
 from io import BytesIO
@@ -175,6 +177,26 @@ def test_pictures_with_repetitions_are_searched_for_them(
     file = encode_png(pixels, None)
     monkeypatch.setattr(png, "installed_kernel", lambda: None)
     assert file == encode_png(pixels, None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits its memory as Linux does")
+def test_where_there_is_no_memory_python_is_told_so(kernel: ScanlinesKernel) -> None:
+    """An exception of C++ would end the process."""
+    del kernel  # which says that there is one
+    program = """
+import resource
+import numpy as np
+from service.imaging.files.scanlines import installed_kernel
+kernel, rows = installed_kernel(), np.zeros((1, 200_000_000), np.uint8)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 100_000_000, -1))
+try:
+    kernel.estimate(rows, 1, [0], 1)
+except MemoryError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "no memory to pack rows of 1 × 200000000 bytes\n"
 
 
 def test_checksums_of_two_pieces_are_joined() -> None:
