@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,6 +10,15 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from engines.terminal.end_signals import ending_in_order
+
+
+@pytest.fixture(autouse=True)
+def _as_at_the_start_of_a_command() -> Iterator[None]:
+    """Take away what the test run may have installed, such as the coverage measurement."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -22,18 +32,12 @@ def test_a_signal_that_ends_a_command_leaves_no_temporary_folder(tmp_path: Path,
 
 def test_a_signal_that_is_ignored_or_handled_already_stays_so() -> None:
     heard: list[int] = []
-    before = (
-        signal.signal(signal.SIGHUP, signal.SIG_IGN),
-        signal.signal(signal.SIGTERM, lambda number, _: heard.append(number)),
-    )
-    try:
-        with ending_in_order():
-            os.kill(os.getpid(), signal.SIGHUP)
-            os.kill(os.getpid(), signal.SIGTERM)
-        assert heard == [signal.SIGTERM]
-    finally:
-        signal.signal(signal.SIGHUP, before[0])
-        signal.signal(signal.SIGTERM, before[1])
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    with ending_in_order():
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert heard == [signal.SIGTERM]
 
 
 def test_nothing_changes_in_other_threads() -> None:
