@@ -18,7 +18,7 @@ from service.jobs.assembly import webhook_destinations
 from service.jobs.job_parts import KEPT_S
 from service.web.form import Form, read_form, refuse_query
 from service.web.intake import HttpIntake, Work, admitted
-from service.web.request_headers import joined_lines, wanted_format, wants_job
+from service.web.request_headers import joined_lines, wanted_form, wanted_format, wants_job
 from service.web.responses import image_response, job_response
 
 
@@ -38,20 +38,22 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
         ServiceError, Cancelled: the request cannot be answered, or its client disconnected.
     """
     refuse_query(request.scope["query_string"])
-    prefer = joined_lines(request.headers, "prefer")
-    later = wants_job(prefer)
+    later = wants_job(joined_lines(request.headers, "prefer"))
     with admitted(request, KEPT_S if later else None) as intake:
         parts = (*endpoint.required, *endpoint.optional)
         reading = read_form(request, parts, intake.count_bytes, max_body_bytes=intake.max_body_bytes)
         form = await intake.arrived(reading)
         accept = joined_lines(request.headers, "accept")
         order = _build_order(form, endpoint, accept)
-        work: Work = partial(_compute_response, intake, order, accept)
-        if later:
-            work = partial(_accept_job, intake, order)
-        elif order.options.webhook is not None:
-            raise InvalidOption("`webhook` is for jobs: send `Prefer: respond-async`", code="webhook_needs_job")
-        varies_with = [accept, prefer, order.options.webhook or "", order.options.webhook_events]
+        accepted, preferred = "*/*", "respond-async"
+        work: Work = partial(_accept_job, intake, order)
+        if not later:
+            if order.options.webhook is not None:
+                raise InvalidOption("`webhook` is for jobs: send `Prefer: respond-async`", code="webhook_needs_job")
+            accepted, preferred = wanted_form(accept, several=order.options.pictures > 1), ""
+            work = partial(_compute_response, intake, order, accepted)
+        # what is negotiated, as one client, or a proxy, writes the same header in several ways
+        varies_with = [accepted, preferred, order.options.webhook or "", order.options.webhook_events]
         work = intake.once(order, varies_with, work)
         return await (work() if later else intake.answered(work))
 

@@ -93,6 +93,16 @@ def wants_multipart(accept: str) -> bool:
     return False
 
 
+def wanted_form(accept: str, *, several: bool) -> str:
+    """The media range that asks for the form of an answer that the Accept header asks for; `*/*` for the usual form.
+
+    That is a file for one picture, JSON for several.
+    """
+    if several:
+        return "multipart/mixed" if wants_multipart(accept) else "*/*"
+    return "application/json" if wants_json(accept) else "*/*"
+
+
 def wanted_format(accept: str) -> ImageFormat:
     """The supported image format that the Accept header prefers; png if it names none."""
     return next((_FORMAT_OF[name] for name in preferred_types(accept) if name in _FORMAT_OF), "png")

@@ -7,6 +7,8 @@ from contextlib import closing
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from service.ledger.sqlite_file import LEDGER_FILE
 
 Files = dict[str, tuple[str, bytes, str]]
@@ -47,3 +49,36 @@ def test_a_job_whose_server_died_before_it_answered_is_found_by_a_repeat_over_ht
             ledger.execute("DELETE FROM idempotency")
         other = client.post("/v1/inpaint", files=files, headers=headers, data={"quality": "5"})
         assert other.headers["location"] != first.headers["location"], "the key is free, and this is another request"
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        ({"Accept": ""}, {"Accept": "*/*"}),
+        ({"Accept": "*/*"}, {"Accept": "image/png, */*;q=0.5"}),
+        ({"Accept": "application/json"}, {"Accept": "application/json, image/png;q=0.1"}),
+        ({"Accept": "*/*", "Prefer": "respond-async"}, {"Accept": "image/png", "Prefer": "respond-async, wait=5"}),
+    ],
+)
+def test_headers_that_ask_for_the_same_answer_make_the_same_request(
+    serve: Any, files: Files, first: dict[str, str], again: dict[str, str]
+) -> None:
+    key = {"Idempotency-Key": str(uuid4())}
+    with serve().client() as client:
+        answered = client.post("/v1/inpaint", files=files, headers={**key, **first})
+        replayed = client.post("/v1/inpaint", files=files, headers={**key, **again})
+    assert (replayed.status_code, replayed.content) == (answered.status_code, answered.content), replayed.text
+    assert replayed.headers["idempotency-replayed"] == "true"
+
+
+@pytest.mark.parametrize(
+    "others", [{"Accept": "application/json"}, {"Accept": "image/jpeg"}, {"Prefer": "respond-async"}]
+)
+def test_headers_that_ask_for_another_answer_make_another_request(
+    serve: Any, files: Files, others: dict[str, str]
+) -> None:
+    key = {"Idempotency-Key": str(uuid4())}
+    with serve().client() as client:
+        assert client.post("/v1/inpaint", files=files, headers=key).status_code == 200
+        other = client.post("/v1/inpaint", files=files, headers={**key, **others})
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")

@@ -9,6 +9,7 @@ from service.core.errors import UnsupportedType
 from service.web.request_headers import (
     RequestHead,
     check_json,
+    wanted_form,
     wanted_format,
     wants_job,
     wants_json,
@@ -72,6 +73,15 @@ def test_a_job_is_made_where_the_client_prefers_one(prefer: str, expected: bool)
 )
 def test_several_results_are_json_unless_multipart_is_wanted_more(accept: str, expected: bool) -> None:
     assert wants_multipart(accept) is expected
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("accept", ["", "*/*", "image/webp", "application/json", "multipart/mixed, */*;q=0.1"])
+def test_the_wanted_form_asks_for_what_the_header_asks_for(accept: str, several: bool) -> None:
+    form = wanted_form(accept, several=several)
+    asks = wants_multipart if several else wants_json
+    assert asks(form) == asks(accept)
+    assert wanted_form("", several=several) == wanted_form("*/*", several=several) == "*/*"
 
 
 @pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8"])
