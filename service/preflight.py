@@ -44,7 +44,10 @@ _REMEDIES: dict[int | None, str] = {
 """Remedies for errors that no other address of the same host helps against, by number."""
 _ORIGIN = re.compile(r"\*|null|file://|[a-z][a-z0-9+.-]*://[^/?#@A-Z\s]+")
 """file:// is what apps send whose pages are files."""
-_WEBHOOK_HOST = re.compile(r"(\*\.)?[\w-]+(\.[\w-]+)*", re.ASCII)
+_NAME = r"[\w-]+(\.[\w-]+)*"
+_WEBHOOK_HOST = re.compile(rf"(\*\.)?{_NAME}", re.ASCII)
+_PUBLIC_HOST = re.compile(rf"\*|(\*\.)?{_NAME}\.?|({_NAME}|\[[\da-fA-F:.]+\])(:\d+)?", re.ASCII)
+"""A name with a port is that of an `Origin` behind a proxy that sends another `Host`."""
 _OWN_FOLDERS = frozenset({SPOOL, INCOMING, ORDERS, RESPONSES, THUMBNAILS})
 _RESULTS_FOLDER = re.compile(r"[0-9a-f]{2}")
 _PORT_SETTINGS = ("port", "metrics_port", "grpc_port")
@@ -169,7 +172,7 @@ def _check_sites(settings: Settings) -> None:
     """Check that the names of sites are written as browsers send them or URLs have them, as others would never match.
 
     Raises:
-        SettingsInvalid: an origin has no scheme, or more than that and a name; or a name is an address of a page, that
+        SettingsInvalid: an origin has no scheme, or more than that and a name; or a name is none that a host has, that
             of a webhook's host one with a port.
     """
     for origin in listed(settings.cors_origins):
@@ -179,8 +182,11 @@ def _check_sites(settings: Settings) -> None:
                 "with the scheme, in lower case, without a slash at the end"
             )
     for name in listed(settings.public_host):
-        if "/" in name:
-            raise SettingsInvalid(f"public_host: {name!r} is no name; leave out https:// and what follows the name")
+        if not (_PUBLIC_HOST.fullmatch(name) or _is_address(name)):
+            raise SettingsInvalid(
+                f"public_host: {name!r} is no name as browsers send it; write images.example.com, or *.example.com for "
+                "all below it; leave out https:// and what follows the name, and write letters beyond a-z as xn--"
+            )
     for name in listed(settings.webhook_hosts):
         if not (_WEBHOOK_HOST.fullmatch(name) or _is_address(name)):
             raise SettingsInvalid(

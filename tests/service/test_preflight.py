@@ -83,6 +83,11 @@ def test_a_damaged_ledger_stops_the_start(models_dir: Path, tmp_path: Path, work
         ("cors_origins", "https://", "'https://' is no origin"),
         ("public_host", "https://a.example", "leave out https://"),
         ("public_host", "a.example/retouch", "what follows the name"),
+        ("public_host", "a b", "'a b' is no name"),
+        ("public_host", "a.example,b.example?c", "what follows the name"),
+        ("public_host", "a.*.example", "for all below it"),
+        ("public_host", "*.a.example:81", "for all below it"),
+        ("public_host", "bücher.example", "xn--"),
         ("webhook_hosts", "a.example,https://b.example", "'https://b.example' is no host"),
         ("webhook_hosts", "a.example:8443", "'a.example:8443' is no host"),
         ("webhook_hosts", "a.*.example", "for all below it"),
@@ -128,8 +133,12 @@ def test_no_default_model_stops_no_start(tmp_path: Path) -> None:
 
 def test_sites_as_browsers_name_them_stop_no_start(tmp_path: Path) -> None:
     origins = "*, null, https://a.example, http://b.example:8080, http://[::1]:3000, chrome-extension://abcdef, file://"
-    names = {"public_host": "*.a.example, b:81", "webhook_hosts": "*.a.example, A.example, localhost, 192.0.2.7, ::1"}
+    names = {
+        "public_host": "*.a.example, A_1.example., b:81, ::1, [::1]:81",
+        "webhook_hosts": "*.a.example, A.example, localhost, 192.0.2.7, ::1",
+    }
     run_preflight(load_settings({"results_dir": tmp_path, "cors_origins": origins, **names}))
+    run_preflight(load_settings({"results_dir": tmp_path, "public_host": "*"}))
 
 
 @pytest.mark.parametrize("start", [run, partial(launch, front_ends=1)])
