@@ -30,6 +30,7 @@ from service.saving.assembly import open_storage
 from service.saving.local_disk.disk_state import INCOMING
 from service.saving.local_disk.own_folders import ORDERS, RESPONSES, THUMBNAILS
 from service.saving.spool.process_folder import SPOOL
+from service.saving.storage.s3 import check_endpoint
 from service.telemetry.logs import configure_logs
 from service.telemetry.tracing import check_tracing
 
@@ -58,14 +59,16 @@ def run_preflight(settings: Settings) -> None:
 
     Raises:
         SettingsInvalid: results cannot be saved or models not be fetched as configured, no model can have the name of a
-            default, a public address has no API keys, a site's name can match no request, a package that the settings
-            need is missing, traces have no address to go to, the file of keys, of webhook secrets or of links' secrets
-            is wrong, the ledger is damaged or cannot be reached, or hosts that share one have no bucket.
+            default, a public address has no API keys, a site's name can match no request, the S3
+            endpoint is no address, a package that the settings need is missing, traces have no address to go to, the
+            file of keys, of webhook secrets or of links' secrets is wrong, the ledger is damaged or cannot be reached,
+            or hosts that share one have no bucket.
     """
     check_exposure(settings)
     check_tracing(settings)
     _check_sites(settings)
     _check_default_models(settings)
+    check_endpoint(settings.s3_endpoint)  # though nothing may use it: a bucket may be meant that was forgotten
     _check_grpc(settings)
     _check_keys(settings)
     if settings.webhook_secret_file:

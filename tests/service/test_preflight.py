@@ -104,6 +104,8 @@ def test_a_site_that_no_request_can_match_stops_the_start(tmp_path: Path, name: 
         ("otlp_endpoint", "collector:4318", "'collector:4318' is no address of a collector; write http://HOST:4318"),
         ("inpaint_model", "My Model", "'My Model' is no name of a model; write NAME or NAME/VERSION"),
         ("generate_model", "faces/new", "'faces/new' is no name of a model"),
+        ("s3_endpoint", "minio", "'minio' is not http"),
+        ("s3_endpoint", "minio:9000", "'minio:9000' is not http"),
     ],
 )
 def test_a_value_that_could_never_work_stops_the_start(tmp_path: Path, name: str, value: str, said: str) -> None:

@@ -24,6 +24,7 @@ from service.saving.storage.s3_credentials import shared_credentials
 
 _DAY_S = 86_400
 _DEFAULT_REGION = "us-east-1"
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _ENDPOINT = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/[^\s?#]*)?")
 
 
@@ -58,9 +59,9 @@ def open_object_storage(location: ObjectLocation, environ: Mapping[str, str] = o
             f"{location.setting} {without_keys(location.url)!r} is not s3://BUCKET/PREFIX; "
             "keys belong in the environment"
         )
-    endpoint = location.endpoint or environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
-    if endpoint and not _ENDPOINT.fullmatch(endpoint):
-        raise SettingsInvalid(f"the S3 endpoint {endpoint.rpartition('@')[2]!r} is not http(s)://HOST:PORT")
+    endpoints = {"s3_endpoint": location.endpoint} | {name: environ.get(name, "") for name in _ENDPOINT_VARIABLES}
+    setting, endpoint = next(((name, value) for name, value in endpoints.items() if value), ("", ""))
+    check_endpoint(endpoint, setting)
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or _DEFAULT_REGION
     try:
         s3_store = importlib.import_module("obstore.store").S3Store
@@ -74,7 +75,7 @@ def open_object_storage(location: ObjectLocation, environ: Mapping[str, str] = o
         prefix=parts.path.strip("/") or None,
         region=region,
         client_options={
-            "allow_http": bool(endpoint and endpoint.startswith("http://")),
+            "allow_http": endpoint.startswith("http://"),
             "connect_timeout": "5s",
             "timeout": f"{_DAY_S if location.large else location.timeout_s}s",
             "read_timeout": f"{location.timeout_s}s",
@@ -84,6 +85,16 @@ def open_object_storage(location: ObjectLocation, environ: Mapping[str, str] = o
         **({"credential_provider": keys} if keys else {}),
     )
     return ObjectStorage(client, importlib.import_module("obstore"))
+
+
+def check_endpoint(endpoint: str, setting: str = "s3_endpoint") -> None:
+    """Check the address of S3-compatible storage; an empty one is AWS's.
+
+    Raises:
+        SettingsInvalid: it is not `http(s)://HOST:PORT`.
+    """
+    if endpoint and not _ENDPOINT.fullmatch(endpoint):
+        raise SettingsInvalid(f"{setting}: {without_keys(endpoint)!r} is not http(s)://HOST:PORT")
 
 
 def without_keys(url: str) -> str:
