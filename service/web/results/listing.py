@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timezone
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from service.core.schemas import ModelRef
 from service.gallery.listing import ListQuery, ResultPage, Status
 from service.saving.index_table import ResultRow
 
 MOST_A_PAGE = 100
+_WITHOUT_ITS_PLUS = re.compile(r":\d\d[\d:.,]{0,16} \d\d:?\d\d\Z")
+"""The end of a time whose zone has a space before it."""
+
+
+def _refuse_lost_plus(time: Any) -> Any:
+    if isinstance(time, str) and _WITHOUT_ITS_PLUS.search(time):
+        raise ValueError("in an address + is a space: write the + of a time zone as %2B, UTC as Z")
+    return time
+
+
+_Moment = Annotated[AwareDatetime, BeforeValidator(_refuse_lost_plus)]
 
 
 class ResultsQuery(BaseModel):
@@ -20,8 +32,8 @@ class ResultsQuery(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     model: ModelRef | None = Field(None, description="`name` or `name/version`")
-    created_from: AwareDatetime | None = Field(None, description="made then or later (RFC 3339)")
-    created_before: AwareDatetime | None = Field(None, description="made before then (RFC 3339)")
+    created_from: _Moment | None = Field(None, description="made then or later (RFC 3339)")
+    created_before: _Moment | None = Field(None, description="made before then (RFC 3339)")
     status: Status | None = Field(None, description="`saving`: promised, on its way to its final place; `saved`: there")
     limit: int = Field(50, ge=1, le=MOST_A_PAGE, description="most results of a page")
     cursor: str | None = Field(

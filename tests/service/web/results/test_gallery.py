@@ -136,6 +136,18 @@ def test_what_is_no_name_of_a_model_is_told_in_words_and_not_as_a_pattern(anna: 
     assert refused["detail"] == "query.model: it is no name of a model; send NAME or NAME/VERSION, as photos/5"
 
 
+@pytest.mark.parametrize("name", ["created_from", "created_before"])
+@pytest.mark.parametrize("written", ["2026-11-28T00:00:00+00:00", "2026-11-28+07:30:15.5+0100"])
+def test_a_time_zone_whose_plus_the_address_lost_is_told_with_what_to_write(
+    anna: httpx.Client, name: str, written: str
+) -> None:
+    refused = check_problem(anna.get(f"/v1/results?{name}={written}"), 422, "invalid_option")
+    assert refused["detail"] == f"query.{name}: in an address + is a space: write the + of a time zone as %2B, UTC as Z"
+    zone_at = written.rindex("+")
+    escaped = f"{written[:zone_at]}%2B{written[zone_at + 1 :]}"
+    assert anna.get(f"/v1/results?{name}={escaped}").status_code == 200
+
+
 @pytest.mark.parametrize("query", ["limit=1&limit=2", "limit=1&model=photos&limit=1", "status=saved&status="])
 def test_a_parameter_that_is_given_twice_is_refused(anna: httpx.Client, query: str) -> None:
     name = query.partition("=")[0]
