@@ -14,7 +14,7 @@ from service.core.errors import InvalidOption, NotFound
 OptionsT = TypeVar("OptionsT", bound=BaseModel)
 IGNORED_HEADER = "X-Ignored-Fields"
 _MODEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}(/[1-9][0-9]{0,8})?")
-_NAME = re.compile(r"[A-Za-z0-9_.\[\]-]{1,40}")
+_NAME = re.compile(r"[A-Za-z0-9_.\[\]-]{1,64}")
 _MOST_NAMES = 40
 
 

@@ -18,6 +18,8 @@ _USED = frozenset(
         *("batch_size", "n_iter", "seed", "override_settings"),
     }
 )
+_MODEL = "sd_model_checkpoint"
+"""The setting of a request that is used."""
 _RANDOM = -1
 
 
@@ -45,8 +47,9 @@ def img2img_of(fields: JsonFields, max_pixels: int) -> Img2ImgRequest:
     files = {"image": fields.file(images[0], "init_images"), "mask": fields.picture("mask")}
     seed = fields.value("seed", int, _RANDOM)
     inverted = fields.value("inpainting_mask_invert", int | bool, 0)  # type: ignore[arg-type]  # both are sent
+    settings = fields.nested("override_settings")
     chosen = {
-        "model": fields.nested("override_settings").value("sd_model_checkpoint", str, ""),
+        "model": settings.value(_MODEL, str, ""),
         "format": "png",
         "mask_mode": "black" if inverted else "white",
         "samples": _number(fields),
@@ -54,7 +57,8 @@ def img2img_of(fields: JsonFields, max_pixels: int) -> Img2ImgRequest:
     }
     options = options_of(InpaintOptions, chosen, {"samples": "batch_size × n_iter"})
     used = _USED if size else _USED - {"width", "height"}
-    return Img2ImgRequest(Order("inpaint", files, options), size, frozenset(fields) - used)
+    ignored = {*(set(fields) - used), *(f"override_settings.{name}" for name in set(settings) - {_MODEL})}
+    return Img2ImgRequest(Order("inpaint", files, options), size, frozenset(ignored))
 
 
 def _number(fields: JsonFields) -> int:

@@ -60,6 +60,13 @@ def test_what_is_ignored_is_named(client: httpx.Client, pair: dict[str, str]) ->
     assert ignored == "denoising_strength, inpaint_full_res, mask_blur, prompt"
 
 
+def test_unused_settings_of_a_request_are_named_too(client: httpx.Client, pair: dict[str, str]) -> None:
+    asked = {"sd_model_checkpoint": "photos", "CLIP_stop_at_last_layers": 2, "sd_vae": None, "samples_format": "jpg"}
+    ignored = img2img(client, pair, override_settings=asked).headers["X-Ignored-Fields"].split(", ")
+    ours = [name for name in ignored if name.startswith("override_settings")]
+    assert ours == ["override_settings.CLIP_stop_at_last_layers", "override_settings.samples_format"]
+
+
 def test_a_width_without_a_height_is_ignored_and_named(client: httpx.Client, pair: dict[str, str]) -> None:
     reply = img2img(client, pair, width=100)
     assert json.loads(reply.json()["info"])["width"] == 64
