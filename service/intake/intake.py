@@ -166,9 +166,24 @@ class Intake:
         self.repeat_key = f"{name}-{fingerprint}"
 
         async def kept_work() -> KeptResponse:
-            return replace(await work(), result_ids=self.result_ids)
+            return replace(await self._to_its_end_once_stored(work()), result_ids=self.result_ids)
 
         return await self.service.idempotency.run_once(name, fingerprint, kept_work)
+
+    async def _to_its_end_once_stored(self, work: Awaitable[KeptResponse]) -> KeptResponse:
+        """Await `work`. If the client leaves when its results are stored, it goes on, so that repeats find the answer.
+
+        Else they would store second ones.
+        """
+        working = asyncio.ensure_future(work)
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            if not self.result_ids:
+                working.cancel()
+            return await working
+        finally:
+            del working  # it keeps an error, whose traceback has this frame
 
 
 @contextmanager

@@ -1,0 +1,57 @@
+"""A client that leaves between the storage of its results and its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from service.app import Service, open_service
+from service.batching.local_backend import open_local_backend
+from service.core.order import Order
+from service.core.schemas import InpaintOptions
+from service.core.settings import Settings
+from service.intake.intake import Arrival, Intake, admitted
+from service.repeats.response_files import KeptResponse
+
+
+class Conversion:
+    """The work of an API: it computes an order's pictures, and waits before it makes a response of them."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, intake: Intake, body: bytes) -> KeptResponse:
+        await intake.run(self._order)
+        self.begun.set()
+        await self.go_on.wait()
+        return KeptResponse(200, (), body)
+
+    async def ask(self, service: Service, body: bytes) -> bytes:
+        with admitted(service, Arrival("1", "address:127.0.0.1", None, 5), Intake) as intake:
+            await intake.arrived(asyncio.sleep(0))
+            once = partial(intake.kept_once, "key", self._order, (), partial(self, intake, body))
+            return bytes((await intake.answered(once)).body)
+
+
+@pytest.mark.parametrize(("saved", "again"), [(True, b"first"), (False, b"second")])
+async def test_a_client_that_leaves_keeps_its_key_where_its_results_are_stored(
+    tmp_path: Path, models_dir: Path, photo: bytes, mask: bytes, saved: bool, again: bytes
+) -> None:
+    order = Order("inpaint", {"image": photo, "mask": mask}, InpaintOptions(save=saved))
+    settings = Settings(models_dir=models_dir, results_dir=tmp_path / "results", engine="fake")
+    async with open_service(settings, open_local_backend) as service:
+        await service.backend.loaded.wait()
+        conversion = Conversion(order)
+        left = asyncio.create_task(conversion.ask(service, b"first"))
+        await conversion.begun.wait()
+        left.cancel()
+        await asyncio.sleep(0)
+        conversion.go_on.set()
+        with suppress(asyncio.CancelledError):
+            await left
+        assert await conversion.ask(service, b"second") == again
