@@ -69,10 +69,12 @@ async def open_jobs(
         clock=pipeline.clock,
         now=records.now,
         new_id=pipeline.new_id,
+        served=partial(_served, pipeline.models),
+        model_of=lambda order: order.options.model or pipeline.settings.default_models[order.task],
         **({"on_finished": deliverer.enqueue_job_ended} if deliverer else {}),
     )
     jobs = Jobs(parts, JobLimits(_MOST_UNFINISHED, KEPT_S))
-    loops = [look_after(jobs, pipeline.admission, loaded, partial(_has_model, pipeline.models))]
+    loops = [look_after(jobs, pipeline.admission, loaded, lambda: bool(parts.served()))]
     if deliverer:
         loops.append(_deliver_webhooks(deliverer))
     async with run_in_background(*loops):
@@ -99,8 +101,10 @@ async def _run_when_there_is_space(run: Callable[[], Awaitable[Reply]], draining
             raise ShuttingDown("the server is shutting down")
 
 
-def _has_model(models: BackendModels) -> bool:
-    return any(status.state == "ready" for status in models.statuses())
+def _served(models: BackendModels) -> set[str]:
+    usable = [status for status in models.statuses() if status.state != "refused"]
+    ready = {status.name for status in usable if status.state == "ready"}
+    return ready | {f"{status.name}/{status.version}" for status in usable}
 
 
 async def look_after(

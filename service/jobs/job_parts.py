@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from service.admission.admission import Admission
@@ -73,3 +73,12 @@ class JobParts:
     new_id: Callable[[], str]
     on_finished: Callable[[Transaction, Job], None] = lambda _ledger, _job: None
     """Callback in the transaction that finishes a job."""
+    served: Callable[[], Collection[str]] = tuple
+    """Returns the models that this process can serve now, each as `name` and as `name/version`."""
+    model_of: Callable[[Order], str] = lambda order: order.options.model or ""
+    """Returns the model that an order is for, as it names it; empty without one."""
+
+    def model_here(self, order: Order) -> str | None:
+        """Return the model that an order is for, if this process can serve it now."""
+        model = self.model_of(order)
+        return model if model in self.served() else None

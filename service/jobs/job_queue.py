@@ -25,8 +25,12 @@ class JobQueue(Protocol):
     def owner_of_new(self, running: int) -> str:
         """The owner of a job that this process accepts beside its `running` ones; empty: the first with a free slot."""
 
-    async def take(self, running: Collection[str]) -> list[Job]:
-        """Jobs that this process owns from now on and must run, oldest first; `running` are those it runs or enters.
+    async def take(self, running: Collection[str], served: Collection[str] = ()) -> list[Job]:
+        """Jobs that this process owns from now on and must run, oldest first.
+
+        Args:
+            running: those that it runs or enters.
+            served: the models that it can serve; see `Job.is_for`.
 
         Raises:
             NotReady: code `ledger_unavailable`.
@@ -58,17 +62,19 @@ class HostQueue:
         """See `JobQueue`."""
         return self.owner.id
 
-    async def take(self, running: Collection[str]) -> list[Job]:
+    async def take(self, running: Collection[str], served: Collection[str] = ()) -> list[Job]:
         """See `JobQueue`.
 
         Raises:
             OSError: no file descriptor is left to check an owner's lock.
         """
-        taken = await self._unknown(running)
+        taken = [job for job in await self._unknown(running) if job.is_for(served, self.now())]
         for owner_id in await self.ledger.read(jobs_table.owners):
             if not await asyncio.to_thread(self.owner.is_alive, owner_id):
-                inherit = partial(jobs_table.inherit, dead=owner_id, heir=self.owner.id)
-                taken += await self.ledger.write(inherit)
+                left = await self.ledger.read(partial(jobs_table.unfinished_of, owner=owner_id))
+                if ids := [job.id for job in left if job.is_for(served, self.now())]:
+                    inherit = partial(jobs_table.inherit, dead=owner_id, heir=self.owner.id, only=ids)
+                    taken += await self.ledger.write(inherit)
         return taken
 
     async def _unknown(self, running: Collection[str]) -> list[Job]:

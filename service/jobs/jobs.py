@@ -62,9 +62,8 @@ class Jobs:
             Overloaded: too many jobs are unfinished.
             NotReady: code `storage_unavailable`, `ledger_unavailable`: the disk or the ledger rejects writes now.
         """
-        parts = self._parts
+        parts, job_id = self._parts, self._parts.new_id()
         parts.disk.refuse_if_failing()
-        job_id = parts.new_id()
         facts = {
             **facts,
             **({"traceparent": call.traceparent} if call.traceparent else {}),
@@ -72,6 +71,7 @@ class Jobs:
             "deadline_at": parts.now() + call.deadline - parts.clock(),
             "flow": list(call.flow),
             "pictures": order.options.pictures,
+            "model": parts.model_here(order),
         }
         owner_id = parts.queue.owner_of_new(len(self.running) + len(self._entering))
         new = Job(job_id, "queued", owner_id, parts.now(), facts, attempts=1 if owner_id else 0)
@@ -132,7 +132,7 @@ class Jobs:
     async def take(self) -> None:
         """Run jobs that wait for a process, such as those of dead ones; called once the models are loaded."""
         entering = {job_id for job_id, owner in self._entering.items() if owner}  # `start` launches them
-        for job in await self._parts.queue.take(self.running.keys() | entering):
+        for job in await self._parts.queue.take(self.running.keys() | entering, self._parts.served()):
             log.info("job taken up", job=job.id, attempts=job.attempts)
             admitted = ExitStack()
             self._launch(job, admitted, partial(self._run_again, job, admitted))

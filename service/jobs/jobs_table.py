@@ -7,7 +7,7 @@ if the first try was refused because the database went away during its commit, o
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -37,6 +37,7 @@ ALTER TABLE jobs ADD COLUMN given_back INTEGER NOT NULL DEFAULT 0;
 CREATE TABLE IF NOT EXISTS jobs_since (one INTEGER PRIMARY KEY, moment REAL NOT NULL);
 """
 
+_UNFINISHED_OF = "owner = ? AND finished_at IS NULL"
 IN_DOUBT_S = 10.0
 """Age at which a process runs a job of its own that it neither runs nor is entering: its commit was in doubt."""
 
@@ -49,7 +50,8 @@ class Job:
     attempts: how often it was started; the number of the run.
     given_back: how many of these runs ended because their process did, in order: they are no crashes.
     shared_runs: the runs whose results other requests may have been given: they stay, whatever becomes of the job.
-    facts: JSON values that another process needs to run it again.
+    facts: JSON values that another process needs to run it again. `model`: the one that it is for, as `name` or
+        `name/version`; none if it was not there when the job was accepted.
     """
 
     id: str
@@ -70,6 +72,11 @@ class Job:
         """Return the time until its deadline, negative after it. now: seconds since the epoch."""
         left_s: float = self.facts["deadline_at"] - now
         return left_s
+
+    def is_for(self, served: Collection[str], now: float) -> bool:
+        """Whether a process that serves these models is to take it up; after its deadline any is, to end it."""
+        model = self.facts.get("model")
+        return model is None or model in served or self.seconds_left(now) < 0
 
     def reply(self) -> JobReply:
         return JobReply(
@@ -191,12 +198,20 @@ def entered_before(ledger: Transaction, owner: str, moment: float) -> set[str]:
     return {row["id"] for row in rows}
 
 
-def inherit(ledger: Transaction, dead: str, heir: str) -> list[Job]:
-    """Transfer the unfinished jobs of a dead process to `heir` and return them, oldest first."""
+def unfinished_of(ledger: Transaction, owner: str) -> list[Job]:
+    """Return the unfinished jobs of a process."""
+    return [job_from_row(row) for row in ledger.execute(f"SELECT * FROM jobs WHERE {_UNFINISHED_OF}", (owner,))]  # noqa: S608 -- values are bound
+
+
+def inherit(ledger: Transaction, dead: str, heir: str, only: Sequence[str] | None = None) -> list[Job]:
+    """Transfer the unfinished jobs of a dead process to `heir` and return them, oldest first.
+
+    `only`: the ids of those; None: all.
+    """
+    chosen = _UNFINISHED_OF if only is None else f"{_UNFINISHED_OF} AND id IN {named(only)}"
     rows = ledger.execute(
-        "UPDATE jobs SET owner = ?, status = 'queued', attempts = attempts + 1 "
-        "WHERE owner = ? AND finished_at IS NULL RETURNING *",
-        (heir, dead),
+        f"UPDATE jobs SET owner = ?, status = 'queued', attempts = attempts + 1 WHERE {chosen} RETURNING *",  # noqa: S608 -- values are bound
+        (heir, dead, *(only or ())),
     ).fetchall()
     return sorted(map(job_from_row, rows), key=lambda job: job.created_at)
 

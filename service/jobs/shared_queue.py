@@ -1,7 +1,7 @@
 """Who runs a job when hosts share the ledger: the process that accepted it, or the first with a free slot.
 
 A process takes jobs without an owner, jobs of processes whose lease has ended, and its own that it does not run: a
-commit of which the database's answer was lost.
+commit of which the database's answer was lost. Of these it takes the jobs of models that it serves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 
 from service.jobs import jobs_table
 from service.jobs.jobs_table import Job
-from service.ledger.contract import SharedOwner, Transaction
+from service.ledger.contract import SharedOwner, Transaction, named
 from service.ledger.database import Database
 
 TOPIC = "jobs"
@@ -21,8 +21,10 @@ _LOOK_EVERY_S = 2.0
 _WAITING = (
     "SELECT id FROM jobs WHERE finished_at IS NULL AND (owner = '' OR (owner = ? AND created_at < ?) "
     "OR (? = 1 AND owner <> ? AND owner NOT IN (SELECT id FROM nodes WHERE seen_at > clock_timestamp() - ? * interval "
-    "'1 second'))) ORDER BY created_at LIMIT ?"
+    "'1 second'))) AND (facts::json->>'model' IS NULL OR facts::json->>'model' IN {served} "
+    "OR (facts::json->>'deadline_at')::float8 < ?) ORDER BY created_at LIMIT ?"
 )
+"""Statement for jobs that this process may run, with a list of its models; see `Job.is_for`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +43,19 @@ class SharedQueue:
         """See `JobQueue`."""
         return self.owner.id if running < self.slots else ""
 
-    async def take(self, running: Collection[str]) -> list[Job]:
+    async def take(self, running: Collection[str], served: Collection[str] = ()) -> list[Job]:
         """See `JobQueue`."""
         free = self.slots - len(running)
         if free <= 0:
             return []
         judges = int(self.owner.is_steady)
         mine = (self.owner.id, self.now() - jobs_table.IN_DOUBT_S)
-        values = (*mine, judges, self.owner.id, self.owner.lease_s, free + len(running))
-        if not (set(await self.ledger.read(partial(_waiting, values=values))) - set(running)):
+        values = (*mine, judges, self.owner.id, self.owner.lease_s, *served, self.now(), free + len(running))
+        waiting = _WAITING.format(served=named(tuple(served)))
+        if not (set(await self.ledger.read(partial(_waiting, waiting=waiting, values=values))) - set(running)):
             return []
-        take = partial(_take, values=values, running=frozenset(running), most=free, owner=self.owner.id)
+        ours = frozenset(running)
+        take = partial(_take, waiting=waiting, values=values, running=ours, most=free, owner=self.owner.id)
         return await self.ledger.write(take)
 
     async def give_back(self, job_ids: Sequence[str]) -> None:
@@ -67,13 +71,15 @@ class SharedQueue:
         self.owner.wake(TOPIC)
 
 
-def _waiting(ledger: Transaction, values: tuple[object, ...]) -> list[str]:
-    return [row["id"] for row in ledger.execute(_WAITING, values)]
+def _waiting(ledger: Transaction, waiting: str, values: tuple[object, ...]) -> list[str]:
+    return [row["id"] for row in ledger.execute(waiting, values)]
 
 
-def _take(ledger: Transaction, values: tuple[object, ...], running: frozenset[str], most: int, owner: str) -> list[Job]:
+def _take(
+    ledger: Transaction, waiting: str, values: tuple[object, ...], running: frozenset[str], most: int, owner: str
+) -> list[Job]:
     """Take jobs that no other process takes at the same time."""
-    locked = ledger.execute(f"{_WAITING} {ledger.skip_locked}", values)
+    locked = ledger.execute(f"{waiting} {ledger.skip_locked}", values)
     jobs = []
     for job_id in [row["id"] for row in locked if row["id"] not in running][:most]:
         row = ledger.execute(

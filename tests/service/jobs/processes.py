@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -90,6 +90,8 @@ async def process(
     disk: Disk | None = None,
     kept: KeptOrders | None = None,
     earlier: EarlierRuns = NONE_BEFORE,
+    *,
+    served: Collection[str] = (),
 ) -> AsyncIterator[Desk]:
     """Run the part of a process that shares `root` with others; leaving it is its death: nothing is tidied up."""
     owner, clock, admission, state = SpoolOwner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)
@@ -112,6 +114,8 @@ async def process(
             clock=clock,
             now=clock,
             new_id=lambda: uuid4().hex,
+            served=lambda: served,
+            model_of=lambda _: "photos",
         )
         desk = Desk(Jobs(parts, JobLimits(max_jobs, 60.0)), owner, admission, clock, state, ledger)
         try:

@@ -78,6 +78,34 @@ async def test_a_job_that_takes_processes_down_with_it_is_given_up_and_says_so(t
         assert given_up.problem["code"] == "job_crashed"
 
 
+async def test_a_job_is_left_to_a_process_that_has_its_model(tmp_path: Path) -> None:
+    async with process(tmp_path, hang, served={"photos"}) as dying:
+        job = await dying.start()
+    async with process(tmp_path, served={"facades"}) as other, process(tmp_path, served={"photos"}) as heir:
+        await other.jobs.take()
+        assert not other.jobs.running
+        await heir.jobs.take()
+        assert (await heir.until(job.id, "succeeded", "failed")).status == "succeeded"
+
+
+async def test_a_job_whose_time_is_over_is_ended_by_a_process_without_its_model(tmp_path: Path) -> None:
+    async with process(tmp_path, hang, served={"photos"}) as dying:
+        job = await dying.start(allowed_s=60.0)
+    async with process(tmp_path, hang, served={"facades"}) as other:
+        other.clock.now += 61
+        await other.jobs.take()
+        assert (await other.until(job.id, "succeeded", "failed")).status == "failed"
+
+
+async def test_a_job_of_a_model_that_was_not_there_is_taken_up_by_any_process(tmp_path: Path) -> None:
+    """So that it ends soon, with what is wrong."""
+    async with process(tmp_path, hang, served={"facades"}) as dying:
+        job = await dying.start()
+    async with process(tmp_path, served={"faces"}) as heir:
+        await heir.jobs.take()
+        assert (await heir.until(job.id, "succeeded", "failed")).status == "succeeded"
+
+
 class AwayOrders(KeptOrders):
     """Orders that are kept, but cannot be read now."""
 

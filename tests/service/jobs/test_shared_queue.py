@@ -121,3 +121,22 @@ async def test_a_job_that_is_given_back_counts_as_no_crash(ledger: Database) -> 
     here.slot_freed()
     assert isinstance(here.owner, Member)
     assert here.owner.woken == ["jobs"]
+
+
+async def test_jobs_are_left_to_processes_that_have_their_models(ledger: Database) -> None:
+    def of(number: int, **facts: object) -> Job:
+        return replace(job(number), facts=facts)
+
+    await enter(
+        ledger,
+        of(1, model="photos", deadline_at=2000.0),
+        of(2, model="facades/2", deadline_at=2000.0),
+        of(3, model=None, deadline_at=2000.0),
+        of(4, model="gone", deadline_at=999.0),
+    )
+    for name in ("one", "other"):
+        await beat(ledger, name)
+    one, other = queue(ledger, "one", slots=3), queue(ledger, "other")
+    assert [taken.id for taken in await one.take([], {"facades", "facades/2"})] == [job(n).id for n in (2, 3, 4)]
+    assert await other.take([], {"facades"}) == []
+    assert [taken.id for taken in await other.take([], {"photos"})] == [job(1).id]
