@@ -19,7 +19,7 @@ from engines.manifest import ONNX_FILE, Manifest, ModelName, Parity, ParityCase,
 from export.activations import FP16_LARGEST, fits_fp16, largest_activation
 from export.checkpoint import Checkpoint, joint_digest, load_strictly, read_checkpoint, sha256_of
 from export.errors import CheckpointRefused, OptionInvalid, ParityFailed
-from export.generators.family import Bars, Translation
+from export.generators.family import Bars, Interface, Translation
 from export.int8.gate import WORST_DB
 from export.lowering import to_half
 from export.onnx_graph import OPSET, write_graph
@@ -49,7 +49,7 @@ _MASK_SEED = 7
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """The arguments of an export; `quantiser` belongs to precision int8."""
+    """The arguments of an export; `quantiser` belongs to int8, `check` raises if the caller cannot use the net."""
 
     checkpoints: tuple[Path, ...]
     name: str
@@ -58,6 +58,7 @@ class ExportRequest:
     options: Mapping[str, str] = field(default_factory=dict)
     precision: Precision = "fp16"
     quantiser: Quantiser | None = None
+    check: Callable[[Interface], None] | None = None
     max_batch: int = 32
     program: bool = False
     output: Path = Path("models")
@@ -265,11 +266,9 @@ def _manifest(
 
 
 def _published(output: Path, files: Mapping[str, Path], manifest: Manifest) -> tuple[Path, Manifest]:
-    digest = sha256_of(files[ONNX_FILE])
+    manifest = manifest.model_copy(update={"onnx_sha256": sha256_of(files[ONNX_FILE])})
     with report_write_errors(output):
-        return publish(
-            files, output, lambda version: manifest.model_copy(update={"version": version, "onnx_sha256": digest})
-        )
+        return publish(files, output, lambda version: manifest.model_copy(update={"version": version}))
 
 
 def _check_int8(request: ExportRequest) -> None:
@@ -285,8 +284,10 @@ def _check_int8(request: ExportRequest) -> None:
 
 
 def _check_task(request: ExportRequest, found: RecognisedNet) -> None:
-    task = found.family.interface(found.options).task
-    if request.quantiser and task != "inpaint":
+    interface = found.family.interface(found.options)
+    if request.check:
+        request.check(interface)
+    if request.quantiser and (task := interface.task) != "inpaint":
         raise OptionInvalid(f"INT8 is measured in holes, and this net's task is {task}: export --precision fp16")
 
 

@@ -18,6 +18,7 @@ from engines.terminal.key_values import parse_key_values
 from retouch.commands.publishing import PublishingFlags, print_cases, show_steps
 
 if TYPE_CHECKING:
+    from export.generators.family import Interface
     from export.pipeline import ExportRequest, ExportResult, Quantiser
 
 
@@ -131,6 +132,7 @@ def export(  # noqa: PLR0913 (each is a flag, or a group of flags)
         options=options | ({"batch_norm": batch_norm} if batch_norm else {}),
         precision=precision.precision,
         quantiser=precision.quantiser(lpips_features),
+        check=_require_ways if sweep is not None else None,
         program=program,
         **published,
     )
@@ -171,6 +173,13 @@ def _check_sweep(pictures: Path, lpips_features: Path) -> None:
 
     find_pictures(pictures, seed=0)
     load_lpips(lpips_features)
+
+
+def _require_ways(interface: Interface) -> None:
+    """Check before the graphs are written that the net leaves a sweep a choice; raises SweepImpossible."""
+    from retouch.sweep.session import require_ways  # noqa: PLC0415 (loads the service)
+
+    require_ways(f"this net ({interface.task})", interface.task, interface.size)
 
 
 def _require_torch() -> None:

@@ -17,7 +17,7 @@ from engines.errors import ModelError, RetouchError
 from engines.files.atomic import replace_file
 from engines.files.outputs import check_output
 from engines.fill_rules import FillRules
-from engines.manifest import MANIFEST_FILE, FixedSize, Manifest, SizeRule, read_manifest
+from engines.manifest import MANIFEST_FILE, FixedSize, Manifest, SizeRule, Task, read_manifest
 from retouch.sweep.cases import BANDS, Case, check_pictures, draw_cases, find_pictures
 from retouch.sweep.choosing import choose_rules
 from retouch.sweep.measuring import CaseMeasurements, measure
@@ -73,8 +73,7 @@ def sweep(request: SweepRequest, progress: Progress, now: Callable[[], float], t
     """
     manifest = read_manifest(request.model)
     size = manifest.size
-    if manifest.task != "inpaint" or (isinstance(size, FixedSize) and (size.hole or size.fit == "resize")):
-        raise SweepImpossible(f"{manifest.key} has one way to work only: there is nothing to sweep")
+    require_ways(manifest.key, manifest.task, size)
     lpips, paths = load_lpips(request.lpips_features), find_pictures(request.pictures, request.seed)
     ways = served_strategies(size) | (candidate_ways(size) if request.choose else {})
     request = replace(request, sizes=request.sizes or default_sizes(size))
@@ -120,6 +119,16 @@ def check_outputs(figures: Path | None, rules_of: Path | None) -> None:
     with report_write_errors(manifest):
         if manifest is not None and manifest.exists():  # what is no model is refused by the sweep
             TemporaryFile(dir=manifest.parent).close()  # it is replaced, not overwritten
+
+
+def require_ways(what: str, task: Task, size: SizeRule) -> None:
+    """Check that a model can fill a hole in more than one way; `what` names it in the message.
+
+    Raises:
+        SweepImpossible: it cannot.
+    """
+    if task != "inpaint" or (isinstance(size, FixedSize) and (size.hole or size.fit == "resize")):
+        raise SweepImpossible(f"{what} has one way to work only: there is nothing to sweep")
 
 
 @contextmanager
