@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from engines.manifest import ParityCase
+from engines.manifest import ParityCase, Precision
 from export.errors import ParityFailed
 from export.generators.family import Bars
 from export.parity_inputs import ParityInput
@@ -84,6 +84,12 @@ def _missed_bar(case: ParityCase, bars: Bars) -> str | None:
     if case.psnr_db is not None and case.psnr_db < wanted:
         return f"{where}: {case.psnr_db:.1f} dB, less than {wanted:g} dB"
     return None
+
+
+def bars_text(bars: Bars, published: Precision) -> str:
+    """Return the bars that the graphs of a model of that precision had to reach, in words."""
+    full = f"FP32 graph at least {bars.fp32_psnr_db:g} dB, largest difference at most {bars.fp32_max_abs:g}"
+    return f"bars: {full}; FP16 graph at least {bars.fp16_psnr_db:g} dB" if published == "fp16" else f"bar: {full}"
 
 
 def fp16_missed(cases: Iterable[ParityCase], bars: Bars) -> str | None:

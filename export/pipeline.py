@@ -69,10 +69,11 @@ class ExportRequest:
 
 @dataclass(frozen=True)
 class ExportResult:
-    """A published model, and notes for the user."""
+    """A published model, the bars of its graphs, and notes for the user."""
 
     directory: Path
     manifest: Manifest
+    bars: Bars
     notes: tuple[str, ...]
 
 
@@ -111,7 +112,7 @@ def export_model(request: ExportRequest, notify: Notify) -> ExportResult:
             manifest = _manifest(request, found, checkpoints, bars, cases)
         notify("publishing")
         directory, manifest = _published(request.output, files, manifest)
-    return ExportResult(directory, manifest, (*found.notes, *measured, *broken, *translation.notes()))
+    return ExportResult(directory, manifest, bars, (*found.notes, *measured, *broken, *translation.notes()))
 
 
 def _recognised(request: ExportRequest, notify: Notify) -> tuple[list[Checkpoint], RecognisedNet]:

@@ -238,8 +238,10 @@ def _add_program(directory: Path, checkpoints: Sequence[Path], images: Path, *, 
 def _print_report(exported: ExportResult) -> None:
     from rich.console import Console  # noqa: PLC0415 (as above)
 
+    from export.parity import bars_text  # noqa: PLC0415 (is loaded)
+
     manifest = exported.manifest
-    caption = f"bar {manifest.parity.bar_db:g} dB"
+    caption = bars_text(exported.bars, manifest.precision)
     print_cases(manifest.parity.cases, f"{manifest.key}: parity with torch FP32", caption)
     console = Console()
     options = ", ".join(f"{name}={value}" for name, value in manifest.options.items())

@@ -54,6 +54,15 @@ def test_command_publishes_a_model_and_prints_the_parity_table(run, tmp_path):
         assert part in result.output
 
 
+def test_the_table_names_the_bars_that_the_published_graph_had_to_reach(run_smallest):
+    full = "FP32 graph at least 80 dB, largest difference at most 0.0001"
+    printed = {precision: run_smallest("--precision", precision).stdout for precision in ("fp32", "fp16")}
+    words = {precision: " ".join(text.split()) for precision, text in printed.items()}
+    assert f"bar: {full} " in words["fp32"]
+    assert "45 dB" not in words["fp32"]
+    assert f"bars: {full}; FP16 graph at least 45 dB" in words["fp16"]
+
+
 def test_model_goes_to_the_repository_of_the_environment_unless_a_flag_names_one(tmp_path, make_net):
     torch.save(make_net(DCGAN(), DCGANOptions(ngf=2, nz=4)).state_dict(), tmp_path / "net.pth")
     app = typer.Typer()
