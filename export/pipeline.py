@@ -38,7 +38,7 @@ from export.parity import (
 )
 from export.parity_inputs import find_pictures, parity_inputs
 from export.program import PROGRAM_FILE, program_backend, write_program
-from export.publish import publish, report_write_errors
+from export.publish import PUBLISHING, publish, report_write_errors
 from export.recognition import RecognisedNet, notes_on_files, recognise
 
 Notify = Callable[[str], None]
@@ -110,7 +110,7 @@ def export_model(request: ExportRequest, notify: Notify) -> ExportResult:
             files[PROGRAM_FILE] = Path(staging) / PROGRAM_FILE
             cases += _write_program(found, net, request.precision, files[PROGRAM_FILE], request.images, notify)
             manifest = _manifest(request, found, checkpoints, bars, cases)
-        notify("publishing")
+        notify(PUBLISHING)
         directory, manifest = _published(request.output, files, manifest)
     return ExportResult(directory, manifest, bars, (*found.notes, *measured, *broken, *translation.notes()))
 

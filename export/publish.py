@@ -18,6 +18,10 @@ def next_version(repository: Path, name: str) -> int:
     return 1 + max((int(path.name) for path in taken if path.name.isdecimal()), default=0)
 
 
+PUBLISHING = "publishing"
+"""The last step of an export, as users are told of it."""
+
+
 def publish(
     files: Mapping[str, Path],
     repository: Path,

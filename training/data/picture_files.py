@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -40,10 +42,26 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
     Raises:
         DataMissing: it cannot be decoded, or has more than 100 megapixels, which is told from its header.
     """
+    with _opened(path) as image:
+        return to_rgb(image)
+
+
+def picture_size(path: Path) -> tuple[int, int]:
+    """Return width and height of a picture, in the order in which its file stores them, from its header.
+
+    Raises:
+        DataMissing: as `read_picture`, but for a fault after the header.
+    """
+    with _opened(path) as image:
+        return image.size
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
     try:
         with Image.open(path) as image:
             if image.width * image.height > _MOST_PIXELS:
                 raise DataMissing(f"{path}: {image.width}×{image.height} is too large; scale it down")
-            return to_rgb(image)
+            yield image
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataMissing(f"{path}: not a picture that can be decoded ({error}); remove it") from error

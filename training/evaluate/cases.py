@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from training.data.label_maps import facade_labels
-from training.data.picture_files import picture_paths, read_picture
+from training.data.picture_files import picture_paths, picture_size, read_picture
 from training.errors import DataMissing
 from training.evaluate.holes import Band, Mask, bands
 from training.evaluate.shapes import Kind, draw
@@ -98,6 +98,18 @@ def read_cases(protocol: Protocol) -> Iterator[Case]:
         yield Case(path.stem, truth, truth, hole, band, kind)
 
 
+def check_pictures(protocol: Protocol) -> None:
+    """Check before long work that the protocol's pictures are there and large enough, by their headers.
+
+    Raises:
+        DataMissing: there are none, or one is smaller than the crops or no picture; the message names it.
+    """
+    for path in _list(protocol.data, masks=False)[: protocol.limit]:
+        width, height = picture_size(path)
+        if not protocol.pairs and protocol.size is not None and min(width, height) < protocol.size:
+            raise DataMissing(_too_small_message(protocol, width, height))
+
+
 def _list(folder: Path, *, masks: bool) -> list[Path]:
     """List the folder's pictures by name; files named as masks are included only on request."""
     pictures = picture_paths(folder, below=False)
@@ -123,8 +135,15 @@ def _crop_or_scaled(pixels: Pixels, protocol: Protocol) -> Pixels:
     small = _scaled(pixels, protocol.size / min(height, width)) if protocol.size < min(height, width) else pixels
     top, left = (small.shape[0] - protocol.size) // 2, (small.shape[1] - protocol.size) // 2
     if top < 0 or left < 0:
-        raise DataMissing(f"{protocol.data}: a picture of {width}×{height} is smaller than --size {protocol.size}")
+        raise DataMissing(_too_small_message(protocol, width, height))
     return small[top : top + protocol.size, left : left + protocol.size]
+
+
+def _too_small_message(protocol: Protocol, width: int, height: int) -> str:
+    return (
+        f"{protocol.data}: a picture of {width}×{height} is smaller than the crops of {protocol.size} pixels; "
+        "leave it out, or choose smaller crops"
+    )
 
 
 def _scaled(pixels: Pixels, scale: float) -> Pixels:

@@ -6,13 +6,15 @@ import json
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from engines.manifest import ONNX_FILE, Manifest
+from export.generators.family import Interface
 from export.pipeline import ExportRequest, export_model
-from export.publish import publish
-from training.evaluate.cases import Direction, Protocol
+from export.publish import PUBLISHING, publish
+from training.evaluate.cases import Direction, Protocol, check_pictures
 from training.evaluate.session import Progress
 from training.evaluate.session import Request as Evaluation
 from training.evaluate.session import run as evaluate
@@ -54,7 +56,8 @@ def ship(request: ShipRequest, notify: Callable[[str], None], progress: Progress
     output = request.export.output
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".ship-", dir=output) as staging:
-        exported = export_model(replace(request.export, output=Path(staging)), notify)
+        staged = replace(request.export, output=Path(staging), check=partial(_check_data, request))
+        exported = export_model(staged, lambda step: None if step == PUBLISHING else notify(step))
         reports = []
         for protocol in _protocols_to_measure(request, exported.manifest):
             notify(f"measuring on {protocol.data.name}")
@@ -66,7 +69,7 @@ def ship(request: ShipRequest, notify: Callable[[str], None], progress: Progress
                 "quality": quality_of(reports),
             }
         )
-        notify("publishing")
+        notify(PUBLISHING)
         directory, manifest = publish(
             {ONNX_FILE: exported.directory / ONNX_FILE},
             output,
@@ -78,10 +81,16 @@ def ship(request: ShipRequest, notify: Callable[[str], None], progress: Progress
     return PublishedModel(directory, manifest, reports)
 
 
-def _protocols_to_measure(request: ShipRequest, manifest: Manifest) -> Sequence[Protocol]:
+def _check_data(request: ShipRequest, net: Interface) -> None:
+    """Check before the export that there is what to measure on; raises DataMissing."""
+    for protocol in _protocols_to_measure(request, net):
+        check_pictures(protocol)
+
+
+def _protocols_to_measure(request: ShipRequest, net: Interface | Manifest) -> Sequence[Protocol]:
     given = request.evaluation.protocol
-    if manifest.task == "generate":
-        return [given.model_copy(update={"pairs": request.pairs, "size": int(manifest.output.shape[-1])})]
+    if net.task == "generate":
+        return [given.model_copy(update={"pairs": request.pairs, "size": int(net.output.shape[-1])})]
     if request.pairs:
         return [given.model_copy(update={"pairs": request.pairs})]
     frames = {"size": 256}, {"size": None, "width": 512}

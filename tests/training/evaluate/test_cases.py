@@ -97,7 +97,7 @@ def test_pairs_are_cut_in_the_middle(direction, source_is_left, tmp_path):
 def test_empty_folders_small_pictures_and_broken_files_are_named(folder, tmp_path):
     with pytest.raises(DataMissing, match="no pictures"):
         list(read_cases(Protocol(data=tmp_path)))
-    with pytest.raises(DataMissing, match="80×60 is smaller than --size 256"):
+    with pytest.raises(DataMissing, match="80×60 is smaller than the crops of 256 pixels"):
         list(read_cases(Protocol(data=folder)))
     (folder / "a.png").write_bytes(b"nothing")
     with pytest.raises(DataMissing, match=r"a\.png: not a picture that can be decoded"):

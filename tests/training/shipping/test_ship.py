@@ -96,10 +96,30 @@ def test_an_option_without_a_value_is_refused_before_any_work(checkpoint, held_o
 
 
 def test_nothing_is_published_where_measuring_fails(checkpoint, tmp_path, held_out):
-    (tmp_path / "empty").mkdir()
-    done = _ship(checkpoint, held_out, tmp_path / "models", "--data", tmp_path / "empty")
+    whole = (held_out / "0.png").read_bytes()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/a.png").write_bytes(whole[: len(whole) // 2])
+    done = _ship(checkpoint, held_out, tmp_path / "models", "--data", tmp_path / "broken")
     assert done.exit_code == 1
-    assert "no pictures" in done.output
+    assert "measuring on broken" in done.output
+    assert "a.png: not a picture that can be decoded" in done.output
+    assert "publishing" not in done.output, "what is measured is not published yet"
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("side", "advice"), [(None, "no pictures"), (200, "of 200×300 is smaller than the crops of 256 pixels")]
+)
+def test_pictures_that_cannot_be_measured_on_are_refused_before_the_export(
+    checkpoint, held_out, tmp_path, side, advice
+):
+    (tmp_path / "data").mkdir()
+    if side:
+        Image.new("RGB", (side, 300)).save(tmp_path / "data/a.png")
+    done = _ship(checkpoint, held_out, tmp_path / "models", "--data", tmp_path / "data")
+    assert done.exit_code == 1
+    assert advice in done.output
+    assert "building" not in done.output
     assert list((tmp_path / "models").iterdir()) == []
 
 
