@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from training.evaluate.shapes import Kind
 
 _GENERATED = "generated"
+_SIDE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +29,14 @@ class CaseFlags:
     masks: Annotated[str, typer.Option(help=f"folder of masks, white is filled; or {_GENERATED}")] = _GENERATED
     coverage: Annotated[str, typer.Option(help="parts of the picture that generated holes cover")] = "0.1-0.5"
     holes: Annotated[
-        str, typer.Option(help="kinds of generated holes, which alternate: strokes, boxes, blobs, or all")
-    ] = "strokes"
+        str | None,
+        typer.Option(help="kinds of generated holes, which alternate: strokes (the default), boxes, blobs, or all"),
+    ] = None
     pairs: Annotated[
         Literal["AtoB", "BtoA"] | None, typer.Option(help="translate A, the left half, into B, or back")
     ] = None
     labels: Labels = None
-    size: Annotated[int, typer.Option(min=16, help="side of centre crops in pixels")] = 256
+    size: Annotated[int | None, typer.Option(min=16, help="side of centre crops in pixels, by default 256")] = None
     width: Annotated[
         int | None, typer.Option(min=16, help="measure whole pictures instead, with a longer side of so many pixels")
     ] = None
@@ -45,23 +47,35 @@ class CaseFlags:
         """Parse the flags.
 
         Raises:
-            typer.BadParameter: `coverage` or `holes` cannot be parsed.
+            typer.BadParameter: `coverage` or `holes` cannot be parsed, or a flag has no meaning beside another.
         """
         from training.evaluate.cases import Protocol  # noqa: PLC0415 -- loads OpenCV
         from training.evaluate.holes import Band  # noqa: PLC0415
 
+        self._refuse_ignored()
         return Protocol(
             data=self.data,
             masks=None if self.masks == _GENERATED else Path(self.masks),
             coverage=Band(*_parse_coverage(self.coverage)),
-            kinds=_kinds(self.holes),
+            kinds=_kinds(self.holes or "strokes"),
             pairs=self.pairs,
             labels=self.labels,
-            size=None if self.width else self.size,
-            width=self.width or self.size,
+            size=None if self.width else self.size or _SIDE,
+            width=self.width or self.size or _SIDE,
             seed=self.seed,
             limit=self.limit,
         )
+
+    def _refuse_ignored(self) -> None:
+        masks = None if self.masks == _GENERATED else self.masks
+        given = {"--size": self.size, "--width": self.width, "--masks": masks, "--holes": self.holes}
+        ignored = [flag for flag, value in given.items() if value is not None]
+        if self.pairs and ignored:
+            raise typer.BadParameter(f"--pairs are measured whole and without holes: leave out {', '.join(ignored)}")
+        if self.size and self.width:
+            raise typer.BadParameter("--size measures crops, --width whole pictures: leave one out")
+        if masks and self.holes:
+            raise typer.BadParameter("--holes are generated, --masks are files: leave one out")
 
 
 @dataclass(frozen=True, slots=True)

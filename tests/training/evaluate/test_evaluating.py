@@ -175,6 +175,14 @@ def test_baselines_are_named_by_their_methods_or_by_how_many(wanted, measured, m
         pytest.param(["holes/1", "--baselines", "telea,best"], 2, "known are telea, ns", id="baseline"),
         pytest.param(["holes/1", "--size", "8"], 2, "Invalid value for '--size'", id="small crops"),
         pytest.param(["holes/1", "--size", "0"], 2, "Invalid value for '--size'", id="no crops"),
+        pytest.param(["holes/1", "--size", "64", "--width", "64"], 2, "leave one out", id="crops of whole pictures"),
+        pytest.param(["holes/1", "--masks", "m", "--holes", "boxes"], 2, "leave one out", id="kinds of given masks"),
+        pytest.param(
+            ["pairs/1", "--pairs", "AtoB", "--size", "64", "--holes", "all"],
+            2,
+            "without holes: leave out --size, --holes",
+            id="holes in pairs",
+        ),
         pytest.param(["holes/1", "--width", "8"], 2, "Invalid value for '--width'", id="small pictures"),
     ],
 )
