@@ -68,4 +68,5 @@ class Declaration(_Frozen):
     channels: Literal["rgb", "bgr"] = "rgb"
     sides: tuple[int, ...] = ()
     """Side lengths of the tiles to serve, ascending, where the graph's sizes are free."""
-    multiple_of: int = Field(default=8, ge=1, le=512)
+    multiple_of: int | None = Field(default=None, ge=1, le=512)
+    """What these sides are multiples of; None for the usual 8."""

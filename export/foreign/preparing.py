@@ -25,6 +25,7 @@ from export.foreign.wrapping import tensor_specs, wrapped
 from export.parity_inputs import ParityInput, find_pictures, parity_inputs
 
 _USUAL_SIDES = (256, 512)
+_USUAL_MULTIPLE = 8
 _SEED = 11
 _REFERENCE_DB = 60.0
 _SAME_ROW = 2 / 255
@@ -81,17 +82,20 @@ def import_graph(job: Job, notify: Callable[[str], None]) -> Imported:
 
 def _size_rule(ports: Ports, declared: Declaration) -> SizeRule:
     if ports.side is not None:
-        if declared.sides:
+        chosen = {"--sides": declared.sides, "--multiple-of": declared.multiple_of}
+        if flags := [flag for flag, value in chosen.items() if value]:
             raise GraphRefused(
-                f"the graph computes {ports.side[1]}×{ports.side[0]} only: no sides can be chosen (--sides)"
+                f"the graph computes {ports.side[1]}×{ports.side[0]} only: no sides can be chosen; leave out "
+                f"{' and '.join(flags)}"
             )
         return FixedSize(height=ports.side[0], width=ports.side[1], fit="crop")
+    multiple = declared.multiple_of or _USUAL_MULTIPLE
     try:
-        return MultipleSize(multiple_of=declared.multiple_of, sides=declared.sides or _USUAL_SIDES)
+        return MultipleSize(multiple_of=multiple, sides=declared.sides or _USUAL_SIDES)
     except ValueError as error:
         raise GraphRefused(
             f"--sides {','.join(map(str, declared.sides))}: they are to ascend and to be multiples of "
-            f"{declared.multiple_of} (--multiple-of)"
+            f"{multiple} (--multiple-of)"
         ) from error
 
 

@@ -51,8 +51,11 @@ class DeclarationFlags:
         str | None, typer.Option(help="for a graph of free size: sides of the tiles to serve, by default 256,512")
     ] = None
     multiple_of: Annotated[
-        int, typer.Option(min=1, max=512, help="for a graph of free size: its sides must be multiples of this")
-    ] = 8
+        int | None,
+        typer.Option(
+            min=1, max=512, help="for a graph of free size: its sides must be multiples of this, by default 8"
+        ),
+    ] = None
 
     def declaration(self) -> Declaration:
         """Parse the flags.
