@@ -36,6 +36,7 @@ MaskMode = Literal["white", "black", "alpha"]
 Strategy = Literal["auto", "crop", "whole"]
 Texture = Literal["none", "copied"]
 
+_RETRIES = 8
 _Image = Annotated[Path, typer.Argument(help="an image, or a folder of them")]
 _Mask = Annotated[
     Path, typer.Argument(help="its mask, one mask for all images, or a folder of masks named like the images")
@@ -64,7 +65,9 @@ class _Common:
         EngineChoice | None, typer.Option(help="runtime of the models, without --url (RETOUCH_ENGINE)")
     ] = None
     timeout: Annotated[float, typer.Option(min=0.001, help="seconds that one picture may take")] = 120.0
-    retries: Annotated[int, typer.Option(min=0, help="how often a request to a busy server is repeated")] = 8
+    retries: Annotated[
+        int | None, typer.Option(min=0, help="with --url: how often a busy server is asked again, by default 8 times")
+    ] = None
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace files that exist")] = False
     missing: Annotated[bool, typer.Option("--missing", help="make only what has no result file yet")] = False
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON")] = False
@@ -80,6 +83,8 @@ class _Common:
         """Open the filler that makes the pictures: a server, or this process."""
         here = {name: value for name in ("models_dir", "engine") if (value := getattr(self, name)) is not None}
         if self.url is None:
+            if self.retries is not None:
+                raise typer.BadParameter("only a server is asked again: add --url, or leave out --retries")
             from retouch.filling.embedded import open_embedded_filler  # noqa: PLC0415 -- loads numpy and the engines
 
             return open_embedded_filler(here, task, self.model, timeout_s=self.timeout)
@@ -87,7 +92,9 @@ class _Common:
             raise typer.BadParameter("a server has its own models: leave out --models-dir and --engine")
         from retouch.filling.server import open_server_filler  # noqa: PLC0415 -- loads httpx
 
-        return open_server_filler(self.url, timeout_s=self.timeout, retries=self.retries)
+        return open_server_filler(
+            self.url, timeout_s=self.timeout, retries=_RETRIES if self.retries is None else self.retries
+        )
 
 
 @expanded

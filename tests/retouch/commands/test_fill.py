@@ -171,6 +171,12 @@ def test_a_server_and_models_of_ones_own_exclude_each_other(contract, pictures: 
     assert "leave out --models-dir and --engine" in " ".join(result.output.replace("│", " ").split())
 
 
+def test_repeating_requests_is_for_a_server(pictures: Path) -> None:
+    result = run("translate", pictures / "images/a.png", "-o", pictures / "o.png", "--retries", 0)
+    assert result.exit_code == 2
+    assert "add --url, or leave out --retries" in " ".join(result.stderr.replace("│", " ").split())
+
+
 def test_a_plan_that_cannot_work_is_one_line_and_exit_1(pictures: Path) -> None:
     result = run("translate", pictures / "gone.png", "-o", pictures / "o.png")
     assert result.exit_code == 1
