@@ -41,7 +41,12 @@ _Image = Annotated[Path, typer.Argument(help="an image, or a folder of them")]
 _Mask = Annotated[
     Path, typer.Argument(help="its mask, one mask for all images, or a folder of masks named like the images")
 ]
-_Out = Annotated[Path, typer.Option("--out", "-o", help="file to write; a folder for a folder of images")]
+_Out = Annotated[  # text, because a Path does not keep the slash at the end of a folder
+    str,
+    typer.Option(
+        "--out", "-o", metavar="PATH", help="file to write; a folder for a folder of images, or with a / at its end"
+    ),
+]
 _Seed = Annotated[
     int | None, typer.Option(min=0, help="for models that draw random numbers: the same seed gives the same picture")
 ]
@@ -147,7 +152,9 @@ def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
 
 @expanded
 def generate(
-    out: Annotated[Path, typer.Option("--out", "-o", help="file or folder; of several pictures OUT-1.png …")],
+    out: Annotated[
+        str, typer.Option("--out", "-o", metavar="PATH", help="file or folder; of several pictures OUT-1.png …")
+    ],
     seed: _Seed = None,
     count: Annotated[int, typer.Option(min=1, max=16, help="number of pictures: OUT-1.png …")] = 1,
     *,

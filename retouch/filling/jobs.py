@@ -43,13 +43,15 @@ class FillJob:
         return [self.out.with_stem(f"{self.out.stem}-{number}") for number in range(1, self.samples + 1)]
 
 
-def fill_jobs(image: Path, mask: Path | None, out: Path, wanted: Format | None, *, overwrite: bool) -> list[FillJob]:
+def fill_jobs(
+    image: Path, mask: Path | None, out: str | Path, wanted: Format | None, *, overwrite: bool
+) -> list[FillJob]:
     """List the pictures to make, in the order of their names.
 
     Args:
         image: a file, or a folder of them.
         mask: a file for all images, a folder (matched by file stem), or None for a task without masks.
-        out: a file, or a folder (existing, or needed because `image` is one).
+        out: a file, or a folder (existing, needed because `image` is one, or text that ends in a slash).
         wanted: format of the output; None for that of `out`'s suffix, or png.
         overwrite: whether files that exist may be replaced.
 
@@ -58,9 +60,9 @@ def fill_jobs(image: Path, mask: Path | None, out: Path, wanted: Format | None, 
             them.
     """
     pairs = pair_images(image, mask)
-    into_folder = image.is_dir() or out.is_dir()
+    into_folder, out = image.is_dir() or _is_folder(out), Path(out)
     if into_folder and out.exists() and not out.is_dir():
-        raise FilesInvalid(f"{image} is a folder and {out} is a file; name a folder with -o")
+        raise FilesInvalid(f"{out} is to be a folder, and is a file; name a folder with -o")
     output_format = (wanted or "png") if into_folder else _format_of(out, wanted)
     jobs = [
         FillJob(one, its_mask, _out_path(out, one, output_format, into_folder), output_format)
@@ -74,14 +76,15 @@ def fill_jobs(image: Path, mask: Path | None, out: Path, wanted: Format | None, 
     return jobs
 
 
-def generation_jobs(out: Path, wanted: Format | None, count: int, *, overwrite: bool) -> list[FillJob]:
+def generation_jobs(out: str | Path, wanted: Format | None, count: int, *, overwrite: bool) -> list[FillJob]:
     """List the one job that generates pictures; in a folder they are called `generated`.
 
     Raises:
         FilesInvalid: the output has an unknown format, or is there already.
     """
-    output_format = (wanted or "png") if out.is_dir() else _format_of(out, wanted)
-    file = out / f"generated{_SUFFIX_OF_FORMAT[output_format]}" if out.is_dir() else out
+    into_folder, out = _is_folder(out), Path(out)
+    output_format = (wanted or "png") if into_folder else _format_of(out, wanted)
+    file = out / f"generated{_SUFFIX_OF_FORMAT[output_format]}" if into_folder else out
     return with_samples([FillJob(None, None, file, output_format)], count, overwrite=overwrite)
 
 
@@ -160,6 +163,11 @@ def _pictures_in(folder: Path) -> list[Path]:
     shown = (path for path in folder.iterdir() if not path.name.startswith("."))
     named = (path for path in shown if path.suffix.lower() in _FORMAT_OF_SUFFIX)
     return sorted(path for path in named if path.is_file() or not path.exists())
+
+
+def _is_folder(out: str | Path) -> bool:
+    """Return whether a folder is there, or is meant: a Path does not keep the slash at its end."""
+    return str(out).endswith("/") or Path(out).is_dir()
 
 
 def _format_of(out: Path, wanted: Format | None) -> Format:

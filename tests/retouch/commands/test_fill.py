@@ -51,6 +51,15 @@ def test_one_image_is_filled_and_the_line_says_by_whom(contract, pictures: Path)
     ]
 
 
+def test_an_output_with_a_slash_at_its_end_is_a_folder(contract, pictures: Path) -> None:
+    image, mask, out = pictures / "images/a.png", pictures / "masks/a.png", pictures / "new"
+    result = run("inpaint", image, mask, "-o", f"{out}/", "--format", "png", "--url", contract.url)
+    assert result.exit_code == 0, result.output
+    assert [path.name for path in out.iterdir()] == ["a.png"]
+    assert run("generate", "-o", f"{pictures}/drawn/", "--url", contract.url).exit_code == 0
+    assert [path.name for path in (pictures / "drawn").iterdir()] == ["generated.png"]
+
+
 def test_a_folder_is_filled_and_summed_up_as_json(contract, pictures: Path) -> None:
     out = pictures / "out"
     result = run(

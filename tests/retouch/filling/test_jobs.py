@@ -42,6 +42,15 @@ def test_an_output_folder_names_the_file_after_the_image(pictures: Path) -> None
     assert (job.out, job.format, job.mask) == (pictures / "out/b.png", "png", None)
 
 
+def test_a_slash_at_its_end_makes_the_output_a_folder_that_is_not_there_yet(pictures: Path) -> None:
+    [job] = fill_jobs(pictures / "images/b.jpg", None, f"{pictures}/new/", "webp", overwrite=False)
+    assert job.out == pictures / "new/b.webp"
+    [job] = generation_jobs(f"{pictures}/new/", None, 1, overwrite=False)
+    assert job.out == pictures / "new/generated.png"
+    with pytest.raises(FilesInvalid, match=r"images/a\.png is to be a folder, and is a file"):
+        fill_jobs(pictures / "images/b.jpg", None, f"{pictures}/images/a.png/", None, overwrite=True)
+
+
 def test_folders_are_matched_by_file_stem(pictures: Path) -> None:
     jobs = fill_jobs(pictures / "images", pictures / "masks", pictures / "out", "jpeg", overwrite=False)
     names = [(job.image.name, job.mask and job.mask.name, job.out.name) for job in jobs]
