@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from engines.errors import RetouchError
+from engines.files.atomic import write_atomically
 from retouch.client.options import Task
 from retouch.filling.filler import Filler, FillFailed, FillResult
 from retouch.filling.jobs import FillJob
@@ -89,12 +90,18 @@ def _read_parts(job: FillJob) -> dict[str, bytes]:
 def _write_file(out: Path, body: bytes) -> None:
     """Write the file atomically: an interrupted run leaves no partial picture.
 
+    One that is there keeps its mode, and a link goes on to lead to its file, whose content is replaced.
+
     Raises:
         FillFailed: it cannot be written.
     """
     temporary = out.with_name(f".retouch-{uuid4().hex}.tmp")  # a name of OUT's and more could be too long
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
+        if out.is_symlink() and out.exists():
+            out.open("r+b").close()  # so that the system's rules hold for links of others, as in /tmp
+        if out.exists():
+            return write_atomically(out, body)
         try:
             temporary.write_bytes(body)
             temporary.replace(out)

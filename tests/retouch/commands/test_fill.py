@@ -173,6 +173,18 @@ def test_no_half_written_file_stays(contract, pictures: Path) -> None:
     assert [path.name for path in (pictures / "out").iterdir()] == ["a.png"]
 
 
+def test_a_file_that_is_overwritten_keeps_its_mode_and_the_link_to_it(contract, pictures: Path) -> None:
+    kept, link = pictures / "kept.png", pictures / "link.png"
+    kept.write_bytes(b"before")
+    kept.chmod(0o640)
+    link.symlink_to("kept.png")
+    result = run("translate", pictures / "images/a.png", "-o", link, "--url", contract.url, "--overwrite")
+    assert result.exit_code == 0, result.output
+    assert link.readlink() == Path("kept.png")
+    assert kept.read_bytes() == b"filled images/a.png"
+    assert kept.stat().st_mode & 0o777 == 0o640
+
+
 def test_a_server_and_models_of_ones_own_exclude_each_other(contract, pictures: Path) -> None:
     image = pictures / "images/a.png"
     result = run("translate", image, "-o", pictures / "o.png", "--url", contract.url, "--engine", "fake")
