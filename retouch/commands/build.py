@@ -15,6 +15,7 @@ import structlog
 import typer
 
 from engines.errors import RetouchError
+from engines.terminal.end_signals import ending_in_order
 from engines.terminal.folders import folder_flag
 
 if TYPE_CHECKING:
@@ -66,14 +67,14 @@ def build(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
 
     outcomes: list[dict[str, str | bool]] = []
     try:
-        with _progress_bar(len(found)) as working_on:
+        with ending_in_order(), _progress_bar(len(found)) as working_on:
             for directory, manifest in found:
                 working_on(manifest.key)
                 for built in build_model(directory, manifest, settings, compute_capability or []):
                     if not as_json:
                         typer.echo(f"{manifest.key} {built.what}: {built.outcome}")
                     outcomes.append({"model": manifest.key, **built._asdict()})
-    finally:  # a lost GPU ends the command, but not what was built before
+    finally:  # a lost GPU or a signal ends the command, but not what was built before
         if as_json:
             typer.echo(json.dumps(outcomes, indent=1))
     if any(one["failed"] for one in outcomes):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,19 @@ def test_a_lost_gpu_leaves_json_of_what_was_built_before(models, monkeypatch):
     result = run(models, "--engine=onnxrt", "--json")
     assert isinstance(result.exception, DeviceLost)
     assert [one["model"] for one in json.loads(result.stdout)] == ["facades/1"]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_build_that_is_ended_leaves_json_of_what_was_built_before(models, monkeypatch, number, status):
+    def end(directory: Path, manifest: Manifest, *_: object) -> list[BuildOutcome]:
+        if manifest.key == "maps/1":
+            os.kill(os.getpid(), number)
+        return [BuildOutcome("trt", "fp16 on a GPU")]
+
+    monkeypatch.setattr(engine_builds, "build_model", end)
+    result = run(models, "--json", "--engine", "trt")
+    assert result.exit_code == status
+    assert [built["model"] for built in json.loads(result.stdout)] == ["facades/1"]
 
 
 def test_what_is_logged_meanwhile_is_not_among_the_json(models, monkeypatch):
