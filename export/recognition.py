@@ -152,8 +152,21 @@ def _notes_on_parts(chosen: StateDict, parts: Sequence[StateDict]) -> list[str]:
         return [_together(parts)]
     others = [part.path for part in parts if not _contain_each_other(part.path, chosen.path)]
     others = [path for path in others if not any(_holds(other, path) for other in others if other != path)]
+    others = list(dict.fromkeys([*others, *_beside(chosen, parts)]))
     notes = [f"used the weights of {chosen.path}"] if chosen.path else []
     return [*notes, f"left out: {', '.join(others)}"] if others else notes
+
+
+def _beside(chosen: StateDict, parts: Sequence[StateDict]) -> list[str]:
+    """Name what stands in the state dict that a part was cut from, by the first components of the other keys."""
+    outer, _, prefix = chosen.path.rpartition("/")
+    weight = next(iter(chosen.state.values()), None)
+    for whole in parts:
+        keys = [key for key in whole.state if "." in key] if whole.path == outer else []
+        if any(whole.state[key] is weight for key in keys if key.startswith(f"{prefix}.")):
+            firsts = dict.fromkeys(key.partition(".")[0] for key in keys)
+            return [f"{outer}/{first}".lstrip("/") for first in firsts if first != prefix]
+    return []
 
 
 def _contain_each_other(one: str, other: str) -> bool:

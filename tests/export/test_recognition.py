@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from export.checkpoint import StateDict
+from export.checkpoint import StateDict, read_checkpoint
 from export.errors import LayoutMismatch, OptionInvalid
 from export.generators import FAMILIES
 from export.generators.pconv.unet import PConv, PConvOptions
@@ -49,6 +49,18 @@ def test_averaged_weights_are_preferred_and_it_is_said(state):
     )
     assert torch.equal(found.state["enc_1.conv.input_conv.weight"], state["enc_1.conv.input_conv.weight"])
     assert found.notes == ("used the weights of ema", "left out: model, discriminator")
+
+
+@pytest.mark.parametrize("outer", ["", "state_dict/"])
+def test_nets_beside_the_chosen_one_in_the_same_state_dict_are_said_to_be_left_out(state, outer, tmp_path):
+    nets = {"generator": state, "discriminator": {"d": torch.zeros(1)}, "generator_ema": state, "vgg.conv": state}
+    flat = {f"{net}.{key}": tensor for net, weights in nets.items() for key, tensor in weights.items()}
+    torch.save({"state_dict": {**flat, "step": torch.zeros(1)}} if outer else flat, tmp_path / "last.ckpt")
+    found = recognise(read_checkpoint(tmp_path / "last.ckpt").parts, None, {})
+    assert found.notes == (
+        f"used the weights of {outer}generator_ema",
+        f"left out: {outer}generator, {outer}discriminator, {outer}vgg",
+    )
 
 
 def test_the_other_net_is_said_to_be_left_out_though_its_name_begins_alike(state):
