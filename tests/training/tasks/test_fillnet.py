@@ -271,6 +271,22 @@ def test_a_state_brings_back_the_net_and_all_judges(tmp_path: Path, fill_config:
         assert ours.step(number, place(fill_config(), number)) == theirs.step(number, place(fill_config(), number))
 
 
+def test_a_reduced_judge_may_start_from_one_of_full_size_and_its_state_comes_back(
+    tmp_path: Path, fill_config: Config
+) -> None:
+    full = fill_config()
+    first = trainee(full)
+    torch.save(first.judge.state()["net"], tmp_path / "judge.pth")
+    judge = full.judge.model_dump() | {"initial": tmp_path / "judge.pth", "reduced": 2}
+    config = fill_config(judge=judge, data=full.data.model_dump() | {"crop": 64})
+    ours, theirs = trainee(config), trainee(config)
+    whole, smaller = torch.rand(1, 4, 64, 64), torch.rand(1, 4, 32, 32)
+    assert ours.judge.rate(whole).logits[0].shape == first.judge.rate(smaller).logits[0].shape
+    ours.step(0, place(config, 0))
+    theirs.load(copy.deepcopy(ours.state()))
+    assert ours.step(1, place(config, 1)) == theirs.step(1, place(config, 1))
+
+
 def test_a_generator_in_place_of_the_judge_is_refused(tmp_path: Path, fill_config: Config) -> None:
     torch.save(trainee(fill_config()).generator_state(), tmp_path / "generator.pth")
     judge = fill_config().judge.model_dump() | {"initial": tmp_path / "generator.pth"}
