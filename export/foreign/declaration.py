@@ -69,4 +69,4 @@ class Declaration(_Frozen):
     sides: tuple[int, ...] = ()
     """Side lengths of the tiles to serve, ascending, where the graph's sizes are free."""
     multiple_of: int | None = Field(default=None, ge=1, le=512)
-    """What these sides are multiples of; None for the usual 8."""
+    """Number that divides these sides; None for the usual 8."""
