@@ -24,10 +24,7 @@ from training.loop.schedule import StepPosition
 from training.loop.sheets import arrange_sheet
 from training.loop.trainee import Trainee
 from training.loop.updates import OptimiserUpdates, UpdateSettings, WeightAverage
-from training.losses.multi_scale_discriminator import (
-    MultiScaleDiscriminator,
-    SmallPatchDiscriminator,
-)
+from training.losses.multi_scale_discriminator import MultiScaleDiscriminator, SmallPatchDiscriminator
 from training.losses.picture_views import ViewIndices, half_size_and_cut, roll_picture, view_indices
 from training.losses.vgg16 import FeatureDistance, NormalisedFeatures, load_features
 from training.nets.fillnet import checkpoint_state, make_net, training_state
