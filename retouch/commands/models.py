@@ -220,11 +220,10 @@ def list_models(root: Path) -> list[dict[str, Any]]:
     from engines.repository.listing import list_versions, read_manifest_of  # noqa: PLC0415 -- the same
 
     rows = []
-    found = list_versions(root)
-    for key in sorted(found, key=lambda key: (key.name, -key.version)):
+    for key, found in sorted(list_versions(root).items(), key=lambda one: (one[0].name, -one[0].version)):
         row: dict[str, Any] = {"name": key.name, "version": key.version}
         try:
-            row |= _model_facts(read_manifest_of(key, found[key].directory))
+            row |= _model_facts(read_manifest_of(key, found.directory))
         except RetouchError as error:
             row["error"] = str(error)
         rows.append(row)
@@ -232,7 +231,8 @@ def list_models(root: Path) -> list[dict[str, Any]]:
 
 
 def _model_facts(manifest: Manifest) -> dict[str, Any]:
-    measured = [case for case in manifest.parity.cases if case.psnr_db is not None]
+    left_out = "onnx-fp16" if manifest.precision != "fp16" else None  # it was compared, and is not what is served
+    measured = [one for one in manifest.parity.cases if one.psnr_db is not None and one.backend != left_out]
     worst = min(measured, key=lambda case: case.psnr_db or 0.0, default=None)
     return {
         "task": manifest.task,

@@ -25,7 +25,7 @@ def case(backend: str, inputs: str, psnr_db: float | None) -> dict[str, Any]:
 @pytest.fixture
 def root(tmp_path) -> Path:
     cases = [case("onnx-fp32", "empty", None), case("onnx-fp16", "full", 47.25), case("onnx-fp16", "empty", 60.0)]
-    write_model(tmp_path, "photos", "inpaint", parity={"bar_db": 45, "cases": cases})
+    write_model(tmp_path, "photos", "inpaint", precision="fp16", parity={"bar_db": 45, "cases": cases})
     write_model(tmp_path, "photos", "inpaint", version=2, max_batch=0)
     write_model(
         tmp_path,
@@ -50,9 +50,16 @@ def test_every_version_is_listed_by_name_and_newest_first(root):
 
 def test_json_has_the_facts_and_the_worst_parity_case(root):
     row = json.loads(run(f"--models-dir={root}", "--json").stdout)[2]
-    assert (row["task"], row["precision"], row["max_batch"]) == ("inpaint", "fp32", 8)
+    assert (row["task"], row["precision"], row["max_batch"]) == ("inpaint", "fp16", 8)
     assert row["size"] == {"kind": "multiple", "multiple_of": 8, "sides": [16, 32], "fit": "pad", "padding": "reflect"}
     assert row["parity"] == {"bar_db": 45.0, "cases": 3, "worst_db": 47.25, "worst_case": "onnx-fp16, full"}
+
+
+def test_a_half_graph_that_was_not_published_is_not_its_models_worst_case(tmp_path):
+    cases = [case("onnx-fp32", "full", 120.5), case("onnx-fp16", "full", 20.0)]
+    write_model(tmp_path, "photos", "inpaint", precision="fp32", parity={"bar_db": 45, "cases": cases})
+    (row,) = json.loads(run(f"--models-dir={tmp_path}", "--json").stdout)
+    assert (row["parity"]["worst_db"], row["parity"]["worst_case"]) == (120.5, "onnx-fp32, full")
 
 
 def test_broken_version_is_listed_with_its_error(root):
