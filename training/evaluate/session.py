@@ -62,18 +62,27 @@ def run(request: Request, progress: Progress = iter) -> dict[str, Any]:
     """
     for file in filter(None, (request.json_file, request.sheet)):
         check_output(file)
-    nets = MetricNets(
-        lpips=load_lpips(request.lpips_features) if request.lpips_features else None,
-        dists=_dists(request),
-        vgg=PatchFeatures(load_features(request.vgg_features)) if request.vgg_features else None,
-        fid=FeatureNet(request.fid_features) if request.fid_features else None,
-    )
+    nets = load_nets(request)
     with ExitStack() as stack:
         model = stack.enter_context(closing(open_model(request.model, request.engine)))
         others = [stack.enter_context(closing(painter)) for painter in _others(request, model)]
         found = evaluate([model, *others], request.protocol, nets, request.sheet_rows, progress)
     _write(found, request)
     return found.report
+
+
+def load_nets(request: Request) -> MetricNets:
+    """Load the networks of the metrics.
+
+    Raises:
+        TrainingError: a file cannot be used; the message says why.
+    """
+    return MetricNets(
+        lpips=load_lpips(request.lpips_features) if request.lpips_features else None,
+        dists=_dists(request),
+        vgg=PatchFeatures(load_features(request.vgg_features)) if request.vgg_features else None,
+        fid=FeatureNet(request.fid_features) if request.fid_features else None,
+    )
 
 
 def _others(request: Request, model: NetPainter) -> Iterator[Painter]:

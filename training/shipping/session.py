@@ -15,7 +15,7 @@ from export.generators.family import Interface
 from export.pipeline import ExportRequest, export_model
 from export.publish import PUBLISHING, publish
 from training.evaluate.cases import Direction, Protocol, check_pictures
-from training.evaluate.session import Progress
+from training.evaluate.session import Progress, load_nets
 from training.evaluate.session import Request as Evaluation
 from training.evaluate.session import run as evaluate
 from training.evaluate.shapes import KINDS
@@ -82,7 +82,8 @@ def ship(request: ShipRequest, notify: Callable[[str], None], progress: Progress
 
 
 def _check_data(request: ShipRequest, net: Interface) -> None:
-    """Check before the export that there is what to measure on; raises DataMissing."""
+    """Check before the export that there is what to measure on, and with; raises TrainingError."""
+    load_nets(request.evaluation)
     for protocol in _protocols_to_measure(request, net):
         check_pictures(protocol)
 

@@ -123,6 +123,14 @@ def test_pictures_that_cannot_be_measured_on_are_refused_before_the_export(
     assert list((tmp_path / "models").iterdir()) == []
 
 
+def test_weights_that_cannot_be_measured_with_are_refused_before_the_export(checkpoint, held_out, tmp_path):
+    done = _ship(checkpoint, held_out, tmp_path / "models", "--lpips-features", tmp_path / "gone.safetensors")
+    assert done.exit_code == 1
+    assert "gone.safetensors" in done.output
+    assert "building" not in done.output
+    assert list((tmp_path / "models").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "content",
     ["{}", "[]", '{"sources": [{"name": "a"}]}', '{"sources": [{"name": "a", "licence": "CC0", "kept": "many"}]}'],
