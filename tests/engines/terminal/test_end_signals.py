@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,14 +10,7 @@ import pytest
 
 from engines.terminal.end_signals import ending_in_order
 
-
-@pytest.fixture(autouse=True)
-def _as_at_the_start_of_a_command() -> Iterator[None]:
-    """Take away what the test run may have installed, such as the coverage measurement."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("_end_signals_as_a_shell_leaves_them")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -103,6 +103,7 @@ def test_a_lost_gpu_leaves_json_of_what_was_built_before(models, monkeypatch):
     assert [one["model"] for one in json.loads(result.stdout)] == ["facades/1"]
 
 
+@pytest.mark.usefixtures("_end_signals_as_a_shell_leaves_them")
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_build_that_is_ended_leaves_json_of_what_was_built_before(models, monkeypatch, number, status):
     def end(directory: Path, manifest: Manifest, *_: object) -> list[BuildOutcome]:

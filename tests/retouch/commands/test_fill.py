@@ -16,6 +16,7 @@ INTERRUPTED = """
 import runpy, signal
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background programs with it ignored
+signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the coverage measurement has a handler
 runpy.run_module("retouch", run_name="__main__")
 """
 

@@ -25,6 +25,7 @@ def test_steps_and_what_is_logged_meanwhile_go_to_standard_error(capsys: pytest.
     assert "afterwards" in capsys.readouterr().out, "as before"
 
 
+@pytest.mark.usefixtures("_end_signals_as_a_shell_leaves_them")
 def test_a_closed_terminal_leaves_nothing_half_made(tmp_path: Path) -> None:
     with pytest.raises(SystemExit), show_steps(), TemporaryDirectory(prefix=".export-", dir=tmp_path):
         os.kill(os.getpid(), signal.SIGHUP)
