@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import socket
 from collections.abc import Callable, Iterator
@@ -19,6 +20,14 @@ from engines.manifest import Manifest
 from tests.serving.backing.postgres_server import PostgresCluster, running_postgres
 from tests.serving.fake_models import fake_manifest, write_model, write_photos_and_facades
 from tests.serving.local_server import Running, Serve, serving
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """Nothing frees what only refers to itself."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture

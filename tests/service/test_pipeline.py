@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 import time
 import weakref
@@ -150,18 +149,15 @@ async def test_a_client_with_a_key_that_leaves_before_has_nothing_stored(
     assert not list((tmp_path / "results").rglob("*.png"))
 
 
+@pytest.mark.usefixtures("no_collections")
 async def test_a_request_whose_batch_failed_is_freed_without_a_garbage_collection(opened: Opened) -> None:
     faults: list[Fault] = []
     async with opened(lambda _: faults.pop() if faults else None) as (service, _):
         faults.append(NotANumber())
         its_call = await call(left=False)
         watched = weakref.ref(its_call.stop_if_left)
-        gc.disable()
         asked = asyncio.create_task(service.run(order(samples=3), its_call))
         await asyncio.wait({asked})
         assert isinstance(asked.exception(), InferenceFailed)
         del its_call, asked
-        try:
-            await until(lambda: watched() is None, 5)
-        finally:
-            gc.enable()
+        await until(lambda: watched() is None, 5)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import weakref
-from collections.abc import Iterator
 from contextlib import suppress
 
 import numpy as np
@@ -60,14 +58,6 @@ async def test_a_client_that_leaves_cancels_the_work() -> None:
     with pytest.raises(Cancelled):
         await await_with_deadline(work(), 60.0, gone)
     assert stopped.is_set()
-
-
-@pytest.fixture
-def no_collections() -> Iterator[None]:
-    """Nothing frees what only refers to itself."""
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("no_collections")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import weakref
 from typing import Any, cast
 
@@ -46,19 +45,16 @@ async def test_requests_that_gathered_share_a_batch_up_to_its_limit() -> None:
     assert len(batcher) == 0
 
 
+@pytest.mark.usefixtures("no_collections")
 async def test_a_sample_that_failed_is_freed_without_a_garbage_collection() -> None:
     batcher, one = Batcher(BatchPolicy(8), Clock(0.0)), Sample(Size(64, 64), {"image": np.zeros(1)})
     watched = weakref.ref(one.arrays["image"])
-    gc.disable()
     (task,) = await queued(batcher, (one, model(), 1.0))
     fail_entries(batcher.take(0) or [], InferenceFailed("no memory"))
     await asyncio.wait({task})
     assert isinstance(task.exception(), InferenceFailed)
     del one, task
-    try:
-        await until(lambda: watched() is None, 5)
-    finally:
-        gc.enable()
+    await until(lambda: watched() is None, 5)
 
 
 async def test_tiles_of_different_sizes_and_models_are_not_mixed() -> None:

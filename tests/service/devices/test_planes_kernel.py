@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from structlog.testing import capture_logs
 
-from service.devices import planes_kernel
 from service.devices.planes import to_planes, to_tile
 from service.devices.planes_kernel import PlanesKernel, installed_kernel
 from tests.service.extensions import required
@@ -20,22 +17,6 @@ from tests.service.extensions import required
 @pytest.fixture(scope="module")
 def kernel() -> PlanesKernel:
     return required(installed_kernel())
-
-
-@pytest.mark.skipif("EXTENSIONS_REQUIRED" not in os.environ, reason="the extension is optional, except in .ci/run")
-def test_the_extension_is_there() -> None:
-    """Without it the tests of compiled conversion skip, and one who broke its build would not notice."""
-    assert installed_kernel() is not None
-
-
-def test_one_of_another_version_is_not_used_and_told_of_once(
-    kernel: PlanesKernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del kernel  # which says that there is one
-    monkeypatch.setattr(planes_kernel, "_SOURCE", 1)
-    with capture_logs() as lines:
-        assert installed_kernel.__wrapped__() is None
-    assert [line["event"] for line in lines] == ["compiled library is not used"]
 
 
 def planes_of_all_kinds() -> Iterator[NDArray[np.float32]]:

@@ -16,15 +16,16 @@ pytestmark = pytest.mark.slow
 Files = dict[str, tuple[str, bytes, str]]
 
 
+@pytest.mark.parametrize(("missing", "ready"), [(".", False), ("photos", True)], ids=["all models", "its own model"])
 def test_a_job_waits_for_the_models_of_the_process_that_takes_it_up(
-    tmp_path: Path, models_dir: Path, files: Files
+    tmp_path: Path, models_dir: Path, files: Files, missing: str, ready: bool
 ) -> None:
-    aside = tmp_path / "aside"
+    gone, aside = models_dir / missing, tmp_path / "aside"
     with ServedProcess(tmp_path, models_dir=models_dir, fake_batch_ms=2000) as server:
         accepted = httpx.post(f"{server.url}/v1/inpaint", files=files, headers={"Prefer": "respond-async"}, timeout=60)
         server.kill()
-        models_dir.rename(aside)
-        server.start(ready=False)
+        gone.rename(aside)
+        server.start(ready=ready)
 
         def job() -> dict[str, Any]:
             found: dict[str, Any] = httpx.get(f"{server.url}{accepted.headers['location']}").json()
@@ -32,25 +33,5 @@ def test_a_job_waits_for_the_models_of_the_process_that_takes_it_up(
 
         time.sleep(3.0)
         assert job()["status"] in ("queued", "running"), job()  # as its last server left it
-        aside.rename(models_dir)
-        wait_until(lambda: job()["status"] == "succeeded")
-
-
-def test_a_job_waits_for_its_own_model_where_another_is_there_before(
-    tmp_path: Path, models_dir: Path, files: Files
-) -> None:
-    aside = tmp_path / "aside"
-    with ServedProcess(tmp_path, models_dir=models_dir, fake_batch_ms=2000) as server:
-        accepted = httpx.post(f"{server.url}/v1/inpaint", files=files, headers={"Prefer": "respond-async"}, timeout=60)
-        server.kill()
-        (models_dir / "photos").rename(aside)
-        server.start()
-
-        def job() -> dict[str, Any]:
-            found: dict[str, Any] = httpx.get(f"{server.url}{accepted.headers['location']}").json()
-            return found
-
-        time.sleep(3.0)
-        assert job()["status"] in ("queued", "running"), job()  # as its last server left it
-        aside.rename(models_dir / "photos")
+        aside.rename(gone)
         wait_until(lambda: job()["status"] == "succeeded")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import inspect
 import os
 import re
 import shutil
 import subprocess
 import zlib
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -20,14 +22,17 @@ from service.imaging.files import scanlines
 from service.imaging.pasting import kernel
 from service.imaging.texture import patch_match
 from service.lifecycle import compiled
-from service.lifecycle.compiled import address, address_of_rows, load_library, reference
+from service.lifecycle.compiled import HOW_TO_INSTALL, address, address_of_rows, load_library, reference
+from tests.service.extensions import required
 
-SOURCES = {
-    "devices/planes.cpp": planes_kernel._SOURCE,
-    "imaging/files/scanlines.cpp": scanlines._SOURCE,
-    "imaging/pasting/pasting.cpp": kernel._SOURCE,
-    "imaging/texture/patch_match.cpp": patch_match._SOURCE,
+CALLERS = {
+    "devices/planes.cpp": planes_kernel,
+    "imaging/files/scanlines.cpp": scanlines,
+    "imaging/pasting/pasting.cpp": kernel,
+    "imaging/texture/patch_match.cpp": patch_match,
 }
+"""The modules that call what is compiled, by its source."""
+each_caller = pytest.mark.parametrize("caller", CALLERS.values(), ids=CALLERS)
 FOLDER = Path(compiled.__file__).parents[1]
 
 
@@ -73,12 +78,30 @@ def test_a_library_that_was_built_from_the_source_is_used(tmp_path: Path, monkey
     assert load_library("service.imaging._built", 0x89ABCDEF) is not None
 
 
-@pytest.mark.parametrize(("file", "known"), SOURCES.items())
-def test_each_source_and_its_caller_have_the_digest_of_the_source(file: str, known: int) -> None:
+@pytest.mark.parametrize(("file", "caller"), CALLERS.items(), ids=CALLERS)
+def test_each_source_and_its_caller_have_the_digest_of_the_source(file: str, caller: ModuleType) -> None:
     lines = (FOLDER / file).read_text().splitlines(keepends=True)
     (own,) = [line for line in lines if "built_from()" in line]
     digest = zlib.crc32("".join(line for line in lines if line is not own).encode())
-    assert (re.findall(r"0x\w+", own), f"0x{known:08x}") == ([f"0x{digest:08x}"], f"0x{digest:08x}")
+    assert (re.findall(r"0x\w+", own), f"0x{caller._SOURCE:08x}") == ([f"0x{digest:08x}"], f"0x{digest:08x}")
+
+
+@pytest.mark.skipif("EXTENSIONS_REQUIRED" not in os.environ, reason="extensions are optional, except in .ci/run")
+@each_caller
+def test_what_is_compiled_is_there(caller: ModuleType) -> None:
+    """Without it its tests skip, and one who broke its build would not notice."""
+    assert caller.installed_kernel() is not None, HOW_TO_INSTALL
+
+
+@each_caller
+def test_one_of_another_version_is_not_used_and_told_of_once(
+    caller: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    required(caller.installed_kernel())
+    monkeypatch.setattr(caller, "_SOURCE", 1)
+    with capture_logs() as lines:
+        assert inspect.unwrap(caller.installed_kernel)() is None
+    assert [line["event"] for line in lines] == ["compiled library is not used"]
 
 
 def test_a_library_that_was_not_compiled_is_none() -> None:

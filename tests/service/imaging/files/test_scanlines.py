@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import zlib
@@ -16,9 +15,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
-from structlog.testing import capture_logs
 
-from service.imaging.files import png, scanlines
+from service.imaging.files import png
 from service.imaging.files.header import read_header
 from service.imaging.files.png import decode_png, encode_png
 from service.imaging.files.scanlines import ScanlinesKernel, installed_kernel, join_adlers
@@ -32,22 +30,6 @@ Bytes = NDArray[np.uint8]
 @pytest.fixture(scope="module")
 def kernel() -> ScanlinesKernel:
     return required(installed_kernel())
-
-
-@pytest.mark.skipif("EXTENSIONS_REQUIRED" not in os.environ, reason="the extension is optional, except in .ci/run")
-def test_the_extension_is_there() -> None:
-    """Without it the tests of compiled packing skip, and one who broke its build would not notice."""
-    assert installed_kernel() is not None
-
-
-def test_one_of_another_version_is_not_used_and_told_of_once(
-    kernel: ScanlinesKernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del kernel  # which says that there is one
-    monkeypatch.setattr(scanlines, "_SOURCE", 1)
-    with capture_logs() as lines:
-        assert installed_kernel.__wrapped__() is None
-    assert [line["event"] for line in lines] == ["compiled library is not used"]
 
 
 def photograph(height: int, width: int, channels: int) -> Bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,16 +13,10 @@ import pytest
 from numpy.typing import NDArray
 
 from service.imaging.pasting.blending import paste
-from service.imaging.pasting.kernel import PastingKernel, installed_kernel
+from service.imaging.pasting.kernel import PastingKernel
 from service.imaging.pasting.seam import Seam, find_seam
 
 Mask = NDArray[np.bool_]
-
-
-@pytest.mark.skipif("EXTENSIONS_REQUIRED" not in os.environ, reason="the extension is optional, except in .ci/run")
-def test_the_extension_is_there() -> None:
-    """Without it the tests of compiled pasting skip, and one who broke its build would not notice."""
-    assert installed_kernel() is not None
 
 
 def speckles(random: np.random.Generator, size: tuple[int, int]) -> Mask:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import threading
 import time
 import weakref
@@ -84,6 +83,7 @@ def test_pieces_behind_one_that_failed_are_not_begun() -> None:
     helpers.close()
 
 
+@pytest.mark.usefixtures("no_collections")
 @pytest.mark.parametrize("failing", [0, 1])
 def test_an_error_keeps_nothing_in_memory(failing: int) -> None:
     helpers = HelperThreads(1, lambda: 1)
@@ -91,15 +91,11 @@ def test_an_error_keeps_nothing_in_memory(failing: int) -> None:
     kept = weakref.ref(picture)
     pieces: list[Callable[[], object]] = [picture.sum, picture.sum]
     pieces[failing] = partial(picture.reshape, 2)
-    gc.disable()
-    try:
-        with pytest.raises(ValueError, match="cannot reshape"):
-            helpers.run_with_helpers(pieces)
-        del picture, pieces
-        helpers.close()
-        assert kept() is None
-    finally:
-        gc.enable()
+    with pytest.raises(ValueError, match="cannot reshape"):
+        helpers.run_with_helpers(pieces)
+    del picture, pieces
+    helpers.close()
+    assert kept() is None
 
 
 def test_without_a_helper_the_caller_does_it_all() -> None:

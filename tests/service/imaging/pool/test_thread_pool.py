@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 import weakref
 from collections.abc import AsyncIterator, Iterator
@@ -198,18 +197,15 @@ async def test_a_pool_that_gets_fewer_threads_than_it_asks_for_works_with_those(
         assert await large
 
 
+@pytest.mark.usefixtures("no_collections")
 @pytest.mark.parametrize("large", [False, True])
 async def test_neither_a_result_nor_an_error_keeps_the_picture_in_memory(large: bool) -> None:
     async with opened(1) as pool:
-        gc.disable()
-        try:
-            for function in (id, int):  # the second one raises
-                picture = Pixels()
-                watched = weakref.ref(picture)
-                done = asyncio.ensure_future(pool.run(function, picture, large=large))
-                await asyncio.wait({done})
-                assert (done.exception() is None) is (function is id)
-                del picture, done
-                await until(lambda watched=watched: watched() is None)
-        finally:
-            gc.enable()
+        for function in (id, int):  # the second one raises
+            picture = Pixels()
+            watched = weakref.ref(picture)
+            done = asyncio.ensure_future(pool.run(function, picture, large=large))
+            await asyncio.wait({done})
+            assert (done.exception() is None) is (function is id)
+            del picture, done
+            await until(lambda watched=watched: watched() is None)

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
 from service.imaging.texture import patch_match
 from service.imaging.texture.patch_match import CompiledKernel, Step, View, installed_kernel
-from service.lifecycle.compiled import HOW_TO_INSTALL
-
-
-@pytest.mark.skipif("EXTENSIONS_REQUIRED" not in os.environ, reason="the extension is optional, except in .ci/run")
-def test_the_extension_is_there() -> None:
-    """Without it the tests of texture skip, and one who broke its build would not notice."""
-    assert installed_kernel() is not None, HOW_TO_INSTALL
 
 
 def test_without_the_extension_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import socket
 import struct
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import uvloop
 
 from engines.base import Feed
@@ -66,6 +66,7 @@ def test_who_is_told_of_a_change_finds_the_link_ready_though_the_engine_process_
     assert seen[0]
 
 
+@pytest.mark.usefixtures("no_collections")
 async def test_a_sample_that_failed_is_freed_without_a_garbage_collection(pair: Callable[..., Any]) -> None:
     def fault(feed: Feed) -> Fault | None:
         return Raise(EngineFailed("no memory")) if feed["image"].any() else None  # the warm-up's are zeros
@@ -73,7 +74,6 @@ async def test_a_sample_that_failed_is_freed_without_a_garbage_collection(pair: 
     async with pair() as both, both.engine(fake=lambda manifest: FakeEngine(manifest, fault=fault)):
         await until(lambda: both.front.ready)
         with both.front.models.lease("photos") as model:
-            gc.disable()
             image, mask = np.ones((64, 64, 3), np.uint8), np.eye(64, dtype=np.uint8)
             one = Sample(Size(64, 64), {"image": image, "mask": mask})
             del image
@@ -82,7 +82,4 @@ async def test_a_sample_that_failed_is_freed_without_a_garbage_collection(pair: 
             await asyncio.wait({asked})
             assert isinstance(asked.exception(), InferenceFailed)
             del one, asked
-            try:
-                await until(lambda: watched() is None, 5)
-            finally:
-                gc.enable()
+            await until(lambda: watched() is None, 5)
