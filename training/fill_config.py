@@ -25,6 +25,7 @@ class SharesConfig(ConfigSection):
     adversarial: float = Field(0.5, ge=0, description="the judge's loss on the hole")
     matching: float = Field(0.3, ge=0, description="mean |difference| of the judge's features")
     patches: float = Field(0.0, ge=0, description="the loss on the hole of the judge of small patches")
+    projected: float = Field(0.0, ge=0, description="the loss on the hole of the judge on VGG16's features")
 
 
 class DiscriminatorConfig(ConfigSection):
@@ -50,8 +51,15 @@ class PatchJudgeConfig(DiscriminatorConfig):
     )
 
 
+class ProjectedJudgeConfig(DiscriminatorConfig):
+    """The discriminator on VGG16's features, with an optimiser and an R1 of its own."""
+
+    width: int = Field(128, ge=1, description="channels of its heads")
+    penalty: float = Field(1e-5, ge=0, description="weight of R1; VGG16's features are steep, so it is small")
+
+
 class JudgeConfig(DiscriminatorConfig):
-    """The discriminator of large patches; `ramp` and `alone` are of both."""
+    """The discriminator of large patches; `ramp` and `alone` are of all judges."""
 
     widths: tuple[int, ...] = Field((32, 64, 128, 256, 384, 384), description="channels at 1/1, 1/2, … 1/32")
     ramp: tuple[int, int] = Field((1000, 3500), description="steps between which adversarial losses grow to full share")
@@ -60,13 +68,6 @@ class JudgeConfig(DiscriminatorConfig):
     )
     shift: int = Field(
         32, ge=1, description="it sees pictures rolled by a random number of pixels below this; 1: not rolled"
-    )
-
-    reduced: int = Field(
-        1,
-        ge=1,
-        le=4,
-        description="factor by which it sees pictures smaller, so that it judges shapes, not grain",
     )
 
     @model_validator(mode="after")
@@ -120,25 +121,35 @@ class FillConfig(FitConfig):
     stop_after: int | None = Field(
         None, ge=1, description="from this step on, the run ends if its figures are worse than those of `initial`"
     )
+    projected: ProjectedJudgeConfig | None = Field(
+        None, description="a judge on the features of VGG16, if shares.projected is not 0"
+    )
     phase: list[FillPhase] = Field(min_length=1, description="one [[phase]] after another")
 
     @model_validator(mode="after")
     def _check_consistency(self) -> FillConfig:
         check_coverage("coverage", self.coverage)
-        multiple = math.lcm(self.generator.multiple, LARGEST_STRIDE * self.judge.reduced)
+        multiple = math.lcm(self.generator.multiple, LARGEST_STRIDE)
         own = (side for phase in self.phase for side in (*phase.crops, phase.crop or self.data.crop))
         for crop in (self.data.crop, *own):
             if crop < multiple or crop % multiple:
                 raise ValueError(f"crop {crop} is not a multiple of {multiple}")
         if self.features is None and self.shares.perceptual:
             raise ValueError("shares.perceptual needs VGG16: give the file's path as features = …, or set it to 0")
-        if (self.patches is None) != (self.shares.patches == 0):
-            raise ValueError("shares.patches and the section patches need each other: give both, or neither")
         if self.precision == "fp16":
             raise ValueError("precision fp16 is not for gradients at the picture; use bf16")
         refuse_pairs(self.data.layout)
         if self.capacity_gb and self.data.layout != "shards":
             raise ValueError("capacity_gb is for data.layout shards: other layouts are read once")
+        return self
+
+    @model_validator(mode="after")
+    def _check_judges(self) -> FillConfig:
+        for name, knobs in (("patches", self.patches), ("projected", self.projected)):
+            if (knobs is None) != (getattr(self.shares, name) == 0):
+                raise ValueError(f"shares.{name} and the section {name} need each other: give both, or neither")
+        if self.projected and not self.shares.perceptual:
+            raise ValueError("projected uses the features of shares.perceptual: that may not be 0")
         return self
 
     @model_validator(mode="after")

@@ -194,7 +194,7 @@ import torch
 
 run = Path(sys.argv[1])
 state = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)
-for name in ("judge", "patches"):
+for name in ("judge", "patches", "projected"):
     if name in state["trainee"]:
         net = state["trainee"][name]["net"]
         torch.save({key: tensor.half() for key, tensor in net.items()}, run / f"{name}.pth")
@@ -203,7 +203,7 @@ END
     sha256sum "$RUN/judge.pth"
     in_parts
     cp "$RUN/judge.pth" "$OUT/"
-    cp "$RUN/patches.pth" "$OUT/" 2>/dev/null || true
+    cp "$RUN/patches.pth" "$RUN/projected.pth" "$OUT/" 2>/dev/null || true
     cat "$RUN"/prepare-*.log >"$OUT/prepare.log" 2>/dev/null || true
     shown 1
     ls -la "$OUT" "$RUN"

@@ -75,8 +75,8 @@ def make_trainee(config: AnyConfig, runtime: Runtime) -> Trainee[Any]:
 def _without_initial(config: AnyConfig) -> AnyConfig:
     update: dict[str, Any] = {"initial": None}
     if isinstance(config, FillConfig):
-        update["judge"] = config.judge.model_copy(update={"initial": None})
-        update["patches"] = config.patches and config.patches.model_copy(update={"initial": None})
+        judges = {"judge": config.judge, "patches": config.patches, "projected": config.projected}
+        update |= {name: knobs and knobs.model_copy(update={"initial": None}) for name, knobs in judges.items()}
     return config.model_copy(update=update)
 
 

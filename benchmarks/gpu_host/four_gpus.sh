@@ -10,19 +10,24 @@
 #   NAME=fill CONFIG=training/configs/fill-continued.toml fill_host.sh collect    the fill's weights
 # FillNet is trained from the weights in START on GPUs 2 and 3 and half of the cores, until END_S seconds after the first lane began. Everything else
 # uses GPUs 0 and 1 and the other cores, and stands still while one of them is timed. FAKE=1: every job sleeps for a second, to rehearse the order.
-# FILL_EXTRA: more flags of `fit` for FillNet, such as --set judge.reduced=2.
+# FILL_EXTRA: more flags of `fit` for FillNet.
 # ONE=1: for a host with one GPU and 16 cores; the requests at 512², int8 and FillNet, which stands still while these are timed.
+# TWO=1: for a host with two GPUs and 32 cores; the requests at 512² on 16 of them, partial convolution on both GPUs at a global batch
+#        of 1,024, and FillNet on both, which stands still while these are timed.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 export REPO=${REPO:-/tmp/gw/repo} ASSETS=${ASSETS:-/tmp/gw/assets} RESULTS=${RESULTS:-/tmp/gw/results} LOGS=${LOGS:-/tmp/gw/logs}
 export WORK=${WORK:-/tmp/gw/training} LANES=${LANES:-/tmp/lanes} PATH=/tmp/retouch-gpu/bin:$PATH
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 SERVE_CORES=${SERVE_CORES:-0-15} RACE_CORES=${RACE_CORES:-16-31} PAIR_CORES=${PAIR_CORES:-0-31} FILL_CORES=${FILL_CORES:-32-63}
-FILL_GPUS=2,3 FILL_TURN=fill RACE_GPU=1 SERVED="pconv_512 pconv_256 unet_256" LAST_SERVED=serve_256
+FILL_GPUS=2,3 FILL_TURN=fill RACE_GPU=1 WARM_GPUS=1,2 SERVED="pconv_512 pconv_256 unet_256" LAST_SERVED=serve_256
 SHAPES="256:32 384:16" # of one process
 if [ -n "${ONE:-}" ]; then
   FILL_CORES=$SERVE_CORES RACE_CORES=$SERVE_CORES FILL_GPUS=0 FILL_TURN=timed RACE_GPU=0 SERVED=pconv_512
   LAST_SERVED=serve_512 SHAPES="256:64 384:32"
+fi
+if [ -n "${TWO:-}" ]; then
+  FILL_CORES=$PAIR_CORES FILL_GPUS=0,1 FILL_TURN=timed WARM_GPUS=0,1 SERVED=pconv_512 LAST_SERVED=serve_512 SHAPES="256:64 384:32"
 fi
 CONFIG=training/configs/fill-continued.toml
 lanes() { bash "$REPO/benchmarks/gpu_host/lanes.sh" "$@"; }
@@ -55,7 +60,7 @@ serve() {
   window served served_published 300 publish_random "SERVED=$SERVED"
   window served served_compiled 600 compile_served "SERVED=$SERVED"
   window m serve_512 330 serve needs=served_compiled alone SIDES=512 ROUNDS=3
-  if [ -n "${ONE:-}" ]; then return; fi
+  if [ -n "${ONE:-}${TWO:-}" ]; then return; fi
   window m saving 130 saving needs=served_published alone
   window m serve_256 330 serve needs=served_compiled alone SIDES=256 ROUNDS=3
   window m pipeline 180 pipeline needs=served_compiled,serve_256 alone
@@ -79,20 +84,29 @@ train() { # START END_S
     job fill_384 fill_384 600 needs=fill_256,$LAST_SERVED $compiled $fill SHAPES=${SHAPES#* } "EXTRA=$extra" bash training/fill_host.sh prepare_all 0
     job fill fill 1700 $compiled $fill "SHAPES=$SHAPES" "EXTRA=$extra" bash benchmarks/gpu_host/four_gpus.sh fit_fill "$2"
   }
-  if [ -z "${ONE:-}" ]; then train_on_two; fi
+  if [ -n "${TWO:-}" ]; then
+    scale_on_two $LAST_SERVED
+  elif [ -z "${ONE:-}" ]; then
+    scale_on_two pipeline
+    diverse_on_two
+  fi
 }
-train_on_two() { # uses the variables of `train`
-  for lane in warm_s warm_1 warm_2; do lanes begin $lane "$RACE_CORES" timed 1,2; done
+scale_on_two() { # JOB that it waits for; uses the variables of `train`
+  lanes begin warm_s "$RACE_CORES" timed $WARM_GPUS
   lanes begin pair "$PAIR_CORES" timed 0,1
   # shellcheck disable=SC2086 # settings are words
   {
     job warm_s warm_s 1000 $compiled BATCHES=1024 PAIRS= $scaling --steps 12 --seconds 400 --limit 990
-    warm 1 bf16-compiled-graphs
-    warm 2 bf16-compiled-graphs-2gpu
-    job pair scaling 150 needs=warm_s,pipeline alone $compiled BATCHES=1024 PAIRS= $scaling --seconds 70 --limit 140
-    job pair pdgan 120 needs=scaling,warm_1,warm_2 alone $compiled CELLS=bf16-compiled-graphs,bf16-compiled-graphs-2gpu \
-      bash training/study_host.sh one pdgan --no-profile
+    job pair scaling 150 needs=warm_s,$1 alone $compiled BATCHES=1024 PAIRS= $scaling --seconds 70 --limit 140
   }
+}
+diverse_on_two() { # after `scale_on_two`
+  for lane in warm_1 warm_2; do lanes begin $lane "$RACE_CORES" timed $WARM_GPUS; done
+  warm 1 bf16-compiled-graphs
+  warm 2 bf16-compiled-graphs-2gpu
+  # shellcheck disable=SC2086
+  job pair pdgan 120 needs=scaling,warm_1,warm_2 alone $compiled CELLS=bf16-compiled-graphs,bf16-compiled-graphs-2gpu \
+    bash training/study_host.sh one pdgan --no-profile
 }
 warm() { # LANE CELL: PD-GAN's compiled code, which takes more than five minutes; uses the variables of `train`
   # shellcheck disable=SC2086

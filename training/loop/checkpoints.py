@@ -51,10 +51,11 @@ def config_digest(config: FitConfig) -> str:
 
 def _without_paths(config: FitConfig) -> FitConfig:
     given: dict[str, Any] = {"initial": _SOMEWHERE} if config.initial else {}
-    if isinstance(config, FillConfig) and config.judge.initial:
-        given |= {"judge": config.judge.model_copy(update={"initial": _SOMEWHERE})}
-    if isinstance(config, FillConfig) and config.patches and config.patches.initial:
-        given |= {"patches": config.patches.model_copy(update={"initial": _SOMEWHERE})}
+    if isinstance(config, FillConfig):
+        judges = {"judge": config.judge, "patches": config.patches, "projected": config.projected}
+        for name, knobs in judges.items():
+            if knobs and knobs.initial:
+                given[name] = knobs.model_copy(update={"initial": _SOMEWHERE})
     if isinstance(config, PConvConfig):
         given |= {"lpips_features": _SOMEWHERE} if config.lpips_features else {}
         given |= {"masks": config.masks.model_copy(update={"folder": _SOMEWHERE})} if config.masks.folder else {}

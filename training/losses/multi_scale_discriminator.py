@@ -31,7 +31,7 @@ class Ratings(NamedTuple):
     """Features of the trunk, the finest first."""
 
 
-class _EqualisedConv(nn.Module):
+class EqualisedConv(nn.Module):
     """A convolution whose weights are scaled at run time (equalised learning rate, Karras et al. 2018)."""
 
     def __init__(self, channels: int, out_channels: int, kernel: int, *, stride: int = 1, gain: float = _HE) -> None:
@@ -54,8 +54,8 @@ class _Block(nn.Module):
 
     def __init__(self, channels: int, out_channels: int) -> None:
         super().__init__()
-        self.one, self.two = _EqualisedConv(channels, channels, 3), _EqualisedConv(channels, out_channels, 3, stride=2)
-        self.skip = _EqualisedConv(channels, out_channels, 1, gain=1.0)
+        self.one, self.two = EqualisedConv(channels, channels, 3), EqualisedConv(channels, out_channels, 3, stride=2)
+        self.skip = EqualisedConv(channels, out_channels, 1, gain=1.0)
 
     def forward(self, x: Tensor) -> Tensor:
         y = _active(self.two(_active(self.one(x))))
@@ -68,26 +68,22 @@ class MultiScaleDiscriminator(nn.Module):
     Args:
         widths: six numbers of channels.
         generator: draws the weights.
-        reduced: factor by which pictures are made smaller first, so that it rates shapes and not grain.
     """
 
-    def __init__(self, widths: Sequence[int], generator: torch.Generator, reduced: int = 1) -> None:
+    def __init__(self, widths: Sequence[int], generator: torch.Generator) -> None:
         super().__init__()
-        self.reduced = reduced
-        self.pixels, self.first = _EqualisedConv(4, widths[0], 3), _EqualisedConv(widths[0], widths[1], 4, stride=2)
+        self.pixels, self.first = EqualisedConv(4, widths[0], 3), EqualisedConv(widths[0], widths[1], 4, stride=2)
         self.blocks = nn.ModuleList(_Block(a, b) for a, b in pairwise(widths[1:]))
         self.heads = nn.ModuleList(
             nn.Sequential(
-                _EqualisedConv(width, _HEAD_WIDTH, 3), nn.LeakyReLU(_SLOPE), _EqualisedConv(_HEAD_WIDTH, 1, 1, gain=1.0)
+                EqualisedConv(width, _HEAD_WIDTH, 3), nn.LeakyReLU(_SLOPE), EqualisedConv(_HEAD_WIDTH, 1, 1, gain=1.0)
             )
             for width in widths[2 + _FIRST_RATED :]
         )
-        _initialise(self, generator)
+        initialise(self, generator)
 
     def forward(self, shown: Tensor) -> Ratings:
-        """Rate pictures, N×4×H×W: a picture in [0, 1] and its hole; H and W multiples of 32 × `reduced`."""
-        if self.reduced > 1:
-            shown = F.avg_pool2d(shown, self.reduced)
+        """Rate pictures, N×4×H×W: a picture in [0, 1] and its hole; H and W multiples of 32."""
         x = _active(self.first(_active(self.pixels(shown * 2 - 1))))
         found = Ratings([], [x])
         for index, block in enumerate(self.blocks):
@@ -107,10 +103,10 @@ class SmallPatchDiscriminator(nn.Module):
     def __init__(self, widths: Sequence[int], generator: torch.Generator) -> None:
         super().__init__()
         full, half = widths
-        self.pixels, self.first = _EqualisedConv(4, full, 3), _EqualisedConv(full, half, 4, stride=2)
-        self.mixed = nn.ModuleList(_EqualisedConv(half, half, 3) for _ in range(_MIXED))
-        self.head = _EqualisedConv(half, 1, 1, gain=1.0)
-        _initialise(self, generator)
+        self.pixels, self.first = EqualisedConv(4, full, 3), EqualisedConv(full, half, 4, stride=2)
+        self.mixed = nn.ModuleList(EqualisedConv(half, half, 3) for _ in range(_MIXED))
+        self.head = EqualisedConv(half, 1, 1, gain=1.0)
+        initialise(self, generator)
 
     def forward(self, shown: Tensor) -> Ratings:
         """Rate pictures, N×4×H×W: a picture in [0, 1] and its hole; H and W even. Returns no features to match."""
@@ -123,9 +119,10 @@ class SmallPatchDiscriminator(nn.Module):
         return Ratings([self.head(x)], [])
 
 
-def _initialise(net: nn.Module, generator: torch.Generator) -> None:
+def initialise(net: nn.Module, generator: torch.Generator) -> None:
+    """Draw the weights of a discriminator's convolutions."""
     for module in net.modules():
-        if isinstance(module, _EqualisedConv):
+        if isinstance(module, EqualisedConv):
             nn.init.normal_(module.weight, generator=generator)
 
 

@@ -68,6 +68,11 @@ class NormalisedFeatures(nn.Module):
         super().__init__()
         self.features = features
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The channels of each block's features."""
+        return _WIDTHS[: len(self.features.blocks)]
+
     def forward(self, image: Tensor) -> list[Tensor]:
         """Compute the features of pictures, N×3×H×W in [0, 1]."""
         found = self.features(image).activations

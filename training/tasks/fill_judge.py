@@ -1,4 +1,4 @@
-"""A judge of FillNet's fills: a discriminator with its optimiser, its R1 and its accuracy."""
+"""The judges of FillNet's fills: discriminators, each with its optimiser, its R1 and its accuracy."""
 
 from __future__ import annotations
 
@@ -14,15 +14,21 @@ from training.loop.replay import Rate
 from training.loop.runtime import Runtime
 from training.loop.updates import OptimiserUpdates, UpdateSettings
 from training.losses.multi_scale_discriminator import (
+    MultiScaleDiscriminator,
     Ratings,
+    SmallPatchDiscriminator,
     discriminator_loss,
     feature_matching_loss,
     generator_loss,
     gradient_penalty,
     patch_accuracy,
 )
+from training.losses.projected_discriminator import ProjectedDiscriminator
+from training.losses.vgg16 import NormalisedFeatures
 from training.weights.initial import load_initial
 
+ADVERSARIAL = "adversarial"
+"""Name of the judge of large patches, which is always there, and whose features are matched."""
 _CLIP_NORM = 50.0
 """Norm to which its gradients are clipped; only spikes exceed it."""
 _RGB = 3
@@ -119,3 +125,22 @@ class FillJudge:
     def load(self, state: dict[str, Any]) -> None:
         self.net.load_state_dict(state["net"])
         self._updates.load(state["updates"])
+
+
+def make_judges(
+    config: FillConfig, runtime: Runtime, features: NormalisedFeatures | None, generator: torch.Generator
+) -> dict[str, FillJudge]:
+    """Make the judges that a config has, by the names of their shares; `generator` draws their weights."""
+    large = MultiScaleDiscriminator(config.judge.widths, generator)
+    judges = {ADVERSARIAL: FillJudge(large, config.judge, config, runtime)}
+    if small := config.patches:
+        judges["patches"] = FillJudge(SmallPatchDiscriminator(small.widths, generator), small, config, runtime)
+    if (knobs := config.projected) and features is not None:
+        net = ProjectedDiscriminator(features, knobs.width, generator)
+        judges["projected"] = FillJudge(net, knobs, config, runtime)
+    return judges
+
+
+def judge_section(name: str) -> str:
+    """Return the name of a judge's section in configs and checkpoints."""
+    return "judge" if name == ADVERSARIAL else name

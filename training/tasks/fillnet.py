@@ -24,12 +24,11 @@ from training.loop.schedule import StepPosition
 from training.loop.sheets import arrange_sheet
 from training.loop.trainee import Trainee
 from training.loop.updates import OptimiserUpdates, UpdateSettings, WeightAverage
-from training.losses.multi_scale_discriminator import MultiScaleDiscriminator, SmallPatchDiscriminator
 from training.losses.picture_views import ViewIndices, half_size_and_cut, roll_picture, view_indices
 from training.losses.vgg16 import FeatureDistance, NormalisedFeatures, load_features
 from training.nets.fillnet import checkpoint_state, make_net, training_state
 from training.seeds import Purpose, generator_for
-from training.tasks.fill_judge import FillJudge, JudgedBatch
+from training.tasks.fill_judge import ADVERSARIAL, JudgedBatch, judge_section, make_judges
 from training.tasks.fill_preview import FillPreview
 from training.weights.initial import load_initial
 
@@ -84,14 +83,10 @@ class FillTrainee(Trainee[FillPhase]):
         self._validation = PictureCache(held_out, device) if held_out else None
         random = generator_for(torch.device("cpu"), config.seed, 0, Purpose.WEIGHTS)
         self.net = make_net(config.generator, random)
-        judge = MultiScaleDiscriminator(config.judge.widths, random, config.judge.reduced)
-        self.judge = FillJudge(judge, config.judge, config, runtime)
-        self.patches: FillJudge | None = None
-        if knobs := config.patches:
-            self.patches = FillJudge(SmallPatchDiscriminator(knobs.widths, random), knobs, config, runtime)
+        self._features = _perceptual_features(config)
+        self.judges = make_judges(config, runtime, self._features, random)
         if config.initial is not None:
             load_initial(self.net, config.initial, training_state)
-        self._features = _perceptual_features(config)
         distance = FeatureDistance(self._features, config.layers) if self._features else None
         for net in (self.net, *([self._features] if self._features else [])):
             runtime.move_to_device(net)
@@ -109,13 +104,9 @@ class FillTrainee(Trainee[FillPhase]):
     def begin_phase(self, phase: FillPhase) -> None:
         self._parts, self.compiled = self._eager, False
         self._replayed.clear()
-        for judge in self._judges:
+        for judge in self.judges.values():
             judge.compile(wanted=False)
         self._compile(phase)
-
-    @property
-    def _judges(self) -> list[FillJudge]:
-        return [judge for judge in (self.judge, self.patches) if judge is not None]
 
     @property
     def _settled(self) -> bool:
@@ -132,7 +123,7 @@ class FillTrainee(Trainee[FillPhase]):
         torch._dynamo.config.recompile_limit = 64  # noqa: SLF001 (sizes, with and without gradients)
         made: list[Any] = [torch.compile(part, dynamic=False) if part else None for part in self._eager]
         self._parts, self.compiled = _CompiledParts(*made), True
-        for judge in self._judges:
+        for judge in self.judges.values():
             judge.compile(wanted=True)
 
     def step(self, number: int, place: StepPosition[FillPhase]) -> dict[str, Tensor]:
@@ -145,7 +136,7 @@ class FillTrainee(Trainee[FillPhase]):
             image.shape[-1],
             number < self._config.judge.alone,
             self._balancer.measurement(number),
-            tuple(judge.is_penalised(number) for judge in self._judges),
+            tuple(judge.is_penalised(number) for judge in self.judges.values()),
         )
         views, shares = self._draw_views(number, image.shape[-1]), self._balancer.shares(self._ramps(number))
         terms = self._update_of(kind)(place.learning_rate, image, hole, *views, shares)
@@ -187,7 +178,7 @@ class FillTrainee(Trainee[FillPhase]):
         first, last = self._config.judge.ramp
         ramp = min(1.0, max(0.0, (number - first) / (last - first)))
         active = 1.0 if number >= self._config.judge.alone else 0.0
-        return {"adversarial": ramp * active, "patches": ramp * active, "matching": active}
+        return {"matching": active} | dict.fromkeys(self.judges, ramp * active)
 
     def _draw_views(self, number: int, side: int) -> ViewIndices:
         """Draw the position of VGG16's cut and the roll of the discriminator's input; the same in all processes."""
@@ -210,13 +201,14 @@ class FillTrainee(Trainee[FillPhase]):
             with self._runtime.autocast():
                 seen = self._in_memory_layout(half_size_and_cut(shown, views))
                 losses["perceptual"] = self._parts.distance(seen, wanted)
-        self.judge.freeze()
-        with torch.no_grad():
-            real = self.judge.rate(batch.real)
-        losses["adversarial"], losses["matching"] = self.judge.generator_losses(batch.filled, real.features)
-        if self.patches is not None:
-            self.patches.freeze()
-            (losses["patches"],) = self.patches.generator_losses(batch.filled)
+        for name, judge in self.judges.items():
+            judge.freeze()
+            if name == ADVERSARIAL:
+                with torch.no_grad():
+                    real = judge.rate(batch.real)
+                losses[name], losses["matching"] = judge.generator_losses(batch.filled, real.features)
+            else:
+                (losses[name],) = judge.generator_losses(batch.filled)
         return losses
 
     def _in_memory_layout(self, picture: Tensor) -> Tensor:
@@ -224,10 +216,9 @@ class FillTrainee(Trainee[FillPhase]):
 
     def _update_judges(self, kind: _Kind, rate: Rate, batch: JudgedBatch) -> dict[str, Tensor]:
         found = dict[str, Tensor]()
-        found["judge"], found["told"] = self.judge.learn(rate, batch, penalised=kind.penalised[0])
-        if self.patches is not None:
-            learned = self.patches.learn(rate, batch, penalised=kind.penalised[1])
-            found["patches_judge"], found["patches_told"] = learned
+        for (name, judge), penalised in zip(self.judges.items(), kind.penalised, strict=True):
+            prefix = "" if name == ADVERSARIAL else f"{name}_"
+            found[f"{prefix}judge"], found[f"{prefix}told"] = judge.learn(rate, batch, penalised=penalised)
         return found
 
     def batch(self, number: int, place: StepPosition[FillPhase]) -> tuple[Tensor, Tensor]:
@@ -254,20 +245,18 @@ class FillTrainee(Trainee[FillPhase]):
             "net": self.net.state_dict(),
             "updates": self._updates.state(),
             "average": self._average.state(),
-            "judge": self.judge.state(),
             "balancer": self._balancer.state(),
             "told": self._accuracy,
             "preview": self._preview.state(),
         }
-        return known | ({"patches": self.patches.state()} if self.patches else {})
+        return known | {judge_section(name): judge.state() for name, judge in self.judges.items()}
 
     def load(self, state: dict[str, Any]) -> None:
         self.net.load_state_dict(state["net"])
         self._updates.load(state["updates"])
         self._average.load(state["average"])
-        self.judge.load(state["judge"])
-        if self.patches is not None:
-            self.patches.load(state["patches"])
+        for name, judge in self.judges.items():
+            judge.load(state[judge_section(name)])
         self._balancer.load(state["balancer"])
         self._preview.load(state["preview"])
         self._accuracy = state["told"].to(self._accuracy)

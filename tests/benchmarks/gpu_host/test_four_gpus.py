@@ -47,3 +47,12 @@ def test_on_one_gpu_the_jobs_that_it_can_run_begin_after_what_they_need(lanes: L
     assert set(began) == {"served_published", "served_compiled", "serve_512", "fill_256", "fill_384", "fill", "int8"}
     assert began["served_compiled"] < began["serve_512"] < began["int8"]
     assert began["serve_512"] < began["fill_384"]
+
+
+@pytest.mark.slow
+def test_on_two_gpus_both_train_and_stand_still_for_what_is_timed(lanes: Lanes, tmp_path: Path) -> None:
+    began = run_jobs(lanes, tmp_path, TWO="1")
+    fills = {"fill_256", "fill_384", "fill", "int8"}
+    assert set(began) == {"served_published", "served_compiled", "serve_512", "warm_s", "scaling"} | fills
+    assert began["served_compiled"] < began["serve_512"] < began["scaling"]
+    assert began["warm_s"] < began["scaling"]

@@ -31,21 +31,6 @@ def test_logits_lie_at_three_scales_and_features_at_five() -> None:
     assert [tuple(features.shape) for features in found.features] == sizes
 
 
-def test_a_reduced_judge_sees_shapes_and_no_grain() -> None:
-    net = MultiScaleDiscriminator(WIDTHS, torch.Generator().manual_seed(0), reduced=2)
-    assert net.state_dict().keys() == judge().state_dict().keys()
-    shown = torch.rand(1, 4, 128, 192)
-    grain = torch.tensor([[0.1, -0.1], [-0.1, 0.1]]).repeat(64, 96)
-    grainy = shown + torch.stack([grain, grain, grain, grain * 0])
-    smaller = torch.nn.functional.avg_pool2d(shown, 2)
-    for found, other, same in zip(net(shown).logits, net(grainy).logits, judge()(smaller).logits, strict=True):
-        assert torch.allclose(found, other, atol=1e-4)
-        assert torch.equal(found, same)
-    hole = (torch.arange(192) < 96).float().expand(1, 1, 128, 192)
-    assert generator_loss(net(shown).logits, hole).isfinite()
-    assert gradient_penalty(net, shown[:, :3], hole).isfinite()
-
-
 def test_small_patches_are_22_pixels_wide_and_their_colour_is_not_seen() -> None:
     shown = torch.rand(1, 4, 64, 96, requires_grad=True)
     net = SmallPatchDiscriminator((4, 5), torch.Generator().manual_seed(0))

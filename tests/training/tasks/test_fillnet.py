@@ -21,6 +21,7 @@ from training.fill_config import FillConfig
 from training.loop.runtime import Runtime
 from training.loop.schedule import StepPosition, position_of_step
 from training.losses.vgg16 import VGG16Features
+from training.tasks.fill_judge import ADVERSARIAL, FillJudge
 from training.tasks.fillnet import FillTrainee
 
 Config = Callable[..., FillConfig]
@@ -41,6 +42,15 @@ def trainee(config: FillConfig, rank: int = 0, world: int = 1) -> FillTrainee:
     made = FillTrainee(config, Runtime(CPU, config.precision, rank=rank, world=world))
     made.begin_phase(config.phase[0])
     return made
+
+
+def parameters_of(made: FillTrainee) -> list[Tensor]:
+    """The net's, then its judge's."""
+    return [*made.net.parameters(), *judge_of(made).net.parameters()]
+
+
+def judge_of(made: FillTrainee) -> FillJudge:
+    return made.judges[ADVERSARIAL]
 
 
 def place(config: FillConfig, number: int) -> StepPosition[Any]:
@@ -83,10 +93,10 @@ def test_the_judge_can_learn_alone_at_first(tmp_path: Path, fill_config: Config)
     initial = saved_generator(tmp_path / "generator.pth", fill_config())
     config = fill_config(initial=initial, judge=fill_config().judge.model_dump() | {"alone": 1})
     made = trainee(config)
-    before = [parameter.detach().clone() for parameter in (*made.net.parameters(), *made.judge.net.parameters())]
+    before = [parameter.detach().clone() for parameter in parameters_of(made)]
     nets = len(list(made.net.parameters()))
     made.step(0, place(config, 0))
-    after = [*made.net.parameters(), *made.judge.net.parameters()]
+    after = parameters_of(made)
     moved = [not torch.equal(old, new) for old, new in zip(before, after, strict=True)]
     assert not any(moved[:nets])
     assert all(moved[nets:])
@@ -97,10 +107,10 @@ def test_the_judge_can_learn_alone_at_first(tmp_path: Path, fill_config: Config)
 def test_a_step_moves_both_nets_and_reports_every_loss(fill_config: Config) -> None:
     config = fill_config()
     made = trainee(config)
-    before = [parameter.detach().clone() for parameter in (*made.net.parameters(), *made.judge.net.parameters())]
+    before = [parameter.detach().clone() for parameter in parameters_of(made)]
     figures = made.step(1, place(config, 3))
     assert set(figures) == {"difference", "adversarial", "matching", "judge", "told"}
-    after = [*made.net.parameters(), *made.judge.net.parameters()]
+    after = parameters_of(made)
     moved = [not torch.equal(old, new) for old, new in zip(before, after, strict=True)]
     assert all(moved)
 
@@ -168,14 +178,14 @@ def test_a_run_begins_with_the_generator_and_the_judge_of_another(tmp_path: Path
     first = trainee(config)
     first.step(0, place(config, 3))
     torch.save(first.generator_state(), tmp_path / "generator.pth")
-    torch.save({key: tensor.half() for key, tensor in first.judge.net.state_dict().items()}, tmp_path / "judge.pth")
+    torch.save({key: tensor.half() for key, tensor in judge_of(first).net.state_dict().items()}, tmp_path / "judge.pth")
     judge = config.judge.model_dump() | {"initial": tmp_path / "judge.pth"}
     second = trainee(fill_config(seed=9, initial=tmp_path / "generator.pth", judge=judge))
     image, hole = first.batch(1, place(config, 3))
     with torch.no_grad():
         assert torch.allclose(first.net(image, hole), second.net(image, hole), atol=1e-4)
         shown = torch.cat([image, hole], 1)
-        for one, other in zip(first.judge.net(shown).logits, second.judge.net(shown).logits, strict=True):
+        for one, other in zip(judge_of(first).net(shown).logits, judge_of(second).net(shown).logits, strict=True):
             assert torch.allclose(one, other, atol=0.02)
 
 
@@ -271,17 +281,18 @@ def test_a_state_brings_back_the_net_and_all_judges(tmp_path: Path, fill_config:
         assert ours.step(number, place(fill_config(), number)) == theirs.step(number, place(fill_config(), number))
 
 
-def test_a_reduced_judge_may_start_from_one_of_full_size_and_its_state_comes_back(
-    tmp_path: Path, fill_config: Config
+def test_a_judge_on_vgg16_takes_part_starts_from_a_file_and_its_state_comes_back(
+    tmp_path: Path, fill_config: Config, untrained_features: Path
 ) -> None:
-    full = fill_config()
-    first = trainee(full)
-    torch.save(first.judge.state()["net"], tmp_path / "judge.pth")
-    judge = full.judge.model_dump() | {"initial": tmp_path / "judge.pth", "reduced": 2}
-    config = fill_config(judge=judge, data=full.data.model_dump() | {"crop": 64})
+    knobs = {"features": untrained_features, "layers": (1, 1, 1, 1, 1), "shares": {"projected": 0.5}}
+    first = trainee(fill_config(**knobs, projected={"width": 4}))
+    told = first.step(0, place(fill_config(), 0))
+    assert {"projected", "projected_judge", "projected_told"} <= told.keys()
+    torch.save(first.state()["projected"]["net"], tmp_path / "projected.pth")
+    config = fill_config(**knobs, projected={"width": 4, "initial": tmp_path / "projected.pth"})
     ours, theirs = trainee(config), trainee(config)
-    whole, smaller = torch.rand(1, 4, 64, 64), torch.rand(1, 4, 32, 32)
-    assert ours.judge.rate(whole).logits[0].shape == first.judge.rate(smaller).logits[0].shape
+    for key, tensor in first.state()["projected"]["net"].items():
+        assert torch.equal(ours.state()["projected"]["net"][key], tensor)
     ours.step(0, place(config, 0))
     theirs.load(copy.deepcopy(ours.state()))
     assert ours.step(1, place(config, 1)) == theirs.step(1, place(config, 1))

@@ -1,0 +1,69 @@
+"""A discriminator on frozen features of VGG16: it rates what is drawn, where one that learns from pixels rates grain.
+
+Sauer et al., "Projected GANs Converge Faster", NeurIPS 2021, with small heads instead of random projections. It needs
+no time to learn what pictures are made of, and the fills of a net that has settled are still clearly not photographs
+to it.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from torch import Tensor, nn
+
+from training.losses.multi_scale_discriminator import EqualisedConv, Ratings, initialise
+from training.losses.vgg16 import NormalisedFeatures
+
+_SLOPE = 0.2
+_FIRST_RATED = 2
+"""Index of VGG16's first block with a head: the finer ones see what pixels show, too."""
+
+
+class _Head(nn.Module):
+    """Rates one block's features at every position, from five by five of them and the hole there."""
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__()
+        self.mixed = EqualisedConv(channels, width, 1)
+        self.near, self.far = EqualisedConv(width + 1, width, 3), EqualisedConv(width, width, 3)
+        self.rated = EqualisedConv(width, 1, 1, gain=1.0)
+
+    def forward(self, features: Tensor, hole: Tensor) -> Tensor:
+        x = F.leaky_relu(self.mixed(features), _SLOPE)
+        x = torch.cat([x, F.adaptive_avg_pool2d(hole, x.shape[-2:]) * 2 - 1], 1)
+        for conv in (self.near, self.far):
+            x = F.leaky_relu(conv(x), _SLOPE)
+        return cast("Tensor", self.rated(x))
+
+
+class ProjectedDiscriminator(nn.Module):
+    """Heads on VGG16's blocks from the third on, which see the whole picture at half its size.
+
+    Args:
+        features: the frozen net, on the device of the pictures. It is no part of this module: its weights are neither
+            trained nor saved.
+        width: channels of the heads.
+        generator: draws the weights.
+    """
+
+    def __init__(self, features: NormalisedFeatures, width: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self._frozen = (features,)  # modules in a tuple are not registered
+        self.heads = nn.ModuleList(_Head(channels, width) for channels in features.widths[_FIRST_RATED:])
+        initialise(self, generator)
+
+    def forward(self, shown: Tensor) -> Ratings:
+        """Rate pictures, N×4×H×W: a picture in [0, 1] and its hole; H and W multiples of 32.
+
+        The logits are at 1/8, 1/16 and 1/32 of the size, as far as `features` has the blocks. There are no features to
+        match: the perceptual loss compares those of VGG16.
+        """
+        half = F.avg_pool2d(shown, 2)
+        found = self._frozen[0](half[:, :3])[_FIRST_RATED:]
+        logits = [
+            head(features * features.shape[1] ** 0.5, half[:, 3:])
+            for head, features in zip(self.heads, found, strict=True)
+        ]
+        return Ratings(logits, [])
