@@ -18,6 +18,7 @@ RetouchError
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 
@@ -73,3 +74,8 @@ class DeviceLost(EngineDead):
 
     engine: str = ""
     """The engine that was opening or running, where that is known."""
+
+
+def one_line(error: Exception) -> str:
+    """Return the text of a library's error in one line of at most 300 characters."""
+    return re.sub(r"\s+", " ", str(error))[:300]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 from engines.base import Engine, Feed, Outputs
-from engines.errors import EngineDead, EngineFailed, EngineUnavailable
+from engines.errors import EngineDead, EngineFailed, EngineUnavailable, one_line
 from engines.feeds import batch_shape
 from engines.manifest import ONNX_FILE, Manifest
 
@@ -39,7 +38,7 @@ class OnnxRuntimeEngine(Engine):
         try:
             (output,) = self._session.run(["output"], dict(feed))
         except Exception as error:  # ONNX Runtime raises many unrelated types; each concerns this batch only
-            raise EngineFailed(f"{self.manifest.key} on onnxrt: {_first_line(error)}") from error
+            raise EngineFailed(f"{self.manifest.key} on onnxrt: {one_line(error)}") from error
         return {"output": output}
 
     def close(self) -> None:
@@ -58,8 +57,4 @@ def _open_session(path: Path, manifest: Manifest, threads: int) -> Any:
     try:
         return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # as above; this graph does not load here
-        raise EngineUnavailable(f"onnxrt cannot load {manifest.key}: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return re.sub(r"\s+", " ", str(error))[:300]
+        raise EngineUnavailable(f"onnxrt cannot load {manifest.key}: {one_line(error)}") from error

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from engines.manifest import ONNX_FILE, Manifest, ModelName, Parity, ParityCase, Precision, Quantisation, read_manifest
+from engines.manifest import ONNX_FILE, Manifest, Parity, ParityCase, Precision, Quantisation, read_manifest
 from export.activations import FP16_LARGEST, fits_fp16, largest_activation
 from export.checkpoint import Checkpoint, joint_digest, load_strictly, read_checkpoint, sha256_of
 from export.errors import CheckpointRefused, OptionInvalid, ParityFailed
@@ -38,7 +37,7 @@ from export.parity import (
 )
 from export.parity_inputs import find_pictures, parity_inputs
 from export.program import PROGRAM_FILE, program_backend, write_program
-from export.publish import PUBLISHING, publish, report_write_errors
+from export.publish import PUBLISHING, check_name, publish, report_write_errors
 from export.recognition import RecognisedNet, notes_on_files, recognise
 
 Notify = Callable[[str], None]
@@ -159,19 +158,12 @@ def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, noti
 
 def _check_request(request: ExportRequest) -> None:
     """Check name, options and output first, because the rest takes minutes."""
-    _check_name(request.name)
+    check_name(request.name)
     _check_int8(request)
     with report_write_errors(request.output):
         str(request.output).encode("utf-8")  # onnx takes no other paths
         request.output.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryDirectory(prefix=".export-", dir=request.output).cleanup()
-
-
-def _check_name(name: str) -> None:
-    try:
-        TypeAdapter(ModelName).validate_python(name)
-    except ValidationError as error:
-        raise OptionInvalid(f"--name {name!r}: lower-case letters, digits, - and _ only, at most 64") from error
 
 
 def _load_net(found: RecognisedNet, translation: Translation) -> nn.Module:

@@ -7,9 +7,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from engines.manifest import CARD_FILE, MANIFEST_FILE, ONNX_FILE, Manifest
+from pydantic import TypeAdapter, ValidationError
+
+from engines.manifest import CARD_FILE, MANIFEST_FILE, ONNX_FILE, Manifest, ModelName
 from export.card import card_text
-from export.errors import ExportError
+from export.errors import ExportError, OptionInvalid
+
+
+def check_name(name: str) -> None:
+    """Check the name that a model is to have.
+
+    Raises:
+        OptionInvalid: it has other characters than names may have, or too many.
+    """
+    try:
+        TypeAdapter(ModelName).validate_python(name)
+    except ValidationError as error:
+        raise OptionInvalid(f"--name {name!r}: lower-case letters, digits, - and _ only, at most 64") from error
 
 
 def next_version(repository: Path, name: str) -> int:

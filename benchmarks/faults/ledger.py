@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import time
 import uuid
 from collections import Counter
@@ -139,8 +138,3 @@ async def _look(client: Client, left: list[tuple[str, str]], missing: dict[str, 
 async def unsaved(client: Client) -> int:
     """Return the number of results waiting to be saved, from the metrics."""
     return int(total_in(await metrics_page(client), "retouch_spool_items"))
-
-
-def dumps(verdict: dict[str, object]) -> str:
-    """Format the verdict for reading."""
-    return json.dumps(verdict, indent=2)

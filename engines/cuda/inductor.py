@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 import math
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from engines.errors import (
     EngineFailed,
     EngineOutOfMemory,
     EngineUnavailable,
+    one_line,
 )
 from engines.feeds import batch_shape
 from engines.manifest import Manifest, TensorSpec
@@ -266,13 +266,13 @@ def _load_program(torch: Any, path: Path, manifest: Manifest, device: str) -> An
         return passes.move_to_device_pass(program, device)
     except Exception as error:  # the archive readers raise many unrelated error types
         raise EngineUnavailable(
-            f"torch {torch.__version__} cannot load the program of {manifest.key}: {_one_line(error)}; "
+            f"torch {torch.__version__} cannot load the program of {manifest.key}: {one_line(error)}; "
             "write it anew here with retouch export --program"
         ) from error
 
 
 def _to_engine_error(torch: Any, error: Exception, key: str) -> EngineError:
-    message = f"{key} on inductor: {_one_line(error)}"
+    message = f"{key} on inductor: {one_line(error)}"
     if isinstance(error, torch.cuda.OutOfMemoryError):
         return EngineOutOfMemory(f"{message}; use smaller batches")
     if "CUDA error" in str(error) and not _device_responds(torch):
@@ -291,7 +291,3 @@ def _device_responds(torch: Any) -> bool:
 
 def _next_power_of_2(number: int) -> int:
     return 1 << (number - 1).bit_length()
-
-
-def _one_line(error: Exception) -> str:
-    return re.sub(r"\s+", " ", str(error))[:300]

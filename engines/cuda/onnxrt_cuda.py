@@ -23,7 +23,7 @@ from engines.base import BatchShape, Engine, Feed, Outputs
 from engines.cuda.api import Cuda, Stream
 from engines.cuda.io_buffers import IoBuffers
 from engines.cuda.run_thread import RunThread
-from engines.errors import EngineDead, EngineError, EngineFailed, EngineOutOfMemory, EngineUnavailable
+from engines.errors import EngineDead, EngineError, EngineFailed, EngineOutOfMemory, EngineUnavailable, one_line
 from engines.feeds import batch_shape
 from engines.manifest import ONNX_FILE, Manifest
 from engines.parity.decisions import DecisionCache
@@ -193,7 +193,7 @@ class OnnxRuntimeCudaEngine(Engine):
         }
 
     def _to_engine_error(self, error: Exception) -> EngineError:
-        message = f"{self.manifest.key} on onnxrt {self.device}: {_one_line(error)}"
+        message = f"{self.manifest.key} on onnxrt {self.device}: {one_line(error)}"
         if re.search("out of memory|failed to allocate memory", str(error), re.IGNORECASE):
             return EngineOutOfMemory(f"{message}; use smaller batches")
         return EngineFailed(message)
@@ -236,7 +236,7 @@ def _open_session(ort: Any, model: Path | bytes, name: str, provider: str, provi
     try:
         session = ort.InferenceSession(model, options, providers=[(provider, provider_options)])
     except Exception as error:  # as above; this graph does not load here
-        raise EngineUnavailable(f"onnxrt cannot load {name} on the GPU: {_one_line(error)}") from error
+        raise EngineUnavailable(f"onnxrt cannot load {name} on the GPU: {one_line(error)}") from error
     finally:
         if provider == _CUDA:
             ort.set_default_logger_severity(_WARNINGS)
@@ -244,7 +244,3 @@ def _open_session(ort: Any, model: Path | bytes, name: str, provider: str, provi
     if provider not in session.get_providers():
         raise EngineUnavailable("onnxruntime's CUDA provider does not start here; see nvidia-smi, and install cuDNN 9")
     return session
-
-
-def _one_line(error: Exception) -> str:
-    return re.sub(r"\s+", " ", str(error))[:300]

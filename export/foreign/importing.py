@@ -12,15 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
-from engines.manifest import ONNX_FILE, Manifest, ModelName, Parity
+from engines.manifest import ONNX_FILE, Manifest, Parity
 from export.card import card_text
-from export.errors import GraphRefused, OptionInvalid
+from export.errors import GraphRefused
 from export.foreign.declaration import Declaration
 from export.foreign.messages import GRAPH_FILE, Enforced, Imported, Job, Limits, Report
 from export.foreign.running import read_in_child
-from export.publish import publish, report_write_errors
+from export.publish import check_name, publish, report_write_errors
 
 GENERATOR = "onnx"
 """The value of `generator` in the manifests of imported graphs."""
@@ -68,7 +66,7 @@ def import_model(
     Raises:
         ExportError: the graph is refused, or cannot be published; the repository is unchanged.
     """
-    _check_name(request.name)
+    check_name(request.name)
     with report_write_errors(request.output):
         request.output.mkdir(parents=True, exist_ok=True)
         staging = tempfile.TemporaryDirectory(prefix=".import-", dir=request.output)
@@ -139,10 +137,3 @@ def _manifest(request: ImportRequest, imported: Imported, fill_levels: float, di
         training_data=request.training_data,
         parity=Parity(bar_db=_BAR_DB, fill_levels=fill_levels, cases=imported.cases),
     )
-
-
-def _check_name(name: str) -> None:
-    try:
-        TypeAdapter(ModelName).validate_python(name)
-    except ValidationError as error:
-        raise OptionInvalid(f"--name {name!r}: lower-case letters, digits, - and _ only, at most 64") from error

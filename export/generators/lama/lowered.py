@@ -42,9 +42,9 @@ def bare_conv(weight: Tensor, bias: Tensor | None, stride: int = 1) -> nn.Conv2d
     return conv
 
 
-def _normed(conv: nn.Conv2d, norm: nn.BatchNorm2d, stride: int = 1) -> nn.Conv2d:
+def _normed(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> nn.Conv2d:
     scale, shift = _scale_and_shift(norm)
-    return bare_conv(conv.weight * scale.view(-1, 1, 1, 1), shift, stride)
+    return bare_conv(conv.weight * scale.view(-1, 1, 1, 1), shift)
 
 
 def _weight(layer: FourierLayer, name: str) -> Tensor:
