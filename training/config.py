@@ -184,16 +184,16 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> AnyConfig:
 
 def _apply_override(values: dict[str, Any], override: str) -> None:
     name, separator, text = override.partition("=")
-    *sections, knob = name.split(".")
-    if not separator or not knob:
-        raise ConfigInvalid(f"{override!r}: write KNOB=VALUE, as in --set data.path=photos")
+    *sections, option = name.split(".")
+    if not separator or not option:
+        raise ConfigInvalid(f"{override!r}: write OPTION=VALUE, as in --set data.path=photos")
     place: Any = values
     try:
         for section in sections:
             place = place[int(section)] if isinstance(place, list) else place.setdefault(section, {})
-        place[knob] = _parse_value(text)
+        place[option] = _parse_value(text)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigInvalid(f"{override!r}: no such knob; phases are numbered, as in phase.0.steps=10") from error
+        raise ConfigInvalid(f"{override!r}: no such option; phases are numbered, as in phase.0.steps=10") from error
 
 
 def _parse_value(text: str) -> object:
@@ -209,7 +209,7 @@ def _option_names(adapter: TypeAdapter[AnyConfig]) -> set[str]:
     return {name for section in adapter.json_schema()["$defs"].values() for name in section.get("properties", ())}
 
 
-def _explain_faults(error: ValidationError, knobs: Collection[str]) -> str:
+def _explain_faults(error: ValidationError, options: Collection[str]) -> str:
     parts = []
     for fault in error.errors():
         place = [
@@ -218,10 +218,10 @@ def _explain_faults(error: ValidationError, knobs: Collection[str]) -> str:
             if part not in ("pconv", "pix2pix", "fillnet", "dcgan", "pix2pixhd", "pgn", "pdgan")
         ]
         where = ".".join(place)
-        if fault["type"] == "extra_forbidden" and place[-1] in knobs:
-            parts.append(f"{where}: another model or section has this knob, and this one has none; remove it")
+        if fault["type"] == "extra_forbidden" and place[-1] in options:
+            parts.append(f"{where}: another model or section has this option, and this one has none; remove it")
         elif fault["type"] == "extra_forbidden":
-            parts.append(f"{where}: {unknown_name('knob', place[-1], knobs)}")
+            parts.append(f"{where}: {unknown_name('option', place[-1], options)}")
         else:
             parts.append(f"{where}: {fault['msg']}" if where else str(fault["msg"]))
     return "; ".join(parts)

@@ -145,8 +145,8 @@ class FillConfig(FitConfig):
 
     @model_validator(mode="after")
     def _check_judges(self) -> FillConfig:
-        for name, knobs in (("patches", self.patches), ("projected", self.projected)):
-            if (knobs is None) != (getattr(self.shares, name) == 0):
+        for name, options in (("patches", self.patches), ("projected", self.projected)):
+            if (options is None) != (getattr(self.shares, name) == 0):
                 raise ValueError(f"shares.{name} and the section {name} need each other: give both, or neither")
         if self.projected and not self.shares.perceptual:
             raise ValueError("projected uses the features of shares.perceptual: that may not be 0")
@@ -154,7 +154,7 @@ class FillConfig(FitConfig):
 
     @model_validator(mode="after")
     def _check_start(self) -> FillConfig:
-        """Refuse knobs that only make sense in a run that starts from another."""
+        """Refuse options that only make sense in a run that starts from another."""
         given = {"stop_after": self.stop_after, "judge.alone": self.judge.alone}
         if self.initial is None and (names := [name for name, value in given.items() if value]):
             raise ValueError(

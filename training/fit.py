@@ -76,7 +76,7 @@ def _without_initial(config: AnyConfig) -> AnyConfig:
     update: dict[str, Any] = {"initial": None}
     if isinstance(config, FillConfig):
         judges = {"judge": config.judge, "patches": config.patches, "projected": config.projected}
-        update |= {name: knobs and knobs.model_copy(update={"initial": None}) for name, knobs in judges.items()}
+        update |= {name: options and options.model_copy(update={"initial": None}) for name, options in judges.items()}
     return config.model_copy(update=update)
 
 

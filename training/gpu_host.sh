@@ -32,7 +32,7 @@ stage() {
 }
 
 paths() { # NAME: overrides for the output folder, and for the paths of the data that `stage` copied
-    local config=training/configs/$1.toml data=photos truth=eval/bsds500_val knob file set=(--set "output=$WORK/runs/$1")
+    local config=training/configs/$1.toml data=photos truth=eval/bsds500_val option file set=(--set "output=$WORK/runs/$1")
     case $1 in
         facades* | housefronts) data=facades/train truth=facades/test ;;
         fronts-diverse) truth=fronts/test ;;
@@ -43,11 +43,11 @@ paths() { # NAME: overrides for the output folder, and for the paths of the data
     set+=(--set "data.path=$WORK/$data")
     if ! grep -q '^model = "dcgan"' "$config"; then set+=(--set "data.validation=$WORK/$truth"); fi
     if grep -q '^\[masks\]' "$config"; then set+=(--set "masks.folder=$WORK/masks"); fi
-    for knob in features lpips_features initial; do
-        file=$(sed -n "s|^$knob = \"\(.*/\)\?\([^\"/]*\)\".*|\2|p" "$config")
-        if [ -n "$file" ]; then set+=(--set "$knob=$WORK/features/$file"); fi
+    for option in features lpips_features initial; do
+        file=$(sed -n "s|^$option = \"\(.*/\)\?\([^\"/]*\)\".*|\2|p" "$config")
+        if [ -n "$file" ]; then set+=(--set "$option=$WORK/features/$file"); fi
     done
-    if [ "$1" = photos-features ]; then set+=(--set "initial=$WORK/runs/photos/generator.pth"); fi # the last --set of a knob counts
+    if [ "$1" = photos-features ]; then set+=(--set "initial=$WORK/runs/photos/generator.pth"); fi # the last --set of an option counts
     echo "${set[@]}"
 }
 
@@ -91,9 +91,9 @@ profile() {
 }
 
 scaling() {
-    local set=(--set data.limit=300 --set data.threads=8) runs=() knob
-    for knob in $(paths photos | sed 's/--set//g'); do set+=(--set "photos:$knob"); done
-    for knob in $(paths facades | sed 's/--set//g'); do set+=(--set "facades:$knob"); done
+    local set=(--set data.limit=300 --set data.threads=8) runs=() option
+    for option in $(paths photos | sed 's/--set//g'); do set+=(--set "photos:$option"); done
+    for option in $(paths facades | sed 's/--set//g'); do set+=(--set "facades:$option"); done
     export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$WORK/inductor} TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-$WORK/triton}
     if [ -n "${PAIRS-512}" ]; then runs+=(training/configs/facades.toml:"${PAIRS-512}"); fi
     NCCL_NVLS_ENABLE=0 python3 -m benchmarks.training.scaling "${runs[@]}" training/configs/photos.toml:"${BATCHES:-512,256}" --steps 100 --json "$OUT/scaling.json" "${set[@]}" "$@"

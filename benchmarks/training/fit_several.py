@@ -2,7 +2,7 @@
 
     python -m torch.distributed.run --standalone --nproc-per-node=2 -m benchmarks.training.fit_several RUNS.json
 
-RUNS.json lists [CONFIG, [KNOB=VALUE, ...], SECONDS]; all have one precision and order of tensors in memory.
+RUNS.json lists [CONFIG, [OPTION=VALUE, ...], SECONDS]; all have one precision and order of tensors in memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from training.loop.runtime import start_runtime
 def main() -> None:
     """Train the configs of the file; a run ends when its seconds are over, and the next begins."""
     runs = json.loads(Path(sys.argv[1]).read_text("utf-8"))
-    configs = [(load_config(Path(path), knobs), seconds) for path, knobs, seconds in runs]
+    configs = [(load_config(Path(path), options), seconds) for path, options, seconds in runs]
     with start_runtime(configs[0][0]) as runtime:
         for config, seconds in configs:
             began = time.monotonic()

@@ -58,14 +58,14 @@ class Plan:
     """Limit of each run in seconds, compilation included."""
     until: float
     """The end of the time for all of them, on the monotonic clock."""
-    knobs: Sequence[str]
+    options: Sequence[str]
 
     def describe(self, run: Run) -> list[Any]:
         """Return a line of fit_several's file."""
         config = self.folder / f"{run.config.stem}.toml"
         config.write_text(first_phase(run.config.read_text("utf-8")), "utf-8")
-        named = [knob.removeprefix(f"{run.config.stem}:") for knob in self.knobs]
-        own = [knob for knob in named if ":" not in knob.partition("=")[0]]
+        named = [option.removeprefix(f"{run.config.stem}:") for option in self.options]
+        own = [option for option in named if ":" not in option.partition("=")[0]]
         own += [f"output={self.folder / run.name}", f"overlap={str(run.overlap).lower()}", f"log_every={LOG_EVERY}"]
         own += ["sheet_every=1000000", "checkpoint_every=1000000", "sheet_pictures=1", "data.validation_limit=1"]
         own += [f"phase.0.batch={run.batch}", f"phase.0.steps={self.steps}", f"phase.0.warm_up={self.steps // 6}"]
@@ -168,8 +168,8 @@ def parsed() -> argparse.Namespace:
         "--set",
         action="append",
         default=[],
-        metavar="[NAME:]KNOB=VALUE",
-        help="NAME:KNOB=VALUE, a knob of the config NAME",
+        metavar="[NAME:]OPTION=VALUE",
+        help="NAME:OPTION=VALUE, an option of the config NAME",
     )
     parser.add_argument("--json", type=Path, help="write figures and curves there")
     return parser.parse_args()

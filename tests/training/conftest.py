@@ -82,14 +82,14 @@ def facades(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def partial_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Return the options of a tiny partial-convolution run; keywords override them."""
 
-    def make(**knobs: Any) -> dict[str, Any]:
+    def make(**options: Any) -> dict[str, Any]:
         return {
             **TINY,
             "model": "pconv",
             "output": str(tmp_path / "run"),
             "generator": {"levels": 3, "width": 4},
             "data": {"path": str(PHOTOGRAPHS), "load_side": 40, "crop": 32, "threads": 1},
-            **knobs,
+            **options,
         }
 
     return make
@@ -99,7 +99,7 @@ def partial_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 def pix2pix_run(tmp_path: Path, pairs: Path) -> Callable[..., dict[str, Any]]:
     """Return the options of a tiny pix2pix run; keywords override them."""
 
-    def make(**knobs: Any) -> dict[str, Any]:
+    def make(**options: Any) -> dict[str, Any]:
         return {
             **TINY,
             "model": "pix2pix",
@@ -108,7 +108,7 @@ def pix2pix_run(tmp_path: Path, pairs: Path) -> Callable[..., dict[str, Any]]:
             "discriminator_layers": 2,
             "generator": {"net": "resnet_6blocks", "ngf": 4, "dropout": True},
             "data": {"path": str(pairs), "layout": "pairs", "direction": "BtoA", "load_side": 36, "crop": 32},
-            **knobs,
+            **options,
         }
 
     return make
@@ -116,9 +116,9 @@ def pix2pix_run(tmp_path: Path, pairs: Path) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def fill_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """The knobs of a tiny run of FillNet against its judge; keywords are laid over them."""
+    """The options of a tiny run of FillNet against its judge; keywords are laid over them."""
 
-    def make(**knobs: Any) -> dict[str, Any]:
+    def make(**options: Any) -> dict[str, Any]:
         return {
             **TINY,
             "model": "fillnet",
@@ -127,7 +127,7 @@ def fill_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             "shares": {"perceptual": 0.0},
             "judge": {"widths": [4, 4, 4, 4, 4, 4], "ramp": [0, 2], "penalty_every": 2},
             "data": {"path": str(PHOTOGRAPHS), "load_side": 72, "crop": 32, "threads": 1},
-            **knobs,
+            **options,
         }
 
     return make
@@ -137,7 +137,7 @@ def fill_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 def dcgan_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Return the options of a tiny DCGAN run; keywords override them."""
 
-    def make(**knobs: Any) -> dict[str, Any]:
+    def make(**options: Any) -> dict[str, Any]:
         return {
             **TINY,
             "model": "dcgan",
@@ -147,7 +147,7 @@ def dcgan_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             "augment": True,
             "generator": {"nz": 4, "ngf": 2},
             "data": {"path": str(PHOTOGRAPHS), "load_side": 72, "crop": 64, "threads": 1},
-            **knobs,
+            **options,
         }
 
     return make
@@ -157,7 +157,7 @@ def dcgan_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 def pix2pixhd_run(tmp_path: Path, facades: Path) -> Callable[..., dict[str, Any]]:
     """Return the options of a tiny pix2pixHD run; keywords override them."""
 
-    def make(**knobs: Any) -> dict[str, Any]:
+    def make(**options: Any) -> dict[str, Any]:
         return {
             **TINY,
             "model": "pix2pixhd",
@@ -166,7 +166,7 @@ def pix2pixhd_run(tmp_path: Path, facades: Path) -> Callable[..., dict[str, Any]
             "discriminator_layers": 2,
             "generator": {"label_nc": 13, "ngf": 4, "downsamplings": 2, "blocks": 1},
             "data": {"path": str(facades), "layout": "facades", "direction": "BtoA", "load_side": 36, "crop": 32},
-            **knobs,
+            **options,
         }
 
     return make
@@ -176,7 +176,7 @@ def pix2pixhd_run(tmp_path: Path, facades: Path) -> Callable[..., dict[str, Any]
 def pgn_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Return the options of a tiny PGN run; keywords override them."""
 
-    def make(**knobs: Any) -> dict[str, Any]:
+    def make(**options: Any) -> dict[str, Any]:
         return {
             **TINY,
             "model": "pgn",
@@ -184,7 +184,7 @@ def pgn_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             "discriminator_width": 1,
             "generator": {"stages": 2, "width": 2},
             "data": {"path": str(PHOTOGRAPHS), "load_side": 140, "crop": 128, "threads": 1},
-            **knobs,
+            **options,
         }
 
     return make
@@ -194,7 +194,7 @@ def pgn_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 def pdgan_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Return the options of a tiny PD-GAN run; keywords override them."""
 
-    def make(**knobs: Any) -> dict[str, Any]:
+    def make(**options: Any) -> dict[str, Any]:
         return {
             **TINY,
             "model": "pdgan",
@@ -203,7 +203,7 @@ def pdgan_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             "discriminator_layers": 2,
             "generator": {"prior_width": 2, "ngf": 2, "z_dim": 4},
             "data": {"path": str(PHOTOGRAPHS), "load_side": 260, "crop": 256, "threads": 1},
-            **knobs,
+            **options,
         }
 
     return make
@@ -212,43 +212,43 @@ def pdgan_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 @pytest.fixture
 def pdgan_config(pdgan_run: Callable[..., dict[str, Any]]) -> Callable[..., PDGANConfig]:
     """Return the same options, validated."""
-    return lambda **knobs: PDGANConfig.model_validate(pdgan_run(**knobs))
+    return lambda **options: PDGANConfig.model_validate(pdgan_run(**options))
 
 
 @pytest.fixture
 def pgn_config(pgn_run: Callable[..., dict[str, Any]]) -> Callable[..., PGNConfig]:
     """Return the same options, validated."""
-    return lambda **knobs: PGNConfig.model_validate(pgn_run(**knobs))
+    return lambda **options: PGNConfig.model_validate(pgn_run(**options))
 
 
 @pytest.fixture
 def pix2pixhd_config(pix2pixhd_run: Callable[..., dict[str, Any]]) -> Callable[..., Pix2PixHDConfig]:
     """Return the same options, validated."""
-    return lambda **knobs: Pix2PixHDConfig.model_validate(pix2pixhd_run(**knobs))
+    return lambda **options: Pix2PixHDConfig.model_validate(pix2pixhd_run(**options))
 
 
 @pytest.fixture
 def dcgan_config(dcgan_run: Callable[..., dict[str, Any]]) -> Callable[..., DCGANConfig]:
     """Return the same options, validated."""
-    return lambda **knobs: DCGANConfig.model_validate(dcgan_run(**knobs))
+    return lambda **options: DCGANConfig.model_validate(dcgan_run(**options))
 
 
 @pytest.fixture
 def fill_config(fill_run: Callable[..., dict[str, Any]]) -> Callable[..., FillConfig]:
     """Return the same options, validated."""
-    return lambda **knobs: FillConfig.model_validate(fill_run(**knobs))
+    return lambda **options: FillConfig.model_validate(fill_run(**options))
 
 
 @pytest.fixture
 def partial_config(partial_run: Callable[..., dict[str, Any]]) -> Callable[..., PConvConfig]:
     """Return the same options, validated."""
-    return lambda **knobs: PConvConfig.model_validate(partial_run(**knobs))
+    return lambda **options: PConvConfig.model_validate(partial_run(**options))
 
 
 @pytest.fixture
 def pix2pix_config(pix2pix_run: Callable[..., dict[str, Any]]) -> Callable[..., Pix2PixConfig]:
     """Return the same options, validated."""
-    return lambda **knobs: Pix2PixConfig.model_validate(pix2pix_run(**knobs))
+    return lambda **options: Pix2PixConfig.model_validate(pix2pix_run(**options))
 
 
 @pytest.fixture(scope="session")
@@ -257,11 +257,11 @@ def write_config() -> Callable[[dict[str, Any], Path], Path]:
     return as_toml
 
 
-def as_toml(knobs: dict[str, Any], path: Path) -> Path:
+def as_toml(options: dict[str, Any], path: Path) -> Path:
     """Write options as a config file; JSON's scalars and lists are valid TOML."""
-    tables = [(f"[{key}]", value) for key, value in knobs.items() if isinstance(value, dict)]
-    tables += [("[[phase]]", phase) for phase in knobs["phase"]]
-    top = {key: value for key, value in knobs.items() if key != "phase" and not isinstance(value, dict)}
+    tables = [(f"[{key}]", value) for key, value in options.items() if isinstance(value, dict)]
+    tables += [("[[phase]]", phase) for phase in options["phase"]]
+    top = {key: value for key, value in options.items() if key != "phase" and not isinstance(value, dict)}
     lines = [f"{key} = {json.dumps(value)}" for key, value in top.items()]
     for header, table in tables:
         lines += [header, *(f"{key} = {json.dumps(value)}" for key, value in table.items())]

@@ -66,7 +66,7 @@ def test_values_are_laid_over_the_files(written: Callable[[str], Path]) -> None:
 
 
 @pytest.mark.parametrize("override", ["seed", "=3", "phase.steps=3", "phase.4.steps=3", "phase.first.steps=3"])
-def test_an_override_that_names_no_knob_is_refused(override: str, written: Callable[[str], Path]) -> None:
+def test_an_override_that_names_no_option_is_refused(override: str, written: Callable[[str], Path]) -> None:
     with pytest.raises(ConfigInvalid, match=re.escape(repr(override))):
         load_config(written(SMALLEST), [override])
 
@@ -74,9 +74,12 @@ def test_an_override_that_names_no_knob_is_refused(override: str, written: Calla
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("seed = 1", "sead = 1"), r"unknown knob sead; did you mean seed\?"),
-        (("steps = 10", "step = 10"), r"phase\.0\.step: unknown knob step; did you mean steps\?"),
-        (("seed = 1", "seed = 1\nthick = 0.1"), "thick: another model or section has this knob, and this one has none"),
+        (("seed = 1", "sead = 1"), r"unknown option sead; did you mean seed\?"),
+        (("steps = 10", "step = 10"), r"phase\.0\.step: unknown option step; did you mean steps\?"),
+        (
+            ("seed = 1", "seed = 1\nthick = 0.1"),
+            "thick: another model or section has this option, and this one has none",
+        ),
         (('"pconv"', '"vae"'), "vae"),
         (("steps = 10", "steps = 0"), r"phase\.0\.steps"),
         (("steps = 10", "steps = 10\nstyle = 10.0"), "features"),
@@ -89,7 +92,7 @@ def test_an_override_that_names_no_knob_is_refused(override: str, written: Calla
         (("[data]", "data"), "not TOML"),
     ],
 )
-def test_a_wrong_knob_is_named(change: tuple[str, str], message: str, written: Callable[[str], Path]) -> None:
+def test_a_wrong_option_is_named(change: tuple[str, str], message: str, written: Callable[[str], Path]) -> None:
     with pytest.raises(ConfigInvalid, match=message):
         load_config(written(SMALLEST.replace("output", "seed = 1\noutput").replace(*change)))
 
@@ -100,9 +103,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_pix2pix_wants_rgb_pairs(pix2pix_run: Callable[..., dict[str, Any]]) -> None:
-    for knobs, message in (({"data": {"path": "x"}}, "pairs"), ({"generator": {"in_channels": 1}}, "RGB")):
+    for options, message in (({"data": {"path": "x"}}, "pairs"), ({"generator": {"in_channels": 1}}, "RGB")):
         with pytest.raises(ValidationError, match=message):
-            Pix2PixConfig.model_validate(pix2pix_run(**knobs))
+            Pix2PixConfig.model_validate(pix2pix_run(**options))
 
 
 SECTIONS = (
@@ -122,7 +125,7 @@ SECTIONS = (
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
-def test_every_knob_is_described_and_documented(section: type[BaseModel]) -> None:
+def test_every_option_is_described_and_documented(section: type[BaseModel]) -> None:
     text = (ROOT / "docs" / "training.md").read_text("utf-8")
     for name, field in section.model_fields.items():
         if field.annotation is not None and name not in (
@@ -179,7 +182,7 @@ def test_batch_norm_of_a_single_value_is_refused(partial_run: Callable[..., dict
 
 
 @pytest.mark.parametrize(
-    ("knobs", "crop", "message"),
+    ("options", "crop", "message"),
     [
         (
             {},
@@ -199,13 +202,13 @@ def test_batch_norm_of_a_single_value_is_refused(partial_run: Callable[..., dict
     ],
 )
 def test_a_crop_too_small_for_the_discriminator_is_refused_where_there_is_one(
-    knobs: dict[str, Any], crop: int, message: str, partial_run: Callable[..., dict[str, Any]]
+    options: dict[str, Any], crop: int, message: str, partial_run: Callable[..., dict[str, Any]]
 ) -> None:
     data = partial_run()["data"] | {"load_side": crop, "crop": crop}
     phase = {"steps": 1, "batch": 2, "learning_rate": 1e-3}
-    PConvConfig.model_validate(partial_run(**knobs, data=data, phase=[phase]))
+    PConvConfig.model_validate(partial_run(**options, data=data, phase=[phase]))
     with pytest.raises(ValidationError, match=message):
-        PConvConfig.model_validate(partial_run(**knobs, data=data, phase=[phase, phase | {"adversarial": 0.1}]))
+        PConvConfig.model_validate(partial_run(**options, data=data, phase=[phase, phase | {"adversarial": 0.1}]))
 
 
 @pytest.mark.parametrize(

@@ -70,13 +70,13 @@ def test_pd_gan_learns_a_picture_by_heart_and_serves_different_fills_of_it(
     cv2.imwrite(str(pictures / "1.png"), truth)
     places = {"path": str(pictures), "validation": str(pictures)}
     phases = [{"part": "prior", "steps": 50, **BY_HEART}, {"part": "diverse", "steps": 24, **BY_HEART, **WEIGHTS}]
-    knobs = pdgan_run(
+    given = pdgan_run(
         **QUIET,
         generator={"prior_width": 4, "ngf": 2, "z_dim": 4},
         data={**places, "load_side": 256, "crop": 256, "flip": False, "threads": 1},
         phase=phases,
     )
-    command("fit", write_config(knobs, tmp_path / "run.toml"), "--device", "cpu")
+    command("fit", write_config(given, tmp_path / "run.toml"), "--device", "cpu")
     last = json.loads((tmp_path / "run/log.jsonl").read_text().splitlines()[-1])
     assert last["validation_psnr_db"] > 30
     weights = tmp_path / "run/generator.pth"

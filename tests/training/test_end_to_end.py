@@ -48,10 +48,10 @@ def command(*arguments: object) -> str:
 
 
 def trained(
-    knobs: dict[str, Any], folder: Path, name: str, write: Callable[[dict[str, Any], Path], Path], **options: str
+    given: dict[str, Any], folder: Path, name: str, write: Callable[[dict[str, Any], Path], Path], **options: str
 ) -> Path:
     """Train and export a model; returns its folder."""
-    config = write(knobs | {"output": str(folder / name)}, folder / f"{name}.toml")
+    config = write(given | {"output": str(folder / name)}, folder / f"{name}.toml")
     assert "finished" in command("fit", config, "--device", "cpu")
     last = json.loads((folder / name / "log.jsonl").read_text().splitlines()[-1])
     assert last["validation_psnr_db"] > 30
@@ -104,14 +104,14 @@ def test_partial_convolution_learns_a_picture_by_heart_and_serves_it(
     server: ServedProcess,
 ) -> None:
     pictures = str(folder / "pictures")
-    knobs = partial_run(
+    given = partial_run(
         **QUIET,
         generator={"levels": 3, "width": 24},
         data={"path": pictures, "validation": pictures, "load_side": 32, "crop": 32, "flip": False},
         masks={"coverage": [0.1, 0.5]},
         phase=[{"steps": 250, "batch": 4, "learning_rate": 1e-2, "warm_up": 10, "log_mse": 0.2}],
     )
-    model = trained(knobs, folder, "byheart", write_config)
+    model = trained(given, folder, "byheart", write_config)
     found = figures(model, folder / "pictures", folder / "holes.json", "--size", 32, "--baselines", "telea")
     assert found["model"] > found["telea"] + 3
     truth = cv2.imread(str(folder / "pictures" / "1.png"))
@@ -133,7 +133,7 @@ def test_fillnet_learns_a_picture_by_heart_against_its_judge(
     write_config: Callable[[dict[str, Any], Path], Path],
 ) -> None:
     pictures = str(folder / "pictures")
-    knobs = fill_run(
+    given = fill_run(
         **QUIET,
         generator={"widths": "32,32", "encoder": "1,1", "decoder": "0,1", "context": "0,2"},
         shares={"difference": 1.0, "perceptual": 0.0, "adversarial": 0.1, "matching": 0.1},
@@ -142,7 +142,7 @@ def test_fillnet_learns_a_picture_by_heart_against_its_judge(
         data={"path": pictures, "validation": pictures, "load_side": 32, "crop": 32, "flip": False},
         phase=[{"steps": 400, "batch": 8, "learning_rate": 1.5e-2, "warm_up": 10, "hold": 0.3}],
     )
-    model = trained(knobs, folder, "filledbyheart", write_config)
+    model = trained(given, folder, "filledbyheart", write_config)
     found = figures(model, folder / "pictures", folder / "filled.json", "--size", 32, "--baselines", "telea")
     assert found["model"] > found["telea"] + 3
 
@@ -155,13 +155,13 @@ def test_pix2pix_learns_a_pair_by_heart_and_serves_it(
 ) -> None:
     pairs = str(folder / "pairs")
     data = {"path": pairs, "validation": pairs, "layout": "pairs", "direction": "BtoA", "load_side": 128, "crop": 128}
-    knobs = pix2pix_run(
+    given = pix2pix_run(
         **QUIET,
         generator={"net": "unet_128", "ngf": 8, "dropout": False},
         data=data | {"flip": False},
         phase=[{"steps": 350, "batch": 1, "learning_rate": 4e-3, "warm_up": 10}],
     )
-    model = trained(knobs, folder, "pairbyheart", write_config)
+    model = trained(given, folder, "pairbyheart", write_config)
     found = figures(model, folder / "pairs", folder / "pairs.json", "--pairs", "BtoA")
     assert found["model"] > 30
     pair = cv2.imread(str(folder / "pairs" / "1.png"))
@@ -180,14 +180,14 @@ def test_pgn_learns_the_middle_of_a_picture_by_heart_and_serves_it(
     (folder / "middle").mkdir()
     cv2.imwrite(str(folder / "middle" / "1.png"), photograph)
     middle = str(folder / "middle")
-    knobs = pgn_run(
+    given = pgn_run(
         **QUIET,
         generator={"stages": 2, "width": 8},
         discriminator_width=2,
         data={"path": middle, "validation": middle, "load_side": 132, "crop": 128, "flip": False},
         phase=[{"steps": 120, "batch": 2, "learning_rate": 1e-2, "warm_up": 10, "total_variation": 0.1}],
     )
-    model = trained(knobs, folder, "middlebyheart", write_config)
+    model = trained(given, folder, "middlebyheart", write_config)
     assert json.loads((model / "manifest.json").read_text())["generator"] == "pgn"
     truth, hole = photograph[2:130, 2:130], np.zeros((128, 128), np.uint8)
     hole[32:96, 32:96] = 255
@@ -215,13 +215,13 @@ def test_pix2pixhd_learns_a_facade_by_heart_and_serves_it(
     facades.mkdir()
     cv2.imwrite(str(facades / "1.png"), np.concatenate([truth, colours], 1))
     data = {"path": str(facades), "validation": str(facades), "layout": "facades", "direction": "BtoA"}
-    knobs = pix2pixhd_run(
+    given = pix2pixhd_run(
         **QUIET,
         generator={"label_nc": 13, "ngf": 16, "downsamplings": 2, "blocks": 2},
         data=data | {"load_side": 64, "crop": 64, "flip": False},
         phase=[{"steps": 300, "batch": 1, "learning_rate": 3e-3, "warm_up": 10, "l1": 100.0}],
     )
-    model = trained(knobs, folder, "facadebyheart", write_config, side="64")
+    model = trained(given, folder, "facadebyheart", write_config, side="64")
     assert json.loads((model / "manifest.json").read_text())["generator"] == "pix2pixhd"
     found = figures(model, facades, folder / "facades.json", "--pairs", "BtoA", "--labels", "facades")
     assert found["model"] > 30
@@ -241,7 +241,7 @@ def test_a_dcgan_fools_its_discriminator_with_a_picture_by_heart_and_serves_it(
     truth = cv2.resize(cv2.imread(str(folder / "pairs" / "1.png"))[:, :128], (64, 64), interpolation=cv2.INTER_AREA)
     (folder / "single").mkdir()
     cv2.imwrite(str(folder / "single" / "1.png"), truth)
-    knobs = dcgan_run(
+    given = dcgan_run(
         **QUIET | {"log_every": 1},
         output=str(folder / "drawnbyheart"),
         generator={"nz": 8, "ngf": 4},
@@ -250,7 +250,7 @@ def test_a_dcgan_fools_its_discriminator_with_a_picture_by_heart_and_serves_it(
         data={"path": str(folder / "single"), "load_side": 64, "crop": 64, "flip": False},
         phase=[{"steps": 200, "batch": 4, "learning_rate": 2e-3, "final_learning_rate": 1e-3}],
     )
-    assert "finished" in command("fit", write_config(knobs, folder / "drawnbyheart.toml"), "--device", "cpu")
+    assert "finished" in command("fit", write_config(given, folder / "drawnbyheart.toml"), "--device", "cpu")
     log = [json.loads(line) for line in (folder / "drawnbyheart" / "log.jsonl").read_text().splitlines()]
     assert np.mean([line["believed_fake"] for line in log[-50:]]) > 0.15
     request = ExportRequest(

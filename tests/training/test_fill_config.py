@@ -26,7 +26,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"shares": {"perceptual": 0, "projected": 1}, "projected": {}},
         "uses the features of shares.perceptual",
     ),
-    "knobs of going on without a start": (
+    "options of going on without a start": (
         {"stop_after": 5, "judge": {"alone": 2}},
         "stop_after, judge.alone: only for a run that starts from `initial`",
     ),
@@ -42,9 +42,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_values_that_contradict_each_other_are_refused(name: str, fill_config: Callable[..., FillConfig]) -> None:
     fill_config()
-    knobs, reason = WRONG[name]
+    options, reason = WRONG[name]
     with pytest.raises(ValidationError, match=reason):
-        fill_config(**knobs)
+        fill_config(**options)
 
 
 def test_a_crop_that_the_net_cannot_take_is_refused(

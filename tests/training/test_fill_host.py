@@ -55,8 +55,8 @@ def compiled(work: Path) -> list[Path]:
 def test_a_shape_is_compiled_with_the_data_that_the_host_has(host: Host, tmp_path: Path) -> None:
     assert host("prepare", "0", "256", "32", CONFIG="training/configs/fill-context.toml").returncode == 0
     called = (tmp_path / "work/called").read_text()
-    for knob, folder in (("data.path", "photos"), ("data.validation", "val"), ("features", "features/")):
-        assert f"--set {knob}={tmp_path}/work/{folder}" in called
+    for option, folder in (("data.path", "photos"), ("data.validation", "val"), ("features", "features/")):
+        assert f"--set {option}={tmp_path}/work/{folder}" in called
 
 
 def test_compiling_that_fails_is_tried_again_by_the_next_start(host: Host, tmp_path: Path) -> None:

@@ -46,9 +46,9 @@ def test_another_seed_gives_other_weights(partial_config: Callable[..., AnyConfi
     )
 
 
-def test_a_run_does_not_go_on_under_other_knobs(partial_config: Callable[..., AnyConfig]) -> None:
+def test_a_run_does_not_go_on_under_other_options(partial_config: Callable[..., AnyConfig]) -> None:
     run(partial_config())
-    with pytest.raises(CheckpointMismatch, match="other knobs"):
+    with pytest.raises(CheckpointMismatch, match="other options"):
         run(partial_config(seed=9))
     assert run(partial_config(log_every=3)).finished
 
@@ -164,12 +164,12 @@ def test_a_cpu_compiles_nothing_unless_asked_to(
         raise NotImplementedError("there is no compiler here")
 
     monkeypatch.setattr(torch, "compile", refuse)
-    knobs = request.getfixturevalue(model)()
-    asked = load_config(write_config(knobs | {"compile": True}, tmp_path / "asked.toml"))
+    options = request.getfixturevalue(model)()
+    asked = load_config(write_config(options | {"compile": True}, tmp_path / "asked.toml"))
     with pytest.raises(NotImplementedError):
         run(asked)
-    del knobs["compile"]
-    assert run(load_config(write_config(knobs, tmp_path / "plain.toml"))).finished
+    del options["compile"]
+    assert run(load_config(write_config(options, tmp_path / "plain.toml"))).finished
 
 
 def test_a_run_by_the_clock_stretches_its_phases_and_counts_on_after_a_cut(

@@ -90,12 +90,12 @@ JUDGES = {"shares": {"perceptual": 0.0, "patches": 0.2}, "patches": {"widths": [
 def test_a_killed_run_goes_on_to_the_same_weights_as_an_unbroken_one(
     make: Make, killed_after: int, given: Any, tmp_path: Path, write_config: Write, forking: ForkServerContext
 ) -> None:
-    knobs = {"phase": PHASES, **given}
-    total = sum(phase["steps"] for phase in knobs["phase"])
-    knobs["checkpoint_every"] = max(2, total // 11)
-    unbroken = load_config(write_config(make(**knobs, output=str(tmp_path / "unbroken")), tmp_path / "unbroken.toml"))
+    options = {"phase": PHASES, **given}
+    total = sum(phase["steps"] for phase in options["phase"])
+    options["checkpoint_every"] = max(2, total // 11)
+    unbroken = load_config(write_config(make(**options, output=str(tmp_path / "unbroken")), tmp_path / "unbroken.toml"))
     assert run(unbroken).finished
-    path = write_config(make(**knobs, output=str(tmp_path / "killed")), tmp_path / "killed.toml")
+    path = write_config(make(**options, output=str(tmp_path / "killed")), tmp_path / "killed.toml")
     killed = load_config(path)
     process = forking.Process(target=fit_command, args=(path,))
     with running(process):

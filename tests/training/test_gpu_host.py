@@ -38,7 +38,7 @@ def paths_in(section: BaseModel) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_config_gets_no_knob_that_it_lacks_and_every_path_on_that_host(name: str, tmp_path: Path) -> None:
+def test_a_config_gets_no_option_that_it_lacks_and_every_path_on_that_host(name: str, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos/0.tar").touch()
     config = load_config(ROOT / f"training/configs/{name}.toml", overrides_of(["profile", name], tmp_path))

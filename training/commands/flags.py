@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from engines.engine_choice import EngineOptions
 
 Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="override a value of the file; repeat for more")
+    list[str] | None,
+    typer.Option("--set", metavar="OPTION=VALUE", help="override a value of the file; repeat for more"),
 ]
 Device = Annotated[
     str | None, typer.Option(help="cpu, cuda (the first, or the local rank's) or cuda:N; a GPU if there is one")

@@ -13,7 +13,7 @@ from training.commands.flags import Overrides
 def unfold(
     config: Annotated[Path, typer.Argument(help="TOML file of the run that will start from the weights, as for fit")],
     model: Annotated[Path, typer.Argument(help="models/NAME/VERSION, a FillNet or a partial-convolution net")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="file to write, for the knob `initial`")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="file to write, for the option `initial`")],
     crops: Annotated[int, typer.Option(min=2, help="crops on which the statistics of batch norms are measured")] = 192,
     override: Overrides = None,
 ) -> None:

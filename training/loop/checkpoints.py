@@ -39,7 +39,7 @@ _FREE_TO_CHANGE: dict[str, Any] = {
     "patches": {"least_told"},
     "phase": {"__all__": {"compile_after"}},
 }
-"""Knobs that do not change the weights, and paths, which differ between hosts with the same data."""
+"""Options that do not change the weights, and paths, which differ between hosts with the same data."""
 _SOMEWHERE = Path("somewhere")
 
 
@@ -53,9 +53,9 @@ def _without_paths(config: FitConfig) -> FitConfig:
     given: dict[str, Any] = {"initial": _SOMEWHERE} if config.initial else {}
     if isinstance(config, FillConfig):
         judges = {"judge": config.judge, "patches": config.patches, "projected": config.projected}
-        for name, knobs in judges.items():
-            if knobs and knobs.initial:
-                given[name] = knobs.model_copy(update={"initial": _SOMEWHERE})
+        for name, options in judges.items():
+            if options and options.initial:
+                given[name] = options.model_copy(update={"initial": _SOMEWHERE})
     if isinstance(config, PConvConfig):
         given |= {"lpips_features": _SOMEWHERE} if config.lpips_features else {}
         given |= {"masks": config.masks.model_copy(update={"folder": _SOMEWHERE})} if config.masks.folder else {}
@@ -138,7 +138,7 @@ def read_run(directory: Path, config: FitConfig, device: torch.device) -> tuple[
         raise CheckpointMismatch(f"{path}: not a checkpoint of this program, or damaged; remove it") from error
     if digest != config_digest(config):
         raise CheckpointMismatch(
-            f"{path}: begun with other knobs; give another output, or remove the folder to start again"
+            f"{path}: begun with other options; give another output, or remove the folder to start again"
         )
     return progress, state
 

@@ -111,7 +111,7 @@ def load_features(path: Path, blocks: int | None = None) -> VGG16Features:
     try:
         state = load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
-        raise DataMissing(f"{path}: no readable VGG16 features ({error}); is the knob `features` right?") from error
+        raise DataMissing(f"{path}: no readable VGG16 features ({error}); is the option `features` right?") from error
     held = sum(f"features.{block[-1]}.weight" in state for block in _BLOCKS)
     if blocks is not None and held < blocks:
         last = _BLOCKS[blocks - 1][-1]

@@ -78,7 +78,7 @@ def _claim_folder(request: StudyRequest, config: str) -> None:
     note = {"digest": digest, "config": str(request.config), "set": request.overrides, "steps": request.steps}
     if held.exists() and json.loads(held.read_text("utf-8"))["digest"] != digest:
         raise CheckpointMismatch(
-            f"{request.output}: has cells of other knobs or steps ({held.name}); name another --output, or delete it"
+            f"{request.output}: has cells of other options or steps ({held.name}); name another --output, or delete it"
         )
     held.write_text(json.dumps(note, indent=1) + "\n", "utf-8")
 

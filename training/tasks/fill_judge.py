@@ -61,12 +61,12 @@ class _Parts(NamedTuple):
 class FillJudge:
     """A discriminator on a device; pictures reach it rolled, so that it shares no grid with the net."""
 
-    def __init__(self, net: nn.Module, knobs: DiscriminatorConfig, config: FillConfig, runtime: Runtime) -> None:
-        if knobs.initial is not None:
-            load_initial(net, knobs.initial, in_fp32)
+    def __init__(self, net: nn.Module, options: DiscriminatorConfig, config: FillConfig, runtime: Runtime) -> None:
+        if options.initial is not None:
+            load_initial(net, options.initial, in_fp32)
         runtime.move_to_device(net)
-        self.net, self._knobs, self._runtime = net, knobs, runtime
-        self._updates = OptimiserUpdates(net, config, runtime, UpdateSettings(knobs.betas, _CLIP_NORM))
+        self.net, self._options, self._runtime = net, options, runtime
+        self._updates = OptimiserUpdates(net, config, runtime, UpdateSettings(options.betas, _CLIP_NORM))
         self._parts = self._eager = _Parts(net, self._generator_losses, self._discriminator_loss)
 
     def compile(self, *, wanted: bool) -> None:
@@ -103,19 +103,19 @@ class FillJudge:
 
     def is_penalised(self, number: int) -> bool:
         """Whether a step has R1."""
-        return self._knobs.penalty > 0 and number % self._knobs.penalty_every == 0
+        return self._options.penalty > 0 and number % self._options.penalty_every == 0
 
     def learn(self, learning_rate: Rate, batch: JudgedBatch, *, penalised: bool) -> tuple[Tensor, Tensor]:
         """Run one step; returns its loss and its accuracy on patches."""
         self.net.requires_grad_(requires_grad=True)
         with self._runtime.autocast():
             loss, accuracy = self._parts.discriminator_loss(torch.cat([batch.real, batch.filled]))
-        found, knobs = loss.detach(), self._knobs
+        found, options = loss.detach(), self._options
         if penalised:  # eagerly and in FP32, as it is a second-order gradient
             few = max(1, len(batch.image) // _PENALISED)
             steep = gradient_penalty(self.net, batch.image[:few], batch.hole[:few])
-            loss = loss + steep * (knobs.penalty / 2 * knobs.penalty_every)
-        self._updates.apply(loss, learning_rate * knobs.rate)
+            loss = loss + steep * (options.penalty / 2 * options.penalty_every)
+        self._updates.apply(loss, learning_rate * options.rate)
         return found, accuracy.detach()
 
     def state(self) -> dict[str, Any]:
@@ -135,9 +135,9 @@ def make_judges(
     judges = {ADVERSARIAL: FillJudge(large, config.judge, config, runtime)}
     if small := config.patches:
         judges["patches"] = FillJudge(SmallPatchDiscriminator(small.widths, generator), small, config, runtime)
-    if (knobs := config.projected) and features is not None:
-        net = ProjectedDiscriminator(features, knobs.width, generator)
-        judges["projected"] = FillJudge(net, knobs, config, runtime)
+    if (options := config.projected) and features is not None:
+        net = ProjectedDiscriminator(features, options.width, generator)
+        judges["projected"] = FillJudge(net, options, config, runtime)
     return judges
 
 

@@ -277,11 +277,12 @@ class FillTrainee(Trainee[FillPhase]):
         return self._preview.measure(self._average.net)
 
     def reason_to_stop(self, done: int) -> str | None:
-        knobs = self._config
-        least = knobs.patches.least_told if knobs.patches and done > knobs.judge.alone else None
+        config = self._config
+        least = config.patches.least_told if config.patches and done > config.judge.alone else None
         if least is not None and (accuracy := float(self._accuracy)) < least:
             return (
                 f"the judge of small patches has an accuracy of {accuracy:.3f}, less than patches.least_told {least}: "
                 "its loss would push the net without a direction"
             )
-        return self._preview.reason_to_stop(knobs.stop_after) if knobs.stop_after and done >= knobs.stop_after else None
+        after = config.stop_after
+        return self._preview.reason_to_stop(after) if after and done >= after else None

@@ -14,7 +14,7 @@ from engines.terminal.command_group import CommandGroup
 from service.core.settings import SettingsInvalid
 
 
-@pytest.mark.parametrize(("error", "status"), [(ModelNotFound("no model a"), 1), (SettingsInvalid("no knob b"), 2)])
+@pytest.mark.parametrize(("error", "status"), [(ModelNotFound("no model a"), 1), (SettingsInvalid("no option b"), 2)])
 def test_an_error_is_one_line_on_stderr_and_the_status_that_it_names(error: RetouchError, status: int) -> None:
     app = typer.Typer(cls=CommandGroup)
 

@@ -29,8 +29,8 @@ def write(path: Path, height: int = 40, width: int = 50, red: int = 0) -> None:
     cv2.imwrite(str(path), bgr)
 
 
-def load(path: Path, **knobs: Any) -> list[np.ndarray]:
-    return load_pictures(DataConfig(path=path, **{"load_side": 32, "crop": 32} | knobs))
+def load(path: Path, **options: Any) -> list[np.ndarray]:
+    return load_pictures(DataConfig(path=path, **{"load_side": 32, "crop": 32} | options))
 
 
 def reds(pictures: list[np.ndarray]) -> list[int]:

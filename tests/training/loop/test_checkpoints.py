@@ -79,16 +79,16 @@ def test_the_digest_sees_what_moves_weights_and_not_where_files_lie(partial_conf
         {"data": data | {"crop": 40}},
     ]
     digest = config_digest(partial_config())
-    assert all(config_digest(partial_config(**knobs)) == digest for knobs in same)
-    assert len({digest, *(config_digest(partial_config(**knobs)) for knobs in other)}) == 5
+    assert all(config_digest(partial_config(**options)) == digest for options in same)
+    assert len({digest, *(config_digest(partial_config(**options)) for options in other)}) == 5
 
 
 def test_a_run_can_go_on_with_another_bar_for_its_judge_of_small_patches(
     fill_config: Callable[..., FillConfig],
 ) -> None:
-    def digest(**knobs: Any) -> str:
+    def digest(**options: Any) -> str:
         return config_digest(
-            fill_config(initial="a.pth", judge={"alone": 2}, shares={"perceptual": 0, "patches": 1}, patches=knobs)
+            fill_config(initial="a.pth", judge={"alone": 2}, shares={"perceptual": 0, "patches": 1}, patches=options)
         )
 
     assert digest(least_told=0.56) == digest(least_told=0.53)
@@ -108,7 +108,7 @@ def test_half_weights_keep_running_statistics_and_counters(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "knobs",
+    "options",
     [
         lambda path: {"initial": path},
         lambda path: {"lpips_features": path},
@@ -117,8 +117,8 @@ def test_half_weights_keep_running_statistics_and_counters(tmp_path: Path) -> No
     ids=["initial", "lpips_features", "masks.folder"],
 )
 def test_the_digest_sees_whether_a_file_takes_part_and_not_where_it_lies(
-    knobs: Callable[[str], dict[str, Any]], partial_config: Config
+    options: Callable[[str], dict[str, Any]], partial_config: Config
 ) -> None:
-    here, there = (config_digest(partial_config(**knobs(path))) for path in ("/here/it", "/there/that"))
+    here, there = (config_digest(partial_config(**options(path))) for path in ("/here/it", "/there/that"))
     assert here == there
     assert here != config_digest(partial_config())

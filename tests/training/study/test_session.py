@@ -67,7 +67,7 @@ def test_a_study_prints_its_cells_beside_the_sources_figures_and_takes_up_where_
         assert plot.size[0] > 1000
     code, output = study("pconv", *flags, "--set", "seed=8")
     assert code != 0
-    assert "has cells of other knobs" in output
+    assert "has cells of other options" in output
 
 
 def test_a_cell_that_fails_is_said_to_have_failed_and_the_others_are_measured(config: Path, tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_no_step_before_its_phase(dcgan_config: Config) -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("options", "message"),
     [
         ({"generator": {"side": 128}}, "make them equal"),
         ({"generator": {"nc": 1}}, "RGB"),
@@ -190,6 +190,6 @@ def test_no_step_before_its_phase(dcgan_config: Config) -> None:
         ({"data": {"path": "x", "load_side": 64, "crop": 64, "validation": "y"}}, "no truth"),
     ],
 )
-def test_knobs_that_do_not_fit_are_refused(knobs: dict[str, Any], message: str, dcgan_config: Config) -> None:
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str, dcgan_config: Config) -> None:
     with pytest.raises(ValidationError, match=message):
-        dcgan_config(**knobs)
+        dcgan_config(**options)

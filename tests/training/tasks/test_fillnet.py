@@ -201,8 +201,8 @@ def test_a_run_ends_when_its_judge_of_small_patches_stays_blind(tmp_path: Path, 
     initial = saved_generator(tmp_path / "generator.pth", fill_config())
     judge = fill_config().judge.model_dump() | {"alone": 2}
     for least, blind in ((1.0, True), (0.0, False)):
-        knobs = PATCHES | {"patches": {"widths": [4, 4], "least_told": least}}
-        config = fill_config(initial=initial, judge=judge, **knobs)
+        options = PATCHES | {"patches": {"widths": [4, 4], "least_told": least}}
+        config = fill_config(initial=initial, judge=judge, **options)
         made = trainee(config)
         for number in range(3):
             made.step(number, place(config, number))
@@ -271,10 +271,10 @@ def test_processes_agree_on_the_accuracy_of_their_judge_of_small_patches(tmp_pat
 def test_a_state_brings_back_the_net_and_all_judges(tmp_path: Path, fill_config: Config) -> None:
     initial = saved_generator(tmp_path / "generator.pth", fill_config(generator=ATTENTIVE))
     judge = fill_config().judge.model_dump() | {"alone": 2}
-    knobs = {"generator": ATTENTIVE, "judge": judge, **PATCHES}
-    ours = trainee(fill_config(initial=initial, **knobs))
+    options = {"generator": ATTENTIVE, "judge": judge, **PATCHES}
+    ours = trainee(fill_config(initial=initial, **options))
     ours.step(0, place(fill_config(), 0))
-    theirs = FillTrainee(fill_config(initial=initial, **knobs).model_copy(update={"initial": None}), RUNTIME)
+    theirs = FillTrainee(fill_config(initial=initial, **options).model_copy(update={"initial": None}), RUNTIME)
     theirs.load(copy.deepcopy(ours.state()))
     theirs.begin_phase(fill_config().phase[0])
     for number in (1, 2):
@@ -284,12 +284,12 @@ def test_a_state_brings_back_the_net_and_all_judges(tmp_path: Path, fill_config:
 def test_a_judge_on_vgg16_takes_part_starts_from_a_file_and_its_state_comes_back(
     tmp_path: Path, fill_config: Config, untrained_features: Path
 ) -> None:
-    knobs = {"features": untrained_features, "layers": (1, 1, 1, 1, 1), "shares": {"projected": 0.5}}
-    first = trainee(fill_config(**knobs, projected={"width": 4}))
+    options = {"features": untrained_features, "layers": (1, 1, 1, 1, 1), "shares": {"projected": 0.5}}
+    first = trainee(fill_config(**options, projected={"width": 4}))
     told = first.step(0, place(fill_config(), 0))
     assert {"projected", "projected_judge", "projected_told"} <= told.keys()
     torch.save(first.state()["projected"]["net"], tmp_path / "projected.pth")
-    config = fill_config(**knobs, projected={"width": 4, "initial": tmp_path / "projected.pth"})
+    config = fill_config(**options, projected={"width": 4, "initial": tmp_path / "projected.pth"})
     ours, theirs = trainee(config), trainee(config)
     for key, tensor in first.state()["projected"]["net"].items():
         assert torch.equal(ours.state()["projected"]["net"][key], tensor)

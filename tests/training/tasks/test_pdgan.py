@@ -247,7 +247,7 @@ def test_no_step_before_its_phase(pdgan_config: Config) -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("options", "message"),
     [
         ({"data": {"path": "x", "load_side": 300, "crop": 128}}, "take 256"),
         ({"data": {"path": "x", "load_side": 256, "layout": "pairs"}}, "layout pairs"),
@@ -259,9 +259,9 @@ def test_no_step_before_its_phase(pdgan_config: Config) -> None:
         ({"phase": [PRIOR]}, "no phase trains the generator"),
     ],
 )
-def test_knobs_that_do_not_fit_are_refused(knobs: dict[str, Any], message: str, pdgan_config: Config) -> None:
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str, pdgan_config: Config) -> None:
     with pytest.raises(ValidationError, match=message):
-        pdgan_config(**knobs)
+        pdgan_config(**options)
 
 
 def test_the_config_of_the_papers_sizes_trains_stage_1_first() -> None:

@@ -231,7 +231,7 @@ def test_no_step_before_its_phase(pgn_config: Config) -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("given", "message"),
     [
         ({"data": {"path": "x", "load_side": 256}}, "take 128"),
         ({"data": {"path": "x", "load_side": 128, "crop": 128, "layout": "pairs"}}, "layout pairs"),
@@ -239,9 +239,9 @@ def test_no_step_before_its_phase(pgn_config: Config) -> None:
         ({"generator": {"stages": 3}}, "stages"),
     ],
 )
-def test_knobs_that_do_not_fit_are_refused(knobs: dict[str, Any], message: str, pgn_config: Config) -> None:
+def test_options_that_do_not_fit_are_refused(given: dict[str, Any], message: str, pgn_config: Config) -> None:
     with pytest.raises(ValidationError, match=message):
-        pgn_config(**knobs)
+        pgn_config(**given)
 
 
 @pytest.mark.parametrize(("world", "batch", "needed"), [(1, 1, "use 2 or more"), (2, 2, "use 4 or more")])

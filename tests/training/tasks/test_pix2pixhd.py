@@ -130,9 +130,9 @@ def test_weights_that_a_run_begins_with_are_measured_as_its_first_phase_uses_the
     pix2pixhd_config: Config, tmp_path: Path, save_untrained: Callable[..., Path]
 ) -> None:
     data = pix2pixhd_config().data
-    knobs = {"data": data.model_copy(update={"validation": data.path}), "generator": LOCAL, "seconds": 1000.0}
-    initial = save_untrained(Pix2PixHD().build(pix2pixhd_config(**knobs).generator), tmp_path / "begun.pth")
-    config = pix2pixhd_config(**knobs, phase=[PHASE | {"part": "global"}], initial=initial)
+    given = {"data": data.model_copy(update={"validation": data.path}), "generator": LOCAL, "seconds": 1000.0}
+    initial = save_untrained(Pix2PixHD().build(pix2pixhd_config(**given).generator), tmp_path / "begun.pth")
+    config = pix2pixhd_config(**given, phase=[PHASE | {"part": "global"}], initial=initial)
     log, lines_when_read = config.output / "log.jsonl", list[int]()
 
     def clock() -> float:
@@ -266,7 +266,7 @@ def test_no_step_before_its_phase(pix2pixhd_config: Config) -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("given", "message"),
     [
         ({"data": {"path": "x", "layout": "pairs"}}, "label maps"),
         ({"generator": {"label_nc": 35}}, "label_nc is 13"),
@@ -278,7 +278,7 @@ def test_no_step_before_its_phase(pix2pixhd_config: Config) -> None:
         ({"phase": [PHASE | {"perceptual": 10.0}]}, "needs VGG16"),
     ],
 )
-def test_knobs_that_do_not_fit_are_refused(knobs: dict[str, Any], message: str, pix2pixhd_config: Config) -> None:
-    defaults = {"generator": {"label_nc": 13}} if "data" in knobs else {}
+def test_options_that_do_not_fit_are_refused(given: dict[str, Any], message: str, pix2pixhd_config: Config) -> None:
+    defaults = {"generator": {"label_nc": 13}} if "data" in given else {}
     with pytest.raises(ValidationError, match=message):
-        pix2pixhd_config(**defaults | knobs)
+        pix2pixhd_config(**defaults | given)
