@@ -28,6 +28,8 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 CITED = re.compile(r"(?<![\w./~-])((?:[\w.-]+/)+[\w.-]+\.(?:py|sh|toml|md|ya?ml|txt|c|Dockerfile))(?![\w/])")
 MADE = re.compile(r"NAME|VERSION|OWNER|\.\.\.|…")
 """Names that stand for others."""
+SECTION = re.compile(r'(docs/[\w/-]+\.md),\s+(?:# )?"([^"]+)"')
+"""A page and one of its sections, as comments and docstrings cite them."""
 
 
 def _anchors(page: Path) -> Iterator[str]:
@@ -38,6 +40,13 @@ def _anchors(page: Path) -> Iterator[str]:
         slug = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
         count = seen[slug] = seen.get(slug, -1) + 1
         yield f"{slug}-{count}" if count else slug
+
+
+def _titles(page: Path) -> list[str]:
+    """Headings of a page, and the bold words that begin its paragraphs; without dates in brackets."""
+    text = FENCE.sub("", page.read_text("utf-8"))
+    found = re.findall(r"^(?:#{1,6} +(.+?)|\*\*(.+?)[.:]?\*\*.*) *$", text, re.MULTILINE)
+    return [re.sub(r" \(\d{4}-.*\)", "", heading or bold) for heading, bold in found]
 
 
 def _broken(page: Path) -> Iterator[str]:
@@ -71,6 +80,13 @@ def test_a_page_cites_no_file_that_the_repository_lacks(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_points_to_nothing_beside_the_repository(page: Path) -> None:
     assert re.findall(r"\.\./shared\S*|\bdesign\.md\b", page.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "docker", "engines", "export", "retouch", "service", "training"])
+def test_the_code_cites_only_sections_that_a_page_has(folder: str) -> None:
+    files = [path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".sh", ".toml", ".yaml", ".cpp")]
+    cited = {found for path in files for found in SECTION.findall(path.read_text("utf-8"))}
+    assert {(page, title) for page, title in cited if title not in _titles(ROOT / page)} == set()
 
 
 def test_the_architecture_names_only_files_that_are_there() -> None:

@@ -1,8 +1,9 @@
 """OpenVINO on the CPU: the default on hosts without a GPU.
 
 One compilation with dynamic shapes serves every tile and batch size: one for each shape was no faster
-(docs/benchmarks.md). bf16 halves the time on processors that have it, and is used only where the outputs stay above the
-model's parity bar and fills within its limit of grey levels, or beside INT8 layers above a bar of their own.
+(docs/measurements/cpu.md, "Engines alone"). bf16 halves the time on processors that have it, and is used only where the
+outputs stay above the model's parity bar and fills within its limit of grey levels, or beside INT8 layers above a bar
+of their own.
 
 A batch of one row uses all threads. For larger batches there are two lanes with half of the threads each: with all
 threads on one batch, every layer would wait for the slowest thread.

@@ -1,7 +1,7 @@
 """A CPU in lanes: the engine computes several independent batches at once, each with a part of the threads.
 
 When all threads worked on one batch, they waited for each other at its end for 2.5 to 5 % of the time under load
-(docs/benchmarks.md).
+(ADR 18).
 """
 
 from __future__ import annotations

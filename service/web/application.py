@@ -98,8 +98,8 @@ class DirectRouting:
     """ASGI middleware that routes image calls past FastAPI, which saves over 100 us of CPU time a request.
 
     They remain FastAPI's routes, too, for the OpenAPI document. They read their requests themselves, so they need
-    nothing from FastAPI (docs/benchmarks.md, "The short way past FastAPI's routing"). It is the innermost middleware,
-    so that image calls pass all others.
+    nothing from FastAPI (docs/measurements/cpu.md, "The short way past FastAPI's routing"). It is the innermost
+    middleware, so that image calls pass all others.
     """
 
     def __init__(self, app: ASGIApp, routes: Iterable[APIRoute]) -> None:

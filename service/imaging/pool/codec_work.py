@@ -2,7 +2,7 @@
 
 Handing a picture to a thread and back costs as much as a small picture itself: wake-ups, the interpreter's lock, cold
 caches. In a process with a single core, such as a front end where there are as many of them as cores, threads gain
-nothing: a picture of 256² took 4.2 ms of CPU time with them and 3.8 without (docs/benchmarks.md).
+nothing: a picture of 256² took 4.2 ms of CPU time with them and 3.8 without (ADR 19).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HELPED_PIXELS = 320 * 320
 _MOST_HELPERS = 3
 """Most threads that help a process with one codec thread: a JPEG of 512² is encoded in four strips."""
 _SLOWER = 4
-"""Ratio of the encoding times of PNG or WebP to that of JPEG (docs/benchmarks.md, "Codecs")."""
+"""Ratio of the encoding times of PNG or WebP to that of JPEG (docs/measurements/cpu.md, "Codecs")."""
 _SMOOTHING = 0.1
 """Weight of the newest duration in the running mean, which covers about the last twenty."""
 
@@ -49,7 +49,7 @@ class CodecWork:
         cv2.setNumThreads(1)
         self._threads = threads
         self._begin_pool, self._finish_pool = CodecPool(threads, "decode"), CodecPool(threads, "encode")
-        self._begin_shares, self._finish_shares = LoopShares(), LoopShares()  # apart, as the pools are
+        self._begin_shares, self._finish_shares = LoopShares(), LoopShares()  # separate, like the pools
         self._spare_cores = spare_cores
         self._helpers = HelperThreads(threads - 1 if threads > 1 else _MOST_HELPERS, self._free_threads)
         self._beginning = self._finishing = 0
