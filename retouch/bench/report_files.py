@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryFile
 
+from engines.files.outputs import check_output
 from retouch.bench.session import BenchFailed
 
 _PLOT_SUFFIXES = (".png", ".svg", ".pdf")
@@ -41,10 +41,6 @@ def _try_write(path: Path) -> None:
     """
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise BenchFailed(f"{path} cannot be written: name a file in a folder that exists")
-    if path.is_file():
-        path.open("ab").close()
-    elif not path.exists():
-        TemporaryFile(dir=path.absolute().parent).close()
-    # a pipe or a device is not opened, because its reader would take that for the report
-    elif not os.access(path, os.W_OK):
+    if path.exists() and not path.is_file() and not os.access(path, os.W_OK):
         raise BenchFailed(f"{path} cannot be written: name a file that this user may write")
+    check_output(path)
