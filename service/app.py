@@ -28,7 +28,7 @@ from service.batching.local_backend import open_local_backend
 from service.core.call import Call
 from service.core.order import Order
 from service.core.reply import Reply
-from service.core.setting_groups import OF_A_SERVER
+from service.core.setting_groups import SERVER_ONLY
 from service.core.settings import Settings
 from service.fleet.assembly import open_state
 from service.gallery.assembly import Gallery, open_gallery
@@ -181,7 +181,7 @@ async def open_pipeline(settings: Settings, open_backend: OpenBackend = open_loc
     Raises:
         DeviceLost: the device was lost while models were loading.
     """
-    alone = {name: Settings.model_fields[name].default for name in OF_A_SERVER}
+    alone = {name: Settings.model_fields[name].default for name in SERVER_ONLY}
     async with open_service(settings.model_copy(update=alone), open_backend) as service:
         await wait_for_any(service.backend.loaded, service.backend.lost)
         if service.backend.lost.is_set():

@@ -68,7 +68,7 @@ def run_preflight(settings: Settings) -> None:
     check_tracing(settings)
     _check_sites(settings)
     _check_default_models(settings)
-    check_endpoint(settings.s3_endpoint)  # though nothing may use it: a bucket may be meant that was forgotten
+    check_endpoint(settings.s3_endpoint)  # also without --results-url, which may have been forgotten
     _check_grpc(settings)
     _check_keys(settings)
     if settings.webhook_secret_file:
@@ -130,7 +130,7 @@ def check_address(host: str, port: int, setting: str = "port") -> None:
         raise cannot_listen(host, port, setting, error) from error
     failed = [why for one in found if (why := _bind_error(*one)) is not None]
     of_the_port = [why for why in failed if why.errno in _REMEDIES]
-    if of_the_port or len(failed) == len(found):  # a name may have an address of a kind that is not here
+    if of_the_port or len(failed) == len(found):  # of IPv4 and IPv6 a host may lack one
         raise cannot_listen(host, port, setting, [*of_the_port, *failed][0])
 
 
@@ -138,7 +138,7 @@ def _bind_error(family: int, kind: int, protocol: int, _: str, where: Any) -> OS
     """Bind a socket to one result of `getaddrinfo` for a moment; returns why that fails."""
     try:
         with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server's own will have
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the server sets it, too
             if family == socket.AF_INET6:
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             probe.bind(where)

@@ -9,9 +9,9 @@ import typer
 
 
 def folder_flag(help_text: str, *declarations: str, **options: Any) -> Any:
-    """Return an option of type `Path` that refuses an empty name, as a script gives it whose variable is not set.
+    """Return an option of type `Path` that refuses an empty name, such as that of an unset variable in a script.
 
-    A plain `Path` makes the folder one is in of it.
+    `Path("")` would be the current folder.
 
     Args:
         help_text: help of the flag.

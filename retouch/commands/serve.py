@@ -133,7 +133,7 @@ def _option_annotation(name: str, group: str) -> Any:
         flag_for(name, field),
         help=f"{field.description} (default {default_of(field)})",
         rich_help_panel=group,
-        path_type=str,  # a Path would make the folder one is in of an empty name
+        path_type=str,  # Path("") would be the current folder
     )
     kind: Any = str if get_origin(field.annotation) in (Union, UnionType) else field.annotation
     return Annotated[kind | None, option]

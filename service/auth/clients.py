@@ -119,8 +119,8 @@ class Clients:
     def read_changed_keys(self) -> Sequence[KeyRecord] | None:
         """The keys if the file has changed; None if not, or if it cannot be read, which is logged once.
 
-        What cannot be read is tried again though it stays as it is: who mends its permissions does not change it. Wrong
-        content is not.
+        An unreadable file is tried again although it is unchanged, because mending its permissions does not change it;
+        one with wrong content only once it has changed.
         """
         if self.path is None or (state := _file_state(self.path)) == self._seen:
             return None

@@ -169,7 +169,7 @@ def _decoded(text: memoryview, name: str) -> bytes:
     except binascii.Error as error:
         _check_characters(text, name)
         raise InvalidRequest(f"`{name}` is not base64: {error}") from error
-    if len(text) != -(-len(data) // 3) * 4:  # something was left out: line breaks, it is hoped
+    if len(text) != -(-len(data) // 3) * 4:  # the decoder skipped something: line breaks are allowed
         _check_characters(text, name)
     return data
 

@@ -67,7 +67,7 @@ class Call:
     result_id: Callable[[int], str] | None = None
     """Makes the id that a picture is stored under, from its index; None: ids are random."""
     may_share: Callable[[Any], bool] | None = None
-    """Has results with those ids stay, as others are to be given them, unless it is too late: then it returns False.
-    Called in the ledger's transaction that names them."""
+    """Keeps the results with these ids from being removed, so that other requests can be given them; False if they may
+    be removed already. Called in the ledger's transaction that enters them."""
     stop_if_left: Callable[[], None] = lambda: None
     """Raises Cancelled if the client has left; does nothing for a job, and where other requests share the result."""

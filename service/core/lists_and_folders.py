@@ -14,7 +14,7 @@ def listed(text: str) -> list[str]:
 
 
 def _named(folder: object) -> object:
-    if folder == "":  # as a variable that is not set gives it; a Path makes the folder one is in of it
+    if folder == "":  # as from an unset variable of a script; Path("") would be the current folder
         raise ValueError("it is empty; name a folder, or leave it out for the default")
     return folder
 

@@ -59,11 +59,11 @@ SETTING_GROUPS: dict[str, tuple[str, ...]] = {
 }
 """The names of the settings in each group; each setting is in exactly one."""
 
-OF_A_SERVER: tuple[str, ...] = (
+SERVER_ONLY: tuple[str, ...] = (
     *SETTING_GROUPS["Network"],
     *SETTING_GROUPS["Access"],
     *SETTING_GROUPS["Webhooks"],
     *("models_url", "results_url", "promise", "ledger_url"),
     *("results_max_age_h", "results_max_gb", "cache_entries", "otlp_endpoint"),
 )
-"""Settings that a server alone follows: whom it answers, and what it shares with other servers or tells them."""
+"""Settings that only a server uses, and not a command that runs the pipeline: network, keys, shared state."""

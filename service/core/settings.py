@@ -199,7 +199,7 @@ class Settings(BaseModel):
     @field_validator("public_url")
     @classmethod
     def _check_public_url(cls, url: str) -> str:
-        parts = urlsplit(url)  # raises ValueError for a port or an address that is none
+        parts = urlsplit(url)  # raises ValueError if the address is malformed
         extra = parts.query or parts.fragment or "@" in parts.netloc or re.search(r"[^!-~]", url)
         if url and (parts.scheme not in ("http", "https") or not parts.hostname or extra or parts.port == 0):
             raise ValueError("it is no address like https://images.example.com/PREFIX")

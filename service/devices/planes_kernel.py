@@ -1,7 +1,7 @@
 """The pixels of a tile as planes of floats, and back, in C++; the bytes are those of planes.py (ADR 51).
 
 It is an optional extension, compiled when Retouch is installed. One call for a tile, in place of ten of OpenCV and
-numpy, each of which gives the interpreter's lock away.
+numpy, each of which releases the interpreter's lock.
 """
 
 from __future__ import annotations

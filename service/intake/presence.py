@@ -22,7 +22,7 @@ class _PollEntry(ctypes.Structure):
 
 @cache
 def _libc() -> ctypes.PyDLL:
-    """The C library, called without giving the interpreter's lock away, as `select.poll` would at every question."""
+    """The C library, called without releasing the interpreter's lock, which `select.poll` does at each call."""
     return ctypes.PyDLL(None)
 
 

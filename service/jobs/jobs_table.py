@@ -137,9 +137,10 @@ def begin(ledger: Transaction, job_id: str) -> None:
 
 
 def share(ledger: Transaction, job_id: str, owner: str, attempts: int) -> bool:
-    """Have a run's results stay, as others are to be given them; returns False if they may be deleted already.
+    """Keep a run's results from being removed, so that other requests can be given them.
 
-    They may be once another run has begun, or the job has ended without them.
+    Returns:
+        False if they may be removed already: another run has begun, or the job has ended without them.
     """
     kept = ledger.execute(
         "UPDATE jobs SET shared_runs = shared_runs || ? "

@@ -133,7 +133,8 @@ def _release(ledger: Transaction, claimed: Claim, done: tuple[int, int]) -> None
 def _delete(ledger: Transaction, condition: str, values: Sequence[Any]) -> list[Claim]:
     """Delete the claims that meet a condition, and return them.
 
-    So is deleted what their answers contain, or the deletion of such a result would count for the keys' next answers.
+    What their answers contain is forgotten, too: otherwise the deletion of such a result would affect the keys' next
+    answers.
     """
     rows = ledger.execute(f"DELETE FROM idempotency WHERE {condition} RETURNING *", values)  # noqa: S608 -- values are bound
     claims = [_claim_from_row(row) for row in rows.fetchall()]

@@ -52,7 +52,7 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
                 raise InvalidOption("`webhook` is for jobs: send `Prefer: respond-async`", code="webhook_needs_job")
             accepted, preferred = wanted_form(accept, several=order.options.pictures > 1), ""
             work = partial(_compute_response, intake, order, accepted)
-        # what is negotiated, as one client, or a proxy, writes the same header in several ways
+        # the negotiated values: the same header can be written in several ways
         varies_with = [accepted, preferred, order.options.webhook or "", order.options.webhook_events]
         work = intake.once(order, varies_with, work)
         return await (work() if later else intake.answered(work))
