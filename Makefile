@@ -86,7 +86,7 @@ fuzz: .venv/.security ## the decoders under mutated images and the form reader u
 	$(BIN)/python -m tests.fuzz decoders -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS)
 	$(BIN)/python -m tests.fuzz forms -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS)
 
-bench: .venv/.dev ## HTTP against direct calls, and the engines alone: docs/benchmarks.md
+bench: .venv/.dev ## HTTP against direct calls, and the engines alone: docs/measurements/cpu.md
 	$(BIN)/python -m benchmarks.load.serving
 	$(BIN)/python -m benchmarks.host.cpu_engines
 
