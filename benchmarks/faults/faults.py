@@ -15,9 +15,10 @@ from typing import Literal
 
 import psutil
 
-from benchmarks.harness.processes import Server, free_port
+from benchmarks.harness.processes import Server
 from benchmarks.harness.raw_http import Client, encode
 from engines.fake import FAULT_FILE
+from tests.serving.ports import free_port
 
 Mood = Literal["good", "slow", "failing", "gone"]
 Role = Literal["front end", "engine"]

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from benchmarks.harness.inputs import ROOT, write_fake_models
 from benchmarks.harness.raw_http import Client
+from tests.serving.ports import free_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,6 @@ class Server:
             if self.process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"the server did not start:\n{self.log.read_text()[-3000:]}")
             await asyncio.sleep(0.1)
-
-
-def free_port() -> int:
-    """Return a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import socket
 import struct
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from service.core.pictures import Picture
 from service.imaging.files import codec
 from tests.serving.fake_models import write_photos_and_facades
 from tests.serving.grpc_client import GrpcClient, raw_request
+from tests.serving.ports import free_port
 from tests.serving.served_process import ServedProcess
 
 _SIDE = 3600
@@ -104,7 +104,7 @@ def _cases() -> Iterator[_Case | _Call]:
 def _measure(case: _Case | _Call) -> tuple[str, float]:
     """Return the status, and the growth of the server's resident memory at its peak, in MiB."""
     folder = Path(tempfile.mkdtemp())
-    settings = {"models_dir": write_photos_and_facades(folder / "models"), "save": "false", "grpc_port": _free_port()}
+    settings = {"models_dir": write_photos_and_facades(folder / "models"), "save": "false", "grpc_port": free_port()}
     with ServedProcess(folder, **settings) as served:
         process, ended = psutil.Process(served.process.pid), threading.Event()
         before = process.memory_info().rss
@@ -121,13 +121,6 @@ def _measure(case: _Case | _Call) -> tuple[str, float]:
         watching.join()
         served.terminate()
     return status, (max(seen) - before) / 2**20
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def main() -> int:

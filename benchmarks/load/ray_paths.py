@@ -26,13 +26,14 @@ from typing import Any
 import httpx
 
 from benchmarks.harness.inputs import BODIES, write_fake_models
-from benchmarks.harness.processes import free_port, retouch, retouch_is_ready
+from benchmarks.harness.processes import retouch, retouch_is_ready
 from benchmarks.harness.ratios import print_ratios, ratio_of
 from benchmarks.harness.raw_http import encode
 from benchmarks.harness.raw_load import Target, drive
 from benchmarks.load import ray_scaling
 from benchmarks.load.load_options import load_parser
 from benchmarks.versions.checkout import environment, source_of
+from tests.serving.ports import free_port
 
 _START_S = 180.0
 _BEFORE = """

@@ -29,11 +29,11 @@ import httpx
 import psutil
 
 from benchmarks.harness.inputs import BODIES, ROOT, write_fake_models
-from benchmarks.harness.processes import free_port
 from benchmarks.harness.raw_http import encode
 from benchmarks.harness.raw_load import Answers, Target, drive
 from benchmarks.load.load_options import load_parser
 from service.ray.proxy_table import ProxyTable
+from tests.serving.ports import free_port
 
 _READY_S = 150.0
 

@@ -40,12 +40,13 @@ from PIL import Image, ImageDraw
 
 from benchmarks.harness.inputs import ROOT
 from benchmarks.harness.outputs import add_output_flags, write_outputs
-from benchmarks.harness.processes import Server, free_port, retouch, started
+from benchmarks.harness.processes import Server, retouch, started
 from benchmarks.harness.raw_http import Client, Reply, encode
 from benchmarks.peers.iopaint_model import NETS
 from engines.manifest import MANIFEST_FILE, read_manifest
 from retouch.bench.load import run_on_uvloop
 from service.imaging.pasting.areas import FEATHER
+from tests.serving.ports import free_port
 
 CLIENTS, REQUESTS = (1, 8, 32), (8, 24, 32)
 """Numbers of clients, and of the requests that they send together in a round."""

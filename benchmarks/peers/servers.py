@@ -12,9 +12,10 @@ from pathlib import Path
 
 from benchmarks.harness.inputs import ROOT, photo_and_mask
 from benchmarks.harness.metric_totals import metrics_page, total_in
-from benchmarks.harness.processes import Server, free_port, retouch, started
+from benchmarks.harness.processes import Server, retouch, started
 from benchmarks.harness.raw_http import Client, encode
 from retouch.bench.sender import encode as multipart
+from tests.serving.ports import free_port
 
 PEERS = ROOT / "benchmarks/peers"
 SIDES = {"tiny": 64, "photos": 256}

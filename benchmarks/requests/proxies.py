@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from benchmarks.harness.inputs import ROOT
-from benchmarks.harness.processes import Server, free_port, started
+from benchmarks.harness.processes import Server, started
+from tests.serving.ports import free_port
 
 CADDY = Path(sys.executable).with_name("caddy")
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin")

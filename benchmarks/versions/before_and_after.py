@@ -31,12 +31,13 @@ from typing import Any
 import psutil
 
 from benchmarks.harness.inputs import ROOT, photo_and_mask, translate_body, write_fake_models
-from benchmarks.harness.processes import free_port, retouch_is_ready, started
+from benchmarks.harness.processes import retouch_is_ready, started
 from benchmarks.harness.ratios import Ratio, print_ratios, ratio_of
 from benchmarks.harness.raw_http import encode
 from benchmarks.versions.checkout import environment, source_of
 from benchmarks.versions.direct_calls import closed_loop, measure
 from retouch.bench.load import raise_open_file_limit, run_on_uvloop
+from tests.serving.ports import free_port
 
 SIDE, BATCH_MS = 64, 8.0
 SIDES = ("before", "after")

@@ -23,12 +23,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.harness.fill_cases import fill_cases
-from benchmarks.harness.processes import Server, free_port, retouch_is_ready, started
+from benchmarks.harness.processes import Server, retouch_is_ready, started
 from benchmarks.harness.ratios import Ratio, print_ratios, ratio_of
 from benchmarks.harness.raw_http import encode
 from benchmarks.versions.checkout import environment, source_of
 from retouch.bench.load import run_on_uvloop
 from retouch.bench.sender import encode as encode_form
+from tests.serving.ports import free_port
 
 SIDES = ("before", "after")
 

@@ -30,10 +30,11 @@ import psutil
 
 from benchmarks.harness.inputs import BODIES, write_fake_models
 from benchmarks.harness.machine import load_average, machine_facts
-from benchmarks.harness.processes import Server, free_port, retouch_is_ready, started
+from benchmarks.harness.processes import Server, retouch_is_ready, started
 from benchmarks.harness.raw_http import Client, encode
 from benchmarks.versions.checkout import environment, source_of
 from retouch.bench.load import run_on_uvloop
+from tests.serving.ports import free_port
 
 CONNECTIONS = {"alone": 1, "loaded": 32}
 REQUESTS = 600

@@ -31,8 +31,9 @@ import torch
 
 from benchmarks.gpu_engines.family_cases import TINY_CASES, Case, build_net
 from benchmarks.harness.inputs import photo_and_mask
-from benchmarks.harness.processes import Server, free_port, retouch_is_ready, started
+from benchmarks.harness.processes import Server, retouch_is_ready, started
 from benchmarks.versions.checkout import environment, source_of
+from tests.serving.ports import free_port
 
 SIDE = 32
 

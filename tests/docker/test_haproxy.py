@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.harness.processes import free_port
 from service.ray.proxy_table import ProxyTable
 from tests.serving.backing.haproxy import HAPROXY, Proxy, haproxy
+from tests.serving.ports import free_port
 from tests.serving.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not HAPROXY, reason="haproxy is not installed (apt-get install haproxy)")

@@ -10,12 +10,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.harness.processes import free_port, started
+from benchmarks.harness.processes import started
 from benchmarks.requests.proxies import NGINX
 from service.auth.links import Links
 from tests.serving.bad_request import MASK, PHOTO
 from tests.serving.fake_models import write_photos_and_facades
 from tests.serving.local_server import serving
+from tests.serving.ports import free_port
 from tests.serving.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")

@@ -10,7 +10,6 @@ import math
 import os
 import re
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from service.telemetry.gpu_gauges import GpuGauges
 from tests.docker.compose_file import COMPOSE, DOCKER, resolved
 from tests.fakes.nvml import FakeNvml
+from tests.serving.ports import free_port
 from tests.serving.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -38,12 +38,6 @@ CADDY = Path(sys.executable).with_name("caddy")
 RETOUCH = [sys.executable, "-m", "retouch"]
 
 needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="Prometheus is not installed (.ci/run does, with apt)")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def answers(url: str, **options: Any) -> bool:

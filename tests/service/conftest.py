@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import io
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +19,7 @@ from engines.manifest import Manifest
 from tests.serving.backing.postgres_server import PostgresCluster, running_postgres
 from tests.serving.fake_models import fake_manifest, write_model, write_photos_and_facades
 from tests.serving.local_server import Running, Serve, serving
+from tests.serving.ports import free_port
 
 
 @pytest.fixture
@@ -108,10 +108,7 @@ def postgres() -> Iterator[PostgresCluster]:
         yield cluster
 
 
-@pytest.fixture
-def free_port() -> int:
+@pytest.fixture(name="free_port")
+def _free_port() -> int:
     """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_port()

@@ -10,12 +10,12 @@ import pytest
 from grpc import StatusCode
 
 from tests.service.compat.foreign_requests import EDIT, GOOD, IMG2IMG, ForeignRequest
-from tests.service.grpc.conftest import some_port
 from tests.serving.backing.s3_server import KEY, SECRET, serving_bucket
 from tests.serving.bad_request import MASK, MULTIPART, PHOTO, body_of, part
 from tests.serving.fake_models import write_photos_and_facades
 from tests.serving.grpc_client import GrpcClient, files_request
 from tests.serving.key_files import add_key
+from tests.serving.ports import free_port
 from tests.serving.served_process import ServedProcess
 from tests.serving.waiting import wait_until
 
@@ -32,7 +32,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
         settings = {
             "models_dir": write_photos_and_facades(folder / "models"),
             "workers": 2,
-            "grpc_port": some_port(),
+            "grpc_port": free_port(),
             "keys_file": folder / "keys.json",
             "results_url": "s3://results/shop",
             "s3_endpoint": f"http://127.0.0.1:{bucket.port}",

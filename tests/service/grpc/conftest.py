@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,16 +12,9 @@ import pytest
 from tests.serving.fake_models import write_photos_facades_and_faces
 from tests.serving.grpc_client import GrpcClient
 from tests.serving.local_server import Running, serving
+from tests.serving.ports import free_port
 
 Serve = Callable[..., Running]
-
-
-def some_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("server")
     models = write_photos_facades_and_faces(folder / "models")
     with serving(
-        folder, models_dir=models, apis="open-inference", max_body_mb=2.0, max_memory_mb=64.0, grpc_port=some_port()
+        folder, models_dir=models, apis="open-inference", max_body_mb=2.0, max_memory_mb=64.0, grpc_port=free_port()
     ) as running:
         yield running
         running.stop()
@@ -49,7 +41,7 @@ def serve_grpc(serve: Serve) -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def start(**settings: Any) -> Running:
-            running = serve(**{"apis": "open-inference", "grpc_port": some_port(), **settings})
+            running = serve(**{"apis": "open-inference", "grpc_port": free_port(), **settings})
             stack.callback(running.stop)
             return running
 

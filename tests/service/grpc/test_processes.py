@@ -15,10 +15,10 @@ import pytest
 from grpc import StatusCode
 
 from service.grpc.methods import METHODS, SERVICE
-from tests.service.grpc.conftest import some_port
 from tests.serving.fake_models import write_photos_and_facades
 from tests.serving.grpc_client import Answered, GrpcClient, answer_of, files_request
 from tests.serving.key_files import add_key
+from tests.serving.ports import free_port
 from tests.serving.served_process import ROOT, SERVE, ServedProcess
 from tests.serving.waiting import wait_until
 
@@ -51,7 +51,7 @@ def served(tmp_path: Path, workers: int) -> Iterator[ServedProcess]:
         models_dir=write_photos_and_facades(tmp_path / "models"),
         keys_file=tmp_path / "keys.json",
         workers=workers,
-        grpc_port=some_port(),
+        grpc_port=free_port(),
         fake_batch_ms=20,
     ) as served:
         yield served
@@ -152,7 +152,7 @@ def test_a_taken_port_stops_the_start_and_says_so(tmp_path: Path, workers: int) 
 
 
 def test_a_public_address_without_keys_is_refused_with_grpc_too(tmp_path: Path) -> None:
-    served = ServedProcess(tmp_path, host="0.0.0.0", grpc_port=some_port())
+    served = ServedProcess(tmp_path, host="0.0.0.0", grpc_port=free_port())
     served.launch()
     assert served.process.wait(60) != 0
     assert "no key would be asked for" in served.log

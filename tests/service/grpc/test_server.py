@@ -20,14 +20,14 @@ from service.grpc.server import open_grpc_server, wait_until_quiet
 from service.lifecycle.end_requests import EndRequests
 from service.web.server import DrainingServer, OpenBeside
 from tests.fakes.clock import Clock
-from tests.service.grpc.conftest import some_port
 from tests.serving.grpc_client import GrpcClient, answer_of
+from tests.serving.ports import free_port
 from tests.serving.waiting import wait_until
 
 
 def settings_of(models_dir: Path, folder: Path) -> Settings:
     folders = {"models_dir": models_dir, "results_dir": folder / "results", "engine_cache_dir": folder / "cache"}
-    return Settings.model_validate({**folders, "port": some_port(), "grpc_port": some_port(), "codec_threads": 1})
+    return Settings.model_validate({**folders, "port": free_port(), "grpc_port": free_port(), "codec_threads": 1})
 
 
 @contextmanager

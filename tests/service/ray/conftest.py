@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ import pytest
 from tests.serving.backing.haproxy import Proxy, haproxy
 from tests.serving.backing.s3_server import KEY, SECRET
 from tests.serving.fake_models import write_photos_and_facades
+from tests.serving.ports import free_port
 from tests.serving.waiting import wait_until
 
 _SHARED, _OWN = "shared", "own"
@@ -110,7 +110,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             short = Path(tempfile.mkdtemp(prefix="proxy-"))  # a socket's path has at most 107 bytes
             stack.callback(shutil.rmtree, short, ignore_errors=True)
             timeout = "1s" if name == _OWN else "30s"
-            proxies[name] = stack.enter_context(haproxy(short, _free_port(), timeout))
+            proxies[name] = stack.enter_context(haproxy(short, free_port(), timeout))
         ray.init(
             num_cpus=2,
             resources={"retouch_proxy": len(proxies)},
@@ -159,10 +159,3 @@ def serve(cluster: Cluster, models_dir: Path, tmp_path: Path) -> Iterator[Callab
     from ray import serve as ray_serve  # noqa: PLC0415 -- not without Ray
 
     ray_serve.delete(_OWN)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
