@@ -6,14 +6,12 @@ import hashlib
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-import structlog
 import typer
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
@@ -26,14 +24,7 @@ from retouch.commands import engine_builds
 from retouch.commands.build import CacheUnwritable, build
 from retouch.commands.engine_builds import BuildOutcome, build_model
 from service.core.settings import Settings
-from tests.retouch.commands.test_doctor import write_model
-
-
-@pytest.fixture(autouse=True)
-def logs_as_before() -> Iterator[None]:
-    """Restore the logging configuration, which the command changes for the whole process."""
-    yield
-    structlog.reset_defaults()
+from tests.retouch.small_models import write_model
 
 
 def negative() -> bytes:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import structlog
 import typer
 from typer.testing import CliRunner
 
@@ -25,44 +23,7 @@ from service.devices import planes_kernel
 from service.imaging.files import scanlines
 from service.imaging.pasting import kernel as pasting
 from service.imaging.texture import patch_match
-
-_PIXELS = ["batch", 3, "height", "width"]
-
-
-def write_model(root: Path, name: str, task: str, version: int = 1, **fields: Any) -> Path:
-    """Write a model for the fake engine: a manifest and nothing else."""
-    inputs = [{"name": "image", "dtype": "float32", "shape": _PIXELS}]
-    if task == "inpaint":
-        inputs.append({"name": "mask", "dtype": "float32", "shape": ["batch", 1, "height", "width"]})
-    manifest = {
-        "name": name,
-        "version": version,
-        "task": task,
-        "generator": "test",
-        "inputs": inputs,
-        "output": {"name": "output", "dtype": "float32", "shape": _PIXELS},
-        "size": {"kind": "multiple", "multiple_of": 8, "sides": [16, 32]},
-        "max_batch": 8,
-        "precision": "fp32",
-        "opset": 17,
-        "onnx_sha256": "0" * 64,
-        "checkpoint_sha256": "1" * 64,
-        "licence": "CC0-1.0",
-        "training_data": "none",
-        "parity": {"bar_db": 45.0, "cases": []},
-        **fields,
-    }
-    directory = root / name / str(version)
-    directory.mkdir(parents=True)
-    (directory / "manifest.json").write_text(json.dumps(manifest))
-    return directory
-
-
-@pytest.fixture(autouse=True)
-def logs_as_before() -> Iterator[None]:
-    """Restore the logging configuration, which the command changes for the whole process."""
-    yield
-    structlog.reset_defaults()
+from tests.retouch.small_models import write_model
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from retouch.commands.models import models_app
-from tests.retouch.commands.test_doctor import write_model
+from tests.retouch.small_models import write_model
 from tests.serving.backing.s3_server import KEY, SECRET, serving_bucket, unused_port
 
 

@@ -6,12 +6,10 @@ import asyncio
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from engines.base import Feed, Outputs
 from engines.engine_choice import Candidate, EngineOptions
@@ -23,15 +21,8 @@ from retouch.filling.filler import FillResult
 from service.core.errors import DeadlineExceeded, NotFound
 from service.core.settings import Settings
 from service.saving.store import ResultStore
-from tests.retouch.commands.test_doctor import write_model
 from tests.retouch.conftest import TEST_DATA
-
-
-@pytest.fixture(autouse=True)
-def logs_as_before() -> Iterator[None]:
-    """Restore the logging configuration, which opening a filler changes for the whole process."""
-    yield
-    structlog.reset_defaults()
+from tests.retouch.small_models import write_model
 
 
 @pytest.fixture

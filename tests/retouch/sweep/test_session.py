@@ -19,7 +19,7 @@ from engines.fill_rules import FillRule, FillRules
 from engines.manifest import read_manifest
 from retouch.command_line import app
 from retouch.sweep.session import SweepImpossible, SweepRequest, sweep, write_rules
-from tests.retouch.commands.test_doctor import write_model
+from tests.retouch.small_models import write_model
 from training.errors import DataMissing
 from training.losses.lpips_distance import Lpips
 
