@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu_engines.gpu_turn import gpu_turn
+from benchmarks.harness.engine_rate import RUNS, median_ms
 from engines.base import Array, BatchShape, Engine
-from engines.cuda.api import Cuda, open_cuda
+from engines.cuda.api import open_cuda
 from engines.engine_choice import EngineOptions, open_engine
 from engines.manifest import Manifest, MultipleSize, read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
@@ -27,7 +28,6 @@ from engines.parity.comparison import compare
 from engines.parity.probes import probe_feeds
 
 REFERENCE_FILE = "reference.npz"
-_RUNS = 5
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _measure_engine(job: Job, manifest: Manifest) -> None:
         for shape in shapes:
             engine.infer(_feed(manifest, shape))
             stream = cuda.stream()
-            ms = _median_ms(cuda, stream, lambda shape=shape, stream=stream: engine.enqueue(shape, stream), run_s)
+            ms = median_ms(cuda, stream, lambda shape=shape, stream=stream: engine.enqueue(shape, stream), run_s)
             layers = _layer_ms(engine, shape, stream) if job.engine == "trt" else {}
             job.say(batch=shape.batch, size=f"{shape.width}×{shape.height}", ms=round(ms, 4), **layers)
     engine.close()
@@ -155,22 +155,6 @@ def _feed(manifest: Manifest, shape: BatchShape) -> dict[str, Array]:
     return {
         name: np.ascontiguousarray(np.concatenate([array] * shape.batch)[: shape.batch]) for name, array in rows.items()
     }
-
-
-def _median_ms(cuda: Cuda, stream: Any, launch: Any, run_s: float) -> float:
-    begun, ended = cuda.event(), cuda.event()
-
-    def several(times: int) -> float:
-        begun.record(stream)
-        for _ in range(times):
-            launch()
-        ended.record(stream)
-        ended.synchronise()
-        return ended.seconds_since(begun) / times
-
-    several(3)
-    times = min(2000, max(5, int(run_s / several(5))))
-    return sorted(several(times) for _ in range(_RUNS))[_RUNS // 2] * 1e3
 
 
 def _layer_ms(engine: Any, shape: BatchShape, stream: Any) -> dict[str, Any]:
@@ -254,7 +238,7 @@ def _torch_ms(torch: Any, run: Any, run_s: float) -> float:
     several = _on_gpu_ms(torch, run) if torch.cuda.is_available() else lambda times: _on_cpu_ms(run, times)
     several(3)
     times = max(5, int(run_s * 1e3 / several(5)))
-    return sorted(several(times) for _ in range(_RUNS))[_RUNS // 2]
+    return sorted(several(times) for _ in range(RUNS))[RUNS // 2]
 
 
 def _on_gpu_ms(torch: Any, run: Any) -> Callable[[int], float]:

@@ -15,18 +15,19 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.harness.engine_rate import median_ms
 from engines.base import Array, BatchShape, Feed
 from engines.manifest import MultipleSize, read_manifest
 
 _BATCHES = (1, 8, 32)
 _SIDE = 256
-_RUNS = 5
 Infer = Callable[[Feed], Array]
 Enqueue = Callable[[BatchShape, Any], None]
 
@@ -131,21 +132,7 @@ def _speed(options: argparse.Namespace, infer: Infer, enqueue: Enqueue, say: Cal
         enlarged = {name: array.repeat(side // _SIDE, 2).repeat(side // _SIDE, 3) for name, array in feed.items()}
         infer({name: np.resize(array, (batch, *array.shape[1:])) for name, array in enlarged.items()})
         shape, stream = BatchShape(batch, side, side), cuda.stream()
-        begun, ended = cuda.event(), cuda.event()
-
-        def several(
-            times: int, shape: BatchShape = shape, stream: Any = stream, begun: Any = begun, ended: Any = ended
-        ) -> float:
-            begun.record(stream)
-            for _ in range(times):
-                enqueue(shape, stream)
-            ended.record(stream)
-            ended.synchronise()
-            return float(ended.seconds_since(begun)) / times
-
-        several(3)
-        times = min(2000, max(5, int(options.run_s / several(5))))
-        ms = sorted(several(times) for _ in range(_RUNS))[_RUNS // 2] * 1e3
+        ms = median_ms(cuda, stream, partial(enqueue, shape, stream), options.run_s)
         say(side=side, batch=batch, ms=round(ms, 4), images_per_s=round(batch / ms * 1e3, 1))
 
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from benchmarks.harness.engine_rate import engine_rate
+from benchmarks.harness.engine_rate import engine_rate, median_ms
 from engines.base import BatchShape
+from engines.cuda.api import Cuda
 from engines.fake import FakeEngine
+from tests.fakes.cuda import FakeRuntime
 from tests.serving.fake_models import fake_manifest
 
 
 def test_all_pictures_of_a_batch_count() -> None:
     engine = FakeEngine(fake_manifest("photos", "inpaint"), batch_s=0.2)
     assert 1 / 0.2 < engine_rate(engine, BatchShape(4, 64, 64), 0.3) <= 4 / 0.2
+
+
+def test_the_time_of_a_launch_is_that_of_a_run_over_its_launches() -> None:
+    cuda, launches = Cuda(FakeRuntime(), 0), list[None]()
+    stream = cuda.stream()
+    run_s = cuda.event().seconds_since(cuda.event())  # the fake's events are always that far apart
+    found = median_ms(cuda, stream, lambda: launches.append(None), 8 * run_s / 5)
+    assert (found, len(launches)) == (run_s / 8 * 1e3, 3 + 5 + 5 * 8)
