@@ -33,7 +33,7 @@ def next_version(repository: Path, name: str) -> int:
 
 
 PUBLISHING = "publishing"
-"""The last step of an export, as users are told of it."""
+"""The last step of an export, as it is shown to users."""
 
 
 def publish(

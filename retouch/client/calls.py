@@ -86,7 +86,7 @@ def picture_call(
 
     Raises:
         KeyUnusable: the idempotency key or the request id has characters other than printable ASCII.
-        OptionUnusable: the priority is none.
+        OptionUnusable: the priority is not valid.
     """
     fields = {
         name: _text(value)

@@ -1,7 +1,7 @@
 """The errors of the client. Each says what is wrong, and whether the same call may succeed later.
 
 ClientError
-├── AddressInvalid          an address is not http(s)://HOST:PORT, or an id is none
+├── AddressInvalid          an address is not http(s)://HOST:PORT, or an id is not valid
 ├── KeyFileUnreadable       the file with the API key cannot be read
 ├── KeyUnusable             a key or request id has characters that an HTTP header cannot carry
 ├── OptionUnusable          an option has a value that no server takes
@@ -45,7 +45,7 @@ class ClientError(Exception):
 
 
 class AddressInvalid(ClientError):
-    """The server's address is not http(s)://HOST:PORT, or the id of a job or result is none."""
+    """The server's address is not http(s)://HOST:PORT, or the id of a job or result is not valid."""
 
 
 class KeyFileUnreadable(ClientError):

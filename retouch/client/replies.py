@@ -87,7 +87,7 @@ def refusal(response: httpx.Response, tries: int = 1) -> Refused:
         tries: how often the request was sent; said if more than once.
     """
     code, detail = code_and_detail(response.content)
-    if response.has_redirect_location:  # as of a proxy that wants https
+    if response.has_redirect_location:  # such as that of a proxy that requires https
         where = for_messages(response.headers["Location"])
         detail = f"the server redirects to {where}; give the address that it names, as none is followed"
     status = response.status_code

@@ -36,7 +36,7 @@ class PublishingFlags:
     training_data: Annotated[str, typer.Option(help="training data of the weights, for the card")] = "not stated"
 
     def with_defaults(self, file: Path) -> dict[str, Any]:
-        """Return the fields, with the repository of the settings, and with a name made from the file, which is told.
+        """Return the fields, with the repository of the settings and, without --name, a name made from the file.
 
         Raises:
             typer.BadParameter: no name is given, and none can be made from the file's.
@@ -69,7 +69,7 @@ def model_name_from_file(checkpoint: Path) -> str:
 
 @contextmanager
 def show_steps() -> Iterator[Callable[[str], None]]:
-    """Show each step on standard error as it begins, and what is logged; yields the function that is told of them.
+    """Show each step on standard error as it begins, and what is logged; yields the function to call with each.
 
     SIGTERM and SIGHUP end the steps as Ctrl-C does, so that nothing half made stays among the models.
     """

@@ -220,7 +220,7 @@ def index_answers(address: str, seconds: float = 5.0) -> bool:
     """Return whether a package index has TensorRT's library; a folder of wheels counts as an index.
 
     Raises:
-        InstallFailed: the address is none.
+        InstallFailed: the address is not valid.
     """
     if "://" not in address:
         return any(Path(address).glob("tensorrt_cu*_libs-*.whl"))

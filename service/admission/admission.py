@@ -195,7 +195,7 @@ class Admission:
             else self._reserved_requests(request.allowed_s, request_s, now)
         )
         spare_s = request.allowed_s - wait_s - reserved * request_s
-        if not self.ordinary_in_flight:  # the other times are not learned anew unless a request is let in
+        if not self.ordinary_in_flight:  # the other times are measured only while requests are let in
             spare_s = request.allowed_s - _MARGIN * self._wait_behind_others_s(request.flow)
         taken = self.ordinary_in_flight + self.server_load.in_flight_elsewhere + reserved
         if taken < limit and spare_s >= 0:

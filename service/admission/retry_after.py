@@ -23,7 +23,7 @@ _LONGEST_S = 300
 _PHASES = 5
 """Number of phases that each second is divided into. `Retry-After` is in whole seconds, so clients that are refused in
 one phase also return in that phase; each phase reserves its own part of the service, or they would return in waves.
-With more phases, a burst refused in one phase would share too little of the service and be told to wait for minutes."""
+With more phases, a burst refused in one phase would get too small a share of the service and wait for minutes."""
 _SMOOTHING = 0.01
 
 

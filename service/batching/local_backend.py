@@ -166,7 +166,7 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         open_device: opens the device that computes batches; by default the one that suits each engine.
         only: names of the models to load; None for all.
         own_process: whether this is an engine process; `lost` is then also set when the worker hangs.
-        report: told what is being loaded; by default one that the log follows.
+        report: receives the progress of loading; by default one that is logged.
         warm_up: whether engines on a CPU are warmed up; those on a GPU always are, because they compile for each shape.
     """
     clock = time.monotonic

@@ -116,7 +116,7 @@ def make_server(settings: Settings) -> PostgresServer:
     """The database of `ledger_url`, not yet connected.
 
     Raises:
-        SettingsInvalid: psycopg is not installed, the address is none, or there is no bucket that all hosts reach.
+        SettingsInvalid: psycopg is not installed, the address is not valid, or no bucket is shared by all hosts.
     """
     if not (find_spec("psycopg") and find_spec("psycopg_pool")):
         raise SettingsInvalid("ledger_url needs psycopg: install the extra, pip install '.[postgres]'")

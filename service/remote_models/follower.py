@@ -56,7 +56,7 @@ class Follower:
                     self._round()
         except (OSError, NotReady) as error:
             self._problem = error
-        except Exception as error:  # a fault of this code: the next round may do better, and people are told
+        except Exception as error:  # a bug; it is logged, and the next round tries again
             self._problem = error
             if self._failing_since is None:
                 _log.exception("a round of models failed")

@@ -56,7 +56,7 @@ class WriteQueue:
     def next_group_due_in_s(self, now: float, coming: int, free_items: int) -> float:
         """Seconds until the next group should be written; 0 if it is full or no result is expected to join it.
 
-        Nor does a group wait that fills half of what the spool has for results: the spool would refuse meanwhile.
+        A group that fills half of the spool's free places does not wait either, or the spool would refuse new results.
 
         Args:
             now: in seconds, of the clock that `UnsavedResult.since` was read from.

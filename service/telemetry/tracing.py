@@ -39,7 +39,7 @@ def check_tracing(settings: Settings) -> None:
     """Check that OpenTelemetry is installed if the settings need it, and that spans can be sent to the collector.
 
     Raises:
-        SettingsInvalid: it is not installed, or the collector's address is none.
+        SettingsInvalid: it is not installed, or the collector's address is not valid.
     """
     if settings.otlp_endpoint and not _COLLECTOR.fullmatch(settings.otlp_endpoint):
         endpoint = settings.otlp_endpoint.rpartition("@")[2]

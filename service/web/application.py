@@ -252,7 +252,7 @@ class LimitedHttp(FramedHttp):
     def on_body(self, body: bytes) -> None:
         """Pass on a piece of the body, which has a limit of its own (form.py)."""
         self._unparsed_bytes = 0
-        if self.cycle.response_complete:  # answered unread: the rest is read, within limits, so that the client is told
+        if self.cycle.response_complete:  # answered unread: some more is read, so that the client gets the answer
             self._ignored_bytes += len(body)
             if self._ignored_bytes > self._limits.max_ignored_bytes:
                 self.transport.abort()

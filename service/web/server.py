@@ -203,7 +203,7 @@ class DrainingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _serve_beside(self, service: Service) -> None:
-        """Open what serves beside, metrics too, before HTTP listens: who finds /readyz ready finds all."""
+        """Open what serves beside, and metrics, before HTTP listens: when /readyz is ready, all of them answer."""
         self._serve_metrics(service.metrics)
         if self.failed or self._open_beside is None:
             return

@@ -40,7 +40,7 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
     """Decode a picture to H×W×3, RGB.
 
     Raises:
-        DataMissing: it cannot be decoded, or has more than 100 megapixels, which is told from its header.
+        DataMissing: it cannot be decoded, or has more than 100 megapixels by its header.
     """
     with _opened(path) as image:
         return to_rgb(image)

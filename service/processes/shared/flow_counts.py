@@ -38,7 +38,7 @@ class FlowCounts:
 
     def add_to(self, total: Counter[Flow]) -> None:
         """Add the counts to those of other engine processes, by flows as `hashed` makes them."""
-        counts = self._counts.copy()  # numpy raises if a number becomes zero, or stops being so, while it looks
+        counts = self._counts.copy()  # flatnonzero raises if the number of zeros changes while it runs
         for cell in np.flatnonzero(counts).tolist():
             priority, client = divmod(cell, _HASHES)
             total[Flow(str(client), priority)] += int(counts[cell])

@@ -1,8 +1,8 @@
 """Protection against pages of other sites in a browser that can reach this server (ADR 28).
 
 A page of another origin may send requests here, though it cannot read the replies; and a page that binds its own name
-to this server's address (DNS rebinding) can even read them. The first is told by `Origin` and `Sec-Fetch-Site`, which
-a page cannot set, the second by `Host`.
+to this server's address (DNS rebinding) can even read them. The first is recognised by `Origin` and `Sec-Fetch-Site`,
+which a page cannot set, the second by `Host`.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class KnownSites:
     def check_host(self, host: str | None) -> None:
         """Check the Host header of a request, with or without a port.
 
-        An address is always allowed: a page whose origin is an address was loaded from there. So is a request
-        without a host, which no browser sends.
+        An address is always allowed: a page whose origin is an address was loaded from there. A request without a host
+        is allowed, too: no browser sends one.
 
         Raises:
             Misdirected: the name is not known.
