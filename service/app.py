@@ -230,7 +230,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
         promise=make_promise(settings, store, clock),
     )
     cache = ResultCache(
-        pipeline, records.ledger, results, metrics, settings.cache_entries, records.now, bool(settings.ledger_url)
+        pipeline, records.ledger, results, settings.cache_entries, records.now, bool(settings.ledger_url)
     )
     run: Run = cache.run if settings.cache_entries else pipeline.run
     names = NameLookup()

@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -40,13 +40,6 @@ _TRIM_EVERY = 256
 _ELSEWHERE_S = 60.0
 """Time since its last use in which another host may have a result that cannot be read here."""
 _FACTS = ("media_type", "size", "model", "engine", "batch_size", "coverage", "seed", "texture")
-
-
-class CacheObserver(Protocol):
-    """Observer of every cacheable request, called on the event loop."""
-
-    def cache_looked_up(self, outcome: CacheOutcome) -> None:
-        """Count a request by the source of its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +70,6 @@ class ResultCache:
     pipeline: Pipeline
     ledger: Database
     results: ResultReader
-    observer: CacheObserver
     entries: int
     now: Callable[[], float]
     """The ledger's clock, in seconds since the epoch."""
@@ -182,7 +174,7 @@ class ResultCache:
         return Reply(pictures=tuple(pictures), timings=Timings(), **{**about, "size": Size(*about["size"])})  # type: ignore[arg-type,misc] # as `_facts_as_json` wrote it
 
     def _count_outcome(self, reply: Reply, outcome: CacheOutcome) -> Reply:
-        self.observer.cache_looked_up(outcome)
+        self.pipeline.metrics.cache_looked_up(outcome)
         return replace(reply, cache=outcome)
 
     def _write_in_background(self, work: Callable[..., T]) -> asyncio.Future[T]:

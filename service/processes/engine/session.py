@@ -118,7 +118,7 @@ class Session:
 
 
 def encode_error(number: int, error: BaseException) -> Failed:
-    """Encode an error for a front end; front_end/errors.py decodes it."""
+    """Encode an error for a front end; front_end/pending.py decodes it."""
     if isinstance(error, ServiceError):
         return Failed(number, type(error).__name__, str(error), error.code, error.retry_after_s)
     return Failed(number, type(error).__name__, str(error))

@@ -7,10 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.processes.front_end.errors import model_error, sample_error
+from engines.errors import EngineUnavailable, ModelNotFound, RetouchError
+from service.core.errors import DeadlineExceeded, InferenceFailed, NotReady, Overloaded, ServiceError, ShuttingDown
 from service.processes.shared.channel import Channel
 from service.processes.shared.messages import Done, Failed, Message, VersionOffered
 from service.processes.shared.slots import Arena, Slot
+
+_ERRORS: dict[str, type[ServiceError]] = {
+    known.__name__: known for known in (DeadlineExceeded, InferenceFailed, NotReady, Overloaded, ShuttingDown)
+}
 
 
 class EngineProcessLost(Exception):
@@ -53,9 +58,9 @@ class Connection:
         search = self.searches.pop(message.id, None)
         if isinstance(message, Failed):
             if pending is not None:
-                pending.end(sample_error(message))
+                pending.end(_sample_error(message))
             if search is not None:
-                fail_future(search, model_error(message))
+                fail_future(search, _lease_error(message))
         elif isinstance(message, Done):
             if pending is not None and pending.answer.done():
                 pending.end()
@@ -79,3 +84,14 @@ def fail_future(answer: asyncio.Future[Any], error: Exception) -> None:
     """Set an error on a future that is not done."""
     if not answer.done():
         answer.set_exception(error)
+
+
+def _sample_error(failure: Failed) -> ServiceError:
+    """Decode the error of a sample to one of the same class, code and text."""
+    kind = _ERRORS.get(failure.kind, ServiceError)
+    return kind(failure.text, code=failure.code or None, retry_after_s=failure.retry_after_s)
+
+
+def _lease_error(failure: Failed) -> RetouchError:
+    """Decode the error of a version that cannot be leased."""
+    return ModelNotFound(failure.text) if failure.kind == "ModelNotFound" else EngineUnavailable(failure.text)
