@@ -238,21 +238,21 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
     gallery = await stack.enter_async_context(open_gallery(pipeline, results, forget))
     jobs = await stack.enter_async_context(open_jobs(pipeline, run, records, backend.loaded, names))
     service = Service(
-        settings,
-        pipeline,
-        run,
-        backend,
-        jobs,
-        idempotency,
-        results,
-        clock,
-        _new_uuid,
-        drain,
-        Outage(clock()),
-        clients,
-        names,
-        gallery,
-        open_links(settings, time.time),
+        settings=settings,
+        pipeline=pipeline,
+        run=run,
+        backend=backend,
+        jobs=jobs,
+        idempotency=idempotency,
+        results=results,
+        clock=clock,
+        new_id=_new_uuid,
+        drain=drain,
+        outage=Outage(clock()),
+        clients=clients,
+        names=names,
+        gallery=gallery,
+        links=open_links(settings, time.time),
     )
     _start_watches(service, lag, stack)
     _register_gauges(service)

@@ -115,18 +115,18 @@ class Pipeline:
                     timings.add("queue", max(done.queue_s for done in computed))
                     timings.add("infer", max(done.infer_s for done in computed))
                     result = ComputedRequest(
-                        order,
-                        call,
-                        model,
-                        prepared,
-                        seed,
-                        computed,
-                        timings,
-                        self.store,
-                        reserved,
-                        self.new_id,
-                        trace,
-                        texture,
+                        order=order,
+                        call=call,
+                        model=model,
+                        prepared=prepared,
+                        seed=seed,
+                        computed=computed,
+                        timings=timings,
+                        store=self.store,
+                        reserved=reserved,
+                        new_id=self.new_id,
+                        trace=trace,
+                        texture=texture,
                     )
                     reply = await self._encode_and_spool(result)
                     self._record_measurements(result, weight)

@@ -43,8 +43,17 @@ async def open_idempotency(
         now: the ledger's clock, in seconds since the epoch.
         pause: waits for a number of seconds, or until another process has answered a key.
     """
-    deleted = store.index.deleted
-    idempotency = Idempotency(ledger, kept, store.disk, owner, now, _KEPT_S, _LONGEST_WAIT_S, deleted, pause)
+    idempotency = Idempotency(
+        ledger=ledger,
+        kept=kept,
+        disk=store.disk,
+        owner=owner,
+        now=now,
+        ttl_s=_KEPT_S,
+        wait_s=_LONGEST_WAIT_S,
+        deleted=store.index.deleted,
+        pause=pause,
+    )
     async with run_in_background(_delete_expired_keys(idempotency)):
         yield idempotency
     await idempotency.close()

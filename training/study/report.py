@@ -161,14 +161,14 @@ def _draw(path: Path, study: Study, rows: dict[str, Row]) -> None:
     ceilings = Ceilings(first["ceilings"]["bytes_per_s"], tops)
     figures = [
         StepFigures(
-            row["cell"]["precision"],
-            row["figures"]["step_ms"] / 1e3,
-            row["figures"]["images_per_s"],
-            None,
-            {},
-            [],
-            [OperatorCalls(**group) for group in row["calls"]],
-            name,
+            precision=row["cell"]["precision"],
+            step_s=row["figures"]["step_ms"] / 1e3,
+            images_per_s=row["figures"]["images_per_s"],
+            peak_memory_bytes=None,
+            sensors={},
+            operators=[],
+            calls=[OperatorCalls(**group) for group in row["calls"]],
+            label=name,
         )
         for name, row in rows.items()
     ]
