@@ -7,10 +7,12 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from benchmarks.harness.engine_rate import RUNS, median_ms
 from engines.base import BatchShape, Engine
 from engines.cuda.api import open_cuda
 from engines.engine_choice import EngineOptions, open_engine
@@ -84,21 +86,10 @@ def engine_alone_s(engine: Engine, shape: BatchShape, seconds: float = 1.0) -> f
         return wall_s(lambda: CpuDevice().compute(engine, samples), seconds)
     stream_engine: Any = engine
     cuda = open_cuda()
-    stream, begun, ended = cuda.stream(), cuda.event(), cuda.event()
+    stream = cuda.stream()
     device = GpuDevice(cuda, GpuPixels(load_cvcuda()), 1)
     device.collect(device.launch(engine, samples))  # real pixels in its memory, because zeros compute faster
-
-    def several(times: int) -> float:
-        begun.record(stream)
-        for _ in range(times):
-            stream_engine.enqueue(shape, stream)
-        ended.record(stream)
-        ended.synchronise()
-        return ended.seconds_since(begun) / times
-
-    several(3)
-    times = min(5000, max(3, int(seconds / 3 / several(3))))
-    return sorted(several(times) for _ in range(3))[1]
+    return median_ms(cuda, stream, partial(stream_engine.enqueue, shape, stream), seconds / RUNS) / 1e3
 
 
 def wall_s(work: Callable[[], Any], seconds: float) -> float:
