@@ -13,6 +13,13 @@ from fastapi.responses import JSONResponse, Response
 from service.core.errors import ServiceError
 from service.web.responses import error_headers
 
+NO_FIELD_FOR_IT = {
+    "sizes_differ": "scale the mask to the size of the image before sending it",
+    "spool_full": "try again later",
+    "storage_unavailable": "try again later",
+}
+"""Advice by the code of an error, for APIs that have no field to have a mask scaled, or a result not saved."""
+
 
 @dataclass(frozen=True, slots=True)
 class ForeignApi:
@@ -54,3 +61,8 @@ class ForeignPaths:
         """Return the foreign API that a path belongs to; None for the server's own."""
         found = self._prefix.match(path) if self._prefix is not None else None
         return self._apis[found[1]] if found else None
+
+
+def request_body(schema: dict[str, Any], media_type: str = "application/json") -> dict[str, Any]:
+    """Return the `openapi_extra` of a route that needs a body of this type."""
+    return {"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}}

@@ -9,13 +9,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from service.app import Service
-from service.compat.advice import NO_FIELD_FOR_IT
 from service.compat.automatic1111.replies import error_body, img2img_json, models_json
 from service.compat.automatic1111.requests import Img2ImgRequest, img2img_of
 from service.compat.json_fields import off_loop, read_json
-from service.compat.openapi import request_body
 from service.intake.options import check_same_model, ignored_header
-from service.web.foreign_api import ForeignApi
+from service.web.foreign_api import NO_FIELD_FOR_IT, ForeignApi, request_body
 from service.web.intake import HttpIntake, admitted
 from service.web.responses import reply_headers
 

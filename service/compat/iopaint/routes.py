@@ -8,15 +8,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from service.app import Service
-from service.compat.advice import NO_FIELD_FOR_IT
 from service.compat.iopaint.descriptions import error_body, model_info, server_config
 from service.compat.iopaint.requests import InpaintRequest, inpaint_of
 from service.compat.json_fields import off_loop, read_json
-from service.compat.openapi import request_body
 from service.core.errors import InvalidOption
 from service.imaging.files.codec import MEDIA_TYPES
 from service.intake.options import check_same_model, ignored_header
-from service.web.foreign_api import ForeignApi
+from service.web.foreign_api import NO_FIELD_FOR_IT, ForeignApi, request_body
 from service.web.form import read_up_to_limit
 from service.web.intake import HttpIntake, admitted
 from service.web.responses import reply_headers

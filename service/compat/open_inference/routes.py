@@ -16,12 +16,11 @@ from service.compat.json_fields import decoded_bytes, off_loop, parse_fields
 from service.compat.open_inference.bodies import LENGTH_HEADER, json_length, read_body
 from service.compat.open_inference.replies import check_output, error_body, infer_body
 from service.compat.open_inference.requests import infer_request_of
-from service.compat.openapi import request_body
 from service.intake.options import ignored_header
 from service.open_inference import models
 from service.open_inference.orders import InferOrder, compute_reply, order_of, refused_error
 from service.open_inference.requests import InferRequest
-from service.web.foreign_api import ForeignApi
+from service.web.foreign_api import ForeignApi, request_body
 from service.web.form import read_up_to_limit
 from service.web.intake import HttpIntake, admitted
 from service.web.responses import reply_headers

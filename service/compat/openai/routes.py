@@ -15,14 +15,13 @@ from service.compat.json_fields import read_json
 from service.compat.openai.own_alpha import split_own_alpha
 from service.compat.openai.replies import error_body, images_events, images_json
 from service.compat.openai.requests import EDIT_LIMITS, ImagesRequest, edit_of, generation_of
-from service.compat.openapi import request_body
 from service.core.errors import InvalidOption
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
 from service.imaging.files.decode_cost import decoded_bytes
 from service.imaging.files.header import read_header
 from service.intake.options import ignored_header
-from service.web.foreign_api import ForeignApi
+from service.web.foreign_api import ForeignApi, request_body
 from service.web.form import read_parts
 from service.web.intake import HttpIntake, admitted
 from service.web.responses import reply_headers
