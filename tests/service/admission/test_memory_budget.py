@@ -1,4 +1,4 @@
-"""A budget that requests share; who gets what is in test_memory_shares.py."""
+"""A budget that requests share; who gets what is in test_large_and_small_shares.py."""
 
 from __future__ import annotations
 
