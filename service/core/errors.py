@@ -28,10 +28,13 @@ ServiceError
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from engines.errors import RetouchError
+
+T = TypeVar("T")
 
 
 class ServiceError(RetouchError):
@@ -239,6 +242,20 @@ class DeadlineExceeded(ServiceError):
 
 class Cancelled(RetouchError):
     """The client disconnected or deleted its job; no response is needed."""
+
+
+def about_file(part: str, work: Callable[[], T]) -> T:
+    """Return what `work` on the file of that part makes of it.
+
+    Raises:
+        InvalidImage, UnsupportedType, TooLarge: as `work`, with the part's name: a request has several files.
+    """
+    try:
+        return work()
+    except (InvalidImage, UnsupportedType, TooLarge) as error:
+        named = copy(error)
+        named.args = (f"`{part}`: {error.args[0]}",)
+        raise named from error
 
 
 def problem_kinds() -> tuple[type[ServiceError], ...]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from engines.manifest import Manifest, Task
 from service.core.batch_rows import Crop, Sample
 from service.core.call import Timings
-from service.core.errors import InvalidOption, InvalidRequest, SizesDiffer
+from service.core.errors import InvalidOption, InvalidRequest, SizesDiffer, about_file
 from service.core.order import Order
 from service.core.pictures import Bool2D, Picture, Size
 from service.core.schemas import InpaintOptions
@@ -104,7 +104,8 @@ def read_headers(files: Mapping[str, bytes], max_pixels: int) -> dict[str, Heade
     Raises:
         UnsupportedType, TooLarge, InvalidImage: as `read_header`.
     """
-    return {part: read_header(data, max_pixels=max_pixels) for part, data in sorted(files.items())}
+    read = partial(read_header, max_pixels=max_pixels)
+    return {part: about_file(part, partial(read, data)) for part, data in sorted(files.items())}
 
 
 def estimate_cost(files: Mapping[str, bytes], headers: Headers) -> DecodingCost:
@@ -132,10 +133,11 @@ def prepare_inpaint(
     Raises:
         UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: the image or the mask cannot be used.
     """
+    image = order.files["image"]
     codec.check_encodable(headers["image"].size, order.format)  # fail before the engine computes it
     with timed_stage(timings, "decode"):
         pieces: list[Callable[[], Any]] = [
-            partial(codec.decode, order.files["image"], max_pixels=max_pixels, header=headers["image"]),
+            partial(about_file, "image", partial(codec.decode, image, max_pixels=max_pixels, header=headers["image"])),
             partial(_plan_mask, order, headers, max_pixels, manifest),
         ]
         picture, plan = side_by_side(pieces)
@@ -173,10 +175,11 @@ def prepare_translate(
     with timed_stage(timings, "decode"):
         pieces: dict[str, Callable[[], Any]] = {"image": partial(_decode_image, order, headers, max_pixels, manifest)}
         if (data := optional["instance"]) is not None:
-            pieces["instance"] = partial(label_maps.decode_ids, data, "instance", max_pixels=max_pixels)
+            pieces["instance"] = partial(label_maps.decode_ids, data, max_pixels=max_pixels)
         if (data := optional["reference"]) is not None:
             pieces["reference"] = partial(codec.decode, data, max_pixels=max_pixels)
-        decoded = dict(zip(pieces, side_by_side(list(pieces.values())), strict=True))
+        named = [partial(about_file, part, piece) for part, piece in pieces.items()]
+        decoded = dict(zip(pieces, side_by_side(named), strict=True))
         picture, instance, reference = decoded["image"], decoded.get("instance"), decoded.get("reference")
         codec.check_encodable(picture.size, order.format)  # fail before the engine computes it
         if instance is not None:
@@ -238,7 +241,8 @@ class timed_stage:  # noqa: N801 -- used like a function; a generator would take
 
 def _plan_mask(order: Order, headers: Headers, max_pixels: int, manifest: Manifest) -> _MaskPlan:
     data, header, options = order.files["mask"], headers["mask"], order.options_as(InpaintOptions)
-    hole = codec.decode_mask(data, options.mask_mode, max_pixels=max_pixels, header=header)
+    read = partial(codec.decode_mask, data, options.mask_mode, max_pixels=max_pixels, header=header)
+    hole = about_file("mask", read)
     hole = masks.fit_mask(hole, headers["image"].size, options.mask_resize)
     look = partial(codec.measure_brightness, data, max_pixels=max_pixels, header=header)
     coverage = masks.measure_coverage(hole, options.mask_mode, look)

@@ -68,7 +68,7 @@ def _mask(data: bytes) -> None:
 
 
 def _ids(data: bytes) -> None:
-    ids = decode_ids(data, "image", max_pixels=MAX_PIXELS)
+    ids = decode_ids(data, max_pixels=MAX_PIXELS)
     assert ids.min() >= 0
     assert ids.max() <= 65_535
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from service.compat.json_fields import JsonFields
+from service.core.errors import about_file
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
 from service.imaging.files.header import read_header
@@ -37,7 +39,7 @@ def inpaint_of(fields: JsonFields, max_pixels: int) -> InpaintRequest:
     image, mask = fields.picture("image"), fields.picture("mask")
     seed = fields.value("sd_seed", int, _RANDOM)
     chosen = {
-        "format": read_header(image, max_pixels=max_pixels).format,
+        "format": about_file("image", partial(read_header, image, max_pixels=max_pixels)).format,
         "quality": JPEG_QUALITY,
         "seed": None if seed == _RANDOM else seed,
     }

@@ -22,12 +22,11 @@ Ids = NDArray[np.int32]
 _BYTE_IDS = 256
 
 
-def decode_ids(data: bytes, part: str, *, max_pixels: int) -> Ids:
+def decode_ids(data: bytes, *, max_pixels: int) -> Ids:
     """Decode the ids of a PNG as stored; an EXIF orientation is ignored.
 
     Args:
         data: the file.
-        part: name of the form part, for messages.
         max_pixels: limit of height × width.
 
     Raises:
@@ -37,12 +36,10 @@ def decode_ids(data: bytes, part: str, *, max_pixels: int) -> Ids:
     header = read_header(data, max_pixels=max_pixels)
     if header.format != "png":
         raise UnsupportedType(
-            f"`{part}` is a {header.format.upper()}, which changes ids; send a grey or palette PNG", code="not_ids"
+            f"it is a {header.format.upper()}, which changes ids; send a grey or palette PNG", code="not_ids"
         )
     if header.colour == "rgb":
-        raise UnsupportedType(
-            f"`{part}` is an RGB PNG, whose colours are no ids; send a grey or palette PNG", code="not_ids"
-        )
+        raise UnsupportedType("it is an RGB PNG, whose colours are no ids; send a grey or palette PNG", code="not_ids")
     return decode_indices(data, header).astype(np.int32)
 
 
@@ -58,7 +55,7 @@ def decode_labels(data: bytes, classes: int | None, *, max_pixels: int) -> Pictu
         InvalidOption: code `unknown_class`: an id is not below `classes`; the message names the largest id.
         UnsupportedType, TooLarge, InvalidImage: as `decode_ids`.
     """
-    labels = decode_ids(data, "image", max_pixels=max_pixels)
+    labels = decode_ids(data, max_pixels=max_pixels)
     limit, largest = classes or _BYTE_IDS, int(labels.max())
     if largest >= limit:
         raise InvalidOption(

@@ -14,7 +14,7 @@ import pytest
 
 from engines.manifest import Manifest, Task
 from service.core.call import Timings
-from service.core.errors import InvalidImage, InvalidOption, TooLarge
+from service.core.errors import InvalidImage, InvalidOption, TooLarge, UnsupportedType
 from service.core.order import Order
 from service.core.pictures import Size
 from service.core.schemas import OPTIONS, GenerateOptions, InpaintOptions, TranslateOptions
@@ -115,6 +115,38 @@ def test_a_header_that_cannot_be_used_is_refused_before_anything_is_decoded() ->
         tasks.read_headers({"image": files.png(np.zeros((1001, 1000, 1), np.uint8))}, LIMIT)
     with pytest.raises(InvalidImage, match="empty"):
         tasks.read_headers({"mask": b""}, LIMIT)
+
+
+@pytest.mark.parametrize("part", ["image", "mask", "instance", "reference"])
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (files.saved(np.zeros((8, 8, 3), np.uint8), "GIF"), "unsupported_type"),
+        (files.png(np.zeros((1001, 1000, 1), np.uint8)), "too_many_pixels"),
+        (files.png(np.zeros((64, 64, 1), np.uint8))[:-40], "invalid_image"),
+        (files.png(np.zeros((64, 64, 1), np.uint8)).replace(b"IEND", b"iEND"), "invalid_image"),
+    ],
+    ids=["GIF", "too large", "truncated", "damaged"],
+)
+def test_the_file_that_cannot_be_used_is_named_because_a_request_has_several(
+    part: str, data: bytes, code: str, fake_manifest: Callable[..., Manifest]
+) -> None:
+    of_task: dict[Task, tuple[str, ...]] = {
+        "inpaint": ("image", "mask"),
+        "translate": ("image", "instance", "reference"),
+    }
+    task: Task = "inpaint" if part in of_task["inpaint"] else "translate"
+    inputs = {} if task == "inpaint" else {"inputs": [label(35), instance(), reference()]}
+    good = files.png(np.zeros((64, 64, 1), np.uint8))
+    order = Order(task, {**dict.fromkeys(of_task[task], good), part: data}, OPTIONS[task]())
+
+    def prepare() -> PreparedRequest:
+        headers, manifest = tasks.read_headers(order.files, LIMIT), fake_manifest("any", task, **inputs)
+        return tasks.PREPARE[task](order, headers, LIMIT, manifest, Timings(), run_one_by_one)
+
+    with pytest.raises((InvalidImage, UnsupportedType, TooLarge), match=f"^`{part}`: ") as refusal:
+        prepare()
+    assert refusal.value.code == code
 
 
 def test_every_task_is_in_the_table_with_options_of_its_own() -> None:
