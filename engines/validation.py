@@ -12,6 +12,7 @@ from pydantic import ValidationError
 _KIND = re.compile(r"constrained-\w+|literal\[.*\]")
 """Names that pydantic adds to the place of a field of several kinds, one for the kind that its message is about."""
 _OF_VALIDATOR = "Value error, "
+"""The words that pydantic puts before the message of a validator."""
 
 
 def unknown_name(what: str, name: str, known: Collection[str]) -> str:
@@ -27,11 +28,6 @@ def unknown_name(what: str, name: str, known: Collection[str]) -> str:
     return f"unknown {what} {name[:80]}" + (f"; did you mean {meant}?" if meant else "")
 
 
-def fault_message(fault: Mapping[str, Any]) -> str:
-    """Return the message of one of pydantic's faults, without what pydantic puts before that of a validator."""
-    return str(fault["msg"]).removeprefix(_OF_VALIDATOR)
-
-
 def validation_message(error: ValidationError, what: str, known: Collection[str] = ()) -> str:
     """Return one message with every validation error of pydantic and its field; unknown names as by `unknown_name`.
 
@@ -40,13 +36,18 @@ def validation_message(error: ValidationError, what: str, known: Collection[str]
         what: the kind of the fields, as in `setting`.
         known: the valid names at the top level.
     """
+    return faults_message(error.errors(include_url=False), what, known)
+
+
+def faults_message(faults: Iterable[Mapping[str, Any]], what: str, known: Collection[str] = ()) -> str:
+    """Return one message with every fault, as `validation_message`, for those that a framework has collected."""
     unknown, invalid = list[str](), dict[str, list[str]]()
-    for fault in error.errors(include_url=False):
+    for fault in faults:
         place = _field_path(fault["loc"])
         if fault["type"] == "extra_forbidden":
             unknown.append(unknown_name(what, place, known if len(fault["loc"]) == 1 else ()))
         else:
-            invalid.setdefault(place, []).append(fault_message(fault))
+            invalid.setdefault(place, []).append(str(fault["msg"]).removeprefix(_OF_VALIDATOR))
     told = [(f"{place}: " if place else "") + ", or ".join(said) for place, said in invalid.items()]
     return "; ".join([*told, *unknown])
 

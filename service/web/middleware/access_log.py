@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from engines.validation import fault_message
+from engines.validation import faults_message
 from service.core.errors import (
     Cancelled,
     InvalidOption,
@@ -169,7 +169,8 @@ def _as_service_error(error: Any) -> ServiceError:
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, RequestValidationError):
-        return InvalidOption("; ".join(f"{'.'.join(map(str, e['loc']))}: {fault_message(e)}" for e in error.errors()))
+        faults = [{**fault, "loc": fault["loc"][1:]} for fault in error.errors()]  # without `query`, which all are in
+        return InvalidOption(f"{faults_message(faults, 'parameter')} (GET /docs lists the parameters)")
     if not isinstance(error, HTTPException):
         return internal_error()
     if error.status_code == 404:
