@@ -20,6 +20,9 @@ from service.auth.limits import KeyUsage, LocalKeyUsage
 from service.core.errors import Forbidden, TooManyRequests, Unauthorised
 
 log = structlog.get_logger(__name__)
+_HOW = "send a key: Authorization: Bearer KEY, or X-API-Key: KEY"
+_ANOTHER = "ask whoever runs this server for another"
+_UNKNOWN = f"the key is not known; check that it is whole, or {_ANOTHER}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,16 +155,16 @@ class Clients:
             return Client(f"address:{address}")
         key = presented_key(headers, basic=basic)
         if key is None:
-            raise Unauthorised("send a key: Authorization: Bearer KEY, or X-API-Key: KEY", code="no_key")
+            raise Unauthorised(_HOW, code="no_key")
         record = self._records.get(key_id_of(key) or "")
         if record is None:
             key_digest(key)  # the same work as for a known id, so that timing does not reveal which ids exist
         if record is None or not record.matches(key):
-            raise Unauthorised("the key is not known", code="unknown_key")
+            raise Unauthorised(_UNKNOWN if key else f"the key is empty; {_HOW}", code="unknown_key")
         if record.revoked_at is not None:
-            raise Unauthorised("the key was revoked", code="revoked_key")
+            raise Unauthorised(f"the key was revoked; {_ANOTHER}", code="revoked_key")
         if record.expires_at is not None and record.expires_at <= self.now():
-            raise Unauthorised("the key has expired", code="expired_key")
+            raise Unauthorised(f"the key has expired; {_ANOTHER}", code="expired_key")
         return Client(f"key:{record.id}", record.name, record.scopes)
 
     def charge(self, client: Client, *, work: bool) -> None:
@@ -182,7 +185,7 @@ class Clients:
             wait_s = self._usage.take_token(record.id, record.rate_per_s, record.burst)
             if wait_s:
                 raise TooManyRequests(
-                    f"over this key's {record.rate_per_s:g} requests a second",
+                    f"over this key's rate of {record.rate_per_s:g} a second; wait as long as Retry-After says",
                     code="rate_limited",
                     retry_after_s=wait_s,
                 )

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.datastructures import Headers
@@ -91,6 +92,24 @@ def test_wrong_keys_are_told_apart_only_by_those_who_hold_them(path: Path, time:
     assert refusal(clients, ("X-API-Key", gone[:-4] + "AAAA")) == "unknown_key"
 
 
+@pytest.mark.parametrize(
+    ("of_file", "sent", "said"),
+    [
+        ({}, "", "the key is empty; send a key: Authorization: Bearer KEY, or X-API-Key: KEY"),
+        ({}, "rtk_00000000_a", "not known; check that it is whole, or ask whoever runs this server for another"),
+        ({"expires_at": Time.date}, None, "has expired; ask whoever runs this server for another"),
+        ({"revoked_at": Time.date}, None, "was revoked; ask whoever runs this server for another"),
+    ],
+    ids=["empty", "unknown", "expired", "revoked"],
+)
+def test_a_client_whose_key_is_refused_is_told_what_to_do(
+    path: Path, time: Time, of_file: dict[str, Any], sent: str | None, said: str
+) -> None:
+    key = add_key(path, **of_file)
+    with pytest.raises(Unauthorised, match=said):
+        identify(loaded(path, time), ("X-API-Key", key if sent is None else sent))
+
+
 def test_two_keys_in_one_request_are_none(path: Path, time: Time) -> None:
     key = add_key(path)
     clients = loaded(path, time)
@@ -114,7 +133,7 @@ def test_rate_and_quota_are_each_keys_own_and_say_when_to_come_back(path: Path, 
     other = clients.identify(Headers({"X-API-Key": free}), "")
     clients.charge(client, work=True)
     clients.charge(client, work=False)
-    with pytest.raises(TooManyRequests) as refused:
+    with pytest.raises(TooManyRequests, match=r"rate of 2 a second; wait as long as Retry-After says") as refused:
         clients.charge(client, work=True)
     assert (refused.value.code, refused.value.retry_after_s) == ("rate_limited", 0.5)
     time.seconds += 1.0
