@@ -8,6 +8,7 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from service.telemetry.gpu_gauges import add_gpu_gauges
 from service.telemetry.histograms import LabelledHistogram
@@ -113,10 +114,13 @@ class Metrics:
             for gauge, read in self._watched:
                 gauge.set(float(read()))
 
-    def exposition(self) -> bytes:
-        """All metrics in Prometheus' text format; with several processes, those of all of them."""
+    def exposition(self, *, openmetrics: bool = False) -> bytes:
+        """All metrics in Prometheus' text format, or in OpenMetrics'; with several processes, those of all of them."""
         self.refresh()
-        return generate_latest(combined_registry(self._directory) if self._directory else self.registry)
+        registry = combined_registry(self._directory) if self._directory else self.registry
+        if openmetrics:
+            return bytes(generate_openmetrics(registry))  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
 
     def request_done(self, endpoint: str, model: str, status: int, seconds: float) -> None:
         """Record a request that was answered, or whose client left."""

@@ -229,12 +229,11 @@ def _image_content(several: str | None) -> dict[str, Any]:
 def result_route(*, link: bool = False) -> dict[str, Any]:
     """Keyword arguments of the route that returns a stored result; a `link` needs a signature and has no sidecar."""
     sidecar = {} if link else {"application/json": {"schema": {"type": "object"}}}
-    whole = {"description": "The image" if link else "The image, or its sidecar as JSON"}
     return {
         "response_class": Response,
         "responses": {
             200: {
-                **whole,
+                "description": "The image" if link else "The image, or its sidecar as JSON",
                 "content": {**dict.fromkeys(_IMAGE_TYPES, _IMAGE), **sidecar},
                 "headers": _headers(_RESULT_HEADERS),
             },
@@ -280,7 +279,8 @@ def deleted_result() -> dict[str, Any]:
 
 def metrics_route() -> dict[str, Any]:
     """Keyword arguments of the route that returns the Prometheus metrics."""
-    series = {"description": "Prometheus series", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    content = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "application/openmetrics-text")}
+    series = {"description": "Prometheus series", "content": content}
     return {"response_class": Response, "responses": {200: series, **problem_responses(404)}}
 
 

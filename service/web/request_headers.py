@@ -93,6 +93,12 @@ def wants_multipart(accept: str) -> bool:
     return False
 
 
+def wants_openmetrics(accept: str) -> bool:
+    """Whether metrics are wanted in OpenMetrics rather than in Prometheus' older text format."""
+    known = (name for name in preferred_types(accept) if name in ("application/openmetrics-text", "text/plain"))
+    return next(known, "") == "application/openmetrics-text"
+
+
 def wanted_form(accept: str, *, several: bool) -> str:
     """The media range that asks for the form of an answer that the Accept header asks for; `*/*` for the usual form.
 

@@ -8,7 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPENMETRICS_TYPE
 
 from service.app import Service
 from service.core.errors import NotFound
@@ -28,6 +29,7 @@ from service.lifecycle.default_versions import default_versions
 from service.telemetry.redaction import without_folders
 from service.web import openapi
 from service.web.image_call import Endpoint, image_call
+from service.web.request_headers import joined_lines, wants_openmetrics
 from service.web.responses import job_response
 
 router = APIRouter()
@@ -141,8 +143,11 @@ async def readyz(request: Request) -> Response:
 
 @router.get("/metrics", tags=["operations"], **openapi.metrics_route())
 async def metrics(request: Request) -> Response:
-    """Prometheus series; not here when they have a port of their own."""
+    """Prometheus series, in OpenMetrics where `Accept` prefers it; not here when they have a port of their own."""
     service: Service = request.state.service
     if service.settings.metrics_port:
         raise NotFound(f"metrics are on port {service.settings.metrics_port}")
-    return Response(await asyncio.to_thread(service.metrics.exposition), media_type=CONTENT_TYPE_LATEST)
+    openmetrics = wants_openmetrics(joined_lines(request.headers, "accept"))
+    series = await asyncio.to_thread(service.metrics.exposition, openmetrics=openmetrics)
+    media_type = OPENMETRICS_TYPE if openmetrics else CONTENT_TYPE_PLAIN_0_0_4
+    return Response(series, media_type=media_type)

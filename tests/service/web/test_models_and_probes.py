@@ -8,6 +8,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from tests.service.web.replies import Files, Serve, check_problem
 from tests.serving.local_server import Running
@@ -107,6 +109,25 @@ def test_metrics_count_requests_stages_batches_and_saves(serve: Serve, files: Fi
         "retouch_ready 1.0",
     ):
         assert line in text, line
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("*/*", "text/plain; version=0.0.4; charset=utf-8"),
+        ("text/plain;version=0.0.4", "text/plain; version=0.0.4; charset=utf-8"),
+        ("application/openmetrics-text", "application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        ("application/openmetrics-text;version=x", "application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        ("application/openmetrics-text;q=0.2,text/plain;q=0.5", "text/plain; version=0.0.4; charset=utf-8"),
+    ],
+)
+def test_metrics_come_in_the_format_that_the_scraper_prefers(server: Running, accept: str, kind: str) -> None:
+    with server.client() as client:
+        reply = client.get("/metrics", headers={"Accept": accept})
+    assert (reply.status_code, reply.headers["content-type"]) == (200, kind)
+    parse = parse_openmetrics if kind.startswith("application") else parse_text
+    samples = {(sample.name, sample.value) for family in parse(reply.text) for sample in family.samples}
+    assert ("retouch_ready", 1.0) in samples
 
 
 def test_what_is_no_name_of_a_model_is_told_in_words_and_not_as_a_pattern(server: Running, files: Files) -> None:
