@@ -10,6 +10,7 @@ from service.core.errors import InvalidOption, InvalidRequest, TooLarge
 from service.core.order import Order
 from service.core.pictures import Size
 from service.core.schemas import InpaintOptions
+from service.imaging.files.header import MAX_SIDE
 from service.intake.options import options_of
 
 _USED = frozenset(
@@ -38,12 +39,13 @@ def img2img_of(fields: JsonFields, max_pixels: int) -> Img2ImgRequest:
     Raises:
         InvalidRequest: the image or the mask is missing or no file in base64, or there are several images.
         InvalidOption, NotFound: a field is out of range, or no name of a model.
-        TooLarge: the results would have more than `max_pixels`.
+        TooLarge: the results would have more than `max_pixels`, or a longer side than any picture may have.
     """
     size = _size(fields, max_pixels)
     images = fields.listed("init_images")
     if len(images) != 1:
-        raise InvalidRequest(f"`init_images` has {len(images)} images; send one", code="missing_part")
+        code = "repeated_part" if images else "missing_part"
+        raise InvalidRequest(f"`init_images` has {len(images)} images; send one", code=code)
     files = {"image": fields.file(images[0], "init_images"), "mask": fields.picture("mask")}
     seed = fields.value("seed", int, _RANDOM)
     inverted = fields.value("inpainting_mask_invert", int | bool, 0)  # type: ignore[arg-type]  # both are sent
@@ -77,4 +79,6 @@ def _size(fields: JsonFields, max_pixels: int) -> Size | None:
         raise InvalidOption("`width` and `height`: send at least 1")
     if size.height * size.width > max_pixels:
         raise TooLarge(f"`width` × `height` is over {max_pixels} pixels; ask for fewer", code="too_many_pixels")
+    if max(size) > MAX_SIDE:
+        raise TooLarge(f"`width` and `height`: ask for at most {MAX_SIDE:,}", code="too_many_pixels")
     return size

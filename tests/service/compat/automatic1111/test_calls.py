@@ -77,7 +77,7 @@ def test_a_width_without_a_height_is_ignored_and_named(client: httpx.Client, pai
     ("fields", "status", "code"),
     [
         ({"init_images": []}, 400, "missing_part"),
-        ({"init_images": ["AAAA", "AAAA"]}, 400, "missing_part"),
+        ({"init_images": ["AAAA", "AAAA"]}, 400, "repeated_part"),
         ({"init_images": "AAAA"}, 422, "invalid_option"),
         ({"mask": None}, 400, "missing_part"),
         ({"batch_size": 2}, 422, "not_diverse"),
@@ -85,6 +85,7 @@ def test_a_width_without_a_height_is_ignored_and_named(client: httpx.Client, pai
         ({"batch_size": -1, "n_iter": -1}, 422, "invalid_option"),
         ({"width": 0, "height": 64}, 422, "invalid_option"),
         ({"width": 2**31, "height": 2**31}, 413, "too_many_pixels"),
+        ({"width": 65_536, "height": 1}, 413, "too_many_pixels"),
         ({"seed": -2}, 422, "invalid_option"),
         ({"override_settings": {"sd_model_checkpoint": "sd15"}}, 404, "model_not_found"),
         ({"override_settings": {"sd_model_checkpoint": "v1-5.safetensors [abc]"}}, 404, "model_not_found"),
