@@ -64,7 +64,10 @@ def _read(source: Any) -> bytes:
     if hasattr(source, "__array_interface__"):
         return encode_png(source)
     if hasattr(source, "read"):
-        data = source.read()
+        try:
+            data = source.read()
+        except UnicodeDecodeError:  # a picture is no text
+            data = ""
         if isinstance(data, bytes):
             return data
         raise PictureUnusable(f"{_named(source)} gives text; open it with mode 'rb'")

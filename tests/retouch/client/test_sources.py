@@ -120,6 +120,7 @@ def test_a_pil_image_whose_exif_is_broken_is_sent_as_it_is() -> None:
         pytest.param(".", r"\. cannot be read: .*[Dd]irectory", id="folder"),
         pytest.param(b"", "is empty", id="empty"),
         pytest.param(io.StringIO("text"), "open it with mode 'rb'", id="text"),
+        pytest.param(io.TextIOWrapper(io.BytesIO(b"\xff\xd8"), "utf-8"), "open it with mode 'rb'", id="JPEG as text"),
         pytest.param(7, "type int is no picture; pass a path", id="number"),
     ],
 )
