@@ -102,8 +102,10 @@ def diagnose(settings: Settings, host: HostSources) -> Diagnosis:
     )
     models = tuple(_check_models(settings, host))
     found = {name for check in models for name in (check.model, check.model.split("/")[0])}
+    folder = settings.models_dir.absolute()
+    advice = "export one" if folder.is_dir() else "that is no folder: name another with --models-dir"
     missing = tuple(
-        Check(name=f"{task} model", level="failed", detail=f"no {name} in {settings.models_dir.absolute()}; export one")
+        Check(name=f"{task} model", level="failed", detail=f"no {name} in {folder}; {advice}")
         for task, name in (("inpaint", settings.inpaint_model), ("translate", settings.translate_model))
         if name not in found
     )

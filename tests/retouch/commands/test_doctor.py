@@ -131,6 +131,13 @@ def test_version_that_the_settings_name_is_the_one_that_must_work(settings, mode
     assert check(missing, "inpaint model").detail == f"no photos/2 in {models}; export one"
 
 
+def test_models_folder_that_is_not_there_is_told_apart_from_one_without_the_model(settings, models):
+    elsewhere = models / "misspelt"
+    found = diagnose(settings.model_copy(update={"models_dir": elsewhere}), HostSources())
+    said = f"no photos in {elsewhere}; that is no folder: name another with --models-dir"
+    assert (found.ok, check(found, "inpaint model").detail) == (False, said)
+
+
 def test_older_version_that_the_settings_name_is_tried_beside_the_newest(settings, models):
     write_model(models, "photos", "inpaint", version=2)
     found = diagnose(settings.model_copy(update={"inpaint_model": "photos/1"}), HostSources())
