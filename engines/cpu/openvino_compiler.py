@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ class Compiler:
 
     def __init__(self, path: Path, manifest: Manifest, threads: int, cache_dir: Path) -> None:
         try:
-            import openvino as ov  # noqa: PLC0415 - only this engine needs it
+            ov = _import_openvino()
         except ImportError as error:
             raise EngineUnavailable("openvino is not installed; pip install openvino") from error
         self._core = openvino_core()
@@ -86,9 +87,18 @@ def openvino_core() -> Any:
     it restores the previous one. That may belong to another plugin that was freed earlier, and then the next signal
     ends the process.
     """
-    import openvino as ov  # noqa: PLC0415 - as above
+    return _import_openvino().Core()
 
-    return ov.Core()
+
+def _import_openvino() -> Any:
+    """Import OpenVINO, which only this engine needs, without its telemetry.
+
+    That would report each import to Google Analytics from a forked process, and keep an id of the user in ~/intel.
+    """
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as where it is not installed
+    import openvino  # noqa: PLC0415 - only this engine needs it
+
+    return openvino
 
 
 def run_request(request: Any, feed: Feed) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -240,3 +241,25 @@ os.kill(os.getpid(), signal.SIGTERM)
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "told\n"), done.stderr
+
+
+def test_openvino_reports_to_nobody_and_leaves_nothing_in_the_home(tmp_path):
+    program = """
+import sys
+found = []
+sys.addaudithook(lambda event, _: event in ("os.fork", "socket.connect") and found.append(event))
+from engines.cpu.openvino_compiler import openvino_core
+openvino_core()
+print(found)
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "CI"}  # OpenVINO reports from no CI
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**environment, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+    assert list(tmp_path.iterdir()) == []
