@@ -23,7 +23,7 @@ async def infer(call: RemoteCall) -> Answer:
     """Compute pictures: from `image` and `mask`, from other inputs of the model, or from none."""
     with admitted(call.service, _arrival(call), Intake) as intake:
         asked = await intake.arrived(_read(call, intake))
-        intake.take_timeout_and_priority(_shorter(asked.request.timeout_s, intake), asked.request.priority)
+        intake.take_timeout_and_priority(asked.request.timeout_s, asked.request.priority)
         key = single_value(call.lines, "idempotency-key")
         work = partial(_respond, intake, asked)
         if key is not None:
@@ -50,11 +50,6 @@ async def _read(call: RemoteCall, intake: Intake) -> InferOrder:
     named = await _off_loop(reading) if len(message) > _LARGE_BYTES else reading()
     del message, reading
     return await order_of(intake, named.request, named.model, named.version)
-
-
-def _shorter(asked_s: float | None, intake: Intake) -> float | None:
-    """Return the shorter of the message's timeout and the call's, at which gRPC ends the call in any case."""
-    return min(asked_s, intake.allowed_s) if asked_s is not None and intake.own_deadline else asked_s
 
 
 async def _off_loop(reading: partial[NamedRequest]) -> NamedRequest:

@@ -100,9 +100,13 @@ class Intake:
         return body
 
     def take_timeout_and_priority(self, timeout_s: float | None, priority: int | None) -> None:
-        """Apply a deadline (from arrival) and a priority that came in the body; None leaves what came before it."""
+        """Apply a deadline (from arrival) and a priority that came in the body; None leaves what came before it.
+
+        Of two deadlines of the client the shorter holds: at that of the header it, or a proxy, may end the request.
+        """
         if timeout_s is not None:
-            self.allowed_s, self.own_deadline = timeout_s, True
+            self.allowed_s = min(timeout_s, self.allowed_s) if self.own_deadline else timeout_s
+            self.own_deadline = True
         if priority is not None:
             self.flow = self.flow._replace(priority=priority)
 

@@ -1,4 +1,4 @@
-"""A client that leaves between the storage of its results and its answer."""
+"""A client that leaves between the storage of its results and its answer; deadlines that came in two places."""
 
 from __future__ import annotations
 
@@ -55,3 +55,18 @@ async def test_a_client_that_leaves_keeps_its_key_where_its_results_are_stored(
         with suppress(asyncio.CancelledError):
             await left
         assert await conversion.ask(service, b"second") == again
+
+
+@pytest.mark.parametrize(
+    ("of_header_s", "of_body_s", "allowed_s"),
+    [(2.0, 9.0, 2.0), (9.0, 2.0, 2.0), (9.0, None, 9.0), (None, 200.0, 200.0)],
+)
+async def test_of_two_deadlines_of_a_client_the_shorter_holds(
+    tmp_path: Path, models_dir: Path, of_header_s: float | None, of_body_s: float | None, allowed_s: float
+) -> None:
+    settings = Settings(models_dir=models_dir, results_dir=tmp_path / "results", engine="fake")
+    async with open_service(settings, open_local_backend) as service:
+        await service.backend.loaded.wait()
+        with admitted(service, Arrival("1", "address:127.0.0.1", of_header_s, 5), Intake) as intake:
+            intake.take_timeout_and_priority(of_body_s, None)
+            assert (intake.allowed_s, intake.own_deadline) == (allowed_s, True)
