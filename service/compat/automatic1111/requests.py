@@ -43,9 +43,10 @@ def img2img_of(fields: JsonFields, max_pixels: int) -> Img2ImgRequest:
     """
     size = _size(fields, max_pixels)
     images = fields.listed("init_images")
-    if len(images) != 1:
-        code = "repeated_part" if images else "missing_part"
-        raise InvalidRequest(f"`init_images` has {len(images)} images; send one", code=code)
+    if not images:
+        raise InvalidRequest("`init_images` has no image; send one", code="missing_part")
+    if len(images) > 1:
+        raise InvalidRequest(f"`init_images` has {len(images)} images; send one", code="repeated_part")
     files = {"image": fields.file(images[0], "init_images"), "mask": fields.picture("mask")}
     seed = fields.value("seed", int, _RANDOM)
     inverted = fields.value("inpainting_mask_invert", int | bool, 0)  # type: ignore[arg-type]  # both are sent
