@@ -28,7 +28,17 @@ def _checked_model_ref(text: str) -> str:
 
 ModelRef = Annotated[str, AfterValidator(_checked_model_ref), Field(json_schema_extra={"pattern": MODEL_REF})]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-JobEvents = Annotated[str, Field(pattern=r"^(succeeded|failed|cancelled)(,(succeeded|failed|cancelled)){0,2}$")]
+_JOB_EVENTS = r"^(succeeded|failed|cancelled)(,(succeeded|failed|cancelled)){0,2}$"
+"""The form of a list of the ends of jobs."""
+
+
+def _checked_job_events(text: str) -> str:
+    if not re.fullmatch(_JOB_EVENTS, text):
+        raise ValueError("it names no ends of jobs; send some of succeeded,failed,cancelled, without spaces")
+    return text
+
+
+JobEvents = Annotated[str, AfterValidator(_checked_job_events), Field(json_schema_extra={"pattern": _JOB_EVENTS})]
 DEFAULT_QUALITY = 90
 _SEED = Field(
     None,
