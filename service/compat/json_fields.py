@@ -136,7 +136,8 @@ def parse_fields(body: bytes | bytearray) -> JsonFields:
     try:
         raws = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"malformed JSON: {str(error)[:200]}") from error
+        why = str(error).removeprefix("JSON is malformed: ")[:200] if body else "it is empty"
+        raise InvalidRequest(f"the body is no JSON object: {why}; send one, in UTF-8") from error
     return JsonFields(raws, escaped=b"\\" in body)
 
 

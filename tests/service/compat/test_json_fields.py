@@ -45,6 +45,21 @@ def test_escapes_are_counted_as_copies() -> None:
     assert decoded_bytes(b'{"a": "b"}') < len(b'{"a": "b"}') < decoded_bytes(rb'{"a": "\/"}')
 
 
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "it is empty"),
+        (b"[]", "Expected `object`, got `array`"),
+        (b"\xef\xbb\xbf{}", r"invalid character \(byte 0\)"),
+        (b'{"a": ', "Input data was truncated"),
+    ],
+    ids=["empty", "a list", "a byte order mark", "cut off"],
+)
+def test_a_body_that_is_no_object_is_refused_with_the_reason_and_what_to_send(body: bytes, why: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"^the body is no JSON object: {why}; send one, in UTF-8$"):
+        parse_fields(body)
+
+
 def test_null_is_absent_and_numbers_may_be_texts() -> None:
     fields = parse_fields(b'{"none": null, "n": "7", "x": 2.0, "flag": "true", "t": true}')
     assert "none" not in fields
