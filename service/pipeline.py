@@ -233,7 +233,7 @@ class Pipeline:
         its repeats find the answer; else they would store second ones.
         """
         finishing: Awaitable[Reply] = self._finish(result)
-        if keeps := result.call.repeat_key is not None and not result.call.is_job:
+        if keeps := result.call.has_repeats:
             finishing = asyncio.ensure_future(finishing)
         try:
             return await (asyncio.shield(finishing) if keeps else finishing)

@@ -71,3 +71,8 @@ class Call:
     be removed already. Called in the ledger's transaction that enters them."""
     stop_if_left: Callable[[], None] = lambda: None
     """Raises Cancelled if the client has left; does nothing for a job, and where other requests share the result."""
+
+    @property
+    def has_repeats(self) -> bool:
+        """Whether repeats may ask for its answer: then it goes on without its client once its results are stored."""
+        return self.repeat_key is not None and not self.is_job

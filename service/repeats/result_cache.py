@@ -100,7 +100,7 @@ class ResultCache:
             leads = key not in self._flights
             try:
                 work = partial(self._found_or_computed, order, call, key, manifest, saved)
-                found = await self._flights.run_or_join(key, work)
+                found = await self._flights.run_or_join(key, work, lambda: call.deadline - self.pipeline.clock())
                 if leads or await found.may_be_shared():
                     return self._count_outcome(found.reply, found.reply.cache or ("miss" if leads else "coalesced"))
             except (DeadlineExceeded, NotReady) as error:
@@ -133,7 +133,9 @@ class ResultCache:
         hit, elsewhere = await self._look_up(key) if saved else (None, False)
         if hit is not None:
             return _Found(replace(hit, cache="hit"))
-        reply = await self.pipeline.run(order, replace(call, stop_if_left=lambda: None))  # others may have joined
+        # others may have joined, also some whose own repeats ask for its answer
+        joined = replace(call, stop_if_left=lambda: None, repeat_key=call.repeat_key or key)
+        reply = await self.pipeline.run(order, joined)
         stored = all(picture.result_id for picture in reply.pictures)
         of_job = stored and call.may_share is not None
         if reply.model != manifest.key or not stored or elsewhere:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+_A_MOMENT_S = 1.0
+"""Longer than the write of a result that has begun."""
 
 
 @dataclass(slots=True)
@@ -30,10 +32,14 @@ class SingleFlight(Generic[T]):
         """The number of waiting callers, over all keys."""
         return sum(flight.waiting for flight in self._flights.values())
 
-    async def run_or_join(self, key: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def run_or_join(
+        self, key: str, work: Callable[[], Coroutine[Any, Any, T]], left_s: Callable[[], float] = lambda: 0.0
+    ) -> T:
         """Return the result of the work in flight for the key; starts `work` if there is none.
 
-        A cancelled caller, even the one that started the work, leaves it running; it is cancelled when all callers are.
+        A cancelled caller, even the one that started the work, leaves it running. It is cancelled when all callers
+        are; it may come to its end nevertheless, and the last of them waits `left_s()` seconds for that, at least
+        a moment.
         """
         flight = self._flights.get(key)
         if flight is None:
@@ -42,11 +48,17 @@ class SingleFlight(Generic[T]):
         flight.waiting += 1
         try:
             return await asyncio.shield(flight.task)
+        except asyncio.CancelledError:
+            if flight.waiting > 1 or flight.task.done():
+                raise
+            flight.task.cancel()
+            self._flights.pop(key, None)  # the next caller starts anew
+            await asyncio.wait({flight.task}, timeout=max(_A_MOMENT_S, left_s()))
+            if not flight.task.done() or flight.task.cancelled():
+                raise
+            return flight.task.result()
         finally:
             flight.waiting -= 1
-            if not flight.waiting and not flight.task.done():
-                flight.task.cancel()
-                self._flights.pop(key, None)  # the next caller starts anew
 
     def _remove_finished(self, key: str, task: asyncio.Task[T]) -> None:
         flight = self._flights.get(key)

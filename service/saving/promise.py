@@ -54,10 +54,21 @@ class StorePromise:
     async def stored(self, result_ids: Collection[str], call: Call) -> float:
         """Wait until these results of this process are stored; returns for how long, in seconds.
 
+        A call that `has_repeats` waits though it is cancelled, as its repeats would compute and store others.
+
         Raises:
             NotReady: code `storage_unavailable`: they were not, shortly before the deadline. They stay in the spool
                 and are stored later.
         """
+        storing = asyncio.ensure_future(self._stored(result_ids, call))
+        try:
+            return await (asyncio.shield(storing) if call.has_repeats else storing)
+        except asyncio.CancelledError:
+            return await storing
+        finally:
+            del storing  # it keeps an error, whose traceback has this frame
+
+    async def _stored(self, result_ids: Collection[str], call: Call) -> float:
         began, loop = self.clock(), asyncio.get_running_loop()
         left, all_stored = set(result_ids), asyncio.Event()
 

@@ -71,6 +71,28 @@ async def test_work_that_nobody_waits_for_any_more_is_cancelled_and_begun_anew_f
     assert await later == "result 2"
 
 
+async def test_work_that_comes_to_its_end_though_cancelled_answers_the_last_who_left() -> None:
+    flights: SingleFlight[str] = SingleFlight()
+    gate = asyncio.Event()
+
+    async def work() -> str:
+        try:
+            await gate.wait()
+        except asyncio.CancelledError:
+            await gate.wait()
+        return "stored"
+
+    tasks = [asyncio.create_task(flights.run_or_join("key", work)) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    tasks[0].cancel()
+    await asyncio.wait({tasks[0]})
+    tasks[1].cancel()
+    await asyncio.sleep(0.01)
+    assert "key" not in flights
+    gate.set()
+    assert (tasks[0].cancelled(), await tasks[1]) == (True, "stored")
+
+
 async def test_a_failure_reaches_all_and_is_not_kept() -> None:
     flights: SingleFlight[str] = SingleFlight()
     work = Work()

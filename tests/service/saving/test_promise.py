@@ -151,6 +151,27 @@ def test_a_request_that_joined_another_goes_on_when_that_one_has_no_time_left(
         assert client.get(job).json()["status"] == "succeeded"
 
 
+@pytest.mark.parametrize("cache_entries", [0, 10])
+def test_a_client_with_a_key_that_leaves_while_its_reply_waits_for_the_storage_is_answered_at_its_repeat(
+    serve: Serve, proxy: Any, bucket: Any, keys: None, files: Files, cache_entries: int
+) -> None:
+    running = serve(**promising(proxy.port), cache_entries=cache_entries)
+    key = {"Idempotency-Key": "key"}
+    proxy.become("gone")
+    with running.client() as client:
+        with pytest.raises(httpx.ReadTimeout):
+            client.post(PATH, files=files, headers=key, timeout=1.5)
+        with ThreadPoolExecutor() as threads:
+            repeating = threads.submit(client.post, PATH, files=files, headers=key)
+            time.sleep(0.5)
+            proxy.become("good")
+            repeat = repeating.result()
+        assert (repeat.status_code, repeat.headers.get("idempotency-replayed")) == (200, "true")
+        assert client.get(repeat.headers["location"]).content == repeat.content
+    running.stop()
+    assert len([name for name in bucket.names if name.endswith(".png")]) == 1
+
+
 def test_a_reply_waits_for_a_slow_storage(http: httpx.Client, proxy: Any, bucket: Any, files: Files) -> None:
     proxy.become("slow")
     sent = time.monotonic()
