@@ -74,7 +74,7 @@ async def open_jobs(
         **({"on_finished": deliverer.enqueue_job_ended} if deliverer else {}),
     )
     jobs = Jobs(parts, JobLimits(_MOST_UNFINISHED, KEPT_S))
-    loops = [look_after(jobs, pipeline.admission, loaded, lambda: bool(parts.served()))]
+    loops = [look_after(jobs, pipeline.admission, loaded)]
     if deliverer:
         loops.append(_deliver_webhooks(deliverer))
     async with run_in_background(*loops):
@@ -107,22 +107,19 @@ def _served(models: BackendModels) -> set[str]:
     return ready | {f"{status.name}/{status.version}" for status in usable}
 
 
-async def look_after(
-    jobs: Jobs, admission: Admission, loaded: asyncio.Event, can_compute: Callable[[], bool] = lambda: True
-) -> None:
+async def look_after(jobs: Jobs, admission: Admission, loaded: asyncio.Event) -> None:
     """Look after the jobs of all processes until cancelled: cancelled and orphaned ones, and those of dead processes.
 
     Args:
         jobs: the jobs of this process.
         admission: a process that drains inherits no jobs.
         loaded: set once the models are loaded; nothing happens before.
-        can_compute: whether there is a model: a host that has yet to fetch all would take jobs from others and fail.
     """
     await loaded.wait()
     for look in count():
         try:
             await jobs.stop_lost()
-            if can_compute() and not admission.draining.is_set():
+            if not admission.draining.is_set():
                 await jobs.take()
             if look % _FORGET_EVERY == 0:
                 await jobs.forget()

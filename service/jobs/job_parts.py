@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from service.admission.admission import Admission
 from service.core.call import Call
+from service.core.errors import DeadlineExceeded
 from service.core.order import Order
 from service.jobs.earlier_runs import EarlierRuns
 from service.jobs.job_queue import JobQueue
@@ -82,3 +83,14 @@ class JobParts:
         """Return the model that an order is for, if this process can serve it now."""
         model = self.model_of(order)
         return model if model in self.served() else None
+
+    def refuse_if_too_late_for_model(self, job: Job) -> None:
+        """Refuse a job whose deadline passed before a process with its model took it up.
+
+        Raises:
+            DeadlineExceeded: so it is.
+        """
+        if job.seconds_left(self.now()) < 0 and not job.has_model_in(self.served()):
+            model = job.facts.get("model") or "that it is for"
+            why = f"no server that has the model {model} took up the job before its deadline"
+            raise DeadlineExceeded(f"{why}; see whether it is still served, and send the request again")

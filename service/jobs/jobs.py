@@ -191,9 +191,9 @@ class Jobs:
         if job.attempts - job.given_back > self._limits.max_attempts:
             why = f"the server died {self._limits.max_attempts} times while this job was unfinished; it is given up"
             raise ServiceError(why, code="job_crashed")
+        self._parts.refuse_if_too_late_for_model(job)
         on_large = await self._await_admission(job, admitted)
-        order = await self._read_order(job)  # only after admission, as there may be many such jobs
-        return await self._compute(job, order, on_large)
+        return await self._compute(job, await self._read_order(job), on_large)  # read last, as there may be many
 
     async def _read_order(self, job: Job) -> Order:
         """Read the stored order; while its storage is away, wait for it until the job's deadline.

@@ -75,8 +75,12 @@ class Job:
 
     def is_for(self, served: Collection[str], now: float) -> bool:
         """Whether a process that serves these models is to take it up; after its deadline any is, to end it."""
+        return self.has_model_in(served) or self.facts.get("deadline_at", now) < now
+
+    def has_model_in(self, served: Collection[str]) -> bool:
+        """Whether one of these is its model; each is if it names none: who has yet to fetch all would fail it."""
         model = self.facts.get("model")
-        return model is None or model in served or self.seconds_left(now) < 0
+        return bool(served) if model is None else model in served
 
     def reply(self) -> JobReply:
         return JobReply(

@@ -21,7 +21,7 @@ _LOOK_EVERY_S = 2.0
 _WAITING = (
     "SELECT id FROM jobs WHERE finished_at IS NULL AND (owner = '' OR (owner = ? AND created_at < ?) "
     "OR (? = 1 AND owner <> ? AND owner NOT IN (SELECT id FROM nodes WHERE seen_at > clock_timestamp() - ? * interval "
-    "'1 second'))) AND (facts::json->>'model' IS NULL OR facts::json->>'model' IN {served} "
+    "'1 second'))) AND ((facts::json->>'model' IS NULL AND ? = 1) OR facts::json->>'model' IN {served} "
     "OR (facts::json->>'deadline_at')::float8 < ?) ORDER BY created_at LIMIT ?"
 )
 """Statement for jobs that this process may run, with a list of its models; see `Job.is_for`."""
@@ -50,7 +50,8 @@ class SharedQueue:
             return []
         judges = int(self.owner.is_steady)
         mine = (self.owner.id, self.now() - jobs_table.IN_DOUBT_S)
-        values = (*mine, judges, self.owner.id, self.owner.lease_s, *served, self.now(), free + len(running))
+        alive = (judges, self.owner.id, self.owner.lease_s)
+        values = (*mine, *alive, int(bool(served)), *served, self.now(), free + len(running))
         waiting = _WAITING.format(served=named(tuple(served)))
         if not (set(await self.ledger.read(partial(_waiting, waiting=waiting, values=values))) - set(running)):
             return []

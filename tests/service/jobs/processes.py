@@ -91,7 +91,7 @@ async def process(
     kept: KeptOrders | None = None,
     earlier: EarlierRuns = NONE_BEFORE,
     *,
-    served: Collection[str] = (),
+    served: Collection[str] = ("photos",),
 ) -> AsyncIterator[Desk]:
     """Run the part of a process that shares `root` with others; leaving it is its death: nothing is tidied up."""
     owner, clock, admission, state = SpoolOwner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)

@@ -35,3 +35,18 @@ def test_a_job_waits_for_the_models_of_the_process_that_takes_it_up(
         assert job()["status"] in ("queued", "running"), job()  # as its last server left it
         aside.rename(gone)
         wait_until(lambda: job()["status"] == "succeeded")
+
+
+def test_a_job_whose_models_do_not_come_back_ends_at_its_deadline(
+    tmp_path: Path, models_dir: Path, files: Files
+) -> None:
+    headers = {"Prefer": "respond-async", "X-Request-Timeout-Ms": "8000"}
+    with ServedProcess(tmp_path, models_dir=models_dir, fake_batch_ms=6000) as server:
+        accepted = httpx.post(f"{server.url}/v1/inpaint", files=files, headers=headers, timeout=60)
+        server.kill()
+        models_dir.rename(tmp_path / "aside")
+        server.start(ready=False)
+        wait_until(lambda: httpx.get(f"{server.url}{accepted.headers['location']}").json()["status"] == "failed", 30.0)
+        problem = httpx.get(f"{server.url}{accepted.headers['location']}").json()["problem"]
+        assert problem["code"] == "deadline_exceeded"
+        assert "no server that has the model photos" in problem["detail"]

@@ -54,7 +54,7 @@ async def test_a_job_that_is_started_again_with_its_key_is_the_one_that_was_ther
 
 async def test_of_two_processes_that_start_the_same_job_at_once_one_does(tmp_path: Path) -> None:
     async with process(tmp_path, hang) as one, process(tmp_path, hang) as other:
-        jobs = await asyncio.gather(one.start(repeat_key="key"), other.start(repeat_key="key"))
+        jobs = await asyncio.gather(one.start(3600.0, repeat_key="key"), other.start(3600.0, repeat_key="key"))
         assert jobs[0] == jobs[1]
         assert len(one.jobs.running) + len(other.jobs.running) == 1
         assert [path.name for path in (tmp_path / ".jobs").iterdir()] == [jobs[0].id]
@@ -88,20 +88,32 @@ async def test_a_job_is_left_to_a_process_that_has_its_model(tmp_path: Path) -> 
         assert (await heir.until(job.id, "succeeded", "failed")).status == "succeeded"
 
 
-async def test_a_job_whose_time_is_over_is_ended_by_a_process_without_its_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("served", [{"facades"}, set()], ids=["other models", "no models"])
+async def test_a_job_whose_time_is_over_is_ended_by_a_process_without_its_model(
+    tmp_path: Path, served: set[str]
+) -> None:
     async with process(tmp_path, hang, served={"photos"}) as dying:
         job = await dying.start(allowed_s=60.0)
-    async with process(tmp_path, hang, served={"facades"}) as other:
-        other.clock.now += 61
-        await other.jobs.take()
-        assert (await other.until(job.id, "succeeded", "failed")).status == "failed"
+    async with process(tmp_path, hang, served=served) as other:
+        loaded = asyncio.Event()
+        loaded.set()
+        async with run_in_background(look_after(other.jobs, other.admission, loaded)):
+            await asyncio.sleep(0.05)
+            assert not other.jobs.running
+            other.clock.now += 61
+            ended = await other.until(job.id, "succeeded", "failed")
+        assert ended.problem is not None
+        assert ended.problem["code"] == "deadline_exceeded"
+        assert "no server that has the model photos took up the job" in ended.problem["detail"]
 
 
 async def test_a_job_of_a_model_that_was_not_there_is_taken_up_by_any_process(tmp_path: Path) -> None:
     """So that it ends soon, with what is wrong."""
     async with process(tmp_path, hang, served={"facades"}) as dying:
         job = await dying.start()
-    async with process(tmp_path, served={"faces"}) as heir:
+    async with process(tmp_path, served={"faces"}) as heir, process(tmp_path, served=()) as empty:
+        await empty.jobs.take()
+        assert not empty.jobs.running, "a host that has yet to fetch its models"
         await heir.jobs.take()
         assert (await heir.until(job.id, "succeeded", "failed")).status == "succeeded"
 
