@@ -7,6 +7,7 @@ import importlib.util
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -132,7 +133,7 @@ def export(  # noqa: PLR0913 (each is a flag, or a group of flags)
         options=options | ({"batch_norm": batch_norm} if batch_norm else {}),
         precision=precision.precision,
         quantiser=precision.quantiser(lpips_features),
-        check=_require_ways if sweep is not None else None,
+        check=None if sweep is None else partial(_check_sweep_of, sweep),
         program=program,
         **published,
     )
@@ -163,7 +164,7 @@ def _refuse_flags_of_a_model(context: typer.Context) -> None:
 
 
 def _check_sweep(pictures: Path, lpips_features: Path) -> None:
-    """Find out before the model is published that the sweep over it cannot begin.
+    """Find out before the checkpoint is read that no sweep can begin.
 
     Raises:
         DataMissing: there are no pictures, or the features cannot be read.
@@ -175,11 +176,16 @@ def _check_sweep(pictures: Path, lpips_features: Path) -> None:
     load_lpips(lpips_features)
 
 
-def _require_ways(interface: Interface) -> None:
-    """Check before the graphs are written that the net leaves a sweep a choice; raises SweepImpossible."""
-    from retouch.sweep.session import require_ways  # noqa: PLC0415 (loads the service)
+def _check_sweep_of(pictures: Path, interface: Interface) -> None:
+    """Find out before the graphs are written that the sweep over this net cannot begin.
 
-    require_ways(f"this net ({interface.task})", interface.task, interface.size)
+    Raises:
+        SweepImpossible, DataMissing: as `find_sweepable`.
+    """
+    from retouch.sweep import session  # noqa: PLC0415 (loads the service)
+
+    request = session.SweepRequest(Path(), pictures, Path())
+    session.find_sweepable(f"this net ({interface.task})", interface.task, interface.size, request)
 
 
 def _require_torch() -> None:

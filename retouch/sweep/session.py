@@ -35,6 +35,7 @@ class SweepImpossible(RetouchError):
 class SweepRequest:
     """The parameters of one sweep.
 
+    model: the model's folder.
     sizes: in pixels; up to the largest tile the side of square crops, above it the longer side of whole pictures;
         empty for the smallest tile, the largest tile and twice that.
     per_cell: pictures for each size, coverage and kind of hole.
@@ -73,15 +74,13 @@ def sweep(request: SweepRequest, progress: Progress, now: Callable[[], float], t
     """
     manifest = read_manifest(request.model)
     size = manifest.size
-    require_ways(manifest.key, manifest.task, size)
-    lpips, paths = load_lpips(request.lpips_features), find_pictures(request.pictures, request.seed)
+    lpips = load_lpips(request.lpips_features)
+    paths = find_sweepable(manifest.key, manifest.task, size, request)
     ways = served_strategies(size) | (candidate_ways(size) if request.choose else {})
     request = replace(request, sizes=request.sizes or default_sizes(size))
     total = len(request.sizes) * len(BANDS) * len(KINDS) * request.per_cell
-    framings = [(side, _is_square(side, manifest)) for side in request.sizes]
-    check_pictures(paths, framings, len(BANDS) * len(KINDS) * request.per_cell)
     with closing(open_engine(request.model, manifest, request.engine)) as engine:
-        cases = chain.from_iterable(_draw_cases(request, paths, manifest, side) for side in request.sizes)
+        cases = chain.from_iterable(_draw_cases(request, paths, size, side) for side in request.sizes)
         rows = list(progress(measure(cases, ways, engine, lpips, now), total))
         engine_name = f"{engine.name} {engine.precision}"
     rules = None
@@ -121,14 +120,19 @@ def check_outputs(figures: Path | None, rules_of: Path | None) -> None:
             TemporaryFile(dir=manifest.parent).close()  # it is replaced, not overwritten
 
 
-def require_ways(what: str, task: Task, size: SizeRule) -> None:
-    """Check that a model can fill a hole in more than one way; `what` names it in the message.
+def find_sweepable(what: str, task: Task, size: SizeRule, request: SweepRequest) -> list[Path]:
+    """Find the pictures of a sweep over a model, which `what` names in messages; nothing is measured.
 
     Raises:
-        SweepImpossible: it cannot.
+        SweepImpossible: the model can fill a hole in one way only.
+        DataMissing: there are no pictures, or one is broken, or none is large enough for one of the sizes.
     """
     if task != "inpaint" or (isinstance(size, FixedSize) and (size.hole or size.fit == "resize")):
         raise SweepImpossible(f"{what} has one way to work only: there is nothing to sweep")
+    paths = find_pictures(request.pictures, request.seed)
+    framings = [(side, _is_square(side, size)) for side in request.sizes or default_sizes(size)]
+    check_pictures(paths, framings, len(BANDS) * len(KINDS) * request.per_cell)
+    return paths
 
 
 @contextmanager
@@ -170,13 +174,13 @@ def default_sizes(rule: SizeRule) -> tuple[int, ...]:
     return tuple(sorted({min(sides), max(sides), 2 * max(sides)}))
 
 
-def _draw_cases(request: SweepRequest, paths: list[Path], manifest: Manifest, side: int) -> Iterator[Case]:
-    return draw_cases(paths, side, _is_square(side, manifest), request.per_cell, request.seed)
+def _draw_cases(request: SweepRequest, paths: list[Path], size: SizeRule, side: int) -> Iterator[Case]:
+    return draw_cases(paths, side, _is_square(side, size), request.per_cell, request.seed)
 
 
-def _is_square(side: int, manifest: Manifest) -> bool:
+def _is_square(side: int, rule: SizeRule) -> bool:
     """Return whether square crops of that side are cut: up to the largest tile."""
-    return side <= max(max(bucket) for bucket in manifest.size.tile_sizes())
+    return side <= max(max(bucket) for bucket in rule.tile_sizes())
 
 
 def _describe_measurement(request: SweepRequest, cases: int, pictures: int, today: date) -> str:

@@ -236,7 +236,7 @@ def alexnet_features(tmp_path):
     return tmp_path / "alexnet.safetensors"
 
 
-def test_a_sweep_over_pictures_that_are_too_small_leaves_the_published_model(tmp_path, run):
+def test_a_sweep_over_pictures_that_are_too_small_is_refused_before_the_export(tmp_path, run):
     alexnet = alexnet_features(tmp_path)
     pictures = tmp_path / "pictures"
     pictures.mkdir()
@@ -244,4 +244,5 @@ def test_a_sweep_over_pictures_that_are_too_small_leaves_the_published_model(tmp
     result = run("--sweep", str(pictures), "--lpips-features", str(alexnet))
     assert isinstance(result.exception, DataMissing)
     assert "none of 1 pictures has 256 pixels" in str(result.exception)
-    assert (tmp_path / "models/tiny/1/manifest.json").is_file()
+    assert "writing" not in result.output
+    assert not list((tmp_path / "models").iterdir())
