@@ -110,6 +110,11 @@ def check_pictures(protocol: Protocol) -> None:
             raise DataMissing(_too_small_message(protocol, width, height))
 
 
+def count_pictures(protocol: Protocol) -> int:
+    """Count the protocol's pictures. Raises DataMissing: there are none."""
+    return len(_list(protocol.data, masks=False)[: protocol.limit])
+
+
 def _list(folder: Path, *, masks: bool) -> list[Path]:
     """List the folder's pictures by name; files named as masks are included only on request."""
     pictures = picture_paths(folder, below=False)

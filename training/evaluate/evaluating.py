@@ -12,7 +12,7 @@ from training.errors import ConfigInvalid
 from training.evaluate.cases import Case, Pixels, Protocol, read_cases
 from training.evaluate.contact_sheet import Row
 from training.evaluate.frechet import FeatureNet, frechet_distance
-from training.evaluate.generated import evaluate_generated
+from training.evaluate.generated import check_generating, evaluate_generated
 from training.evaluate.metrics import l1, psnr_db, ssim
 from training.evaluate.painters import EnginePainter, NetPainter, Painter
 from training.evaluate.patch_features import PatchFeatures
@@ -66,8 +66,7 @@ def evaluate(
     if isinstance(model := painters[0], NetPainter) and model.interface.task == "generate":
         summary, drawn = evaluate_generated(model, protocol, nets.vgg, progress)
         return Evaluation(_report(model, protocol, summary, []), [], drawn)
-    for painter in painters:
-        _check_task(painter, protocol)
+    _check_tasks(painters, protocol)
     cases = list(read_cases(protocol))
     shown = {index * len(cases) // sheet_rows for index in range(sheet_rows)}
     measured, rows = [], []
@@ -86,10 +85,21 @@ def evaluate(
     return Evaluation(_report(painters[0], protocol, summary, measured), rows)
 
 
-def _check_task(model: Painter, protocol: Protocol) -> None:
-    if not isinstance(model, NetPainter):
-        return
-    net = model.interface
+def check_net(name: str, net: Interface, protocol: Protocol, nets: MetricNets) -> None:
+    """Check before long work that a protocol measures such a net; `name` is for messages. Raises as `evaluate`."""
+    if net.task == "generate":
+        check_generating(name, net, protocol, nets.vgg)
+    else:
+        _check_task(name, net, protocol)
+
+
+def _check_tasks(painters: Sequence[Painter], protocol: Protocol) -> None:
+    for painter in painters:
+        if isinstance(painter, NetPainter):
+            _check_task(painter.name, painter.interface, protocol)
+
+
+def _check_task(name: str, net: Interface, protocol: Protocol) -> None:
     task, inputs = ("translate", {"image"}) if protocol.pairs else ("inpaint", {"image", "mask"})
     found = {spec.name for spec in net.inputs}
     if protocol.labels:
@@ -98,14 +108,14 @@ def _check_task(model: Painter, protocol: Protocol) -> None:
         found -= {"latent"}  # each hole is filled once, from fixed random numbers
     if (net.task, found) != (task, inputs):
         raise ConfigInvalid(
-            f"{model.name} is for {net.task} and takes {', '.join(spec.name for spec in net.inputs)}; "
+            f"{name} is for {net.task} and takes {', '.join(spec.name for spec in net.inputs)}; "
             "evaluate measures inpainting of image and mask, with --pairs translation of an image, and with --pairs "
             "and --labels translation of class ids"
         )
-    _check_channels(model.name, net)
+    _check_channels(name, net)
     if net.size.fit == "crop":
         raise ConfigInvalid(
-            f"{model.name} fills one fixed area of a tile, and evaluate measures holes anywhere in the picture; "
+            f"{name} fills one fixed area of a tile, and evaluate measures holes anywhere in the picture; "
             "fill pictures with `retouch inpaint` instead, and look at them"
         )
 

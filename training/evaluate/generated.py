@@ -13,14 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from export.generators.family import Interface
 from training.errors import ConfigInvalid, DataMissing
-from training.evaluate.cases import Case, Pixels, Protocol, read_cases
+from training.evaluate.cases import Case, Pixels, Protocol, count_pictures, read_cases
 from training.evaluate.painters import NetPainter
 from training.evaluate.patch_features import Patches, PatchFeatures, kernel_distance
 from training.evaluate.report import OVERALL
 from training.loop.sheets import arrange_sheet
 
-_RGB = 3
+_RGB, _FEWEST = 3, 4
 
 
 def evaluate_generated(
@@ -37,17 +38,12 @@ def evaluate_generated(
         the mean VGG distance of consecutive pictures in the set. Then the drawn pictures.
 
     Raises:
-        ConfigInvalid: the model takes more than random numbers, or its pictures are not RGB.
-        DataMissing: there are no VGG16 features, or fewer than four photographs.
+        ConfigInvalid, DataMissing: as `check_generating`.
     """
-    height, width, numbers = _sizes(model)
-    if vgg is None:
-        raise DataMissing("sets of pictures are compared by VGG16's features; give --vgg-features")
+    vgg = check_generating(model.name, model.interface, protocol, vgg)
+    height, width = (int(length) for length in model.interface.output.shape[2:])
+    numbers = int(model.interface.inputs[0].shape[1])
     cases = list(read_cases(protocol))
-    if len(cases) < 4:
-        raise DataMissing(
-            f"{protocol.data}: {len(cases)} photographs, but they are divided into two sets of at least two; give more"
-        )
     latents = np.random.default_rng(protocol.seed).standard_normal((len(cases), numbers), np.float32)
     drawn = [model.draw(latent) for latent, _case in zip(latents, progress(cases), strict=True)]
     truths = [_scaled(case.truth, height, width) for case in cases]
@@ -59,19 +55,29 @@ def evaluate_generated(
     return {name: {OVERALL: {"pictures": len(cases)} | row} for name, row in figures.items()}, drawn
 
 
+def check_generating(name: str, net: Interface, protocol: Protocol, vgg: PatchFeatures | None) -> PatchFeatures:
+    """Check that a net that draws can be measured, and return the features to measure with; `name` is for messages.
+
+    Raises:
+        ConfigInvalid: the net takes more than random numbers, or its pictures are not RGB.
+        DataMissing: there are no VGG16 features, or fewer than four photographs.
+    """
+    if [spec.name for spec in net.inputs] != ["latent"] or net.output.shape[1] != _RGB:
+        raise ConfigInvalid(f"{name}: only RGB pictures drawn from `latent` alone are measured")
+    if vgg is None:
+        raise DataMissing("sets of pictures are compared by VGG16's features; give --vgg-features")
+    if (number := count_pictures(protocol)) < _FEWEST:
+        raise DataMissing(
+            f"{protocol.data}: {number} photographs, but they are divided into two sets of at least two; give more"
+        )
+    return vgg
+
+
 def arrange_grid(pictures: Sequence[Pixels]) -> Tensor:
     """Arrange the pictures, a square number of them, as a 3×H×W picture in [0, 1]."""
     side = int(len(pictures) ** 0.5)
     shown = torch.from_numpy(np.stack(pictures[: side * side])).permute(0, 3, 1, 2).float() / 255
     return arrange_sheet(shown.chunk(side))
-
-
-def _sizes(model: NetPainter) -> tuple[int, int, int]:
-    """Return height and width of the pictures, and the number of random numbers that one takes."""
-    inputs, output = model.interface.inputs, model.interface.output
-    if [spec.name for spec in inputs] != ["latent"] or output.shape[1] != _RGB:
-        raise ConfigInvalid(f"{model.name}: only RGB pictures drawn from `latent` alone are measured")
-    return int(output.shape[2]), int(output.shape[3]), int(inputs[0].shape[1])
 
 
 def _scaled(pixels: Pixels, height: int, width: int) -> Pixels:

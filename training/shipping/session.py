@@ -15,6 +15,7 @@ from export.generators.family import Interface
 from export.pipeline import ExportRequest, export_model
 from export.publish import PUBLISHING, publish
 from training.evaluate.cases import Direction, Protocol, check_pictures
+from training.evaluate.evaluating import check_net
 from training.evaluate.session import Progress, load_nets
 from training.evaluate.session import Request as Evaluation
 from training.evaluate.session import run as evaluate
@@ -82,10 +83,15 @@ def ship(request: ShipRequest, notify: Callable[[str], None], progress: Progress
 
 
 def _check_data(request: ShipRequest, net: Interface) -> None:
-    """Check before the export that there is what to measure on, and with; raises TrainingError."""
-    load_nets(request.evaluation)
+    """Check before the export that the net can be measured, and that there is what to measure on, and with.
+
+    Raises:
+        TrainingError: it cannot, or something is missing.
+    """
+    nets = load_nets(request.evaluation)
     for protocol in _protocols_to_measure(request, net):
         check_pictures(protocol)
+        check_net(request.export.name, net, protocol, nets)
 
 
 def _protocols_to_measure(request: ShipRequest, net: Interface | Manifest) -> Sequence[Protocol]:

@@ -87,16 +87,26 @@ def test_a_grid_is_the_largest_square_of_the_pictures():
     assert grid.unique().tolist() == pytest.approx([0, 0.2, 0.4, 0.6])
 
 
-def test_a_net_that_draws_ships_with_its_figures(photographs, save_untrained, tmp_path):
+@pytest.fixture
+def ship(photographs, save_untrained, tmp_path):
+    """Ship an untrained DCGAN, measured on the photographs; flags are added."""
     folder, _ = photographs
-    checkpoint = save_untrained(DCGAN().build(DCGANOptions(nz=4, ngf=2)), tmp_path / "generator.pth")
     torch.manual_seed(0)
     save_file(VGG16Features().state_dict(), tmp_path / "vgg.safetensors")
-    facts = ["--trained-on", "Six pictures.", "--run", "No step.", "--licence", "CC0", "--failures", "It draws noise."]
-    call = ["ship", checkpoint, "--name", "drawn", "--data", folder, "--images", folder]
-    call += ["--output", tmp_path / "models"]
-    more = ["--engine", "onnxrt", "--reports", tmp_path / "reports", "--vgg-features", tmp_path / "vgg.safetensors"]
-    done = CliRunner().invoke(app, [*map(str, (*call, *more)), *facts])
+
+    def run(*more, channels=3):
+        net = DCGAN().build(DCGANOptions(nz=4, ngf=2, nc=channels))
+        checkpoint = save_untrained(net, tmp_path / "generator.pth")
+        facts = ["--trained-on", "Six.", "--run", "No step.", "--licence", "CC0", "--failures", "It draws noise."]
+        call = ["ship", checkpoint, "--name", "drawn", "--data", folder, "--images", folder]
+        call += ["--output", tmp_path / "models", "--engine", "onnxrt"]
+        return CliRunner().invoke(app, [*map(str, (*call, *more)), *facts])
+
+    return run
+
+
+def test_a_net_that_draws_ships_with_its_figures(ship, tmp_path):
+    done = ship("--reports", tmp_path / "reports", "--vgg-features", tmp_path / "vgg.safetensors")
     assert done.exit_code == 0, done.output
     (report,) = (tmp_path / "reports").glob("*.json")
     figures = json.loads(report.read_text())["figures"]["model"]["all"]
@@ -107,3 +117,20 @@ def test_a_net_that_draws_ships_with_its_figures(photographs, save_untrained, tm
     assert "| all | 6 | photographs |" in card
     with Image.open(next((tmp_path / "reports").glob("*.png"))) as sheet:
         assert sheet.size == (128, 128)
+
+
+@pytest.mark.parametrize(
+    ("flags", "channels", "advice"),
+    [
+        ([], 3, "give --vgg-features"),
+        (["--limit", "3"], 3, "divided into two sets of at least two"),
+        ([], 1, "only RGB pictures drawn from `latent` alone"),
+    ],
+)
+def test_a_net_that_draws_and_cannot_be_measured_is_refused_before_the_export(ship, tmp_path, flags, channels, advice):
+    vgg = ["--vgg-features", tmp_path / "vgg.safetensors"] if flags or channels == 1 else []
+    done = ship(*flags, *vgg, channels=channels)
+    assert done.exit_code in (1, 2), "data, or the command itself"
+    assert advice in done.output
+    assert "building" not in done.output
+    assert list((tmp_path / "models").iterdir()) == []

@@ -123,6 +123,14 @@ def test_pictures_that_cannot_be_measured_on_are_refused_before_the_export(
     assert list((tmp_path / "models").iterdir()) == []
 
 
+def test_a_net_of_another_task_than_what_is_measured_is_refused_before_the_export(checkpoint, held_out, tmp_path):
+    done = _ship(checkpoint, held_out, tmp_path / "models", "--pairs", "AtoB")
+    assert done.exit_code == 2
+    assert "tiny is for inpaint and takes image, mask" in done.output
+    assert "building" not in done.output
+    assert list((tmp_path / "models").iterdir()) == []
+
+
 def test_weights_that_cannot_be_measured_with_are_refused_before_the_export(checkpoint, held_out, tmp_path):
     done = _ship(checkpoint, held_out, tmp_path / "models", "--lpips-features", tmp_path / "gone.safetensors")
     assert done.exit_code == 1
