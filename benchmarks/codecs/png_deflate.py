@@ -2,11 +2,15 @@
 
     python -m pip install deflate imagecodecs fpng
     python -m benchmarks.codecs.png_deflate [--rounds 40] [--side 512] [--json FILE]
+    python -m benchmarks.codecs.png_deflate --pictures FOLDER [--rounds 5] [--side 512]
 
 All get the same picture. zlib, isal and libdeflate compress rows that the service has filtered (filter Up); fpng and
 imagecodecs (libspng) filter, compress and write the whole file. Every round runs each library once, on one thread; each
 figure is the median of the rounds. Libraries that are not installed are left out. The service uses isal; the others are
 measured for the decision (docs/adr/0024-isal.md).
+
+With --pictures the service's own two ways are compared instead, on square centres of at most --side pixels of the
+pictures in a folder: ISA-L alone, and C++ where it was compiled (docs/adr/0059-photographs-as-png.md).
 """
 
 from __future__ import annotations
@@ -16,10 +20,12 @@ import json
 import statistics
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +33,14 @@ from PIL import Image, ImageDraw
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.codecs.codec import DATA, mosaic
+from benchmarks.codecs.codec import DATA, mosaic, pillow_file
 from benchmarks.harness.inputs import PHOTO
+from service.imaging.files import png, scanlines
 from service.imaging.files.png import encode_png
 
 Pixels = NDArray[np.uint8]
+_CACHES = 64 << 20
+"""Bytes that replace what the caches hold."""
 Cells = dict[str, dict[str, tuple[float, int]]]
 """Milliseconds and bytes, by method and picture."""
 
@@ -147,13 +156,61 @@ def measured(pixels: Pixels, rounds: int) -> dict[str, tuple[float, int]]:
     return {name: (ms, sizes[name]) for name, ms in in_turns(works, rounds).items()}
 
 
+def square_centres(folder: Path, side: int) -> list[Pixels]:
+    """Return the centre of each picture in a folder, H×W×3; a smaller picture's largest square."""
+    centres = []
+    for path in sorted(one for one in folder.iterdir() if one.suffix.lower() in {".jpg", ".jpeg", ".png", ".webp"}):
+        with Image.open(path) as picture:
+            pixels = np.asarray(picture.convert("RGB"))
+        least = min(side, *pixels.shape[:2])
+        top, left = ((length - least) // 2 for length in pixels.shape[:2])
+        centres.append(np.ascontiguousarray(pixels[top : top + least, left : left + least]))
+    return centres
+
+
+def both_ways(pixels: Pixels, rounds: int) -> dict[str, tuple[float, int]]:
+    """Return the median milliseconds of CPU and the bytes of the service's file by ISA-L and with C++, and Pillow's."""
+    other_data = np.zeros(_CACHES, np.uint8)
+    seen: dict[str, list[float]] = {"ISA-L": [], "C++": []}
+    sizes = {"Pillow": (0.0, len(pillow_file(pixels, "PNG")))}
+    for _ in range(rounds + 1):
+        for name, times in seen.items():
+            with nullcontext() if name == "C++" else patch.object(png, "installed_kernel", return_value=None):
+                other_data += 1  # in the caches instead of the picture
+                started = time.thread_time()
+                written = png.encode_png(pixels, None)
+                times.append((time.thread_time() - started) * 1e3)
+            sizes[name] = (statistics.median(times[1:] or times), len(written))  # the first round warms up
+    return sizes
+
+
+def print_both_ways(cells: Sequence[dict[str, tuple[float, int]]]) -> None:
+    """Print the medians of the times, and the sizes as shares of ISA-L's and of Pillow's."""
+    table = Table(f"{len(cells)} pictures", "ms", "of ISA-L's bytes: mean", "least to most", "of Pillow's bytes: mean")
+    for name in ("ISA-L", "C++"):
+        shares = [cell[name][1] / cell["ISA-L"][1] for cell in cells]
+        of_pillow = statistics.mean(cell[name][1] / cell["Pillow"][1] for cell in cells)
+        times = statistics.median(cell[name][0] for cell in cells)
+        spread = f"{min(shares):.3f} to {max(shares):.3f}"
+        table.add_row(name, f"{times:.2f}", f"{statistics.mean(shares):.3f}", spread, f"{of_pillow:.3f}")
+    Console(width=120).print(table)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--side", type=int, default=512)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--pictures", type=Path)
     options = parser.parse_args()
+    if options.pictures:
+        if scanlines.installed_kernel() is None:
+            parser.error("the C++ was not compiled: install a C++ compiler and Retouch again")
+        print_both_ways(
+            [both_ways(pixels, options.rounds) for pixels in square_centres(options.pictures, options.side)]
+        )
+        return
     cells: Cells = {name: measured(pixels, options.rounds) for name, pixels in pictures(options.side).items()}
     table = Table("ms, kB", *cells)
     methods = list(next(iter(cells.values())))
