@@ -15,11 +15,14 @@ import structlog
 import typer
 
 from engines.errors import RetouchError
-from engines.terminal.end_signals import ending_in_order
+from engines.terminal.end_signals import ending_within
 from engines.terminal.folders import folder_flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_END_S = 5.0
+"""Time after a signal that a library's call has to end: TensorRT's takes minutes, and Docker kills after 10 seconds."""
 
 Buildable = Literal["auto", "trt", "inductor", "onnxrt-cuda", "openvino", "onnxrt"]
 
@@ -66,8 +69,13 @@ def build(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         _check_cache(settings.engine_cache_dir)
 
     outcomes: list[dict[str, str | bool]] = []
+
+    def print_json() -> None:
+        if as_json:
+            typer.echo(json.dumps(outcomes, indent=1))
+
     try:
-        with ending_in_order(), _progress_bar(len(found)) as working_on:
+        with ending_within(_END_S, print_json), _progress_bar(len(found)) as working_on:
             for directory, manifest in found:
                 working_on(manifest.key)
                 for built in build_model(directory, manifest, settings, compute_capability or []):
@@ -75,8 +83,7 @@ def build(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
                         typer.echo(f"{manifest.key} {built.what}: {built.outcome}")
                     outcomes.append({"model": manifest.key, **built._asdict()})
     finally:  # a lost GPU or a signal ends the command, but not what was built before
-        if as_json:
-            typer.echo(json.dumps(outcomes, indent=1))
+        print_json()
     if any(one["failed"] for one in outcomes):
         raise typer.Exit(1)
 

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
-from engines.terminal.end_signals import ending_in_order
+from engines.terminal.end_signals import ending_in_order, ending_within
 
 pytestmark = pytest.mark.usefixtures("_end_signals_as_a_shell_leaves_them")
 
@@ -39,3 +41,37 @@ def test_nothing_changes_in_other_threads() -> None:
 
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(handler).result() is signal.SIG_DFL
+
+
+def test_a_command_that_ends_in_time_does_so_in_order(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended, ending_within(60.0, pytest.fail), TemporaryDirectory(dir=tmp_path):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert ended.value.code == 143
+    assert list(tmp_path.iterdir()) == []
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+_IN_A_LIBRARY = """
+import ctypes
+from contextlib import suppress
+from engines.terminal.end_signals import ending_within
+
+mutex = ctypes.create_string_buffer(128)
+with ending_within(0.1, lambda: print("what was done", flush=True)):
+    with suppress(SystemExit):  # in case the signal comes too early
+        print("begun", flush=True)
+        for _ in range(2):  # the second waits for ever, and not for Python
+            ctypes.CDLL(None).pthread_mutex_lock(mutex)
+    for _ in range(2):
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_waits_for_a_library_is_ended_and_says_what_was_done(number: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, "-c", _IN_A_LIBRARY], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(number)
+        assert process.stdout.read() == "what was done\n"
+    assert process.returncode == 128 + number

@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,41 @@ def test_a_build_that_is_ended_leaves_json_of_what_was_built_before(models, monk
     result = run(models, "--json", "--engine", "trt")
     assert result.exit_code == status
     assert [built["model"] for built in json.loads(result.stdout)] == ["facades/1"]
+
+
+_IN_A_LIBRARY = """
+import ctypes, sys
+from contextlib import suppress
+from retouch.command_line import app
+from retouch.commands import build, engine_builds
+
+mutex = ctypes.create_string_buffer(128)
+
+def build_model(directory, manifest, *_):
+    if manifest.key == "maps/1":
+        with suppress(SystemExit):  # in case the signal comes too early
+            print("begun", file=sys.stderr, flush=True)
+            for _ in range(2):  # the second waits for ever, and not for Python
+                ctypes.CDLL(None).pthread_mutex_lock(mutex)
+        for _ in range(2):
+            ctypes.CDLL(None).pthread_mutex_lock(mutex)
+    return [engine_builds.BuildOutcome("trt", "fp16 on a GPU")]
+
+build._END_S, engine_builds.build_model = 0.1, build_model
+app()
+"""
+
+
+def test_a_build_that_is_ended_in_a_library_does_not_wait_for_it(models):
+    call = [sys.executable, "-c", _IN_A_LIBRARY, "build", "--json", "--engine=trt", f"--models-dir={models}"]
+    call += [f"--engine-cache-dir={models.parent / 'cache'}"]
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr.readline() == "begun\n"
+        process.terminate()
+        assert [built["model"] for built in json.loads(process.stdout.read())] == ["facades/1"]
+    assert process.returncode == 143
 
 
 def test_what_is_logged_meanwhile_is_not_among_the_json(models, monkeypatch):
