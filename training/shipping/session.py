@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from engines.files.outputs import check_output
 from engines.manifest import ONNX_FILE, Manifest
 from export.generators.family import Interface
 from export.pipeline import ExportRequest, export_model
@@ -52,8 +53,11 @@ def ship(request: ShipRequest, notify: Callable[[str], None], progress: Progress
     """Export to a temporary folder, measure that graph, and publish it with its figures.
 
     Raises:
+        OSError: the reports cannot be written, which is found out first.
         ExportError, TrainingError, EngineError: nothing was published; the message says why.
     """
+    if request.reports:
+        check_output(request.reports / "report.json")
     output = request.export.output
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".ship-", dir=output) as staging:

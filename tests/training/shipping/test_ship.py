@@ -131,6 +131,15 @@ def test_a_net_of_another_task_than_what_is_measured_is_refused_before_the_expor
     assert list((tmp_path / "models").iterdir()) == []
 
 
+def test_reports_that_cannot_be_written_are_refused_before_any_work(checkpoint, held_out, tmp_path):
+    (tmp_path / "reports").write_text("a file")
+    done = _ship(checkpoint, held_out, tmp_path / "models", "--reports", tmp_path / "reports")
+    assert done.exit_code == 1
+    assert "reports: File exists; name another file or folder" in done.output
+    assert "reading" not in done.output
+    assert not (tmp_path / "models").exists()
+
+
 def test_weights_that_cannot_be_measured_with_are_refused_before_the_export(checkpoint, held_out, tmp_path):
     done = _ship(checkpoint, held_out, tmp_path / "models", "--lpips-features", tmp_path / "gone.safetensors")
     assert done.exit_code == 1
