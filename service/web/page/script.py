@@ -2,9 +2,9 @@
 
 The modules share one scope, so that a name is declared once in all of them, and end each statement with a semicolon.
 Comments, indentation, spaces around punctuation and semicolons before a brace are left out. Private names, which
-nothing outside a module knows, and names that are declared become letters, `const` becomes `let`, `true` and `false`
-`!0` and `!1`; strings, templates and regular expressions stay as they are. Nothing may be declared under the name of a
-global that the page uses.
+nothing outside a module knows, and names that are declared become letters, the same ones in every function, which
+compresses best; `const` becomes `let`, `true` and `false` `!0` and `!1`; strings, templates and regular expressions
+stay as they are. Nothing may be declared under the name of a global that the page uses.
 """
 
 from __future__ import annotations
@@ -13,13 +13,20 @@ import itertools
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 _IMPORT = re.compile(r'^import \{ [\w$]+(?:, [\w$]+)* \} from "(?P<path>[^"]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) ?\*? ?[\w$])", re.MULTILINE)
 _DECLARED = re.compile(r"^(?:export )?(?:async )?(?:function\*?|class|const|let) ([\w$]+)", re.MULTILINE)
-_LOCAL = re.compile(r"\blet (\w+)|\bfunction\b[^(]*\((\w+)|\((\w+)\)=>")
+_STATEMENT = re.compile(r"^(?=(?:async )?(?:function|class|const|let)\b)", re.MULTILINE)
+_LOCAL = re.compile(
+    r"""\blet\ (\w+) | \blet(\[[\w,]+]) | \bcatch\((\w+)\)\{ | \bfunction\b[^(]*\(([^()]*)\) | \(([^()]*)\)=>
+        | (?<=[;}{])\n*(?!(?:else\ )?(?:if|for|while|switch)\b)[\w#*\ ]+\(([^()]*)\)\{                # a method""",
+    re.VERBOSE,
+)
+_LOCAL_NAME = re.compile(r"(?:^|[,[]|\.\.\.)(\w+)(?=[],]|$)")
+_FIELD = re.compile(r"^  (?:static )?(\w+)(?: =|;)", re.MULTILINE)
 _PRIVATE = re.compile(r"^ +(?:static |async |get |set )*#(\w+)", re.MULTILINE)
 _PRIVATE_USED = re.compile(r"(?<=[.(\s])#(\w+)")
 _TOKEN = re.compile(
@@ -33,7 +40,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _SHORTER = {"const": "let", "true": "!0", "false": "!1"}
-_NAME = re.compile(r"(?<![\w$#])(?:(?<!\.)|(?<=\.\.\.))[A-Za-z]\w{2,}(?![\w$])")
+_NAME = re.compile(r"(?<![\w$#])(?:(?<!\.)|(?<=\.\.\.))[A-Za-z]\w+(?![\w$])")
 _READ = re.compile(r"(?<!\.)\.(\w+)")
 _KEY = re.compile(r"(?<=[{,])\w+(?=[,}=:])|(?<!\w)(?<!function )(?<!function\*)\w+(?=\([^()]*\)\{)")
 _NEEDLESS_LINE = re.compile(r"(?<=[;,{}(\[])\n|\n(?=[})\]])")
@@ -58,7 +65,8 @@ def joined(folder: Path, entry: str) -> str:
             if name in declared:
                 raise ScriptInvalid(f"{name} is declared in {declared[name]} and in {path.name}; name one of them anew")
             declared[name] = path.name
-    return _with_short_names("".join(_bare(path) for path in order), declared)
+    code = "".join(_bare(path, declared) for path in order)
+    return _with_short_names(code, declared, string.ascii_uppercase)
 
 
 def _visit(path: Path, above: tuple[Path, ...], order: list[Path]) -> None:
@@ -73,36 +81,44 @@ def _visit(path: Path, above: tuple[Path, ...], order: list[Path]) -> None:
     order.append(path)
 
 
-def _with_short_names(code: str, declared: Iterable[str]) -> str:
-    """The code with a letter or two for what is declared in it, but for names that a string or template has too.
+def _with_short_names(code: str, names: Iterable[str], first: str, kept: Iterable[str] = ()) -> str:
+    """The code with a letter or two for each of `names`, but for `kept` and those that a string or template has too.
 
-    A name becomes the same wherever it is declared; those that are used most get one letter. It stays if an object may
+    Those that are used most get one letter of `first`, others one of it and a small one. A name stays if an object may
     have it as a key or a method; all but constants stay also if a property of that name is read.
     """
     texts = " ".join(token["kept"] for token in _TOKEN.finditer(code) if token["kept"])
-    named = set(_NAME.findall(texts))
-    keys, read = set(_KEY.findall(code)), set(_READ.findall(code))
-    local = (found[found.lastindex or 0] for found in _LOCAL.finditer(code))
-    names = (name for name in dict.fromkeys((*declared, *local)) if _NAME.fullmatch(name))
-    renamed = [name for name in names if name not in named | keys and (name.isupper() or name not in read)]
+    stay = {*_NAME.findall(texts), *_KEY.findall(code), *kept}
+    read = set(_READ.findall(code))
+    found = (name for name in dict.fromkeys(names) if _NAME.fullmatch(name))
+    renamed = [name for name in found if name not in stay and (name.isupper() or name not in read)]
     used = Counter(_NAME.findall(code))
     renamed.sort(key=lambda name: -used[name])
     taken = {"do", "if", "in", *re.findall(r"[\w$]+", code)}
-    short_names = ("".join(name) for size in (1, 2) for name in itertools.product(string.ascii_letters, repeat=size))
-    short = dict(zip(renamed, (name for name in short_names if name not in taken), strict=False))
+    two = ("".join(pair) for pair in itertools.product(first, string.ascii_lowercase))
+    letters = (name for name in itertools.chain(first, two) if name not in taken)
+    short = dict(zip(renamed, letters, strict=False))
     return _NAME.sub(lambda used: short.get(used[0], used[0]), code)
+
+
+def _with_short_locals(statement: str, declared: Container[str]) -> str:
+    """A statement of a module, without what only people need, with small letters for what it declares inside."""
+    code = _TOKEN.sub(_sent, statement)
+    lists = (re.sub(r"\{[^{}]*}", "", found[found.lastindex or 0]) for found in _LOCAL.finditer(code))
+    names = (name for found in lists for name in _LOCAL_NAME.findall(found) if name not in declared)
+    return _with_short_names(code, names, string.ascii_lowercase, _FIELD.findall(statement))
 
 
 def _sent(token: re.Match[str]) -> str:
     return _SHORTER[token["word"]] if token["word"] else token["kept"] or token["mark"] or token["line"] or ""
 
 
-def _bare(path: Path) -> str:
-    """The module's code without imports, exports and what only people need."""
+def _bare(path: Path, declared: Container[str]) -> str:
+    """The module's code without imports, exports and what only people need; other modules have `declared` too."""
     body = _EXPORT.sub("", _IMPORT.sub("", path.read_text("utf-8")))
     if found := re.search(r"^(?:import|export)\b.*", body, re.MULTILINE):
         raise ScriptInvalid(f"{path.name}: {found[0]!r} is not supported; name what is imported and exported")
     letters = dict(zip(dict.fromkeys(_PRIVATE.findall(body)), string.ascii_letters, strict=False))
     body = _PRIVATE_USED.sub(lambda used: f"#{letters.get(used[1], used[1])}", body)
-    code = _TOKEN.sub(_sent, body)
+    code = "".join(_with_short_locals(statement, declared) for statement in _STATEMENT.split(body))
     return _NEEDLESS_LINE.sub("", code).lstrip("\n")

@@ -26,7 +26,7 @@ def test_a_module_comes_once_and_after_what_it_imports(tmp_path: Path) -> None:
         b='import { a } from "./a.js";\n// why\n/** What.\n * @type {x} */\nexport function b() {\n  a();\n}\n',
         a="const hidden = 1;\nexport const a = () => hidden;\n",
     )
-    assert joined(folder, "main.js") == "let c=1;let a=()=>c;function b(){a()}b(a);"
+    assert joined(folder, "main.js") == "let A=1;let a=()=>A;function b(){a()}b(a);"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_constants_become_letters_but_for_those_that_a_text_names(tmp_path: Path
         main='import { LONG } from "./a.js";\nconst IN_TEXT = LONG;\nsay(`${IN_TEXT}`, Node.LONG, ...LONG, JSON);\n',
         a="export const LONG = 1;\n",
     )
-    assert joined(folder, "main.js").rstrip("\n") == ("let a=1;let IN_TEXT=a;say(`${IN_TEXT}`,Node.LONG,...a,JSON);")
+    assert joined(folder, "main.js").rstrip("\n") == ("let A=1;let IN_TEXT=A;say(`${IN_TEXT}`,Node.LONG,...A,JSON);")
 
 
 def test_functions_become_letters_but_for_those_named_as_a_property_may_be(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_functions_become_letters_but_for_those_named_as_a_property_may_be(tmp_p
         "const { size } = map.get(plain);\ncall({ key: 1 }, ...plain(key));\n"
     )
     kept = "function get(){}function size(){}function key(){}let{size}"
-    sent = f"function a(){{}}{kept}=map.get(a);call({{key:1}},...a(key));"
+    sent = f"function A(){{}}{kept}=map.get(A);call({{key:1}},...A(key));"
     assert joined(written(tmp_path, main=code), "main.js").rstrip("\n") == sent
 
 
@@ -80,6 +80,27 @@ def test_names_that_functions_declare_become_letters_that_nothing_else_is_called
         "b.size;\nlist((item) => item + other);\n"
     )
     sent = "function a(d){let e=0;for(let c of d)add(e,c);let size}b.size;d((c)=>c+other);"
+    assert joined(written(tmp_path, main=code), "main.js").rstrip("\n") == sent
+
+
+def test_two_functions_use_the_same_letters_whatever_an_object_elsewhere_has(tmp_path: Path) -> None:
+    code = (
+        "function one(value, [, from], step = 2) {\n  for (const row of from) send(value, row);\n}\n"
+        "function two() {\n  try {\n    one({ value: 1 });\n  } catch (error) {\n    say(error, one);\n  }\n"
+        "  b.catch(async () => 1);\n}\n"
+        "class Three {\n  row(value) {\n    return value + two;\n  }\n}\n"
+    )
+    sent = (
+        "function A(a,[,b],step=2){for(let c of b)send(a,c)}"
+        "function B(){try{A({value:1})}catch(a){say(a,A)}b.catch(async()=>1)}"
+        "class C{row(a){return a+B}}"
+    )
+    assert joined(written(tmp_path, main=code), "main.js").rstrip("\n") == sent
+
+
+def test_a_field_keeps_its_name_though_a_method_declares_the_same(tmp_path: Path) -> None:
+    code = "class A {\n  shown = 1;\n  b() {\n    const shown = 2;\n    return shown;\n  }\n}\nc(a.shown);\n"
+    sent = "class A{shown=1;b(){let shown=2;return shown}}c(a.shown);"
     assert joined(written(tmp_path, main=code), "main.js").rstrip("\n") == sent
 
 
@@ -100,15 +121,15 @@ def test_a_name_that_an_object_has_stays_as_the_browser_may_ask_for_it(tmp_path:
 
 def test_the_names_that_are_used_most_get_one_letter_and_the_others_two(tmp_path: Path) -> None:
     names = [f"name{i}" for i in range(60)]
-    code = f"let {'; let '.join(names)};\na({names[-1]});\n"
+    code = "".join(f"let {name};\n" for name in names) + f"a({names[-1]});\n"
     sent = joined(written(tmp_path, main=code), "main.js").rstrip("\n")
-    assert sent.startswith("let c;let d;")
-    assert sent.endswith(";let ai;let b;a(b);")
+    assert sent.startswith("let B;let C;")
+    assert sent.endswith(";let Bh;let A;a(A);")
 
 
 def test_a_name_between_the_signs_of_a_choice_is_no_key(tmp_path: Path) -> None:
     code = "const first = 1;\nconst SECOND = 2;\na(b ? first : SECOND, b ? SECOND : first);\n"
-    sent = "let c=1;let d=2;a(b?c:d,b?d:c);"
+    sent = "let A=1;let B=2;a(b?A:B,b?B:A);"
     assert joined(written(tmp_path, main=code), "main.js").rstrip("\n") == sent
 
 
