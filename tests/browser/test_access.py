@@ -258,6 +258,25 @@ def test_what_is_chosen_or_cancelled_with_the_keyboard_leaves_the_focus_near(tab
     expect(desk.page.locator("#surface")).to_be_focused()
 
 
+def test_a_button_with_nothing_more_to_do_keeps_the_focus_and_does_nothing(desk: Desk) -> None:
+    desk.open(PICTURES / "dress.jpg").collect()
+    desk.drag(((100, 150), (140, 150)))
+    for button, other in (("#undo", "#redo"), ("#redo", "#undo")):
+        desk.page.focus(button)
+        desk.page.keyboard.press("Enter")
+        expect(desk.page.locator(button)).to_be_disabled()
+        expect(desk.page.locator(button)).to_be_focused()
+        desk.page.keyboard.press("Enter")
+        expect(desk.page.locator(other)).to_be_enabled()
+    desk.page.focus("#fill")
+    desk.page.keyboard.press("Enter")
+    desk.filled()
+    expect(desk.page.locator("#fill")).to_be_disabled()
+    expect(desk.page.locator("#fill")).to_be_focused()
+    assert desk.page.locator("#undo").evaluate("button => getComputedStyle(button).opacity") == "1"
+    assert desk.page.locator("#redo").evaluate("button => getComputedStyle(button).opacity") == "0.6"
+
+
 def test_the_switch_turns_dark_into_light_and_is_remembered(browser: Browser, tab: Tab, url: str) -> None:
     desk = tab(url, color_scheme="dark")
     back = "getComputedStyle(document.body).backgroundColor"

@@ -91,6 +91,14 @@ def test_the_strip_is_used_with_the_keyboard_alone(desk: Desk) -> None:
     expect(surface).to_be_focused()
 
 
+def test_the_photograph_that_the_keys_go_to_is_read_out(desk: Desk) -> None:
+    desk.open(*(encoded(noise(200, 200, seed=i), f"{i}.png") for i in range(3)))
+    for key, said in (("PageDown", "1.png, 2 of 3."), ("PageDown", "2.png, 3 of 3."), ("PageUp", "1.png, 2 of 3.")):
+        desk.page.keyboard.press(key)
+        expect(desk.page.locator("#status")).to_have_text(said)
+    expect(desk.page.locator("#status")).to_have_class("unseen")
+
+
 def test_a_stroke_on_another_photograph_is_filled_after_the_fill_in_progress(tab: Tab, serve: Serve) -> None:
     desk = tab(f"{serve(fake_batch_ms=1500).url}/").open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg")
     desk.drag(LINE)

@@ -47,9 +47,12 @@ export class Workspace extends EventTarget {
   }
 
   /** Goes to the picture before or after. @param {-1 | 1} step */
-  step(step) {
-    const next = this.pictures[this.pictures.indexOf(this.active) + step];
-    return next && this.activate(next);
+  async step(step) {
+    const at = this.pictures.indexOf(this.active) + step;
+    const next = this.pictures[at];
+    if (!next) return;
+    await this.activate(next);
+    say(`${next.name}, ${at + 1} of ${this.pictures.length}.`, false, false); // what is seen says it already
   }
 
   async remove(picture) {

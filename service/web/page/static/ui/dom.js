@@ -12,6 +12,11 @@ export function element(name, properties = {}, ...children) {
   return made;
 }
 
+/** Shows whether a button has nothing to do; it keeps the keyboard's focus, which `disabled` would take away. */
+export function disable(button, nothing) {
+  button.ariaDisabled = String(nothing);
+}
+
 /** A picture with its caption and buttons; they paint only where a model fills. */
 export function figure(image, caption, paint, ...buttons) {
   paint.hidden = $("tab-inpaint").hidden;

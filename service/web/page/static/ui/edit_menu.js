@@ -4,7 +4,7 @@ import { clear, grow, invert, replace, shrink, writeSent } from "../editing/morp
 import { safeName, stem } from "../files/bytes.js";
 import { download } from "../files/export.js";
 import { maskPng } from "../files/png_writer.js";
-import { $ } from "./dom.js";
+import { $, disable } from "./dom.js";
 import { say } from "./status.js";
 
 /** Brightness from which a pixel of an opened mask is filled, as /v1/inpaint reads it. */
@@ -75,8 +75,8 @@ export class EditMenu {
 
   #update() {
     const history = this.workspace.active?.history;
-    $("undo").disabled = !history?.canUndo;
-    $("redo").disabled = !history?.canRedo;
+    disable($("undo"), !history?.canUndo);
+    disable($("redo"), !history?.canRedo);
   }
 
   async #import(file) {

@@ -2,7 +2,7 @@
 
 import { applied, prepared, requested } from "../editing/filling.js";
 import { widened } from "../editing/window.js";
-import { $, element, thumbnail } from "./dom.js";
+import { $, disable, element, thumbnail } from "./dom.js";
 import { prefer, preferences } from "./preferences.js";
 import { say } from "./status.js";
 
@@ -47,7 +47,7 @@ export class FillControl {
 
   update() {
     const model = this.model();
-    $("fill").disabled = !this.workspace.active?.mask.area || !model;
+    disable($("fill"), !this.workspace.active?.mask.area || !model);
     $("fill").textContent = model ? "Fill" : "No model yet";
     $("samples-field").hidden = !model?.draws;
     $("texture-field").hidden = !model?.textures;
