@@ -223,3 +223,13 @@ def test_a_photograph_is_painted_while_the_models_come_and_filled_when_they_are_
     assert chosen.evaluate("input => input.files.length") == 1, "a chosen file went away when a model came"
     desk.page.click("#tab-inpaint")
     desk.fill()
+
+
+def test_what_cannot_be_opened_is_named_though_others_are_open(desk: Desk) -> None:
+    heic = {"name": "1.heic", "mimeType": "image/heic", "buffer": b"\0\0\0\x18ftypheic"}
+    pictures = [encoded(noise(40, 40), "0.png"), heic, encoded(noise(40, 40), "2.png")]
+    desk.open(*pictures)
+    desk.says("2 photographs are open. 1.heic is neither a JPEG, PNG nor WebP picture.")
+    expect(desk.page.locator("#status")).to_have_class("wrong")
+    desk.page.set_input_files("#pick-pictures", [pictures[0], heic, {**heic, "name": "3.heic"}])
+    desk.says("0.png is open. 2 are not: 1.heic is neither a JPEG, PNG nor WebP picture.")

@@ -65,6 +65,17 @@ def test_each_photograph_keeps_its_own_work_and_can_be_closed(desk: Desk) -> Non
     assert asked == ["Close 0.png? What was painted and filled on it is lost."] * 2
 
 
+def test_a_narrow_photograph_is_chosen_beside_its_button_that_closes(desk: Desk) -> None:
+    desk.open(*(encoded(noise(width, 400, seed=width), f"{width}.png") for width in (3, 4, 400)))
+    boxes = [button.bounding_box() for button in desk.page.locator("#strip li > button").all()]
+    assert min(box["width"] for box in boxes[::2]) >= 44
+    for chosen, close in zip(boxes[::2], boxes[1::2], strict=True):
+        assert chosen["x"] <= close["x"]
+        assert close["x"] + close["width"] <= chosen["x"] + chosen["width"] + 1
+    desk.page.click('#strip button[aria-label="4.png"]')
+    expect(desk.page.locator("#surface")).to_have_attribute("aria-label", "Picture 4.png, 4 by 400 pixels")
+
+
 def test_the_strip_is_used_with_the_keyboard_alone(desk: Desk) -> None:
     desk.open(*(encoded(noise(200, 200, seed=i), f"{i}.png") for i in range(3))).collect()
     desk.page.focus('#strip button[aria-label="1.png"]')

@@ -16,16 +16,19 @@ export class Workspace extends EventTarget {
   /** Opens files and edits the first of them. @param {Iterable<File>} files */
   async open(files) {
     const opened = []; // others may come meanwhile
+    const failures = [];
     for (const file of files) {
       try {
         const picture = await Picture.open(file, file.name || "pasted.png");
         opened.push(picture);
         await this.add(picture, opened.length === 1);
       } catch (error) {
-        say(error.message, true);
+        failures.push(error.message);
       }
     }
-    if (opened.length) say(opened.length === 1 ? `${opened[0].name} is open.` : `${opened.length} photographs are open.`);
+    const told = { 0: "", 1: `${opened[0]?.name} is open. ` }[opened.length] ?? `${opened.length} photographs are open. `;
+    const [first = ""] = failures;
+    say(told + (failures.length > 1 ? `${failures.length} are not: ${first}` : first), first !== "");
   }
 
   /** Adds a picture; one that is not edited gives its pixels back until it is. */
