@@ -22,7 +22,7 @@ _DECLARED = re.compile(r"^(?:export )?(?:async )?(?:function\*?|class|const|let)
 _STATEMENT = re.compile(r"^(?=(?:async )?(?:function|class|const|let)\b)", re.MULTILINE)
 _LOCAL = re.compile(
     r"""\blet\ (\w+) | \blet(\[[\w,]+]) | \bcatch\((\w+)\)\{ | \bfunction\b[^(]*\(([^()]*)\) | \(([^()]*)\)=>
-        | (?<=[;}{])\n*(?!(?:else\ )?(?:if|for|while|switch)\b)[\w#*\ ]+\(([^()]*)\)\{                # a method""",
+        | (?<=[;}{])(?!(?:else\ )?(?:if|for|while|switch)\b)[\w#*\ ]+\(([^()]*)\)\{                # a method""",
     re.VERBOSE,
 )
 _LOCAL_NAME = re.compile(r"(?:^|[,[]|\.\.\.)(\w+)(?=[],]|$)")
@@ -103,7 +103,7 @@ def _with_short_names(code: str, names: Iterable[str], first: str, kept: Iterabl
 
 def _with_short_locals(statement: str, declared: Container[str]) -> str:
     """A statement of a module, without what only people need, with small letters for what it declares inside."""
-    code = _TOKEN.sub(_sent, statement)
+    code = _NEEDLESS_LINE.sub("", _TOKEN.sub(_sent, statement))
     lists = (re.sub(r"\{[^{}]*}", "", found[found.lastindex or 0]) for found in _LOCAL.finditer(code))
     names = (name for found in lists for name in _LOCAL_NAME.findall(found) if name not in declared)
     return _with_short_names(code, names, string.ascii_lowercase, _FIELD.findall(statement))
@@ -120,5 +120,4 @@ def _bare(path: Path, declared: Container[str]) -> str:
         raise ScriptInvalid(f"{path.name}: {found[0]!r} is not supported; name what is imported and exported")
     letters = dict(zip(dict.fromkeys(_PRIVATE.findall(body)), string.ascii_letters, strict=False))
     body = _PRIVATE_USED.sub(lambda used: f"#{letters.get(used[1], used[1])}", body)
-    code = "".join(_with_short_locals(statement, declared) for statement in _STATEMENT.split(body))
-    return _NEEDLESS_LINE.sub("", code).lstrip("\n")
+    return "".join(_with_short_locals(statement, declared) for statement in _STATEMENT.split(body)).lstrip("\n")

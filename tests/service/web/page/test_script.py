@@ -109,6 +109,7 @@ def test_a_field_keeps_its_name_though_a_method_declares_the_same(tmp_path: Path
     [
         "const PNG = 1;\nsend({ PNG });",
         "const PNG = 1;\nsend({ other: 2, PNG: 3 });",
+        "function a() {\n  let start;\n  send({\n    start,\n  });\n}",
         "const start = 1;\nnew Stream({ start(controller, more) {\n  begin();\n} });",
         "class A {\n  async *names() {}\n}\nconst names = 1;",
     ],
