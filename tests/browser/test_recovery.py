@@ -186,6 +186,9 @@ def test_the_divider_and_the_held_button_show_the_original(desk: Desk) -> None:
     box = desk.page.locator("#divider").bounding_box()
     assert box["x"] > 1200
     assert stage.evaluate(shown) == before
+    desk.page.press("#divider", "d")
+    expect(desk.page.locator("#divider")).to_be_hidden()
+    expect(desk.page.locator("#surface")).to_be_focused()
 
 
 def test_the_original_is_not_shown_for_ever_though_its_key_is_let_go_in_another_window(desk: Desk) -> None:

@@ -29,8 +29,9 @@ def test_a_label_map_becomes_a_picture_that_can_be_saved_and_painted_on(desk: De
     assert picture.evaluate("async image => { await image.decode(); return image.naturalWidth; }") > 0
     with desk.page.expect_download():
         desk.page.click("#translated button:has-text('Save')")
-    desk.page.click("#translated button:has-text('Paint on it')")
+    desk.page.press("#translated button:has-text('Paint on it')", "Enter")
     expect(desk.page.locator("#panel-inpaint")).to_be_visible()
+    expect(desk.page.locator("#surface")).to_be_focused()
     expect(desk.page.locator("#surface")).to_have_attribute(
         "aria-label", "Picture facade_labels translated.png, 256 by 256 pixels"
     )

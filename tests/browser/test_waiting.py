@@ -167,7 +167,9 @@ def test_a_server_that_is_restarted_behind_a_proxy_is_waited_for(tab: Tab, url: 
 
 
 @pytest.mark.parametrize(
-    "empty", [{"status": 204}, {"status": 200, "content_type": "image/png", "body": ""}], ids=["204", "no body"]
+    "empty",
+    [{"status": 204}, *({"status": 200, "content_type": "image/png", "body": body} for body in ("", "\x89PNG"))],
+    ids=["204", "no body", "cut off"],
 )
 def test_a_success_without_a_picture_is_told_and_not_asked_for_again(tab: Tab, url: str, empty: Any) -> None:
     desk = tab(url).open(PICTURES / "dress.jpg").collect()

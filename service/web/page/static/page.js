@@ -40,7 +40,9 @@ export async function startPage() {
   const saving = new Saving(workspace);
   new Strip(workspace, fills, busy);
   const edit = (files) => {
+    const away = tabs.task !== "inpaint";
     tabs.choose("inpaint");
+    if (away) $("surface").focus(); // the button that was pressed is gone
     return workspace.open(files);
   };
   const sheets = new Sheets(api, busy, () => tabs.model, (file) => edit([file]));

@@ -73,7 +73,9 @@ export function applied(picture, { hole, sent }, patch, joinTo) {
 }
 
 async function patchOf(blob, hole, area, sent) {
-  const bitmap = await createImageBitmap(blob, RAW);
+  const bitmap = await createImageBitmap(blob, RAW).catch(() => {
+    throw new SyntaxError(); // cut off on its way, or no picture at all
+  });
   const canvas = new OffscreenCanvas(hole.width, hole.height);
   const context = canvas.getContext("2d", { willReadFrequently: true });
   context.drawImage(bitmap, area.x - hole.x, area.y - hole.y);

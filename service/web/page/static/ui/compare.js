@@ -33,6 +33,7 @@ export class Compare {
   /** Shows or hides the divider. */
   toggle() {
     const shown = this.view.divider === null;
+    if (document.activeElement === $("divider")) $("surface").focus(); // it goes
     $("divider").hidden = !shown;
     $("compare").setAttribute("aria-pressed", String(shown));
     if (shown) this.#put(0.5);
