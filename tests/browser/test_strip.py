@@ -14,6 +14,14 @@ from tests.browser.desk import PICTURES, Desk, encoded, noise
 from tests.browser.test_gallery import REFUSED
 
 COUNT = 20
+SLOW = """
+    const real = createImageBitmap;
+    globalThis.createImageBitmap = (...given) => {
+      globalThis.createImageBitmap = real;
+      return new Promise((go) => (globalThis.go = go)).then(() => real(...given));
+    };
+    0"""
+"""Makes the next photograph slow to decode: until `go` is called."""
 LINE = ((100, 150), (140, 150))
 OTHER_LINE = ((60, 60), (80, 60))
 
@@ -108,6 +116,28 @@ def test_the_photograph_that_the_keys_go_to_is_read_out(desk: Desk) -> None:
         desk.page.keyboard.press(key)
         expect(desk.page.locator("#status")).to_have_text(said)
     expect(desk.page.locator("#status")).to_have_class("unseen")
+
+
+def test_the_photograph_that_was_chosen_last_is_shown_however_slow_another_one_is(desk: Desk) -> None:
+    desk.open(*(encoded(noise(200, 200, seed=i), f"{i}.png") for i in range(4)))
+    surface = desk.page.locator("#surface")
+    desk.page.evaluate(SLOW)
+    desk.page.click('#strip button[aria-label="1.png"]')
+    desk.page.click('#strip button[aria-label="2.png"]')
+    expect(surface).to_have_attribute("aria-label", "Picture 2.png, 200 by 200 pixels")
+    desk.page.evaluate("go(); new Promise((done) => setTimeout(done, 500))")
+    expect(surface).to_have_attribute("aria-label", "Picture 2.png, 200 by 200 pixels")
+    desk.page.evaluate(SLOW)
+    desk.page.click('#strip button[aria-label="1.png"]')
+    desk.page.click('#strip button[aria-label="Close 1.png"]')
+    desk.page.evaluate("go(); new Promise((done) => setTimeout(done, 500))")
+    expect(surface).to_have_attribute("aria-label", "Picture 2.png, 200 by 200 pixels")
+    desk.page.evaluate(SLOW)
+    desk.page.keyboard.press("PageUp")
+    expect(desk.page.locator("#strip li")).to_have_count(3)
+    desk.page.keyboard.press("PageDown")  # back, before the other one is there
+    desk.page.evaluate("go(); new Promise((done) => setTimeout(done, 500))")
+    expect(surface).to_have_attribute("aria-label", "Picture 2.png, 200 by 200 pixels")
 
 
 def test_a_stroke_on_another_photograph_is_filled_after_the_fill_in_progress(tab: Tab, serve: Serve) -> None:

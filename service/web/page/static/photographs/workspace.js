@@ -12,6 +12,8 @@ export class Workspace extends EventTarget {
   pictures = [];
   /** @type {Picture | null} */
   active = null;
+  /** The one that was chosen last, which may still be decoded. @type {Picture | null} */
+  #chosen = null;
 
   /** Opens files and edits the first of them. @param {Iterable<File>} files */
   async open(files) {
@@ -41,27 +43,31 @@ export class Workspace extends EventTarget {
 
   /** Edits a picture. @param {Picture | null} picture */
   async activate(picture) {
+    this.#chosen = picture;
     if (picture === this.active) return;
     await picture?.load();
-    const before = this.active; // after the wait, in which another one may have been chosen
+    const before = this.active;
+    if (picture === before) return; // it was chosen twice
+    if (picture !== this.#chosen) return picture?.release(); // another one was chosen during the wait
     this.active = picture;
-    if (before !== picture) before?.release();
+    before?.release();
     this.#tell("active", picture);
   }
 
   /** Goes to the picture before or after. @param {-1 | 1} step */
   async step(step) {
-    const at = this.pictures.indexOf(this.active) + step;
+    const at = this.pictures.indexOf(this.#chosen) + step;
     const next = this.pictures[at];
     if (!next) return;
     await this.activate(next);
-    say(`${next.name}, ${at + 1} of ${this.pictures.length}.`, false, false); // what is seen says it already
+    if (next === this.active) say(`${next.name}, ${at + 1} of ${this.pictures.length}.`, false, false); // what is seen says it already
   }
 
   async remove(picture) {
     picture.closing.abort();
     const at = this.pictures.indexOf(picture);
     this.pictures = this.pictures.filter((other) => other !== picture);
+    if (picture === this.#chosen) this.#chosen = this.active;
     if (picture === this.active) await this.activate(this.pictures[Math.min(at, this.pictures.length - 1)] ?? null);
     picture.release();
     this.#tell("list", picture);
