@@ -33,6 +33,7 @@ _NET_PREFIX = re.compile(r"(?:net_?)?(?:g|gen|generator)(?:_\w+)?|ema\w*|\w+_ema
 _NOT_WEIGHTS = re.compile(r"optim|sched|param_groups|scaler|rng", re.IGNORECASE)
 _COUNTER = ".num_batches_tracked"
 """Counters of batch norms: nothing reads them after the training, so converted files lack or overflow them."""
+_AVERAGED = "n_averaged"
 _DEEPEST_WRAPPER = 4
 _NAMES_SHOWN = 8
 _SAVE_WEIGHTS = "save the generator's state_dict() alone with torch.save and export that"
@@ -202,6 +203,9 @@ def _checked_state(state: State, path: Path) -> State:
 
 
 def _without_prefixes(state: State) -> State:
+    """Remove what wrappers of nets add: their prefixes, and the counter of torch's `AveragedModel`."""
+    if any(name.startswith(_PREFIXES) for name in state):
+        state = {name: tensor for name, tensor in state.items() if name != _AVERAGED}
     while prefix := next((p for p in _PREFIXES if all(name.startswith(p) for name in state)), None):
         state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     return state

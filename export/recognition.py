@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import ValidationError
 
 from export.checkpoint import StateDict
@@ -15,7 +17,7 @@ from export.errors import LayoutMismatch, OptionInvalid
 from export.generators import FAMILIES
 from export.generators.family import Family, GeneratorOptions, State
 
-_PREFERRED = (r"ema|averag", r"gen|net_?g\b|\bg\b", r"model|net|state_dict")
+_PREFERRED = (r"ema|swa|averag", r"gen|net_?g\b|\bg\b", r"model|net|state_dict")
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,25 @@ def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapp
             if found is not None:
                 options = _override_options(family, found.model_dump(), overrides)
                 return RecognisedNet(family, options, part.state, tuple(_notes_on_parts(part, ranked)))
+    if generator is None or not overrides:
+        _refuse_passed_limits(families, ranked)
     if generator is None:
-        raise LayoutMismatch(_unrecognised_message(ranked))
-    family = family_named(generator)
+        raise LayoutMismatch(_unrecognised_message(parts))
+    return _unrecognised(family_named(generator), ranked, overrides)
+
+
+def _unrecognised(family: Family[Any], ranked: Sequence[StateDict], overrides: Mapping[str, str]) -> RecognisedNet:
+    """Return the part that is most like the family that the user names; the strict loader will name what differs.
+
+    Raises:
+        LayoutMismatch: without overrides, a part is a net of another family.
+        OptionInvalid: an option or its value is unknown.
+    """
     if not overrides and (other := _family_of(ranked)) is not None:
-        raise LayoutMismatch(f"this is not a net of {generator}: its keys and shapes are those of {other}")
-    # the strict loader will name the keys that differ
-    return RecognisedNet(
-        family, _override_options(family, {}, overrides), ranked[0].state, tuple(_notes_on_parts(ranked[0], ranked))
-    )
+        raise LayoutMismatch(f"this is not a net of {family.name}: its keys and shapes are those of {other}")
+    options = _override_options(family, {}, overrides)
+    closest = _most_alike(ranked, family, options)
+    return RecognisedNet(family, options, closest.state, tuple(_notes_on_parts(closest, ranked)))
 
 
 def notes_on_files(found: RecognisedNet, files: Mapping[Path, Sequence[StateDict]]) -> tuple[str, ...]:
@@ -102,6 +114,34 @@ def _recognised_options(family: Family[Any], state: State) -> GeneratorOptions |
     return options
 
 
+def _refuse_passed_limits(families: Iterable[Family[Any]], parts: Sequence[StateDict]) -> None:
+    """Refuse a part that has a family's keys and options beyond the limits of those that can be exported.
+
+    Raises:
+        LayoutMismatch: there is one; the message names family, option and limit.
+    """
+    for part, family in product(parts, families):
+        if (passed := _passed_limits(family, part.state)) is not None:
+            raise LayoutMismatch(f"the keys are those of {family.name}, but {passed}; such a net cannot be exported")
+
+
+def _passed_limits(family: Family[Any], state: State) -> str | None:
+    try:
+        family.recognise(state)
+    except ValidationError as error:
+        return _invalid_options(error)
+    except (IndexError, KeyError):
+        return None
+    return None
+
+
+def _most_alike(parts: Sequence[StateDict], family: Family[Any], options: GeneratorOptions) -> StateDict:
+    """Return the part that shares most keys with the family's net; the first of several."""
+    with torch.device("meta"):
+        wanted = family.build(options).state_dict().keys()
+    return max(parts, key=lambda part: len(wanted & part.state.keys()))
+
+
 def family_named(generator: str) -> Family[Any]:
     """Return the family of that name.
 
@@ -124,9 +164,13 @@ def _override_options(family: Family[Any], found: dict[str, Any], overrides: Map
             {**found, **{names[name]: value for name, value in overrides.items()}}
         )
     except ValidationError as error:
-        missed_bars = "; ".join(f"{e['loc'][0]}={e['input']}: {e['msg']}" for e in error.errors())
-        raise OptionInvalid(f"{family.name}: {missed_bars}") from error
+        raise OptionInvalid(f"{family.name}: {_invalid_options(error)}") from error
     return options
+
+
+def _invalid_options(error: ValidationError) -> str:
+    """Name each option that is wrong, and what contradicts each other without an option's name."""
+    return "; ".join(f"{e['loc'][0]}={e['input']}: {e['msg']}" if e["loc"] else e["msg"] for e in error.errors())
 
 
 def _join_parts(parts: Sequence[StateDict]) -> list[StateDict]:
@@ -180,7 +224,7 @@ def _holds(outer: str, inner: str) -> bool:
 
 
 def _unrecognised_message(parts: Sequence[StateDict]) -> str:
-    keys = list(parts[0].state)
+    keys = list(max(parts, key=lambda part: len(part.state)).state)  # the file's own, before those that were cut out
     return (
         f"no known generator has keys such as {', '.join(keys[:4])}; known are {', '.join(FAMILIES)}: "
         "name one with --generator to see which keys differ"

@@ -23,6 +23,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from engines.manifest import FixedSize, MultipleSize
+from export.errors import LayoutMismatch
 from export.generators.family import (
     Family,
     GeneratorOptions,
@@ -38,6 +39,8 @@ NetName = Literal["unet_128", "unet_256", "resnet_6blocks", "resnet_9blocks"]
 NormName = Literal["batch", "instance", "none"]
 Norm = Callable[[int], nn.Module]
 _DEPTHS = {"unet_128": 7, "unet_256": 8}
+_SHALLOWEST = 5
+"""The fewest levels that upstream's class can have; files with fewer lack keys."""
 _BLOCKS = {"resnet_6blocks": 6, "resnet_9blocks": 9}
 
 
@@ -158,7 +161,11 @@ class Pix2Pix(Family[Pix2PixOptions]):
     options = Pix2PixOptions
 
     def recognise(self, state: State) -> Pix2PixOptions | None:
-        """Recognise U-Nets by nested keys, ResNets by their blocks, norms by parameters or conv biases."""
+        """Recognise U-Nets by nested keys, ResNets by their blocks, norms by parameters or conv biases.
+
+        Raises:
+            LayoutMismatch: it is a U-Net of upstream's class with another depth than upstream's nets.
+        """
         if "model.model.0.weight" in state:
             return _recognise_unet(state)
         return _recognise_resnet(state) if "model.10.conv_block.1.weight" in state else None
@@ -222,9 +229,14 @@ def _recognise_unet(state: State) -> Pix2PixOptions | None:
     while f"{prefix}.{1 if depth == 1 else 3}.model.1.weight" in state:
         prefix = f"{prefix}.{1 if depth == 1 else 3}.model"
         depth += 1
-    net = {levels: name for name, levels in _DEPTHS.items()}.get(depth)
-    if net is None or "model.model.3.weight" not in state:
+    if depth < _SHALLOWEST or "model.model.3.weight" not in state:
         return None
+    net = {levels: name for name, levels in _DEPTHS.items()}.get(depth)
+    if net is None:
+        known = " and ".join(f"{levels} ({name})" for name, levels in _DEPTHS.items())
+        raise LayoutMismatch(
+            f"a pix2pix U-Net of {depth} levels, for pictures of {2**depth}²; only those of {known} can be exported"
+        )
     return Pix2PixOptions.model_validate(
         {
             "net": net,

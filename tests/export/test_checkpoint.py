@@ -63,6 +63,11 @@ def test_prefixes_of_wrapping_modules_are_removed(tmp_path, prefix):
     assert _single(_saved(tmp_path, {prefix + key: tensor for key, tensor in STATE.items()})).keys() == STATE.keys()
 
 
+def test_the_counter_beside_the_weights_that_torch_averages_is_left_out(tmp_path):
+    averaged = torch.optim.swa_utils.AveragedModel(torch.nn.Conv2d(3, 4, 3))
+    assert _single(_saved(tmp_path, averaged.state_dict())).keys() == {"weight", "bias"}
+
+
 def test_a_prefix_that_only_some_keys_have_stays(tmp_path):
     assert set(_single(_saved(tmp_path, {"module.a": torch.zeros(1), "b": torch.zeros(1)}))) == {"module.a", "b"}
 

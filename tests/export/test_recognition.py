@@ -7,6 +7,7 @@ from export.checkpoint import StateDict, read_checkpoint
 from export.errors import LayoutMismatch, OptionInvalid
 from export.generators import FAMILIES
 from export.generators.pconv.unet import PConv, PConvOptions
+from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from export.recognition import family_named, recognise
 
 TINY = PConvOptions(levels=2, width=2)
@@ -40,15 +41,21 @@ def test_wrong_options_are_errors_that_name_the_known_ones(generator, options, m
         recognise([StateDict("", state)], generator, options)
 
 
-def test_averaged_weights_are_preferred_and_it_is_said(state):
+def test_options_that_contradict_each_other_are_an_error_though_none_is_wrong_alone():
+    with pytest.raises(OptionInvalid, match=r"migan: .*widths are positive"):
+        recognise([StateDict("", {"head.weight": torch.zeros(1)})], "migan", {"widths": "0,0"})
+
+
+@pytest.mark.parametrize("averaged", ["ema", "swa_model"])
+def test_averaged_weights_are_preferred_and_it_is_said(averaged, state):
     other = {key: tensor + 1 for key, tensor in state.items()}
     found = recognise(
-        [StateDict("model", other), StateDict("ema", state), StateDict("discriminator", {"d": torch.zeros(1)})],
+        [StateDict("model", other), StateDict(averaged, state), StateDict("discriminator", {"d": torch.zeros(1)})],
         None,
         {},
     )
     assert torch.equal(found.state["enc_1.conv.input_conv.weight"], state["enc_1.conv.input_conv.weight"])
-    assert found.notes == ("used the weights of ema", "left out: model, discriminator")
+    assert found.notes == (f"used the weights of {averaged}", "left out: model, discriminator")
 
 
 @pytest.mark.parametrize("outer", ["", "state_dict/"])
@@ -106,6 +113,28 @@ def test_unknown_keys_are_shown_with_the_known_families():
 def test_a_named_family_gets_the_weights_even_if_it_does_not_recognise_them():
     found = recognise([StateDict("", {"head.weight": torch.zeros(1)})], "pconv", {"levels": "3"})
     assert (found.family.name, found.options) == ("pconv", PConvOptions(levels=3))
+
+
+@pytest.mark.parametrize("generator", [None, "pix2pix"])
+def test_a_net_of_too_many_channels_is_refused_by_its_family_and_the_limit(generator):
+    state = dict(Pix2Pix().build(Pix2PixOptions(net="unet_128", ngf=1)).state_dict())
+    state["model.model.0.weight"] = torch.zeros(1, 4, 4, 4)
+    with pytest.raises(LayoutMismatch, match=r"those of pix2pix, but in_channels=4: .*less than or equal to 3"):
+        recognise([StateDict("", state)], generator, {})
+
+
+def test_a_named_family_whose_keys_begin_as_a_wrapper_gets_the_part_that_is_most_like_it(tmp_path):
+    state = dict(Pix2Pix().build(Pix2PixOptions(ngf=1)).state_dict())
+    del state["model.model.1.model.1.weight"]
+    torch.save(state, tmp_path / "net.pth")  # read as the file's own keys, and as those after `model.`
+    found = recognise(read_checkpoint(tmp_path / "net.pth").parts, "pix2pix", {"ngf": "1"})
+    assert found.state.keys() == state.keys()
+
+
+def test_unknown_keys_are_shown_as_the_file_has_them(tmp_path):
+    torch.save({"model.0.weight": torch.zeros(1), "model.2.weight": torch.zeros(1)}, tmp_path / "net.pth")
+    with pytest.raises(LayoutMismatch, match=r"keys such as model\.0\.weight, model\.2\.weight;"):
+        recognise(read_checkpoint(tmp_path / "net.pth").parts, None, {})
 
 
 def test_net_of_another_family_than_the_named_one_is_called_by_its_own(state):

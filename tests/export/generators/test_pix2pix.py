@@ -140,11 +140,20 @@ def test_batch_norms_are_gone_from_the_lowered_net(make_net):
         assert not [module for module in lowered.modules() if isinstance(module, nn.BatchNorm2d)]
 
 
-@pytest.mark.parametrize("levels", [1, 5, 9])
-def test_unets_of_other_depths_are_not_taken_for_known_ones(levels):
+def _unet_keys(levels):
     keys = ["model.model.0.weight", "model.model.3.weight"]
     keys += ["model.model.1" + ".model.3" * level + ".model.1.weight" for level in range(levels - 1)]
-    assert FAMILY.recognise({key: torch.zeros(1, 1, 4, 4) for key in keys}) is None
+    return {key: torch.zeros(1, 1, 4, 4) for key in keys}
+
+
+def test_a_part_of_a_unet_is_not_taken_for_a_known_one():
+    assert FAMILY.recognise(_unet_keys(1)) is None
+
+
+@pytest.mark.parametrize("levels", [5, 9])
+def test_unets_of_other_depths_are_refused_with_the_known_ones(levels):
+    with pytest.raises(LayoutMismatch, match=rf"a pix2pix U-Net of {levels} levels.*those of 7 \(unet_128\) and 8"):
+        FAMILY.recognise(_unet_keys(levels))
 
 
 def test_resnets_of_other_depths_are_not_taken_for_known_ones():
