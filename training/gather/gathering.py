@@ -109,14 +109,23 @@ def _screen_files(
 
 
 def _fingerprints(folders: Iterable[Path], max_bits: int) -> NearDuplicateSet:
-    """Compute the fingerprints of all pictures under the folders, in every crop that another data set may have."""
+    """Compute the fingerprints of all pictures under the folders, in every crop that another data set may have.
+
+    Raises:
+        DataMissing: a folder is missing, or none of its pictures can be read, so that nothing would be held out.
+    """
     known = NearDuplicateSet(max_bits)
     for folder in folders:
-        source = Source(name="held-out", path=folder, licence="")
-        for file in read_pictures(source, Path(), seed=0):
+        if not folder.is_dir():
+            raise DataMissing(f"{folder}: no such folder of held-out pictures; correct --held-out, or leave it out")
+        readable = 0
+        for file in read_pictures(Source(name="held-out", path=folder, licence=""), Path(), seed=0):
             if (pixels := decode(file.data, _FINGERPRINT_SIDE)) is not None:
+                readable += 1
                 for view in crops_for_fingerprints(pixels):
                     known.add(fingerprint(view))
+        if not readable:
+            raise DataMissing(f"{folder}: none of the pictures to hold out can be read; copy them there again")
     return known
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from engines.validation import validation_message
 from training.errors import ConfigInvalid
 
 if sys.version_info >= (3, 11):
@@ -80,5 +81,10 @@ def read_recipe(path: Path) -> Recipe:
     """
     try:
         return Recipe.model_validate(tomllib.loads(path.read_text("utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, ValidationError) as error:
-        raise ConfigInvalid(f"{path}: not a recipe for gathering: {error}") from error
+    except OSError as error:
+        raise ConfigInvalid(f"{path}: cannot be read ({error.strerror}); is the path right?") from error
+    except ValidationError as error:
+        faults = validation_message(error, "setting", Recipe.model_fields)
+        raise ConfigInvalid(f"{path}: not a recipe for gathering: {faults}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigInvalid(f"{path}: not TOML ({error})") from error

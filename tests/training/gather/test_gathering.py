@@ -102,7 +102,7 @@ def test_misspelt_recipe_and_missing_source_end_the_command_in_a_line(picture, t
     (tmp_path / "recipe.toml").write_text(RECIPE.replace("shard_mib", "shard_mb"))
     done = _gather(tmp_path, tmp_path / "out")
     assert done.returncode == 2
-    assert "shard_mb" in done.stderr
+    assert done.stderr.strip().endswith("not a recipe for gathering: unknown setting shard_mb; did you mean shard_mib?")
     (tmp_path / "recipe.toml").write_text(RECIPE)
     done = _gather(tmp_path, tmp_path / "out")
     assert done.returncode == 1
@@ -145,6 +145,18 @@ def test_a_run_that_keeps_no_picture_leaves_the_files_of_the_one_before(gathered
     with pytest.raises(DataMissing, match="no picture is left"):
         gather(gathered, tmp_path, tmp_path / "out", held_out=[tmp_path / "first", tmp_path / "second"])
     assert _files(tmp_path / "out") == before
+
+
+def test_held_out_pictures_that_cannot_be_read_end_the_run_as_nothing_would_be_held_out(gathered, tmp_path):
+    (tmp_path / "held").mkdir()
+    (tmp_path / "held/a.jpg").write_text("version https://git-lfs.github.com/spec/v1")
+    with pytest.raises(DataMissing, match="none of the pictures to hold out can be read"):
+        gather(gathered, tmp_path, tmp_path / "out", held_out=[tmp_path / "held"])
+
+
+def test_a_missing_folder_of_held_out_pictures_is_the_flags_fault(gathered, tmp_path):
+    with pytest.raises(DataMissing, match=r"no such folder of held-out pictures; correct --held-out"):
+        gather(gathered, tmp_path, tmp_path / "out", held_out=[tmp_path / "held"])
 
 
 def test_fewer_shards_replace_all_those_of_the_run_before(gathered, tmp_path):
