@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
+from engines.validation import fault_message
 from export.checkpoint import StateDict
 from export.errors import LayoutMismatch, OptionInvalid
 from export.generators import FAMILIES
@@ -170,7 +171,8 @@ def _override_options(family: Family[Any], found: dict[str, Any], overrides: Map
 
 def _invalid_options(error: ValidationError) -> str:
     """Name each option that is wrong, and what contradicts each other without an option's name."""
-    return "; ".join(f"{e['loc'][0]}={e['input']}: {e['msg']}" if e["loc"] else e["msg"] for e in error.errors())
+    faults = [(fault["loc"], fault["input"], fault_message(fault)) for fault in error.errors()]
+    return "; ".join(f"{loc[0]}={value}: {message}" if loc else message for loc, value, message in faults)
 
 
 def _join_parts(parts: Sequence[StateDict]) -> list[StateDict]:

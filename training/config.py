@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from engines.manifest import FixedSize, MultipleSize
-from engines.validation import unknown_name
+from engines.validation import fault_message, unknown_name
 from export.generators.pconv.unet import PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from training.dcgan_config import DCGANConfig
@@ -223,5 +223,5 @@ def _explain_faults(error: ValidationError, options: Collection[str]) -> str:
         elif fault["type"] == "extra_forbidden":
             parts.append(f"{where}: {unknown_name('option', place[-1], options)}")
         else:
-            parts.append(f"{where}: {fault['msg']}" if where else str(fault["msg"]))
+            parts.append(f"{where}: {fault_message(fault)}" if where else fault_message(fault))
     return "; ".join(parts)

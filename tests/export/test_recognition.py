@@ -42,7 +42,7 @@ def test_wrong_options_are_errors_that_name_the_known_ones(generator, options, m
 
 
 def test_options_that_contradict_each_other_are_an_error_though_none_is_wrong_alone():
-    with pytest.raises(OptionInvalid, match=r"migan: .*widths are positive"):
+    with pytest.raises(OptionInvalid, match=r"^migan: widths are positive"):
         recognise([StateDict("", {"head.weight": torch.zeros(1)})], "migan", {"widths": "0,0"})
 
 

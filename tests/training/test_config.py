@@ -84,7 +84,7 @@ def test_an_override_that_names_no_option_is_refused(override: str, written: Cal
         (("steps = 10", "steps = 0"), r"phase\.0\.steps"),
         (("steps = 10", "steps = 10\nstyle = 10.0"), "features"),
         (("steps = 10", "steps = 10\nlpips = 1.0"), "lpips_features"),
-        (('path = "photos"', 'path = "photos"\ncrop = 200'), "multiple"),
+        (('path = "photos"', 'path = "photos"\ncrop = 200'), r"\.toml: data\.crop 200 is not a multiple"),
         (('path = "photos"', 'path = "photos"\nload_side = 128'), "load_side"),
         (('path = "photos"', 'path = "photos"\nlayout = "pairs"'), "pix2pix"),
         (('path = "photos"', 'path = "photos"\nscale = [2.0, 1.0]'), "scale"),
