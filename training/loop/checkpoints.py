@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import pickle
 from collections.abc import Iterator
@@ -41,12 +42,34 @@ _FREE_TO_CHANGE: dict[str, Any] = {
 }
 """Options that do not change the weights, and paths, which differ between hosts with the same data."""
 _SOMEWHERE = Path("somewhere")
+_OPTIONS_SHOWN = 8
 
 
 def config_digest(config: FitConfig) -> str:
-    """Hash the options that a continued run must keep; of input files only whether they are used, not their paths."""
-    values = _without_paths(config).model_dump_json(exclude=cast("IncEx", _FREE_TO_CHANGE))
-    return hashlib.sha256(values.encode()).hexdigest()
+    """Hash the options that a continued run must keep."""
+    return hashlib.sha256(_kept_options(config).encode()).hexdigest()
+
+
+def _kept_options(config: FitConfig) -> str:
+    """Write these options as JSON; of input files only whether they are used, not their paths."""
+    return _without_paths(config).model_dump_json(exclude=cast("IncEx", _FREE_TO_CHANGE))
+
+
+def _changed_options(before: str, now: str) -> str:
+    """List the options that differ between two such texts, with both values."""
+    old, new = (dict(_flattened(json.loads(text), "")) for text in (before, now))
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    shown = [f"{name} {old.get(name, 'left out')}, now {new.get(name, 'left out')}" for name in names[:_OPTIONS_SHOWN]]
+    return ", ".join([*shown, *([f"{len(names) - len(shown)} more"] if len(names) > len(shown) else [])])
+
+
+def _flattened(value: object, name: str) -> Iterator[tuple[str, str]]:
+    """Yield each value with the name that `--set` gives it, as in `phase.0.steps`."""
+    if isinstance(value, (dict, list)):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _flattened(inner, f"{name}.{key}".lstrip("."))
+    else:
+        yield name, json.dumps(value)
 
 
 def _without_paths(config: FitConfig) -> FitConfig:
@@ -118,6 +141,7 @@ class Progress(NamedTuple):
 def save_checkpoint(directory: Path, config: FitConfig, progress: Progress, state: dict[str, Any]) -> None:
     """Save the progress and the trainee's state as checkpoint.pt."""
     known = {"step": progress.step, "spent_s": progress.spent_s, "config": config_digest(config)}
+    known |= {"options": _kept_options(config)}
     save_atomically(known | {"trainee": state}, directory / CHECKPOINT_FILE)
 
 
@@ -125,7 +149,7 @@ def read_run(directory: Path, config: FitConfig, device: torch.device) -> tuple[
     """Return the run's progress and the trainee's state; None if it has not begun.
 
     Raises:
-        CheckpointMismatch: the file is damaged, or of another config.
+        CheckpointMismatch: the file is damaged, or of another config; the message names the options that differ.
     """
     path = directory / CHECKPOINT_FILE
     if not path.exists():
@@ -137,8 +161,10 @@ def read_run(directory: Path, config: FitConfig, device: torch.device) -> tuple[
     except (pickle.UnpicklingError, RuntimeError, LookupError, TypeError, EOFError, OSError) as error:
         raise CheckpointMismatch(f"{path}: not a checkpoint of this program, or damaged; remove it") from error
     if digest != config_digest(config):
+        options = saved.get("options")  # runs of earlier versions have only the digest
+        changed = f" ({_changed_options(options, _kept_options(config))})" if options else ""
         raise CheckpointMismatch(
-            f"{path}: begun with other options; give another output, or remove the folder to start again"
+            f"{path}: begun with other options{changed}; give another output, or remove the folder to start again"
         )
     return progress, state
 

@@ -69,6 +69,17 @@ def test_a_damaged_checkpoint_is_named(content: bytes, tmp_path: Path, partial_c
         read_run(tmp_path, partial_config(), CPU)
 
 
+def test_a_run_of_another_config_is_refused_with_the_knobs_that_differ(tmp_path: Path, partial_config: Config) -> None:
+    phase = {"steps": 4, "batch": 2, "learning_rate": 1e-3}
+    save_checkpoint(tmp_path, partial_config(seed=1, phase=[phase]), Progress(1), {})
+    other = partial_config(seed=2, phase=[phase, phase | {"learning_rate": 5e-4}], log_every=9)
+    with pytest.raises(
+        CheckpointMismatch, match=r"\(seed 1, now 2, phase\.1\.steps left out, now 4, .*0\.0005"
+    ) as refused:
+        read_run(tmp_path, other, CPU)
+    assert "log_every" not in str(refused.value)
+
+
 def test_the_digest_sees_what_moves_weights_and_not_where_files_lie(partial_config: Config) -> None:
     data = {"path": "elsewhere", "load_side": 40, "crop": 32, "threads": 7}
     same = [{"output": "other"}, {"log_every": 9}, {"data": data}]
