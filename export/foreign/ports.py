@@ -126,6 +126,11 @@ def _candidates(inputs: Sequence[Port], declared: Declaration) -> Iterator[tuple
         name = inputs[0].name
         for first, after, mask in ((0, 3, 3), (1, 4, 0)):
             yield Place(name=name, channels=(first, after)), Place(name=name, channels=(mask, mask + 1))
+    elif len(inputs) == 1 and inputs[0].dims[1] in (1, 2, 3):
+        raise GraphRefused(
+            f"the graph has {_listed(inputs)} and no mask, and only inpainting graphs can be imported; a net that "
+            "translates pictures becomes a model from its checkpoint, by retouch export"
+        )
     elif len(inputs) == 2:
         yield _picture_and_mask(inputs, declared)
     else:

@@ -43,6 +43,7 @@ def test_an_input_of_one_channel_or_called_mask_is_the_mask() -> None:
     ("inputs", "reason"),
     [
         (PAIR, "which input is the mask"),
+        ((PAIR[0],), "a float32 1×3×8×8 and no mask, and only inpainting graphs can be imported"),
         ((PAIR[0], value("b", FLOAT, 1, 1, 16, 16)), "are to have one size"),
         ((PAIR[0], value("b", FLOAT, 1, 1, "h", "w")), "are to have one size"),
         ((value("a", FLOAT, 1, 4, 8, "w"),), "either both height and width are fixed or none"),
