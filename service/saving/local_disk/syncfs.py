@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 _REPORTS_ERRORS_SINCE = (5, 8)
@@ -35,9 +36,15 @@ class Changes:
         Raises:
             OSError: some are lost; which ones is not known.
         """
-        if ctypes.CDLL(None, use_errno=True).syncfs(self.descriptor):
+        if _c_library().syncfs(self.descriptor):
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
+
+
+@cache
+def _c_library() -> ctypes.CDLL:
+    """The process's C library; looking it up takes as long as creating a file."""
+    return ctypes.CDLL(None, use_errno=True)
 
 
 @contextmanager
@@ -86,7 +93,7 @@ def write_all(descriptor: int, pieces: Sequence[bytes], at: int = 0) -> None:
 def file_system_type(folder: Path) -> int:
     """Linux's number for the type of the file system that holds `folder`; 0 where it is not known."""
     facts = ctypes.create_string_buffer(_STATFS_BYTES)
-    if ctypes.CDLL(None).statfs(os.fsencode(folder), facts):
+    if _c_library().statfs(os.fsencode(folder), facts):
         return 0
     return ctypes.c_ulong.from_buffer(facts).value & 0xFFFFFFFF
 

@@ -1,9 +1,10 @@
 """Results on disk: `ab/ID.png` and its sidecar `ab/ID.json`, ID = 32 hexadecimal digits, `ab` = the first two.
 
 A file is written under `.incoming`, synced, and then renamed; the image before its sidecar, with the directory synced
-after each, so that after a crash a sidecar always has its complete image. Several results take the same three steps
-together, each followed by one sync of the whole file system. `.incoming` is one folder, so that a start finds the
-unfinished files of a crash without searching all results.
+after each, so that after a crash a sidecar always has its complete image. Several results take two steps together, each
+followed by one sync of the whole file system: their files are written and the images renamed, then the sidecars are
+renamed. A power failure before the first sync may leave a damaged image, which without a sidecar is no result.
+`.incoming` is one folder, so that a start finds the unfinished files of a crash without searching all results.
 """
 
 from __future__ import annotations
@@ -13,13 +14,22 @@ import platform
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from service.core.settings import SettingsInvalid
 from service.saving.local_disk.disk import Disk
 from service.saving.local_disk.disk_state import INCOMING
 from service.saving.local_disk.syncfs import changes_of, file_system_type, syncfs_is_reliable, syncfs_reports_errors
 from service.saving.storage.contract import SUFFIXES, Storage, StoredObject, encode_sidecar, object_name
+
+
+class _Files(NamedTuple):
+    """The two files of a result: their final paths and contents."""
+
+    image: Path
+    body: bytes
+    sidecar: Path
+    text: bytes
 
 
 class ResultFiles(Storage):
@@ -75,22 +85,20 @@ class ResultFiles(Storage):
         return True
 
     def write_all(self, results: Sequence[tuple[bytes, dict[str, Any]]]) -> None:
-        """See `Storage`. A single result is synced alone, which does not wait for unrelated writes."""
-        if len(results) < 2:
-            return super().write_all(results)
-        images: dict[Path, bytes] = {}
-        sidecars: dict[Path, bytes] = {}
+        """See `Storage`. A single result is synced alone, which does not wait for unrelated writes.
+
+        So is one whose sidecar is there already, as a killed process left it: its image must be durable all the time.
+        """
+        group: list[_Files] = []
         for body, sidecar in results:
             image = self._directory / object_name(sidecar["id"], SUFFIXES[sidecar["media_type"]])
-            images[image], sidecars[image.with_suffix(".json")] = body, encode_sidecar(sidecar)
-        try:
-            self._publish_all(images, sidecars)
-        except OSError:
-            self._durable_shards.clear()
-            with suppress(OSError):  # the first error is the one to report
-                for target in (*images, *sidecars):
-                    self._temporary_path(target).unlink(missing_ok=True)
-            raise
+            file = image.with_suffix(".json")
+            if len(results) < 2 or os.path.lexists(file):
+                self.write(body, sidecar)
+            else:
+                group.append(_Files(image, body, file, encode_sidecar(sidecar)))
+        if group:
+            self._publish_all(group)
 
     def entries(self) -> Iterator[StoredObject]:
         """See `Storage`."""
@@ -127,17 +135,42 @@ class ResultFiles(Storage):
             self._disk.sync_directory(self._directory)
             self._durable_shards.add(shard.name)
 
-    def _publish_all(self, images: dict[Path, bytes], sidecars: dict[Path, bytes]) -> None:
-        with changes_of(self._directory) as changes:
-            for folder in {self._incoming, *(image.parent for image in images)}:
-                folder.mkdir(parents=True, exist_ok=True)
-            for target, data in (*images.items(), *sidecars.items()):
-                self._disk.write_soon(self._temporary_path(target), data)
-            self._disk.sync_all(changes)
-            for kind in (images, sidecars):
-                for target in kind:
-                    self._disk.rename(self._temporary_path(target), target)
+    def _publish_all(self, group: Sequence[_Files]) -> None:
+        durable = False
+        try:
+            with changes_of(self._directory) as changes:
+                self._make_folders({each.image.parent for each in group})
+                for each in group:
+                    self._write_under_its_name(each.body, each.image)
+                    self._disk.write_soon(self._temporary_path(each.sidecar), each.text)
                 self._disk.sync_all(changes)
+                durable = True
+                for each in group:
+                    self._disk.rename(self._temporary_path(each.sidecar), each.sidecar)
+                self._disk.sync_all(changes)
+        except OSError:
+            self._durable_shards.clear()  # one may have been deleted; check again next time
+            with suppress(OSError):  # the first error is the one to report
+                for each in group:
+                    for target in (each.image, each.sidecar):
+                        self._temporary_path(target).unlink(missing_ok=True)
+                    if not durable:
+                        each.image.unlink(missing_ok=True)
+            raise
+        self._durable_shards.update(each.image.parent.name for each in group)
+
+    def _make_folders(self, shards: set[Path]) -> None:
+        """Create the folders that a group needs; its first sync makes them durable."""
+        self._incoming.mkdir(parents=True, exist_ok=True)
+        for shard in shards:
+            if shard.name not in self._durable_shards:
+                shard.mkdir(exist_ok=True)
+
+    def _write_under_its_name(self, data: bytes, target: Path) -> None:
+        """Write a file without a sync; it gets its name when all of it is written, as others read the folder."""
+        temporary = self._temporary_path(target)
+        self._disk.write_soon(temporary, data)
+        self._disk.rename(temporary, target)
 
     def _temporary_path(self, target: Path) -> Path:
         return self._incoming / target.name

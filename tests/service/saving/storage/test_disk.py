@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -115,12 +116,11 @@ OTHER = "cd" + "0" * 30
 GROUP = [(BODY, SIDECAR), (BODY[:100], {**SIDECAR, "id": OTHER})]
 GROUP_STEPS = [
     f"write .incoming/{ID}.png, without waiting",
-    f"write .incoming/{OTHER}.png, without waiting",
-    f"write .incoming/{ID}.json, without waiting",
-    f"write .incoming/{OTHER}.json, without waiting",
-    "sync all",
     f"rename ab/{ID}.png",
+    f"write .incoming/{ID}.json, without waiting",
+    f"write .incoming/{OTHER}.png, without waiting",
     f"rename cd/{OTHER}.png",
+    f"write .incoming/{OTHER}.json, without waiting",
     "sync all",
     f"rename ab/{ID}.json",
     f"rename cd/{OTHER}.json",
@@ -128,13 +128,66 @@ GROUP_STEPS = [
 ]
 
 
-def test_many_results_wait_three_times_for_the_device(tmp_path: Path) -> None:
+def test_many_results_wait_twice_for_the_device(tmp_path: Path) -> None:
     disk = RecordingDisk()
     files = prepared(tmp_path / "results", disk)
     disk.steps.clear()
     files.write_all(GROUP)
     assert disk.steps == GROUP_STEPS
     assert [files.read(ID), files.read(OTHER)] == [(BODY, "image/png"), (BODY[:100], "image/png")]
+
+
+class ForgetfulDisk(RecordingDisk):
+    """A disk that at a power cut keeps every name and forgets all bytes that were not synced."""
+
+    def __init__(self, stop_before: int) -> None:
+        super().__init__(stop_before)
+        self._unsynced: set[Path] = set()
+
+    def write_soon(self, path: Path, data: bytes) -> None:
+        self._unsynced.add(path)
+        super().write_soon(path, data)
+
+    def rename(self, source: Path, target: Path) -> None:
+        super().rename(source, target)
+        if source in self._unsynced:
+            self._unsynced = self._unsynced - {source} | {target}
+
+    def sync_all(self, changes: Changes) -> None:
+        super().sync_all(changes)
+        self._unsynced.clear()
+
+    def forget(self) -> None:
+        for path in self._unsynced:
+            if path.exists():
+                path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("saved_before", [0, 1, 2])
+@pytest.mark.parametrize("step", range(len(GROUP_STEPS) + 4))
+def test_a_sidecar_always_has_its_image_after_a_power_cut(tmp_path: Path, step: int, saved_before: int) -> None:
+    """Also the sidecar of an earlier attempt, whose process was killed before it could mark the result as done."""
+    for one in GROUP[:saved_before]:
+        prepared(tmp_path).write(*one)
+    disk = ForgetfulDisk(step)
+    with suppress(PowerCut):
+        ResultFiles(tmp_path, disk).write_all(GROUP)
+    disk.forget()
+
+    after = prepared(tmp_path)
+    found = [after.read(sidecar["id"]) for _, sidecar in GROUP]
+    assert all(one in (None, (body, "image/png")) for one, (body, _) in zip(found, GROUP, strict=True))
+    assert None not in found[:saved_before]
+    after.write_all(GROUP)
+    assert [after.read(ID), after.read(OTHER)] == [(BODY, "image/png"), (BODY[:100], "image/png")]
+
+
+def test_a_full_disk_is_not_filled_by_images_that_no_sidecar_follows(tmp_path: Path) -> None:
+    ResultFiles(tmp_path).prepare()
+    disk = RecordingDisk(stop_before=GROUP_STEPS.index("sync all"), stop=OSError(28, "No space left on device"))
+    with pytest.raises(OSError, match="No space left"):
+        ResultFiles(tmp_path, disk).write_all(GROUP)
+    assert list(tmp_path.glob("??/*")) == []
 
 
 def test_one_result_alone_does_not_wait_for_what_others_write(tmp_path: Path) -> None:
