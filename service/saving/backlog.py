@@ -46,7 +46,7 @@ class Backlog:
         return SpoolReservation(bytes_estimate, self._release)
 
     def use_reservation(self, reservation: SpoolReservation, result_id: str) -> None:
-        """Use a reservation for that result; `enqueue_spooled` or `free_used_reservation` must follow.
+        """Use a reservation for that result; `enqueue_spooled`, `free_used_reservation` or `reopen` must follow.
 
         Raises:
             ValueError: the reservation was already used, or the id is not new.
@@ -60,8 +60,13 @@ class Backlog:
 
     def free_used_reservation(self, reservation: SpoolReservation) -> None:
         """Free the space of a used reservation after its result was rejected."""
-        reservation.open = True
+        self.reopen(reservation)
         reservation.release()
+
+    def reopen(self, reservation: SpoolReservation) -> None:
+        """Take back the use of a reservation whose result was not spooled."""
+        with self._changed:
+            reservation.open = True
 
     def enqueue_spooled(self, reservation: SpoolReservation, result: StoredResult) -> None:
         """Queue a result that was just spooled in the space of that used reservation."""

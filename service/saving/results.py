@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Protocol
 
-import msgspec
-
 from service.saving.storage.contract import SUFFIXES, is_result_id
 
 
@@ -59,18 +57,15 @@ class StoredResult:
     on_saved: Callable[[float], None] | None = field(default=None, compare=False)
 
     def sidecar_without_digest(self, created: datetime) -> dict[str, Any]:
-        """The sidecar with all that the store adds, except the digest; a copy.
+        """The sidecar with all that the store adds, except the digest.
 
         Raises:
             ValueError: a bad id or media type.
-            TypeError: the sidecar holds a value that is not JSON.
         """
         if not is_result_id(self.id) or self.media_type not in SUFFIXES:
             raise ValueError(f"cannot store {self.id!r} of type {self.media_type!r}")
         known = {"id": self.id, "created": created.isoformat(timespec="milliseconds")}
-        facts = {**known, "media_type": self.media_type, "bytes": len(self.body)}
-        whole: dict[str, Any] = msgspec.json.decode(msgspec.json.encode({**self.sidecar, **facts}))
-        return whole
+        return {**self.sidecar, **known, "media_type": self.media_type, "bytes": len(self.body)}
 
 
 class SpoolReservation:

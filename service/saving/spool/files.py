@@ -19,7 +19,7 @@ from service.saving.spool.inheritance import Inheritance
 from service.saving.spool.other_processes import OtherProcesses
 from service.saving.spool.own_records import OwnRecords, Place
 from service.saving.spool.process_folder import SpoolOwner
-from service.saving.spool.segment import Segment, SpooledResult, encode_record, scan
+from service.saving.spool.segment import NewRecord, Segment, SpooledResult, encode_record, scan
 from service.saving.spool.segment_files import SUFFIX, erase_in, list_segments, open_descriptor
 
 
@@ -59,15 +59,17 @@ class SpoolFiles:
 
         Raises:
             OSError: the disk is full or failing; nothing was spooled.
+            TypeError: the sidecar holds a value that is not JSON; nothing was spooled.
         """
+        new = encode_record(result_id, body, sidecar)
         with self._lock:
             before = self._own.place(result_id)
             try:
-                self._append_record(result_id, body, sidecar)
+                self._append(new)
             except OSError:
                 if self._current is None or not self._current[0].end or not self._end_current_segment():
                     raise
-                self._append_record(result_id, body, sidecar)  # removing a segment of deleted records has freed space
+                self._append(new)  # removing a segment of deleted records has freed space
         if before is not None:
             self._own.cross_out(result_id, before)
 
@@ -83,7 +85,7 @@ class SpoolFiles:
             if folder == self.owner.folder:
                 own = self._own.read(result_id)
             elif found := self._other_processes.find(folder, result_id):
-                own = SpooledResult(found[1], found[0].line.sidecar)
+                own = SpooledResult(found[1], found[0].sidecar)
             if own is not None:
                 return own
         return None
@@ -138,18 +140,18 @@ class SpoolFiles:
         """See `Inheritance.inherit`."""
         return self._inheritance.inherit()
 
-    def _append_record(self, result_id: str, body: bytes, sidecar: dict[str, Any]) -> None:
+    def _append(self, new: NewRecord) -> None:
         segment, descriptor = self._writable_segment()
-        record, pieces = encode_record(result_id, body, sidecar, segment.end)
+        record = new.placed(segment.end)
         try:
-            self._disk.append(descriptor, pieces, segment.end)
+            self._disk.append(descriptor, (new.head, new.body), segment.end)
         except OSError:
             with suppress(OSError):  # an incomplete record is ignored anyway; the first error is the one to report
                 os.ftruncate(descriptor, segment.end)
             raise
         segment.end = record.end
         segment.valid_records += 1
-        self._own.enter({result_id: Place(segment, record)})
+        self._own.enter({new.line.id: Place(segment, record)})
 
     def _writable_segment(self) -> tuple[Segment, int]:
         """The segment to append to, and its descriptor; a new one if the current is missing, full, removed or moved."""

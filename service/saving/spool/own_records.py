@@ -58,7 +58,7 @@ class OwnRecords:
                 body = read_body(descriptor, place.record)
         except FileNotFoundError:  # durable since then, or removed by somebody
             return None
-        return None if body is None else SpooledResult(body, place.record.line.sidecar)
+        return None if body is None else SpooledResult(body, place.record.sidecar)
 
     def remove(self, result_id: str) -> None:
         """Remove a result; if that fails on the disk, another process may inherit it."""

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
+
+try:
+    from isal.isal_zlib import crc32
+except ImportError:  # no wheel for this platform
+    from zlib import crc32
 
 _VALID, _DELETED = b"+", b"-"
 _READ_BYTES = 4096
@@ -58,7 +62,7 @@ class Segment:
     def is_at_its_path(self, descriptor: int) -> bool:
         """Whether the open file is still found under its path: neither removed nor moved, nor a folder above it."""
         try:
-            return os.path.samestat(self.path.stat(), os.fstat(descriptor))
+            return os.path.samestat(os.stat(self.path), os.fstat(descriptor))  # noqa: PTH116 -- for every result
         except FileNotFoundError:
             return False
 
@@ -67,7 +71,7 @@ class _RecordLine(msgspec.Struct):
     id: str
     bytes: Annotated[int, msgspec.Meta(ge=0)]
     crc32: int
-    sidecar: dict[str, Any]
+    sidecar: msgspec.Raw
 
 
 class Record(NamedTuple):
@@ -82,12 +86,32 @@ class Record(NamedTuple):
         """Offset of the next record."""
         return self.body_at + self.line.bytes
 
+    @property
+    def sidecar(self) -> dict[str, Any]:
+        """The sidecar, decoded anew. Raises msgspec.DecodeError for a record that was not checked."""
+        return msgspec.json.decode(self.line.sidecar, type=dict[str, Any])
 
-def encode_record(result_id: str, body: bytes, sidecar: dict[str, Any], at: int) -> tuple[Record, list[bytes]]:
-    """Encode a record for that offset: the record, and the bytes to write."""
-    line = _RecordLine(result_id, len(body), zlib.crc32(body), sidecar)
-    head = b"".join((_VALID, msgspec.json.encode(line), b"\n"))
-    return Record(at, at + len(head), line), [head, body]
+
+class NewRecord(NamedTuple):
+    """A record that is not in a segment yet: its JSON line and the bytes to write."""
+
+    line: _RecordLine
+    head: bytes
+    body: bytes
+
+    def placed(self, at: int) -> Record:
+        """The record as it is at that offset."""
+        return Record(at, at + len(self.head), self.line)
+
+
+def encode_record(result_id: str, body: bytes, sidecar: dict[str, Any]) -> NewRecord:
+    """Encode a record.
+
+    Raises:
+        TypeError: the sidecar holds a value that is not JSON.
+    """
+    line = _RecordLine(result_id, len(body), crc32(body), msgspec.Raw(msgspec.json.encode(sidecar)))
+    return NewRecord(line, b"".join((_VALID, msgspec.json.encode(line), b"\n")), body)
 
 
 def scan(descriptor: int, start: int = 0) -> tuple[list[Record], int]:
@@ -116,7 +140,7 @@ def read_body(descriptor: int, record: Record) -> bytes | None:
         OSError: the segment cannot be read.
     """
     body = os.pread(descriptor, record.line.bytes, record.body_at)
-    return body if zlib.crc32(body) == record.line.crc32 and len(body) == record.line.bytes else None
+    return body if crc32(body) == record.line.crc32 and len(body) == record.line.bytes else None
 
 
 def mark_deleted(descriptor: int, record: Record) -> None:
@@ -164,6 +188,8 @@ def _parse_record(descriptor: int, at: int) -> tuple[Record, bool] | None:
         head += more
     line = head[: head.index(b"\n")]
     try:
-        return Record(at, at + len(line) + 1, msgspec.json.decode(line[1:], type=_RecordLine)), line[:1] == _VALID
+        record = Record(at, at + len(line) + 1, msgspec.json.decode(line[1:], type=_RecordLine))
+        record.sidecar  # noqa: B018 -- it fails for a damaged one
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+    return record, line[:1] == _VALID
