@@ -14,6 +14,9 @@ from service.saving.results import Clock, SpoolReservation, StoredResult
 from service.saving.spool.capacity import Backoff, SpoolCapacity, SpoolLimits
 from service.saving.write_queue import GATHER_S, UnsavedResult, WriteQueue
 
+MOST_KEPT_BYTES = 8 * 2**20
+"""The most bytes of waiting images that are kept in memory, where no spool has to be read before they are saved."""
+
 
 class Backlog:
     """Reservations and the queue of unsaved results. Thread-safe; `next_group`, `retry`, `wait_until_empty` block.
@@ -34,7 +37,7 @@ class Backlog:
         self.waiting: dict[str, UnsavedResult] = {}
         """Accepted results by id, in order of arrival; other threads may look one up without the lock."""
         self._queue = WriteQueue(most_at_once, gather_s)  # the results that no writer has taken
-        self._flushing = self._lost = self._recoveries = 0
+        self._flushing = self._lost = self._recoveries = self._kept_bytes = 0
         self._closed = False
 
     def reserve(self, bytes_estimate: int) -> SpoolReservation:
@@ -74,7 +77,9 @@ class Backlog:
         with self._changed:
             self._spool.fill(reservation.estimate, size)
             on_saved = (result.on_saved,) if result.on_saved else ()
-            self._enqueue(UnsavedResult(result.id, size, self._clock.now(), on_saved=on_saved))
+            body = result.body if self._kept_bytes + size <= MOST_KEPT_BYTES else None
+            self._kept_bytes += size if body is not None else 0
+            self._enqueue(UnsavedResult(result.id, size, self._clock.now(), body, on_saved=on_saved))
 
     def call_when_saved(self, result_id: str, call: Callable[[float], None]) -> bool:
         """Have `call` called as `UnsavedResult.on_saved`; False if that result does not wait (any more)."""
@@ -109,6 +114,7 @@ class Backlog:
             now = self._clock.now()
             for waiting in group:
                 del self.waiting[waiting.id]
+                self._let_go_of(waiting)
                 self._spool.drain(waiting.size, now)
             self._changed.notify_all()
         return now
@@ -128,6 +134,7 @@ class Backlog:
         with self._changed:
             for waiting in group:
                 waiting.failed = True
+                self._let_go_of(waiting)
                 self._queue.append(waiting)
             if len(group) > 1:
                 self._queued.notify(len(group))
@@ -217,6 +224,12 @@ class Backlog:
             self._queued.notify()
         else:
             self._wake_if_due()
+
+    def _let_go_of(self, waiting: UnsavedResult) -> None:
+        """Keep the image of a result no longer."""
+        if waiting.body is not None:
+            waiting.body = None
+            self._kept_bytes -= waiting.size
 
     def _wake_if_due(self) -> None:
         """Wake one writer if there is a group that should be written now."""

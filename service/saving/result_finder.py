@@ -68,7 +68,7 @@ class ResultFinder:
         """
         deleted = self.index.deleted([waiting.id for waiting in group])
         kept = [waiting for waiting in group if waiting.id not in deleted]
-        found = {waiting.id: waiting.in_memory or self.spool_files.read(waiting.id) for waiting in kept}
+        found = {waiting.id: waiting.in_memory or self.spool_files.read(waiting.id, waiting.body) for waiting in kept}
         missing = [result_id for result_id, spooled in found.items() if spooled is None]
         lost = [result_id for result_id in missing if self.storage.read_sidecar(result_id) is None]
         just_deleted = self.index.deleted(lost)

@@ -26,6 +26,8 @@ class UnsavedResult:
     size: int
     """Bytes of its image."""
     since: float
+    body: bytes | None = None
+    """Its image, until it was tried to save it: the spool need not be read then."""
     in_memory: SpooledResult | None = None
     """The result itself, where the spool cannot be trusted (spool_safeguard.py)."""
     on_saved: tuple[Callable[[float], None], ...] = ()

@@ -96,8 +96,8 @@ class Writers:
         self.finder.index.saved([each.sidecar for each in found])
         for result_id in self.finder.index.deleted([waiting.id for waiting in group]):
             self.finder.remove(result_id)  # deleted before or meanwhile: what was just stored goes again
-        for waiting in group:  # last, so that another process repeats all of it if this one is killed
-            self.finder.spool_files.remove(waiting.id)
+        # last, so that another process repeats all of it if this one is killed
+        self.finder.spool_files.remove(*(waiting.id for waiting in group))
         return lost
 
     def _remove_saved(self, group: list[UnsavedResult], lost: list[str]) -> None:

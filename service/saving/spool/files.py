@@ -71,15 +71,19 @@ class SpoolFiles:
                     raise
                 self._append(new)  # removing a segment of deleted records has freed space
         if before is not None:
-            self._own.cross_out(result_id, before)
+            self._own.cross_out([before])
 
-    def read(self, result_id: str) -> SpooledResult | None:
+    def read(self, result_id: str, body: bytes | None = None) -> SpooledResult | None:
         """Read a result that any process has spooled; None if it is not in the spool.
+
+        Args:
+            result_id: its id.
+            body: its image, if the caller still has it.
 
         Raises:
             OSError: it exists and cannot be read.
         """
-        if (own := self._own.read(result_id)) is not None:  # the usual case, without listing folders
+        if (own := self._own.read(result_id, body)) is not None:  # the usual case, without listing folders
             return own
         for folder in self._all_folders():
             if folder == self.owner.folder:
@@ -127,9 +131,9 @@ class SpoolFiles:
         own = self._own.place(result_id)
         return own is not None and own.segment.suspect
 
-    def remove(self, result_id: str) -> None:
-        """Remove a result that is durable; if that fails, another process may save it again, which is harmless."""
-        self._own.remove(result_id)
+    def remove(self, *result_ids: str) -> None:
+        """Remove results that are durable; if that fails, another process may save them again, which is harmless."""
+        self._own.remove(result_ids)
 
     def erase(self, result_id: str) -> None:
         """Overwrite every copy of a deleted result in the spools of all processes. Raises OSError if one is left."""

@@ -53,7 +53,7 @@ class Inheritance:
                 yield result_id, found
             else:
                 _log.warning("a torn result was removed from the spool; it had not been promised", result=result_id)
-                self._own.remove(result_id)
+                self._own.remove([result_id])
         if failed:
             raise failed[0]
 
@@ -103,9 +103,6 @@ class Inheritance:
         self, segment: Segment, found: list[Record], adopted: dict[str, Place], damaged: dict[str, Place]
     ) -> None:
         """Keep one copy of each result: a process may die after it has spooled one again, before the first is gone."""
-        for record in found:
-            kept = adopted.get(record.line.id)
-            if kept is None or kept.record is not record:
-                self._own.cross_out(record.line.id, Place(segment, record))
-        for result_id, place in damaged.items():
-            self._own.cross_out(result_id, place)
+        kept = {place.record.at for place in adopted.values()}
+        copies = [Place(segment, record) for record in found if record.at not in kept]
+        self._own.cross_out([*copies, *damaged.values()])

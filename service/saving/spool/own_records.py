@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -48,35 +48,48 @@ class OwnRecords:
         for result_id in result_ids:
             del self._places[result_id]
 
-    def read(self, result_id: str) -> SpooledResult | None:
-        """Read a result; None if it is not here, or damaged. Raises OSError if it cannot be read now."""
+    def read(self, result_id: str, body: bytes | None = None) -> SpooledResult | None:
+        """Read a result; None if it is not here, or damaged. Raises OSError if it cannot be read now.
+
+        Args:
+            result_id: its id.
+            body: its image, if the caller still has it: the disk is not read then.
+        """
         place = self._places.get(result_id)
         if place is None:
             return None
-        try:
-            with open_descriptor(place.segment.path) as descriptor:
-                body = read_body(descriptor, place.record)
-        except FileNotFoundError:  # durable since then, or removed by somebody
-            return None
+        if body is None:
+            try:
+                with open_descriptor(place.segment.path) as descriptor:
+                    body = read_body(descriptor, place.record)
+            except FileNotFoundError:  # durable since then, or removed by somebody
+                return None
         return None if body is None else SpooledResult(body, place.record.sidecar)
 
-    def remove(self, result_id: str) -> None:
-        """Remove a result; if that fails on the disk, another process may inherit it."""
+    def remove(self, result_ids: Iterable[str]) -> None:
+        """Remove results; if that fails on the disk, another process may inherit them."""
         with self.lock:
-            place = self._places.pop(result_id, None)
-        if place is not None:
-            self.cross_out(result_id, place)
+            places = [place for one in result_ids if (place := self._places.pop(one, None)) is not None]
+        self.cross_out(places)
 
-    def cross_out(self, result_id: str, place: Place) -> None:
-        """Mark a record as deleted, and remove its segment if that was the last."""
-        segment, record = place
+    def cross_out(self, places: Iterable[Place]) -> None:
+        """Mark records as deleted, and remove their segments if those were the last."""
+        records: dict[Segment, list[Record]] = {}
+        for segment, record in places:
+            records.setdefault(segment, []).append(record)
+        for segment, done in records.items():
+            self._cross_out_in(segment, done)
+
+    def _cross_out_in(self, segment: Segment, records: list[Record]) -> None:
         try:
             with suppress(FileNotFoundError), open_descriptor(segment.path, os.O_WRONLY) as descriptor:
-                mark_deleted(descriptor, record)
+                for record in records:
+                    mark_deleted(descriptor, record)
         except OSError as error:
-            _log.warning("a saved result could not be crossed out", result=result_id, error=str(error))
+            for record in records:
+                _log.warning("a saved result could not be crossed out", result=record.line.id, error=str(error))
         with self.lock:
-            segment.valid_records -= 1
+            segment.valid_records -= len(records)
             done = segment.full and not segment.valid_records
         if done:  # without the lock, because it waits for the file system's journal
             with suppress(OSError):  # its records are marked as deleted

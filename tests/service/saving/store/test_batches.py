@@ -48,6 +48,31 @@ def test_a_writer_that_pauses_leaves_new_results_to_the_others(files: SlowFiles)
         wait_until(lambda: store.pending == 0)
 
 
+def test_a_result_is_saved_although_its_spool_was_damaged_since_the_promise(files: SlowFiles, tmp_path: Path) -> None:
+    with open_store(files, threads=1) as store:
+        put(store, result(1), result(2))
+        wait_until(lambda: files.tries == 1)
+        (segment,) = tmp_path.glob(".spool/*/*.log")
+        segment.write_bytes(bytes(segment.stat().st_size))
+        files.gate.set()
+        assert store.flush(30) == 0
+    assert ResultFiles(tmp_path).read(result(2).id) == (result(2).body, result(2).media_type)
+
+
+def test_more_results_than_are_kept_in_memory_are_read_from_the_spool(files: SlowFiles, tmp_path: Path) -> None:
+    large = [StoredResult(f"{number:032x}", bytes([number]) * (3 * 2**20), "image/png", {}) for number in range(4)]
+    with open_store(files, threads=1) as store:
+        put(store, *large)
+        kept = [waiting.body is not None for waiting in store._backlog.all_unsaved()]
+        files.gate.set()
+        assert store.flush(30) == 0
+        put(store, StoredResult(f"{9:032x}", bytes(8 * 2**20), "image/png", {}))
+        assert store.flush(30) == 0
+        assert store._backlog._kept_bytes == 0
+    assert kept == [True, True, False, False]
+    assert [ResultFiles(tmp_path).read(one.id) for one in large] == [(one.body, one.media_type) for one in large]
+
+
 def test_results_that_wait_are_made_durable_together(tmp_path: Path) -> None:
     files, counts = SlowFiles(tmp_path, max_group_size=10), Counts()
     with open_store(files, threads=1, observer=counts) as store:
