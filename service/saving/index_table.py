@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from service.ledger.contract import Transaction, named
 
 SCHEMA = """
@@ -66,7 +68,10 @@ def enter(ledger: Transaction, rows: Iterable[ResultRow]) -> None:
     ledger.executemany(
         "INSERT INTO results (id, owner, created_at, model, facts, saved) VALUES (?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (id) DO UPDATE SET saved = 1 WHERE excluded.saved = 1 AND results.deleted_at IS NULL",
-        [(row.id, row.owner, row.created_at, row.model, json.dumps(dict(row.facts)), int(row.saved)) for row in rows],
+        [
+            (row.id, row.owner, row.created_at, row.model, msgspec.json.encode(row.facts).decode(), int(row.saved))
+            for row in rows
+        ],
     )
 
 

@@ -59,7 +59,7 @@ class FailingDisk(Disk):
         self._ask("write")
         super().write(path, data)
 
-    def write_soon(self, path: Path, data: bytes) -> None:
+    def write_soon(self, path: Path | str, data: bytes) -> None:
         self._ask("write_soon")
         super().write_soon(path, data)
 
@@ -67,7 +67,7 @@ class FailingDisk(Disk):
         self._ask("sync_all")
         super().sync_all(changes)
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Path | str, target: Path | str) -> None:
         self._ask("rename")
         super().rename(source, target)
 

@@ -61,7 +61,7 @@ def changes_of(folder: Path) -> Iterator[Changes]:
         os.close(descriptor)
 
 
-def write_file(path: Path, pieces: Sequence[bytes]) -> None:
+def write_file(path: Path | str, pieces: Sequence[bytes]) -> None:
     """Write these pieces, one after the other, as a whole file, without a sync.
 
     Raises:

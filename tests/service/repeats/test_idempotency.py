@@ -52,7 +52,7 @@ class HeldDisk(Disk):
     def __init__(self) -> None:
         self.writing, self.go_on = threading.Event(), threading.Event()
 
-    def write_soon(self, path: Path, data: bytes) -> None:
+    def write_soon(self, path: Path | str, data: bytes) -> None:
         self.writing.set()
         assert self.go_on.wait(20)
         super().write_soon(path, data)

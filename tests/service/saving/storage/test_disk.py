@@ -36,7 +36,8 @@ class RecordingDisk(Disk):
         self._step(f"write {path.parent.name}/{path.name}")
         super().write(path, data)
 
-    def write_soon(self, path: Path, data: bytes) -> None:
+    def write_soon(self, path: Path | str, data: bytes) -> None:
+        path = Path(path)
         if len(self.steps) == self._stop_before:
             path.write_bytes(data[: len(data) // 2])
         self._step(f"write {path.parent.name}/{path.name}, without waiting")
@@ -46,8 +47,8 @@ class RecordingDisk(Disk):
         self._step("sync all")
         super().sync_all(changes)
 
-    def rename(self, source: Path, target: Path) -> None:
-        self._step(f"rename {target.parent.name}/{target.name}")
+    def rename(self, source: Path | str, target: Path | str) -> None:
+        self._step(f"rename {Path(target).parent.name}/{Path(target).name}")
         super().rename(source, target)
 
     def sync_directory(self, path: Path) -> None:
@@ -144,14 +145,14 @@ class ForgetfulDisk(RecordingDisk):
         super().__init__(stop_before)
         self._unsynced: set[Path] = set()
 
-    def write_soon(self, path: Path, data: bytes) -> None:
-        self._unsynced.add(path)
+    def write_soon(self, path: Path | str, data: bytes) -> None:
+        self._unsynced.add(Path(path))
         super().write_soon(path, data)
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Path | str, target: Path | str) -> None:
         super().rename(source, target)
-        if source in self._unsynced:
-            self._unsynced = self._unsynced - {source} | {target}
+        if Path(source) in self._unsynced:
+            self._unsynced = self._unsynced - {Path(source)} | {Path(target)}
 
     def sync_all(self, changes: Changes) -> None:
         super().sync_all(changes)
