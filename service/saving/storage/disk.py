@@ -43,7 +43,7 @@ class ResultFiles(Storage):
         self._most_at_once = max_group_size
         self._incoming = directory / INCOMING
         self._disk = disk or Disk()
-        self._durable_shards: set[str] = set()
+        self._durable_folders: set[str] = set()
 
     def prepare(self) -> None:
         """Create the directory, probe it with a write, and remove unfinished files of a crash.
@@ -73,7 +73,7 @@ class ResultFiles(Storage):
             self._publish(body, image)
             self._publish(encode_sidecar(sidecar), image.with_suffix(".json"))
         except OSError:
-            self._durable_shards.discard(shard.name)  # it may have been deleted; check again next time
+            self._durable_folders.discard(shard.name)  # it may have been deleted; check again next time
             raise
 
     @property
@@ -132,16 +132,16 @@ class ResultFiles(Storage):
 
     def _make_durable(self, shard: Path) -> None:
         self._incoming.mkdir(parents=True, exist_ok=True)
-        if shard.name not in self._durable_shards:
+        if shard.name not in self._durable_folders:
             shard.mkdir(exist_ok=True)
             self._disk.sync_directory(self._directory)
-            self._durable_shards.add(shard.name)
+            self._durable_folders.add(shard.name)
 
     def _publish_all(self, group: Sequence[_Files]) -> None:
-        durable = False
+        durable, folders = False, {INCOMING, *(each.shard for each in group)}
         try:
             with changes_of(self._directory) as changes:
-                self._make_folders({each.shard for each in group})
+                self._make_folders(folders)
                 for each in group:
                     self._disk.write_soon(each.new_image, each.body)
                     self._disk.rename(each.new_image, each.image)
@@ -152,19 +152,18 @@ class ResultFiles(Storage):
                     self._disk.rename(each.new_sidecar, each.sidecar)
                 self._disk.sync_all(changes)
         except OSError:
-            self._durable_shards.clear()  # one may have been deleted; check again next time
+            self._durable_folders.clear()  # one may have been deleted; check again next time
             with suppress(OSError):  # the first error is the one to report
                 for each in group:
                     for path in (each.new_image, each.new_sidecar, *(() if durable else (each.image,))):
                         Path(path).unlink(missing_ok=True)
             raise
-        self._durable_shards.update(each.shard for each in group)
+        self._durable_folders |= folders
 
-    def _make_folders(self, shards: set[str]) -> None:
+    def _make_folders(self, names: set[str]) -> None:
         """Create the folders that a group needs; its first sync makes them durable."""
-        self._incoming.mkdir(parents=True, exist_ok=True)
-        for shard in shards - self._durable_shards:
-            (self._directory / shard).mkdir(exist_ok=True)
+        for name in names - self._durable_folders:
+            (self._directory / name).mkdir(parents=True, exist_ok=True)
 
     def _files_of(self, body: bytes, sidecar: dict[str, Any]) -> _Files:
         name = object_name(sidecar["id"], suffix := SUFFIXES[sidecar["media_type"]])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -254,6 +255,17 @@ def test_a_directory_deleted_while_the_server_runs_is_made_again(tmp_path: Path)
     with pytest.raises(FileNotFoundError):
         files.write(BODY, SIDECAR)
     files.write(BODY, SIDECAR)
+    assert files.read(ID) == (BODY, "image/png")
+
+
+def test_a_group_makes_folders_again_that_were_deleted_since_the_last_one(tmp_path: Path) -> None:
+    files = prepared(tmp_path)
+    files.write_all(GROUP)
+    shutil.rmtree(tmp_path / "ab")
+    shutil.rmtree(tmp_path / ".incoming")
+    with pytest.raises(FileNotFoundError):
+        files.write_all([GROUP[0], (BODY, {**SIDECAR, "id": "ab" + "1" * 30})])
+    files.write_all([GROUP[0], (BODY, {**SIDECAR, "id": "ab" + "1" * 30})])
     assert files.read(ID) == (BODY, "image/png")
 
 
