@@ -17,9 +17,10 @@ from service.core.order import Order
 from service.core.pictures import Picture
 from service.core.reply import Encoded, Reply
 from service.imaging.files import codec
+from service.imaging.mask_plan import Headers
 from service.imaging.pool.parallel_steps import StepRunner
 from service.imaging.several_results import tiles_by_result
-from service.imaging.tasks import DecodingCost, Headers, PreparedRequest, Tile, timed_stage
+from service.imaging.tasks import DecodingCost, PreparedRequest, Tile, timed_stage
 from service.imaging.texture.patch_match import Kernel, StoppableKernel
 from service.imaging.texture.windows import copy_texture
 from service.saving.results import SpoolReservation, StoredResult

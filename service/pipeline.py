@@ -192,10 +192,11 @@ class Pipeline:
         return self.new_seed() if order.options.seed is None else order.options.seed
 
     async def _prepare(self, request: RequestToCompute) -> PreparedRequest:
-        """Decode and cut."""
+        """Decode and cut; what else needs no tile is done while the engine computes them."""
         order, manifest, timings = request.order, request.model.manifest, request.timings
         prepare = partial(PREPARE[order.task], order, request.headers, self.settings.max_pixels, manifest, timings)
-        prepared = await self.codec_work.run_decoding(prepare, request.effort, large=request.weight.large)
+        work, large = PreparedRequest.work_ahead, request.weight.large
+        prepared = await self.codec_work.run_decoding(prepare, request.effort, work, large=large)
         request.call.stop_if_left()
         return prepared
 

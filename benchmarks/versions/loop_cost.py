@@ -46,8 +46,8 @@ Cost = Counter[str]
 
 
 @contextlib.contextmanager
-def serving(source: Path, folder: Path, side: int, workers: int) -> Iterator[Server]:
-    """Run the server of a revision."""
+def serving(source: Path, folder: Path, side: int, workers: int, **more: object) -> Iterator[Server]:
+    """Run the server of a revision; `more` are settings."""
     write_fake_models(folder / "models", (side,))
     chosen = {
         "port": free_port(),
@@ -59,6 +59,7 @@ def serving(source: Path, folder: Path, side: int, workers: int) -> Iterator[Ser
         "engine": "fake",
         "save": False,
         "workers": workers,
+        **more,
     }
     environ = {f"RETOUCH_{name.upper()}": str(value) for name, value in chosen.items()} | environment(source)
     command = [sys.executable, "-m", "retouch", "serve"]

@@ -20,14 +20,13 @@ from service.core.batch_rows import Crop, Sample
 from service.core.call import Timings
 from service.core.errors import InvalidOption, InvalidRequest, SizesDiffer, about_file
 from service.core.order import Order
-from service.core.pictures import Bool2D, Picture, Size
-from service.core.schemas import InpaintOptions
-from service.imaging import colours, crops, masks, postprocess, preprocess
+from service.core.pictures import Picture, Size
+from service.imaging import colours, crops, postprocess, preprocess
 from service.imaging.files import codec, decode_cost, label_maps
 from service.imaging.files.header import Header, read_header
-from service.imaging.pasting.areas import PasteArea, paste_areas
+from service.imaging.mask_plan import Headers, MaskPlan, plan_mask
 from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
-from service.imaging.texture.windows import TexturePlan, plan_texture, working_bytes
+from service.imaging.texture.windows import TexturePlan, working_bytes
 from service.telemetry.profiler_ranges import stage_range
 
 Tile = NDArray[np.uint8]
@@ -42,6 +41,7 @@ class PreparedRequest:
     coverage: the share of the pixels that are filled; None without a mask.
     finish: makes a picture from the tiles of all rows, in their order; once for each result. Thread-safe.
     texture: where texture is copied; None if it was not asked for.
+    ahead: work for `finish` that needs no tile; `finish` does it if it was not done. Thread-safe.
     """
 
     rows: list[Sample]
@@ -49,17 +49,12 @@ class PreparedRequest:
     coverage: float | None
     finish: Callable[[Sequence[Tile]], Picture]
     texture: TexturePlan | None = None
+    ahead: Callable[[], object] | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class _MaskPlan:
-    """The plan for a mask: the pixels to fill (H×W, True), their share, the crops, and where fills and texture go."""
-
-    hole: Bool2D
-    coverage: float
-    crops: list[Crop]
-    places: list[list[PasteArea]]
-    texture: TexturePlan | None
+    def work_ahead(self) -> None:
+        """Do the work that `finish` needs no tile for, while the engine computes them."""
+        if self.ahead is not None:
+            self.ahead()
 
 
 class DecodingCost(NamedTuple):
@@ -94,10 +89,6 @@ class DecodingCost(NamedTuple):
         return self._replace(decoded_bytes=decoded_bytes, copies_texture=order.wants_texture)
 
 
-Headers = Mapping[str, Header]
-"""The header of each file of a request, by part name; read once."""
-
-
 def read_headers(files: Mapping[str, bytes], max_pixels: int) -> dict[str, Header]:
     """Read the headers of the files, by part name.
 
@@ -128,7 +119,8 @@ def prepare_inpaint(
 ) -> PreparedRequest:
     """Prepare an inpainting order: crops around the holes of a picture.
 
-    The plan needs only the mask, so it is made in parallel with decoding the picture, and counts as decoding.
+    The plan needs only the mask, so it is made in parallel with decoding the picture, and counts as decoding. Where
+    fills are blended is found ahead of the engine's answer.
 
     Raises:
         UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: the image or the mask cannot be used.
@@ -138,14 +130,13 @@ def prepare_inpaint(
     with timed_stage(timings, "decode"):
         pieces: list[Callable[[], Any]] = [
             partial(about_file, "image", partial(codec.decode, image, max_pixels=max_pixels, header=headers["image"])),
-            partial(_plan_mask, order, headers, max_pixels, manifest),
+            partial(plan_mask, order, headers, max_pixels, manifest),
         ]
         picture, plan = side_by_side(pieces)
     with timed_stage(timings, "preprocess"):
         rows = [preprocess.inpaint_sample(picture, plan.hole, crop, manifest) for crop in plan.crops]
-    alone = order.options.pictures == 1
-    finish = partial(postprocess.paste_fills, picture, plan.hole, plan.crops, places=plan.places, in_place=alone)
-    return PreparedRequest(rows, picture.size, plan.coverage, finish, plan.texture)
+    finish = partial(_finish_inpainted, picture, plan, order.options.pictures == 1)
+    return PreparedRequest(rows, picture.size, plan.coverage, finish, plan.texture, plan.places)
 
 
 _OPTIONAL = MappingProxyType(
@@ -239,18 +230,6 @@ class timed_stage:  # noqa: N801 -- used like a function; a generator would take
             self._timings.ended(self._stage, perf_counter() - self._started)
 
 
-def _plan_mask(order: Order, headers: Headers, max_pixels: int, manifest: Manifest) -> _MaskPlan:
-    data, header, options = order.files["mask"], headers["mask"], order.options_as(InpaintOptions)
-    read = partial(codec.decode_mask, data, options.mask_mode, max_pixels=max_pixels, header=header)
-    hole = about_file("mask", read)
-    hole = masks.fit_mask(hole, headers["image"].size, options.mask_resize)
-    look = partial(codec.measure_brightness, data, max_pixels=max_pixels, header=header)
-    coverage = masks.measure_coverage(hole, options.mask_mode, look)
-    planned = crops.plan_crops(hole, manifest.size, options.strategy)
-    places = [paste_areas(hole, crop) for crop in planned]
-    return _MaskPlan(hole, coverage, planned, places, plan_texture(hole) if order.wants_texture else None)
-
-
 def _optional_file(data: bytes | None, part: str, what: str, manifest: Manifest) -> bytes | None:
     """Return the file of a part that only some models accept; None if neither the model nor the request has it.
 
@@ -288,6 +267,10 @@ def _translate_arrays(
         seen = colours.lightness(picture) if image.colours == "lightness" else picture
         arrays = dict(preprocess.translate_sample(seen, crop, manifest).arrays)
     return arrays if instance is None else {**arrays, "instance": label_maps.fit_ids_to_tile(instance, crop)}
+
+
+def _finish_inpainted(picture: Picture, plan: MaskPlan, alone: bool, tiles: Sequence[Tile]) -> Picture:
+    return postprocess.paste_fills(picture, plan.hole, plan.crops, tiles, plan.places(), in_place=alone)
 
 
 def _finish_translated(picture: Picture, crop: Crop, manifest: Manifest, tiles: Sequence[Tile]) -> Picture:

@@ -7,7 +7,9 @@ nothing: a picture of 256² took 4.2 ms of CPU time with them and 3.8 without (A
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter
 from typing import TypeVar
 
@@ -32,6 +34,10 @@ _SLOWER = 4
 """Ratio of the encoding times of PNG or WebP to that of JPEG (docs/measurements/cpu.md, "Codecs")."""
 _SMOOTHING = 0.1
 """Weight of the newest duration in the running mean, which covers about the last twenty."""
+
+
+def no_more(_: object) -> None:
+    """Do nothing: there is no work after that of a call."""
 
 
 class CodecWork:
@@ -63,26 +69,34 @@ class CodecWork:
         """The predicted wait until an upload that is not large would be decoded; for large ones see `MemoryShares`."""
         return self._beginning * self._mean_s / self._begin_pool.threads_for_small
 
-    async def run_decoding(self, work: Callable[[StepRunner], T], effort: int, *, large: bool = False) -> T:
+    async def run_decoding(
+        self,
+        work: Callable[[StepRunner], T],
+        effort: int,
+        then: Callable[[T], object] = no_more,
+        *,
+        large: bool = False,
+    ) -> T:
         """Decode and prepare. Cancelling the call withdraws work that no thread has begun.
 
         Args:
             work: gets a function that runs several steps in parallel.
             effort: its cost, in pixels of a plain JPEG.
+            then: called with the result where `work` ran, after the caller had time to pass it on; errors are ignored.
             large: whether one of its pictures is large.
         """
         if large and not self._event_loop_shares(effort):
             self._large += 1
             try:
-                return await self._begin_pool.run(work, self._helpers.run_with_helpers, large=True)
+                return await self._begin_pool.run(work, self._helpers.run_with_helpers, large=True, then=then)
             finally:
                 self._large -= 1
         self._beginning += 1
         try:
             if shares := self._event_loop_shares(effort):
                 await self._begin_shares.take(shares)
-                return self._run_timed(work, self._steps_on_loop(effort))
-            return await self._begin_pool.run(self._run_timed, work, self._helpers.run_with_helpers)
+                return _begun_later(then, self._run_timed(work, self._steps_on_loop(effort)))
+            return await self._begin_pool.run(self._run_timed, work, self._helpers.run_with_helpers, then=then)
         finally:
             self._beginning -= 1
 
@@ -138,3 +152,15 @@ class CodecWork:
         if self._threads == 1:
             return min(_MOST_HELPERS, self._spare_cores())
         return self._threads - self._beginning - self._finishing - self._large
+
+
+def _begun_later(then: Callable[[T], object], result: T) -> T:
+    """Return the result, and call `then` with it after the next iteration of the event loop, which sends messages."""
+    loop = asyncio.get_running_loop()
+    loop.call_soon(loop.call_soon, _ignoring_errors, then, result)
+    return result
+
+
+def _ignoring_errors(then: Callable[[T], object], result: T) -> None:
+    with suppress(Exception):
+        then(result)

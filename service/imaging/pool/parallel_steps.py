@@ -1,4 +1,4 @@
-"""Independent steps of one request: one after the other, or in parallel on idle threads."""
+"""Independent steps of one request: one after the other, in parallel on idle threads, or later."""
 
 from __future__ import annotations
 
@@ -21,6 +21,21 @@ class StepRunner(Protocol):
 def run_one_by_one(pieces: Sequence[Callable[[], T]]) -> list[T]:
     """Run the steps one after the other on the caller's thread."""
     return [piece() for piece in pieces]
+
+
+class LaterStep(Generic[T]):
+    """A step whose result is needed later: it runs once, when it is first called, and other callers wait for it."""
+
+    def __init__(self, step: Callable[[], T]) -> None:
+        self._step, self._running = step, threading.Lock()
+        self._results: list[T] = []
+
+    def __call__(self) -> T:
+        """Return the result; a step that has raised runs again."""
+        with self._running:
+            if not self._results:
+                self._results.append(self._step())
+            return self._results[0]
 
 
 class HelperThreads:

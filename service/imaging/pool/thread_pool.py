@@ -33,15 +33,26 @@ class _Work:
     future: asyncio.Future[Any]
     ended: Callable[[], None] | None
     """Called on the loop when the function has ended, or was not begun because nobody waits for it."""
+    then: Callable[[Any], object] | None = None
+    """Called with the result on the same thread, once the loop has it; `ended` follows."""
 
     def answer(self, result: object, error: BaseException | None) -> None:
-        """Pass the outcome on to the loop; called on the thread."""
-        with suppress(RuntimeError):  # the loop is closed
-            self.loop.call_soon_threadsafe(self._set_result, result, error)
-
-    def _set_result(self, result: object, error: BaseException | None) -> None:
+        """Pass the outcome on to the loop, then go on; called on the thread."""
+        if self.then is None or error is not None or self.future.cancelled():
+            self._call_on_loop(self._set_result, result, error, self.ended)
+            return
+        self._call_on_loop(self._set_result, result, None, None)
+        _outcome_of(self.then, (result,))
         if self.ended is not None:
-            self.ended()
+            self._call_on_loop(self.ended)
+
+    def _call_on_loop(self, function: Callable[..., object], *arguments: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(function, *arguments)
+
+    def _set_result(self, result: object, error: BaseException | None, ended: Callable[[], None] | None) -> None:
+        if ended is not None:
+            ended()
         if self.future.done():  # cancelled
             return
         if error is None:
@@ -77,7 +88,11 @@ class _Threads:
         return len(self._started) or self._count
 
     def submit(
-        self, function: Callable[..., T], arguments: tuple[object, ...], ended: Callable[[], None] | None = None
+        self,
+        function: Callable[..., T],
+        arguments: tuple[object, ...],
+        ended: Callable[[], None] | None = None,
+        then: Callable[[T], object] | None = None,
     ) -> asyncio.Future[T]:
         """Run a function on a thread; cancelling the future withdraws it if no thread has begun.
 
@@ -90,7 +105,7 @@ class _Threads:
             self._started = self._start()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._queue.put(_Work(function, arguments, loop, future, ended))
+        self._queue.put(_Work(function, arguments, loop, future, ended, then))
         return future
 
     def close(self) -> None:
@@ -155,16 +170,28 @@ class CodecPool:
         """The number of threads without a large picture; at least 1, the reserved thread."""
         return max(1, self._common.count - self._large)
 
-    def run(self, function: Callable[..., T], *args: object, large: bool = False) -> Awaitable[T]:
+    def run(
+        self,
+        function: Callable[..., T],
+        *args: object,
+        large: bool = False,
+        then: Callable[[T], object] | None = None,
+    ) -> Awaitable[T]:
         """Run a function on a thread. Cancelling the call withdraws work that no thread has begun.
+
+        Args:
+            function: what is run, with `args`.
+            args: of the function.
+            large: whether it works on a large picture.
+            then: called with the result on the same thread, while the caller goes on; its errors are ignored.
 
         Raises:
             NotReady: the system starts no thread.
         """
         if large:
-            return self._run_large(function, *args)
+            return self._run_large(function, args, then)
         pool = self._kept if self._large >= self._common.count else self._common
-        return pool.submit(function, args)
+        return pool.submit(function, args, then=then)
 
     def close(self) -> None:
         """Wait for running work; cancel queued work, and large pictures that wait for a thread."""
@@ -173,10 +200,12 @@ class CodecPool:
         for pool in (self._common, self._kept):
             pool.close()
 
-    async def _run_large(self, function: Callable[..., T], *args: object) -> T:
+    async def _run_large(
+        self, function: Callable[..., T], arguments: tuple[object, ...], then: Callable[[T], object] | None
+    ) -> T:
         await self._acquire_thread()
         try:
-            submitted = self._common.submit(function, args, self._release_thread)
+            submitted = self._common.submit(function, arguments, self._release_thread, then)
         except BaseException:  # no thread could be started, or the pool is closed
             self._release_thread()
             raise

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 import pytest
@@ -18,10 +18,11 @@ from service.core.errors import InvalidImage, InvalidOption, TooLarge, Unsupport
 from service.core.order import Order
 from service.core.pictures import Size
 from service.core.schemas import OPTIONS, GenerateOptions, InpaintOptions, TranslateOptions
-from service.imaging import tasks
+from service.imaging import mask_plan, tasks
 from service.imaging.files import codec
 from service.imaging.files.decode_cost import decoded_bytes
 from service.imaging.files.header import Header, read_header
+from service.imaging.pasting.areas import PasteArea, paste_areas
 from service.imaging.pool.parallel_steps import HelperThreads, StepRunner, run_one_by_one
 from service.imaging.tasks import DecodingCost, PreparedRequest
 from service.imaging.texture.windows import BYTES_A_PIXEL, MOST_SEEN
@@ -176,6 +177,29 @@ def test_pictures_are_the_same_whether_mask_and_image_are_read_side_by_side_or_i
     (coverage, masks, picture), (its_coverage, its_masks, its_picture) = made
     assert (coverage, masks) == (its_coverage, its_masks)
     assert np.array_equal(picture.pixels, its_picture.pixels)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_where_fills_go_is_found_once_and_not_before_the_tiles_are_ready_to_be_sent(
+    ahead: bool, photo: bytes, mask: bytes, fake_manifest: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+
+    def counting(*args: Any) -> list[PasteArea]:
+        found.append(1)
+        return paste_areas(*args)
+
+    monkeypatch.setattr(mask_plan, "paste_areas", counting)
+    order = replace(inpaint(photo, mask), options=InpaintOptions(samples=2))
+    prepared = prepare_inpaint(order, fake_manifest("photos", "inpaint"))
+    assert not found
+    if ahead:
+        prepared.work_ahead()
+        assert found
+    tiles = [np.full_like(row.arrays["image"], 200) for row in prepared.rows]
+    pictures = [prepared.finish(tiles).pixels for _ in range(2)]
+    assert len(found) == len(prepared.rows)
+    assert np.array_equal(*pictures)
 
 
 def test_the_files_of_a_translation_are_decoded_side_by_side_to_the_same_rows(

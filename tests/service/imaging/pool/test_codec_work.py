@@ -14,6 +14,7 @@ from service.core.pictures import ImageFormat
 from service.imaging.files.decode_cost import LARGE_PIXELS
 from service.imaging.pool.codec_work import HELPED_PIXELS, MEDIUM_PIXELS, SMALL_PIXELS, CodecWork
 from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
+from tests.serving.waiting import until
 
 
 def where(side_by_side: StepRunner) -> str:
@@ -241,3 +242,53 @@ async def test_large_pictures_do_not_change_what_is_predicted_for_small_ones() -
         assert 0.005 < work.predicted_wait_s < 0.1, "one small one is there, and one thread for such"
         release.set()
         await asyncio.gather(*tasks)
+
+
+async def test_on_the_loop_what_follows_waits_until_messages_of_the_caller_are_sent() -> None:
+    order: list[str] = []
+    async with opened(1) as work:
+        assert await work.run_decoding(lambda _: "tile", MEDIUM_PIXELS, order.append) == "tile"
+        order.append("the caller goes on")
+        asyncio.get_running_loop().call_soon(order.append, "its message is sent")
+        await until(lambda: len(order) == 3)
+    assert order == ["the caller goes on", "its message is sent", "tile"]
+
+
+@pytest.mark.parametrize("large", [False, True])
+async def test_a_thread_does_what_follows_while_the_caller_goes_on_and_is_taken_until_then(large: bool) -> None:
+    go_on, places = threading.Event(), list[str]()
+
+    def follow(result: str) -> None:
+        assert go_on.wait(10)
+        places.append(f"{result}, then {threading.current_thread().name}")
+
+    def name(_: StepRunner) -> str:
+        return threading.current_thread().name
+
+    async with opened(1) as work:
+        first = await asyncio.wait_for(work.run_decoding(name, LARGE_PIXELS, follow, large=large), 5)
+        assert places == [], "the caller has its result"
+        second = asyncio.ensure_future(work.run_decoding(name, LARGE_PIXELS, large=large))
+        await asyncio.sleep(0.01)
+        assert not second.done()
+        go_on.set()
+        assert await asyncio.wait_for(second, 5) == first
+        assert places == [f"{first}, then {first}"]
+
+
+@pytest.mark.parametrize(("threads", "pixels"), [(1, SMALL_PIXELS), (1, MEDIUM_PIXELS + 1)])
+async def test_an_error_of_what_follows_hurts_neither_the_caller_nor_the_next(threads: int, pixels: int) -> None:
+    async with opened(threads) as work:
+        for _ in range(2):
+            assert await work.run_decoding(lambda _: 0, pixels, lambda number: 1 // number) == 0
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("pixels", [SMALL_PIXELS, MEDIUM_PIXELS + 1])
+async def test_nothing_follows_work_that_failed(pixels: int) -> None:
+    followed: list[float] = []
+    async with opened(1) as work:
+        with pytest.raises(ZeroDivisionError):
+            await work.run_decoding(lambda _: 1 // 0, pixels, followed.append)
+        await work.run_decoding(lambda _: None, pixels)
+    assert followed == []

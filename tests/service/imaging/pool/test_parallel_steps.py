@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from service.imaging.pool.parallel_steps import HelperThreads, run_one_by_one
+from service.imaging.pool.parallel_steps import HelperThreads, LaterStep, run_one_by_one
 
 PATIENCE_S = 10
 
@@ -145,3 +145,31 @@ def test_helpers_stay_for_later_steps_and_end_when_closed() -> None:
     assert len(set(threading.enumerate()) - before) == 2
     helpers.close()
     assert set(threading.enumerate()) <= before
+
+
+def test_a_later_step_runs_once_whoever_asks_and_others_wait_for_it() -> None:
+    begun, go_on, runs = threading.Event(), threading.Event(), list[int]()
+
+    def step() -> str:
+        runs.append(1)
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+        return "found"
+
+    later, found = LaterStep(step), list[str]()
+    askers = [threading.Thread(target=lambda: found.append(later())) for _ in range(2)]
+    for asker in askers:
+        asker.start()
+    assert begun.wait(PATIENCE_S)
+    assert found == []
+    go_on.set()
+    for asker in askers:
+        asker.join(PATIENCE_S)
+    assert (found, later(), runs) == (["found", "found"], "found", [1])
+
+
+def test_a_later_step_that_failed_ahead_fails_again_where_its_result_is_needed() -> None:
+    later = LaterStep(lambda: refuse(1))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="piece 1"):
+            later()

@@ -1,0 +1,58 @@
+"""The plan for a mask: what is filled, the crops that fill it, and where their fills go. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from engines.manifest import Manifest
+from service.core.batch_rows import Crop
+from service.core.errors import about_file
+from service.core.order import Order
+from service.core.pictures import Bool2D
+from service.core.schemas import InpaintOptions
+from service.imaging import crops, masks
+from service.imaging.files import codec
+from service.imaging.files.header import Header
+from service.imaging.pasting.areas import PasteArea, paste_areas
+from service.imaging.pool.parallel_steps import LaterStep
+from service.imaging.texture.windows import TexturePlan, plan_texture
+
+Headers = Mapping[str, Header]
+"""The header of each file of a request, by part name; read once."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskPlan:
+    """The plan for a mask.
+
+    hole: H×W of the picture, True = fill.
+    coverage: the share of the pixels that are filled.
+    crops: the parts of the picture that the model sees.
+    places: where the fill of each crop goes, with its seam; found when it is first asked for.
+    texture: where texture is copied; None if it was not asked for.
+    """
+
+    hole: Bool2D
+    coverage: float
+    crops: list[Crop]
+    places: LaterStep[list[list[PasteArea]]]
+    texture: TexturePlan | None
+
+
+def plan_mask(order: Order, headers: Headers, max_pixels: int, manifest: Manifest) -> MaskPlan:
+    """Decode the mask of an inpainting order and plan from it alone.
+
+    Raises:
+        UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: the mask cannot be used.
+    """
+    data, header, options = order.files["mask"], headers["mask"], order.options_as(InpaintOptions)
+    read = partial(codec.decode_mask, data, options.mask_mode, max_pixels=max_pixels, header=header)
+    hole = about_file("mask", read)
+    hole = masks.fit_mask(hole, headers["image"].size, options.mask_resize)
+    look = partial(codec.measure_brightness, data, max_pixels=max_pixels, header=header)
+    coverage = masks.measure_coverage(hole, options.mask_mode, look)
+    planned = crops.plan_crops(hole, manifest.size, options.strategy)
+    places = LaterStep(lambda: [paste_areas(hole, crop) for crop in planned])
+    return MaskPlan(hole, coverage, planned, places, plan_texture(hole) if order.wants_texture else None)

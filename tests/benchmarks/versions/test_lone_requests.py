@@ -1,0 +1,31 @@
+"""A lone request's time is counted without its engine's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from benchmarks.harness.raw_http import Client, Reply
+from benchmarks.versions.lone_requests import engine_s, turn
+
+
+class Answering:
+    """A client whose requests take no time, though the engine's took half a millisecond."""
+
+    async def send(self, _: bytes) -> Reply:
+        await asyncio.sleep(0)
+        return Reply(200, {"server-timing": "decode;dur=1.000, infer;dur=0.500"}, b"")
+
+
+async def test_each_request_of_a_turn_is_counted_without_its_engine() -> None:
+    taken = await turn(cast("Client", Answering()), b"", 3)
+    assert len(taken) == 3
+    assert min(taken) >= -0.0005, "seconds, and not milliseconds"
+
+
+@pytest.mark.parametrize("reply", [Reply(503, {}, b"no"), Reply(200, {}, b"")])
+def test_a_reply_without_a_picture_or_the_engines_time_ends_the_measurement(reply: Reply) -> None:
+    with pytest.raises(SystemExit, match=f"failed: {reply.status}"):
+        engine_s(reply)
