@@ -102,7 +102,8 @@ class ComputedRequest:
             picture = self.prepared.finish(tiles)
         copied = self._copy_texture(picture, timings)
         with timed_stage(timings, "encode"):
-            body = codec.encode(picture, self.order.format, self.order.options.quality, side_by_side)
+            order, ahead = self.order, self.prepared.strips()
+            body = codec.encode(picture, order.format, order.options.quality, side_by_side, ahead)
         return Finished(body, copied)
 
     def _copy_texture(self, picture: Picture, timings: Timings) -> bool:

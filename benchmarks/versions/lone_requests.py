@@ -22,7 +22,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.harness.inputs import inpaint_body
+from benchmarks.harness.inputs import ONE_HOLE, THREE_HOLES, inpaint_body
 from benchmarks.harness.machine import load_average, machine_facts
 from benchmarks.harness.percentile import percentile
 from benchmarks.harness.processes import Server, retouch_is_ready
@@ -74,6 +74,18 @@ async def measure(servers: Sequence[Server], request: bytes, turns: int, count: 
     return seen
 
 
+def report(seen: Sequence[Sequence[Sequence[float]]]) -> None:
+    """Print percentiles and ratios of both sides, each with the seconds of all requests by turn."""
+    for name, turns in zip(("before", "after"), seen, strict=True):
+        taken = [seconds for one in turns for seconds in one]
+        at = ", ".join(f"p{share * 100:.0f} {percentile(taken, share) * 1e3:.2f}" for share in (0.1, 0.25, 0.5, 0.9))
+        print(f"{name}: {at} ({len(taken)} requests)")
+    before, after = ([statistics.median(one) * 1e3 for one in turns] for turns in seen)
+    print_ratios("medians of turns", ("before", "after"), {"ms": ratio_of(before, after)})
+    quarters = statistics.quantiles((b / a for a, b in zip(before, after, strict=True)), n=4)
+    print("after/before: median {1:.3f}, quartiles {0:.3f} and {2:.3f}".format(*quarters))
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -81,12 +93,14 @@ def main() -> None:
     parser.add_argument("after", nargs="?", default=".")
     parser.add_argument("--side", type=int, default=512)
     parser.add_argument("--format", choices=("jpeg", "png", "webp"), default="jpeg", help="format of the reply")
+    parser.add_argument("--one-hole", action="store_true", help="a mask with a hole in the middle, instead of three")
     parser.add_argument("--workers", type=int, default=1, help="front ends")
     parser.add_argument("--codec-threads", type=int, default=1, help="of each front end; 0: as the server chooses")
     parser.add_argument("--turns", type=int, default=100, help="of each side, at least 3")
     parser.add_argument("--requests", type=int, default=5, help="of a turn")
     options = parser.parse_args()
-    request = encode("/v1/inpaint", *inpaint_body(options.side, format=options.format))
+    holes = ONE_HOLE if options.one_hole else THREE_HOLES
+    request = encode("/v1/inpaint", *inpaint_body(options.side, holes, format=options.format))
     more = {"codec_threads": options.codec_threads} if options.codec_threads else {}
     load = load_average()
     with contextlib.ExitStack() as stack:
@@ -98,14 +112,7 @@ def main() -> None:
             servers.append(stack.enter_context(serving(source, folder, options.side, options.workers, **more)))
         seen = run_on_uvloop(measure(servers, request, options.turns, options.requests))
     print(f"{machine_facts()['processor']}, load {load} before, {load_average()} after; ms beyond the engine")
-    for name, turns in zip(("before", "after"), seen, strict=True):
-        taken = [seconds for one in turns for seconds in one]
-        at = ", ".join(f"p{share * 100:.0f} {percentile(taken, share) * 1e3:.2f}" for share in (0.1, 0.25, 0.5, 0.9))
-        print(f"{name}: {at} ({len(taken)} requests)")
-    before, after = ([statistics.median(one) * 1e3 for one in turns] for turns in seen)
-    print_ratios("medians of turns", ("before", "after"), {"ms": ratio_of(before, after)})
-    quarters = statistics.quantiles((b / a for a, b in zip(before, after, strict=True)), n=4)
-    print("after/before: median {1:.3f}, quartiles {0:.3f} and {2:.3f}".format(*quarters))
+    report(seen)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,10 @@ class MaskPlan:
     places: LaterStep[list[list[PasteArea]]]
     texture: TexturePlan | None
 
+    def rows_filled(self) -> list[range]:
+        """Return the rows in which pixels are filled, and perhaps some beside them."""
+        return [range(area.part.top, area.part.bottom) for areas in self.places() for area in areas]
+
 
 def plan_mask(order: Order, headers: Headers, max_pixels: int, manifest: Manifest) -> MaskPlan:
     """Decode the mask of an inpainting order and plan from it alone.

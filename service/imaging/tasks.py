@@ -5,7 +5,7 @@ The table `PREPARE` has one function for each task; all other steps are common a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -25,7 +25,7 @@ from service.imaging import colours, crops, postprocess, preprocess
 from service.imaging.files import codec, decode_cost, label_maps
 from service.imaging.files.header import Header, read_header
 from service.imaging.mask_plan import Headers, MaskPlan, plan_mask
-from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
+from service.imaging.pool.parallel_steps import LaterStep, StepRunner, run_one_by_one
 from service.imaging.texture.windows import TexturePlan, working_bytes
 from service.telemetry.profiler_ranges import stage_range
 
@@ -41,7 +41,7 @@ class PreparedRequest:
     coverage: the share of the pixels that are filled; None without a mask.
     finish: makes a picture from the tiles of all rows, in their order; once for each result. Thread-safe.
     texture: where texture is copied; None if it was not asked for.
-    ahead: work for `finish` that needs no tile; `finish` does it if it was not done. Thread-safe.
+    strips: returns what can be encoded of the result without its tiles; encode it with them. Thread-safe.
     """
 
     rows: list[Sample]
@@ -49,12 +49,13 @@ class PreparedRequest:
     coverage: float | None
     finish: Callable[[Sequence[Tile]], Picture]
     texture: TexturePlan | None = None
-    ahead: Callable[[], object] | None = None
+    strips: Callable[[], codec.Ahead] = dict
 
-    def work_ahead(self) -> None:
-        """Do the work that `finish` needs no tile for, while the engine computes them."""
-        if self.ahead is not None:
-            self.ahead()
+    def work_ahead(self) -> Iterator[None]:
+        """Do what needs no tile, step by step, while the engine computes them."""
+        for encode_strip in self.strips().values():
+            yield
+            encode_strip()
 
 
 class DecodingCost(NamedTuple):
@@ -119,8 +120,8 @@ def prepare_inpaint(
 ) -> PreparedRequest:
     """Prepare an inpainting order: crops around the holes of a picture.
 
-    The plan needs only the mask, so it is made in parallel with decoding the picture, and counts as decoding. Where
-    fills are blended is found ahead of the engine's answer.
+    The plan needs only the mask, so it is made in parallel with decoding the picture, and counts as decoding. The seam
+    and the strips of the file above and below all holes need no tile.
 
     Raises:
         UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: the image or the mask cannot be used.
@@ -136,7 +137,8 @@ def prepare_inpaint(
     with timed_stage(timings, "preprocess"):
         rows = [preprocess.inpaint_sample(picture, plan.hole, crop, manifest) for crop in plan.crops]
     finish = partial(_finish_inpainted, picture, plan, order.options.pictures == 1)
-    return PreparedRequest(rows, picture.size, plan.coverage, finish, plan.texture, plan.places)
+    strips = LaterStep(lambda: _strips_ahead(picture, plan, order))
+    return PreparedRequest(rows, picture.size, plan.coverage, finish, plan.texture, strips)
 
 
 _OPTIONAL = MappingProxyType(
@@ -271,6 +273,10 @@ def _translate_arrays(
 
 def _finish_inpainted(picture: Picture, plan: MaskPlan, alone: bool, tiles: Sequence[Tile]) -> Picture:
     return postprocess.paste_fills(picture, plan.hole, plan.crops, tiles, plan.places(), in_place=alone)
+
+
+def _strips_ahead(picture: Picture, plan: MaskPlan, order: Order) -> codec.Ahead:
+    return codec.strips_ahead(picture, order.format, order.options.quality, plan.rows_filled())
 
 
 def _finish_translated(picture: Picture, crop: Crop, manifest: Manifest, tiles: Sequence[Tile]) -> Picture:

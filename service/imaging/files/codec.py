@@ -7,7 +7,9 @@ measurement: benchmarks/codecs/codec.py.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from io import BytesIO
+from types import MappingProxyType
 from typing import Any
 
 import cv2
@@ -21,11 +23,14 @@ from service.core.pictures import Bool2D, Brightness, ImageFormat, MaskMode, Pic
 from service.imaging.files.containers import SOS
 from service.imaging.files.header import Header, read_header
 from service.imaging.files.icc import embed_in_jpeg, profile_for_channels, read_profile
-from service.imaging.files.jpeg import choose_chroma, encode_jpeg
+from service.imaging.files.jpeg import choose_chroma, encode_jpeg, jpeg_strips
 from service.imaging.files.pixels import to_8_bits
 from service.imaging.files.png import decode_png, encode_png
-from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
+from service.imaging.files.scanlines import installed_kernel, png_strips
+from service.imaging.pool.parallel_steps import LaterStep, StepRunner, run_one_by_one
 
+Ahead = Mapping[range, LaterStep[Any]]
+"""Strips of a file that are encoded ahead of the others, by their rows."""
 MEDIA_TYPES: dict[ImageFormat, str] = {"png": "image/png", "jpeg": "image/jpeg", "webp": "image/webp"}
 MAX_SCANS = 100
 """Limit of scans in a progressive JPEG, each of which is a pass over the picture; encoders write about 10."""
@@ -108,10 +113,39 @@ def check_encodable(size: Size, file_format: ImageFormat) -> None:
         )
 
 
+def strips_ahead(picture: Picture, file_format: ImageFormat, quality: int, changed: Sequence[range]) -> Ahead:
+    """Return what can be encoded of a picture of which some rows are still going to change.
+
+    Args:
+        picture: with 8 bits and no alpha; of others nothing can be.
+        file_format: as for `encode`.
+        quality: as for `encode`.
+        changed: the rows.
+    """
+    found: Mapping[range, LaterStep[Any]] = {}
+    if picture.pixels.dtype == np.uint8 and picture.alpha is None:
+        if file_format == "png":  # a row is packed as its difference from the one above
+            found = png_strips(picture.pixels, installed_kernel())
+        elif file_format == "jpeg":
+            chroma = choose_chroma(quality, halved=picture.halved_chroma)
+            found = jpeg_strips(np.ascontiguousarray(picture.pixels), quality, chroma)
+    return {
+        rows: step
+        for rows, step in found.items()
+        if not any(rows.start <= some.stop and some.start < rows.stop for some in changed)
+    }
+
+
 def encode(
-    picture: Picture, file_format: ImageFormat, quality: int, side_by_side: StepRunner = run_one_by_one
+    picture: Picture,
+    file_format: ImageFormat,
+    quality: int,
+    side_by_side: StepRunner = run_one_by_one,
+    ahead: Ahead = MappingProxyType({}),
 ) -> bytes:
     """Encode a picture with its colour profile; the file does not depend on the number of threads that help.
+
+    `ahead` has the strips that were encoded before, from `strips_ahead` of the same picture, format and quality.
 
     PNG is lossless: 8 or 16 bits, grey or RGB, with alpha. JPEG and WebP have 8 bits and `quality` (1–100); JPEG drops
     alpha, WebP turns grey into RGB.
@@ -121,9 +155,9 @@ def encode(
     """
     check_encodable(picture.size, file_format)
     if file_format == "png":
-        return encode_png(_with_alpha_channel(picture), picture.icc, side_by_side=side_by_side)
+        return encode_png(_with_alpha_channel(picture), picture.icc, side_by_side=side_by_side, ahead=ahead)
     if file_format == "jpeg":
-        return _encode_jpeg(picture, quality, side_by_side)
+        return _encode_jpeg(picture, quality, side_by_side, ahead)
     return _encode_webp(picture, quality)
 
 
@@ -216,9 +250,9 @@ def _with_alpha_channel(picture: Picture) -> Pixels:
     return picture.pixels if picture.alpha is None else _contiguous_samples(np.dstack((picture.pixels, picture.alpha)))
 
 
-def _encode_jpeg(picture: Picture, quality: int, side_by_side: StepRunner) -> bytes:
+def _encode_jpeg(picture: Picture, quality: int, side_by_side: StepRunner, ahead: Ahead) -> bytes:
     chroma = choose_chroma(quality, halved=picture.halved_chroma)
-    body = encode_jpeg(np.ascontiguousarray(to_8_bits(picture.pixels)), quality, chroma, side_by_side)
+    body = encode_jpeg(np.ascontiguousarray(to_8_bits(picture.pixels)), quality, chroma, side_by_side, ahead)
     return body if picture.icc is None else embed_in_jpeg(body, picture.icc)
 
 

@@ -8,7 +8,9 @@ same file.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -16,7 +18,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from service.imaging.files.containers import EOI, SOS, Chunk, jpeg_segments
-from service.imaging.pool.parallel_steps import StepRunner
+from service.imaging.pool.parallel_steps import LaterStep, StepRunner, results_of
 
 Chroma = Literal["444", "420"]
 """Colours at the picture's size, or at half its height and width."""
@@ -40,24 +42,46 @@ def choose_chroma(quality: int, *, halved: bool) -> Chroma:
     return "444" if quality >= (FULL_CHROMA_QUALITY_IF_HALVED if halved else FULL_CHROMA_QUALITY) else "420"
 
 
-def encode_jpeg(pixels: NDArray[np.uint8], quality: int, chroma: Chroma, side_by_side: StepRunner) -> bytes:
-    """Encode H×W×1 or H×W×3 pixels; a grey picture has no `chroma`."""
+def encode_jpeg(
+    pixels: NDArray[np.uint8],
+    quality: int,
+    chroma: Chroma,
+    side_by_side: StepRunner,
+    ahead: Mapping[range, LaterStep[bytes]] = MappingProxyType({}),
+) -> bytes:
+    """Encode H×W×1 or H×W×3 pixels; a grey picture has no `chroma`. `ahead` has some of its strips, by their rows."""
+    found = {**jpeg_strips(pixels, quality, chroma), **ahead}
+    encoded = results_of(list(found.values()), side_by_side)
+    if len(encoded) == 1:
+        return encoded[0]
     height, width, channels = pixels.shape
-    block = 16 if channels == 3 and chroma == "420" else 8
+    return _join_strips(encoded, height, _interval(width, len(next(iter(found))), _block(channels, chroma)))
+
+
+def jpeg_strips(pixels: NDArray[np.uint8], quality: int, chroma: Chroma) -> dict[range, LaterStep[bytes]]:
+    """Return what encodes each strip by its rows, from the top down; a single one for a picture without strips."""
+    height, width, channels = pixels.shape
+    block = _block(channels, chroma)
     rows = _strip_height(height, width, block)
-    interval = -(-width // block) * (rows // block)
     colours, sampling = ("RGB", chroma) if channels == 3 else ("GRAY", "Gray")
+    if _interval(width, rows, block) > _LONGEST_INTERVAL:
+        rows = height
 
-    def encoded(strip: NDArray[np.uint8]) -> bytes:
-        return bytes(simplejpeg.encode_jpeg(strip, quality, colours, sampling))
+    def encoded(strip: range) -> bytes:
+        return bytes(simplejpeg.encode_jpeg(pixels[strip.start : strip.stop], quality, colours, sampling))
 
-    if rows >= height or interval > _LONGEST_INTERVAL:
-        return encoded(pixels)
-    pieces: list[Callable[[], bytes]] = [
-        lambda top=top: encoded(pixels[top : top + rows])  # type: ignore[misc]
-        for top in range(0, height, rows)
-    ]
-    return _join_strips(side_by_side(pieces), height, interval)
+    divided = [range(top, min(top + rows, height)) for top in range(0, height, rows)]
+    return {strip: LaterStep(partial(encoded, strip)) for strip in divided}
+
+
+def _block(channels: int, chroma: Chroma) -> int:
+    """Side of the blocks that a picture is encoded in."""
+    return 16 if channels == 3 and chroma == "420" else 8
+
+
+def _interval(width: int, rows: int, block: int) -> int:
+    """Number of blocks in a strip of that many rows."""
+    return -(-width // block) * (rows // block)
 
 
 def _strip_height(height: int, width: int, block: int) -> int:
@@ -66,17 +90,17 @@ def _strip_height(height: int, width: int, block: int) -> int:
     return -(-height // strips // block) * block
 
 
-def _join_strips(strips: list[bytes], height: int, interval: int) -> bytes:
+def _join_strips(encoded: list[bytes], height: int, interval: int) -> bytes:
     """Join strips to one file: the first one's headers with the whole height, then the blocks of all strips.
 
     The headers of all strips have the same length, because only the height differs.
     """
-    first, (frame, scan) = strips[0], _frame_and_scan_headers(strips[0])
+    first, (frame, scan) = encoded[0], _frame_and_scan_headers(encoded[0])
     head = bytearray(first[: scan.start - _MARKER_AND_LENGTH])
     struct.pack_into(">H", head, frame.start + 1, height)
     restart = struct.pack(">HHH", 0xFFDD, 4, interval)
     pieces: list[bytes | bytearray | memoryview] = [head, restart, first[scan.start - _MARKER_AND_LENGTH : scan.end]]
-    for number, strip in enumerate(strips):
+    for number, strip in enumerate(encoded):
         pieces += (memoryview(strip)[scan.end : -2], bytes((0xFF, 0xD0 + number % 8)))
     pieces[-1] = bytes((0xFF, EOI))
     return b"".join(pieces)

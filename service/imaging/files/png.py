@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
+from types import MappingProxyType
 from typing import Any
 
 import cv2
@@ -30,8 +31,8 @@ from service.imaging.files.deflate import FASTEST, Deflate, inflate
 from service.imaging.files.header import Header
 from service.imaging.files.png_chunks import PNG_SIGNATURE, png_chunks
 from service.imaging.files.png_filters import decode_by_libspng, suits_libspng
-from service.imaging.files.scanlines import Strip, installed_kernel, join_adlers, strips
-from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
+from service.imaging.files.scanlines import Strip, has_repetitions, installed_kernel, join_adlers, png_strips
+from service.imaging.pool.parallel_steps import LaterStep, StepRunner, results_of, run_one_by_one
 
 _ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
 """First row, first column, row step and column step of each pass of an interlaced PNG."""
@@ -73,9 +74,13 @@ def decode_indices(data: bytes, header: Header) -> Pixels:
 
 
 def encode_png(
-    pixels: Pixels, profile: bytes | None, by: Deflate = FASTEST, side_by_side: StepRunner = run_one_by_one
+    pixels: Pixels,
+    profile: bytes | None,
+    by: Deflate = FASTEST,
+    side_by_side: StepRunner = run_one_by_one,
+    ahead: Mapping[range, LaterStep[Strip]] = MappingProxyType({}),
 ) -> bytes:
-    """Encode pixels losslessly: H×W×C, C = 1, 2, 3 or 4, uint8 or uint16.
+    """Encode pixels losslessly: H×W×C, C = 1, 2, 3 or 4, uint8 or uint16. `ahead` has some strips, by their rows.
 
     Written here because neither library writes all eight kinds: OpenCV no grey with alpha, Pillow no 16-bit colour.
     Photographs of 8 bits are packed in C++ (scanlines.py), where it was compiled, and all else by `by`.
@@ -87,9 +92,12 @@ def encode_png(
     head = [PNG_SIGNATURE, *_chunk_pieces(b"IHDR", ihdr, by)]
     if profile is not None:
         head += _chunk_pieces(b"iCCP", b"ICC profile\0\0" + zlib.compress(profile), by)
-    kernel = installed_kernel() if pixels.dtype == np.uint8 else None
-    packers = kernel and strips(rows, channels, kernel, lambda some: by.compress(_filter_rows(rows, some)))
-    body = _strip_chunks(side_by_side(packers), by) if packers else _whole_chunk(rows, by)
+    kernel = installed_kernel()
+    found = png_strips(pixels, kernel)
+    if found and has_repetitions(rows, channels, kernel, lambda some: by.compress(_filter_rows(rows, some))):
+        found = {}
+    packed = results_of(list({**found, **ahead}.values()), side_by_side) if found else []
+    body = _strip_chunks(packed, by) if packed else _whole_chunk(rows, by)
     return b"".join((*head, *body, *_chunk_pieces(b"IEND", b"", by)))
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.core.pictures import Pixels
+from service.imaging.pool.parallel_steps import LaterStep
 from service.lifecycle.compiled import address, load_library
 
 Rows = NDArray[np.uint8]
@@ -118,32 +120,38 @@ def _checked(found: int, rows: Rows) -> int:
     return found
 
 
-def strips(
-    rows: Rows, pixel_bytes: int, kernel: ScanlinesKernel, compress: Callable[[Sequence[range]], bytes]
-) -> list[Callable[[], Strip]] | None:
-    """Return what packs each strip of a picture, from the top down; None if `compress` suits it better.
+def png_strips(pixels: Pixels, kernel: ScanlinesKernel | None) -> dict[range, LaterStep[Strip]]:
+    """Return what packs each strip of a picture by its rows, from the top down; none for one that is not packed here.
+
+    Args:
+        pixels: H×W×C.
+        kernel: packs the rows, where it is installed.
+    """
+    if kernel is None or pixels.dtype != np.uint8 or pixels.size < _LEAST:
+        return {}
+    height, _, pixel_bytes = pixels.shape
+    rows = np.ascontiguousarray(pixels).view(np.uint8).reshape(height, -1)
+    count = min(_MOST_STRIPS, rows.size // _STRIP, height) or 1
+    edges = [height * number // count for number in range(count + 1)]
+    return {
+        range(first, last): LaterStep(partial(kernel.pack, rows, pixel_bytes, first, last))
+        for first, last in pairwise(edges)
+    }
+
+
+def has_repetitions(
+    rows: Rows, pixel_bytes: int, kernel: ScanlinesKernel | None, compress: Callable[[Sequence[range]], bytes]
+) -> bool:
+    """Whether samples of the rows are clearly smaller with a search for repetitions, of which drawings are full.
 
     Args:
         rows: H × bytes of a row.
         pixel_bytes: bytes from a pixel to the next.
-        kernel: packs the rows.
-        compress: filters and compresses ranges of rows with a search for repetitions, of which drawings are full.
+        kernel: packs rows without that search; False without it.
+        compress: filters and compresses ranges of rows with it.
     """
-    if rows.size < _LEAST or _has_repetitions(rows, pixel_bytes, kernel, compress):
-        return None
-    height = len(rows)
-    count = min(_MOST_STRIPS, rows.size // _STRIP, height) or 1
-    edges = [height * number // count for number in range(count + 1)]
-    return [
-        lambda first=first, last=last: kernel.pack(rows, pixel_bytes, first, last)  # type: ignore[misc]
-        for first, last in pairwise(edges)
-    ]
-
-
-def _has_repetitions(
-    rows: Rows, pixel_bytes: int, kernel: ScanlinesKernel, compress: Callable[[Sequence[range]], bytes]
-) -> bool:
-    """Whether samples of the rows are clearly smaller with a search for repetitions."""
+    if kernel is None:
+        return False
     height, row_bytes = rows.shape
     count = min(-(-_SAMPLE // row_bytes), height)
     samples = min(max(_SAMPLES[0], rows.size >> 18), _SAMPLES[1])

@@ -8,7 +8,7 @@ nothing: a picture of 256² took 4.2 ms of CPU time with them and 3.8 without (A
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from time import perf_counter
 from typing import TypeVar
@@ -36,8 +36,9 @@ _SMOOTHING = 0.1
 """Weight of the newest duration in the running mean, which covers about the last twenty."""
 
 
-def no_more(_: object) -> None:
-    """Do nothing: there is no work after that of a call."""
+def no_more(_: object) -> Iterable[object]:
+    """Return no steps: there is no work after that of a call."""
+    return ()
 
 
 class CodecWork:
@@ -73,7 +74,7 @@ class CodecWork:
         self,
         work: Callable[[StepRunner], T],
         effort: int,
-        then: Callable[[T], object] = no_more,
+        then: Callable[[T], Iterable[object]] = no_more,
         *,
         large: bool = False,
     ) -> T:
@@ -82,7 +83,8 @@ class CodecWork:
         Args:
             work: gets a function that runs several steps in parallel.
             effort: its cost, in pixels of a plain JPEG.
-            then: called with the result where `work` ran, after the caller had time to pass it on; errors are ignored.
+            then: called with the result where `work` ran, after the caller had time to pass it on; it returns steps,
+                which run as they are iterated, on the event loop one in each of its iterations. Errors are ignored.
             large: whether one of its pictures is large.
         """
         if large and not self._event_loop_shares(effort):
@@ -95,7 +97,7 @@ class CodecWork:
         try:
             if shares := self._event_loop_shares(effort):
                 await self._begin_shares.take(shares)
-                return _begun_later(then, self._run_timed(work, self._steps_on_loop(effort)))
+                return _going_on(then, self._run_timed(work, self._steps_on_loop(effort)))
             return await self._begin_pool.run(self._run_timed, work, self._helpers.run_with_helpers, then=then)
         finally:
             self._beginning -= 1
@@ -154,13 +156,14 @@ class CodecWork:
         return self._threads - self._beginning - self._finishing - self._large
 
 
-def _begun_later(then: Callable[[T], object], result: T) -> T:
-    """Return the result, and call `then` with it after the next iteration of the event loop, which sends messages."""
+def _going_on(then: Callable[[T], Iterable[object]], result: T) -> T:
+    """Return the result, and go on with it after the next iteration of the event loop, which sends messages."""
     loop = asyncio.get_running_loop()
-    loop.call_soon(loop.call_soon, _ignoring_errors, then, result)
+    loop.call_soon(loop.call_soon, _run_step, iter(then(result)))
     return result
 
 
-def _ignoring_errors(then: Callable[[T], object], result: T) -> None:
-    with suppress(Exception):
-        then(result)
+def _run_step(steps: Iterator[object]) -> None:
+    with suppress(Exception):  # StopIteration, too
+        next(steps)
+        asyncio.get_running_loop().call_soon(_run_step, steps)

@@ -30,12 +30,23 @@ class LaterStep(Generic[T]):
         self._step, self._running = step, threading.Lock()
         self._results: list[T] = []
 
+    @property
+    def done(self) -> bool:
+        """Whether its result is there."""
+        return bool(self._results)
+
     def __call__(self) -> T:
         """Return the result; a step that has raised runs again."""
         with self._running:
             if not self._results:
                 self._results.append(self._step())
             return self._results[0]
+
+
+def results_of(steps: Sequence[LaterStep[T]], side_by_side: StepRunner) -> list[T]:
+    """Run the steps that are not done, and return the results of all in order."""
+    side_by_side([step for step in steps if not step.done])
+    return [step() for step in steps]
 
 
 class HelperThreads:

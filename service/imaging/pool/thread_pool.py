@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -33,8 +33,8 @@ class _Work:
     future: asyncio.Future[Any]
     ended: Callable[[], None] | None
     """Called on the loop when the function has ended, or was not begun because nobody waits for it."""
-    then: Callable[[Any], object] | None = None
-    """Called with the result on the same thread, once the loop has it; `ended` follows."""
+    then: Callable[[Any], Iterable[object]] | None = None
+    """Called with the result on the same thread, once the loop has it, for steps to go on with; `ended` follows."""
 
     def answer(self, result: object, error: BaseException | None) -> None:
         """Pass the outcome on to the loop, then go on; called on the thread."""
@@ -42,7 +42,8 @@ class _Work:
             self._call_on_loop(self._set_result, result, error, self.ended)
             return
         self._call_on_loop(self._set_result, result, None, None)
-        _outcome_of(self.then, (result,))
+        with suppress(Exception):
+            deque(self.then(result), maxlen=0)
         if self.ended is not None:
             self._call_on_loop(self.ended)
 
@@ -92,7 +93,7 @@ class _Threads:
         function: Callable[..., T],
         arguments: tuple[object, ...],
         ended: Callable[[], None] | None = None,
-        then: Callable[[T], object] | None = None,
+        then: Callable[[T], Iterable[object]] | None = None,
     ) -> asyncio.Future[T]:
         """Run a function on a thread; cancelling the future withdraws it if no thread has begun.
 
@@ -175,7 +176,7 @@ class CodecPool:
         function: Callable[..., T],
         *args: object,
         large: bool = False,
-        then: Callable[[T], object] | None = None,
+        then: Callable[[T], Iterable[object]] | None = None,
     ) -> Awaitable[T]:
         """Run a function on a thread. Cancelling the call withdraws work that no thread has begun.
 
@@ -183,7 +184,7 @@ class CodecPool:
             function: what is run, with `args`.
             args: of the function.
             large: whether it works on a large picture.
-            then: called with the result on the same thread, while the caller goes on; its errors are ignored.
+            then: called with the result on the same thread for steps that it goes on with; errors are ignored.
 
         Raises:
             NotReady: the system starts no thread.
@@ -201,7 +202,7 @@ class CodecPool:
             pool.close()
 
     async def _run_large(
-        self, function: Callable[..., T], arguments: tuple[object, ...], then: Callable[[T], object] | None
+        self, function: Callable[..., T], arguments: tuple[object, ...], then: Callable[[T], Iterable[object]] | None
     ) -> T:
         await self._acquire_thread()
         try:

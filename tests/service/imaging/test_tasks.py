@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,7 @@ from engines.manifest import Manifest, Task
 from service.core.call import Timings
 from service.core.errors import InvalidImage, InvalidOption, TooLarge, UnsupportedType
 from service.core.order import Order
-from service.core.pictures import Size
+from service.core.pictures import ImageFormat, Size
 from service.core.schemas import OPTIONS, GenerateOptions, InpaintOptions, TranslateOptions
 from service.imaging import mask_plan, tasks
 from service.imaging.files import codec
@@ -194,12 +194,32 @@ def test_where_fills_go_is_found_once_and_not_before_the_tiles_are_ready_to_be_s
     prepared = prepare_inpaint(order, fake_manifest("photos", "inpaint"))
     assert not found
     if ahead:
-        prepared.work_ahead()
+        deque(prepared.work_ahead())
         assert found
     tiles = [np.full_like(row.arrays["image"], 200) for row in prepared.rows]
     pictures = [prepared.finish(tiles).pixels for _ in range(2)]
     assert len(found) == len(prepared.rows)
     assert np.array_equal(*pictures)
+
+
+@pytest.mark.parametrize("file_format", ["jpeg", "png", "webp"])
+def test_a_picture_is_the_same_file_if_parts_of_it_were_encoded_ahead(
+    file_format: ImageFormat, fake_manifest: Callable[..., Manifest]
+) -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (512, 512, 3), np.uint8)
+    hole = np.zeros((512, 512, 1), np.uint8)
+    hole[300:340, 200:260] = 255
+    order = Order("inpaint", {"image": files.png(pixels), "mask": files.png(hole)}, InpaintOptions(format=file_format))
+    made = []
+    for ahead in (False, True):
+        prepared = prepare_inpaint(order, fake_manifest("photos", "inpaint"))
+        if ahead:
+            deque(prepared.work_ahead())
+        strips = prepared.strips()
+        assert all(strip.done is ahead for strip in strips.values())
+        picture = prepared.finish([np.full_like(row.arrays["image"], 200) for row in prepared.rows])
+        made.append(codec.encode(picture, file_format, 90, ahead=strips))
+    assert made[0] == made[1] == codec.encode(picture, file_format, 90)
 
 
 def test_the_files_of_a_translation_are_decoded_side_by_side_to_the_same_rows(

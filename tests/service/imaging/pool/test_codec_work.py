@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -246,20 +246,28 @@ async def test_large_pictures_do_not_change_what_is_predicted_for_small_ones() -
 
 async def test_on_the_loop_what_follows_waits_until_messages_of_the_caller_are_sent() -> None:
     order: list[str] = []
+
+    def follow(result: str) -> Iterator[None]:
+        for part in ("seam", "strip"):
+            order.append(f"{part} of {result}")
+            asyncio.get_running_loop().call_soon(order.append, "sockets")
+            yield
+
     async with opened(1) as work:
-        assert await work.run_decoding(lambda _: "tile", MEDIUM_PIXELS, order.append) == "tile"
+        assert await work.run_decoding(lambda _: "tile", MEDIUM_PIXELS, follow) == "tile"
         order.append("the caller goes on")
         asyncio.get_running_loop().call_soon(order.append, "its message is sent")
-        await until(lambda: len(order) == 3)
-    assert order == ["the caller goes on", "its message is sent", "tile"]
+        await until(lambda: len(order) == 6)
+    assert order == ["the caller goes on", "its message is sent", "seam of tile", "sockets", "strip of tile", "sockets"]
 
 
 @pytest.mark.parametrize("large", [False, True])
 async def test_a_thread_does_what_follows_while_the_caller_goes_on_and_is_taken_until_then(large: bool) -> None:
     go_on, places = threading.Event(), list[str]()
 
-    def follow(result: str) -> None:
+    def follow(result: str) -> Iterator[None]:
         assert go_on.wait(10)
+        yield
         places.append(f"{result}, then {threading.current_thread().name}")
 
     def name(_: StepRunner) -> str:
@@ -280,15 +288,20 @@ async def test_a_thread_does_what_follows_while_the_caller_goes_on_and_is_taken_
 async def test_an_error_of_what_follows_hurts_neither_the_caller_nor_the_next(threads: int, pixels: int) -> None:
     async with opened(threads) as work:
         for _ in range(2):
-            assert await work.run_decoding(lambda _: 0, pixels, lambda number: 1 // number) == 0
+            assert await work.run_decoding(lambda _: 0, pixels, lambda number: map(divmod, [1], [number])) == 0
             await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("pixels", [SMALL_PIXELS, MEDIUM_PIXELS + 1])
 async def test_nothing_follows_work_that_failed(pixels: int) -> None:
     followed: list[float] = []
+
+    def follow(result: float) -> list[float]:
+        followed.append(result)
+        return followed
+
     async with opened(1) as work:
         with pytest.raises(ZeroDivisionError):
-            await work.run_decoding(lambda _: 1 // 0, pixels, followed.append)
+            await work.run_decoding(lambda _: 1 // 0, pixels, follow)
         await work.run_decoding(lambda _: None, pixels)
     assert followed == []

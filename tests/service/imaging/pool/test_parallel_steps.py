@@ -5,11 +5,12 @@ import time
 import weakref
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
-from service.imaging.pool.parallel_steps import HelperThreads, LaterStep, run_one_by_one
+from service.imaging.pool.parallel_steps import HelperThreads, LaterStep, results_of, run_one_by_one
 
 PATIENCE_S = 10
 
@@ -173,3 +174,22 @@ def test_a_later_step_that_failed_ahead_fails_again_where_its_result_is_needed()
     for _ in range(2):
         with pytest.raises(ValueError, match="piece 1"):
             later()
+
+
+def test_only_steps_that_are_not_done_are_run_and_all_results_come_in_order() -> None:
+    runs: list[int] = []
+
+    def noted(number: int) -> int:
+        runs.append(number)
+        return number
+
+    steps = [LaterStep(partial(noted, number)) for number in range(3)]
+    steps[1]()
+    given: list[int] = []
+
+    def side_by_side(pieces: Any) -> list[Any]:
+        given.append(len(pieces))
+        return run_one_by_one(pieces)
+
+    assert results_of(steps, side_by_side) == [0, 1, 2]
+    assert (runs, given) == ([1, 0, 2], [2])
