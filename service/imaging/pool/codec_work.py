@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from time import perf_counter
 from typing import TypeVar
 
@@ -32,6 +33,7 @@ _MOST_HELPERS = 3
 """Most threads that help a process with one codec thread: a JPEG of 512² is encoded in four strips."""
 _SLOWER = 4
 """Ratio of the encoding times of PNG or WebP to that of JPEG (docs/measurements/cpu.md, "Codecs")."""
+_END = object()
 _SMOOTHING = 0.1
 """Weight of the newest duration in the running mean, which covers about the last twenty."""
 
@@ -63,12 +65,15 @@ class CodecWork:
         """Number of requests that wait for a thread or the loop, or run; without large ones to decode."""
         self._large = 0
         """Number of large pictures to decode, counted apart as they do not predict how long others take."""
-        self._mean_s = 0.0
+        self._mean_s = self._mean_after_s = 0.0
+        """The running means of decoding and preparing, and of the steps after it, without large pictures."""
+        self._going_on: set[object] = set()
+        """An item for each request whose steps after decoding run."""
 
     @property
     def predicted_wait_s(self) -> float:
         """The predicted wait until an upload that is not large would be decoded; for large ones see `MemoryShares`."""
-        return self._beginning * self._mean_s / self._begin_pool.threads_for_small
+        return self._beginning * (self._mean_s + self._mean_after_s) / self._begin_pool.threads_for_small
 
     async def run_decoding(
         self,
@@ -97,8 +102,11 @@ class CodecWork:
         try:
             if shares := self._event_loop_shares(effort):
                 await self._begin_shares.take(shares)
-                return _going_on(then, self._run_timed(work, self._steps_on_loop(effort)))
-            return await self._begin_pool.run(self._run_timed, work, self._helpers.run_with_helpers, then=then)
+                result = self._run_timed(work, self._steps_on_loop(effort))
+                _run_later(self._steps_after(then, result))
+                return result
+            steps = partial(self._steps_after, then)
+            return await self._begin_pool.run(self._run_timed, work, self._helpers.run_with_helpers, then=steps)
         finally:
             self._beginning -= 1
 
@@ -149,18 +157,32 @@ class CodecWork:
             weight = _SMOOTHING if self._mean_s else 1.0
             self._mean_s += weight * (took_s - self._mean_s)
 
+    def _steps_after(self, then: Callable[[T], Iterable[object]], result: T) -> Iterator[None]:
+        """Run the steps after decoding as it is iterated, and count their time."""
+        self._going_on.add(me := object())
+        took_s = 0.0
+        try:
+            steps, left = iter(then(result)), True
+            while left:
+                started = perf_counter()
+                left = next(steps, _END) is not _END
+                took_s += perf_counter() - started
+                yield
+        finally:
+            self._going_on.discard(me)
+            self._mean_after_s += _SMOOTHING * (took_s - self._mean_after_s)
+
     def _free_threads(self) -> int:
         """Return the number of threads that may help another: idle ones, or with a single one, those for idle cores."""
         if self._threads == 1:
             return min(_MOST_HELPERS, self._spare_cores())
-        return self._threads - self._beginning - self._finishing - self._large
+        return self._threads - self._beginning - self._finishing - self._large - len(self._going_on)
 
 
-def _going_on(then: Callable[[T], Iterable[object]], result: T) -> T:
-    """Return the result, and go on with it after the next iteration of the event loop, which sends messages."""
+def _run_later(steps: Iterator[object]) -> None:
+    """Run steps from the iteration of the event loop on that follows the next, which sends the caller's messages."""
     loop = asyncio.get_running_loop()
-    loop.call_soon(loop.call_soon, _run_step, iter(then(result)))
-    return result
+    loop.call_soon(loop.call_soon, _run_step, steps)
 
 
 def _run_step(steps: Iterator[object]) -> None:

@@ -305,3 +305,36 @@ async def test_nothing_follows_work_that_failed(pixels: int) -> None:
             await work.run_decoding(lambda _: 1 // 0, pixels, follow)
         await work.run_decoding(lambda _: None, pixels)
     assert followed == []
+
+
+@pytest.mark.parametrize("pixels", [MEDIUM_PIXELS, MEDIUM_PIXELS + 1])
+async def test_steps_after_decoding_count_for_the_prediction(pixels: int) -> None:
+    ended: list[int] = []
+
+    def follow(_: None) -> Iterator[None]:
+        yield
+        time.sleep(0.1)
+        ended.append(1)
+
+    async with opened(1) as work:
+        for number in range(3):
+            await work.run_decoding(lambda _: None, pixels, follow)
+            await until(lambda number=number: len(ended) > number)
+        waiting = [asyncio.ensure_future(work.run_decoding(lambda _: time.sleep(0.01), pixels)) for _ in range(5)]
+        await asyncio.sleep(0)
+        assert work.predicted_wait_s > 3 * 0.01
+        await asyncio.gather(*waiting)
+
+
+async def test_a_thread_that_has_steps_left_helps_nobody() -> None:
+    go_on, names = threading.Event(), [lambda: threading.current_thread().name] * 8
+
+    def follow(_: object) -> Iterator[None]:
+        assert go_on.wait(10)
+        yield
+
+    async with opened(2) as work:
+        await work.run_decoding(lambda _: None, LARGE_PIXELS, follow)
+        used = await work.run_decoding(lambda side_by_side: side_by_side(names), LARGE_PIXELS)
+        assert len(set(used)) == 1
+        go_on.set()
