@@ -28,7 +28,7 @@ from retouch.doctor.gpu_checks import GpuSources, gpu_facts
 from service.core.gpu_use import why_on_cpu
 from service.core.settings import Settings
 from service.devices import planes_kernel
-from service.imaging.files import scanlines
+from service.imaging.files import png_filters, scanlines
 from service.imaging.pasting import kernel as pasting
 from service.imaging.texture import patch_match
 from service.lifecycle.compiled import HOW_TO_INSTALL
@@ -146,6 +146,7 @@ def _check_compiled_code() -> Check:
             (patch_match.installed_kernel(), "`texture=copied` is refused"),
             (pasting.installed_kernel(), "fills are pasted more slowly"),
             (planes_kernel.installed_kernel(), "a CPU's tiles are converted more slowly"),
+            (png_filters.installed_kernel(), "PNGs are read more slowly"),
             (scanlines.installed_kernel(), "PNGs of photographs are written more slowly"),
         )
         if kernel is None
@@ -153,7 +154,7 @@ def _check_compiled_code() -> Check:
     if missing:
         detail = f"missing, so {', '.join(missing)}; {HOW_TO_INSTALL}"
         return Check(name="compiled code", level="warning", detail=detail)
-    detail = "texture is copied, fills are pasted, a CPU's tiles are converted and PNGs are written by it"
+    detail = "texture is copied, fills are pasted, a CPU's tiles are converted and PNGs are coded by it"
     return Check(name="compiled code", level="ok", detail=detail)
 
 

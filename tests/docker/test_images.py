@@ -31,6 +31,7 @@ NOBODY = 65532
 MAX_BYTES = 900_000_000
 EXTENSIONS = {
     "service/devices/_planes.abi3.so": "to_planes.default",
+    "service/imaging/files/_png_filters.abi3.so": "restore_rows",
     "service/imaging/files/_scanlines.abi3.so": "pack_rows",
     "service/imaging/pasting/_pasting.abi3.so": "paste",
     "service/imaging/texture/_patch_match.abi3.so": "search",

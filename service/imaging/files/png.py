@@ -3,9 +3,9 @@
 Decoders get only the chunks that hold pixels, after their CRCs were checked: no text, profile or animation chunk.
 Buffers are freed as early as possible; decode_cost.py counts the peak.
 
-The data are inflated and checked first, and passed on uncompressed: to libspng (png_filters.py), or, interlaced and
-where libspng is not installed, to OpenCV, whose libpng would print warnings to stderr. Pillow decodes palettes, less
-than 8 bits, and 8-bit data that fail the check. Pillow accepts data with too many rows, which is
+The data are inflated and checked first. Filters are undone in C++ (png_filters.py); interlaced, and where that was not
+compiled, the data are passed on uncompressed to OpenCV, whose libpng would print warnings to stderr. Pillow decodes
+palettes, less than 8 bits, and 8-bit data that fail the check. Pillow accepts data with too many rows, which is
 allowed, but also with too few, so a file whose last row is black is checked for its length.
 """
 
@@ -30,7 +30,7 @@ from service.imaging.files.containers import Chunk
 from service.imaging.files.deflate import FASTEST, Deflate, inflate
 from service.imaging.files.header import Header
 from service.imaging.files.png_chunks import PNG_SIGNATURE, png_chunks
-from service.imaging.files.png_filters import decode_by_libspng, suits_libspng
+from service.imaging.files.png_filters import installed_kernel as installed_filters
 from service.imaging.files.scanlines import Strip, has_repetitions, installed_kernel, join_adlers, png_strips
 from service.imaging.pool.parallel_steps import LaterStep, StepRunner, results_of, run_one_by_one
 
@@ -174,14 +174,19 @@ def _decode_by_pillow(core: bytes, header: Header, *, as_indices: bool = False) 
 
 
 def _decode_samples(data: bytes, chunks: list[Chunk], header: Header, by: Deflate) -> Pixels:
-    """Decode with libspng or OpenCV if they return exactly the samples of the file, else with Pillow."""
+    """Decode in C++ or by OpenCV if they return exactly the samples of the file, else with Pillow."""
     plain = header.colour != "palette" and header.bits >= 8
-    by_libspng = suits_libspng(header, interlaced=_is_interlaced(data))
-    stored = _without_compression(data, chunks, header, by, with_crc=not by_libspng) if plain else None
+    kernel = None if _is_interlaced(data) else installed_filters()
+    try:
+        if plain and kernel:
+            return kernel.restore(_scanlines(data, chunks, header, by)[0], header)
+        stored = _without_compression(data, chunks, header, by) if plain else None
+    except InvalidImage:
+        if header.bits == 16:
+            raise
+        stored = None
     if stored is None:  # Pillow also decodes, or explains the error of, 8-bit data that failed the check
         return _decode_by_pillow(_keep_pixel_chunks(data, chunks, header), header)
-    if by_libspng:
-        return decode_by_libspng(stored, header)
     decoded: Any = cv2.imdecode(stored, cv2.IMREAD_UNCHANGED)
     del stored
     if decoded is None or decoded.dtype.itemsize * 8 != header.bits or decoded.shape[:2] != header.stored:
@@ -194,19 +199,20 @@ def _decode_samples(data: bytes, chunks: list[Chunk], header: Header, by: Deflat
     return pixels
 
 
-def _without_compression(
-    data: bytes, chunks: list[Chunk], header: Header, by: Deflate, *, with_crc: bool
-) -> NDArray[np.uint8] | None:
-    """The same PNG with uncompressed scanlines, so that they need not be inflated again; None for bad 8-bit data.
+def _without_compression(data: bytes, chunks: list[Chunk], header: Header, by: Deflate) -> NDArray[np.uint8]:
+    """The same PNG with uncompressed scanlines, so that they need not be inflated again.
 
     They are written as stored blocks (RFC 1950, 1951) by hand, because zlib would compute the checksum again.
+
+    Raises:
+        InvalidImage: the data are bad.
     """
-    try:
-        lines, checksum = _checked_scanlines(data, chunks, header, by)
-    except InvalidImage:
-        if header.bits == 16:
-            raise
-        return None
+    lines, checksum = _scanlines(data, chunks, header, by)
+    at = 0
+    for rows, stride in _scanline_counts(data, header):
+        if lines[at : at + rows * stride : stride].max() > 4:
+            raise InvalidImage("the PNG is corrupt: unknown filter type")
+        at += rows * stride
     view, pieces = lines.data, list[bytes | memoryview]([b"IDAT\x78\x01"])
     for start in range(0, len(lines), _STORED_BLOCK):
         piece = view[start : start + _STORED_BLOCK]
@@ -214,7 +220,7 @@ def _without_compression(
         pieces += (struct.pack("<BHH", last, len(piece), len(piece) ^ 0xFFFF), piece)
     pieces.append(checksum)
     crc = 0
-    for part in pieces if with_crc else ():
+    for part in pieces:
         crc = by.crc32(part, crc)
     first = len(PNG_SIGNATURE) + 25  # behind IHDR
     size = struct.pack(">I", sum(map(len, pieces)) - 4)
@@ -263,15 +269,13 @@ def _check_length(core: bytes, header: Header) -> None:
         raise InvalidImage("the PNG is truncated: it holds fewer pixels than its header says")
 
 
-def _checked_scanlines(
-    data: bytes, chunks: list[Chunk], header: Header, by: Deflate
-) -> tuple[NDArray[np.uint8], bytes]:
-    """Inflate a PNG and check what libpng would warn about: length, checksum and filter types.
+def _scanlines(data: bytes, chunks: list[Chunk], header: Header, by: Deflate) -> tuple[NDArray[np.uint8], bytes]:
+    """Inflate a PNG and check the length, of which libpng would warn: the scanlines and their zlib checksum.
 
-    Returns the scanlines and their zlib checksum.
+    Raises:
+        InvalidImage: the data are bad.
     """
-    scanlines = _scanline_counts(data, header)
-    expected = sum(rows * stride for rows, stride in scanlines)
+    expected = sum(rows * stride for rows, stride in _scanline_counts(data, header))
     packed = _compressed_scanlines(data, chunks)
     try:
         inflated, unused = inflate(packed, expected, by)
@@ -279,11 +283,6 @@ def _checked_scanlines(
         raise InvalidImage(f"the PNG is corrupt: {error}") from error
     if inflated is None:
         raise InvalidImage("the PNG is truncated or corrupt: it holds more or fewer pixels than its header says")
-    at = 0
-    for rows, stride in scanlines:
-        if inflated[at : at + rows * stride : stride].max() > 4:
-            raise InvalidImage("the PNG is corrupt: unknown filter type")
-        at += rows * stride
     end = len(packed) - unused
     return inflated, packed[end - 4 : end]
 

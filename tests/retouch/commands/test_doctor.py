@@ -20,7 +20,7 @@ from retouch.doctor.diagnosis import Check, Diagnosis, HostSources, diagnose
 from retouch.doctor.gpu_checks import GpuSources
 from service.core.settings import Settings
 from service.devices import planes_kernel
-from service.imaging.files import scanlines
+from service.imaging.files import png_filters, scanlines
 from service.imaging.pasting import kernel as pasting
 from service.imaging.texture import patch_match
 from tests.retouch.small_models import write_model
@@ -77,7 +77,7 @@ def test_json_holds_every_check_and_model(settings):
 
 
 def test_compiled_code_is_reported_and_may_be_missing(settings, monkeypatch):
-    for module in (patch_match, pasting, planes_kernel, scanlines):
+    for module in (patch_match, pasting, planes_kernel, png_filters, scanlines):
         monkeypatch.setattr(module, "installed_kernel", object)
     assert check(diagnose(settings, HostSources()), "compiled code").level == "ok"
     monkeypatch.setattr(pasting, "installed_kernel", lambda: None)

@@ -18,7 +18,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from service.devices import planes_kernel
-from service.imaging.files import scanlines
+from service.imaging.files import png_filters, scanlines
 from service.imaging.pasting import kernel
 from service.imaging.texture import patch_match
 from service.lifecycle import compiled
@@ -27,6 +27,7 @@ from tests.service.extensions import required
 
 CALLERS = {
     "devices/planes.cpp": planes_kernel,
+    "imaging/files/png_filters.cpp": png_filters,
     "imaging/files/scanlines.cpp": scanlines,
     "imaging/pasting/pasting.cpp": kernel,
     "imaging/texture/patch_match.cpp": patch_match,

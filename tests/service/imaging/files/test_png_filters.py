@@ -1,8 +1,9 @@
+"""Filters undone in C++, and by OpenCV where that was not compiled."""
+
 from __future__ import annotations
 
-import subprocess
-import sys
 import zlib
+from collections.abc import Iterator
 from itertools import product
 
 import cv2
@@ -12,10 +13,27 @@ from numpy.typing import NDArray
 
 from service.core.errors import InvalidImage
 from service.core.pictures import Pixels, Size
+from service.imaging.files import png
 from service.imaging.files.header import Header, read_header
 from service.imaging.files.png import decode_png
-from service.imaging.files.png_filters import decode_by_libspng, suits_libspng
+from service.imaging.files.png_filters import FiltersKernel, installed_kernel
+from tests.service.extensions import required
 from tests.serving import image_files as files
+
+
+@pytest.fixture(scope="module")
+def kernel() -> FiltersKernel:
+    return required(installed_kernel())
+
+
+@pytest.fixture(params=["compiled", "by OpenCV"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Both ways; tests of the first skip where it was not compiled."""
+    if request.param == "compiled":
+        required(installed_kernel())
+    else:
+        monkeypatch.setattr(png, "installed_filters", lambda: None)
+    return request.param
 
 
 def filtered_rows(pixels: NDArray[np.uint8], filters: list[int]) -> bytes:
@@ -41,76 +59,71 @@ def png_of(pixels: NDArray[np.uint8], lines: bytes) -> bytes:
     return files.png_of_chunks(header, files.chunk(b"IDAT", zlib.compress(lines)))
 
 
+def decoded(file: bytes) -> Pixels:
+    return decode_png(file, read_header(file, max_pixels=10**7))
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
-@pytest.mark.parametrize("width", [1, 2, 17, 64])
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 17, 64])
 def test_all_filters_in_any_order_are_undone_exactly(channels: int, width: int) -> None:
     filters = [kind for pair in product(range(5), repeat=2) for kind in pair]
     pixels = np.random.default_rng(width).integers(0, 256, (len(filters), width, channels), np.uint8)
-    file = png_of(pixels, filtered_rows(pixels, filters))
-    decoded = decode_png(file, read_header(file, max_pixels=10**6))
-    assert decoded.dtype == np.uint8
-    assert np.array_equal(decoded, pixels)
+    found = decoded(png_of(pixels, filtered_rows(pixels, filters)))
+    assert found.dtype == np.uint8
+    assert np.array_equal(found, pixels)
 
 
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_filters_are_undone_as_the_specification_says_whatever_the_numbers(
+    kernel: FiltersKernel, channels: int, bits: int
+) -> None:
+    """Few different numbers in some pictures, so that predictions are equally far."""
+    random = np.random.default_rng(channels)
+    header = Header("png", Size(1, 1), bits=bits, colour="grey" if channels < 3 else "rgb", alpha=channels % 2 == 0)
+    for number in range(100):
+        height, width = (int(side) for side in random.integers(1, 23, 2))
+        values = random.choice(random.integers(0, 256, (3, 200)[number % 2]), (height, width, channels * bits // 8))
+        filters = [4] * height if number % 3 else list(random.integers(0, 5, height))
+        lines = np.frombuffer(filtered_rows(values.astype(np.uint8), filters), np.uint8)
+        pixels = kernel.restore(lines, header._replace(stored=Size(height, width)))
+        wanted = values.astype(np.uint8) if bits == 8 else values.astype(np.uint8).view(">u2")
+        assert pixels.dtype == (np.uint8 if bits == 8 else np.uint16)
+        assert np.array_equal(pixels, wanted)
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("height", [63, 1500])
 @pytest.mark.parametrize("channels", [1, 3, 4])
 @pytest.mark.parametrize("depth", [np.uint8, np.uint16])
-def test_libspng_and_opencv_decode_the_same_pixels(depth: type, channels: int, height: int) -> None:
+def test_what_opencv_writes_is_decoded_to_its_pixels(depth: type, channels: int, height: int) -> None:
     steps = np.random.default_rng(1).integers(-9, 10, (height, 700, channels))
     pixels: Pixels = np.cumsum(steps, axis=1).astype(depth)
-    file = cv2.imencode(".png", pixels)[1].tobytes()  # OpenCV's pixels are BGR, and its encoder chooses filters
-    decoded = decode_png(file, read_header(file, max_pixels=10**7))
-    assert decoded.dtype == depth
-    in_its_order = decoded[:, :, [2, 1, 0, 3][:channels]] if channels > 1 else decoded
+    found = decoded(cv2.imencode(".png", pixels)[1].tobytes())  # its pixels are BGR, and it chooses filters
+    assert found.dtype == depth
+    in_its_order = found[:, :, [2, 1, 0, 3][:channels]] if channels > 1 else found
     assert np.array_equal(in_its_order, pixels)
 
 
-def test_what_libspng_refuses_is_an_error_and_no_picture() -> None:
-    pytest.importorskip("pyspng", reason="pyspng has wheels for Linux on x86-64 only")
-    file = files.png(np.zeros((9, 9, 3), np.uint8))
-    for broken in (file[:20], file[: len(file) // 2], bytes(100)):
-        with pytest.raises(InvalidImage, match="corrupt"):
-            decode_by_libspng(np.frombuffer(broken, np.uint8), Header("png", Size(9, 9)))
-
-
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("bits", [8, 16])
 @pytest.mark.parametrize("kind", [5, 255])
-def test_an_unknown_filter_is_refused(kind: int) -> None:
-    lines = bytearray(4 * 13)
-    lines[13] = kind
-    file = png_of(np.zeros((4, 4, 3), np.uint8), bytes(lines))
+@pytest.mark.parametrize("row", [0, 1, 6, 7])
+def test_an_unknown_filter_is_refused(row: int, kind: int, bits: int) -> None:
+    lines = bytearray((4, *bytes(4 * 3 * bits // 8)) * 8)
+    lines[row * len(lines) // 8] = kind
+    file = files.png_of_chunks(files.ihdr(4, 8, bits, 2), files.chunk(b"IDAT", zlib.compress(lines)))
     with pytest.raises(InvalidImage):
-        decode_png(file, read_header(file, max_pixels=100))
+        decoded(file)
 
 
-@pytest.mark.parametrize(
-    ("header", "interlaced", "suits"),
-    [
-        (Header("png", Size(9, 9)), False, True),
-        (Header("png", Size(9, 9), colour="grey", alpha=True), False, True),
-        (Header("png", Size(4000, 3000), bits=16), False, True),
-        (Header("png", Size(9, 9)), True, False),
-        (Header("png", Size(9, 9), colour="grey", bits=4), False, False),
-        (Header("png", Size(9, 9), colour="palette"), False, False),
-    ],
-)
-def test_libspng_gets_samples_of_whole_bytes_in_order(header: Header, interlaced: bool, suits: bool) -> None:
-    if suits:
-        pytest.importorskip("pyspng", reason="pyspng has wheels for Linux on x86-64 only")
-    assert suits_libspng(header, interlaced=interlaced) is suits
+def test_lines_of_another_size_are_not_read(kernel: FiltersKernel) -> None:
+    with pytest.raises(ValueError, match="are not the lines"):
+        kernel.restore(np.zeros(9 * 28 - 1, np.uint8), Header("png", Size(9, 9)))
 
 
-def test_without_libspng_opencv_decodes_them() -> None:
-    program = """
-import sys
-sys.modules["pyspng"] = None
-import numpy as np
-from service.imaging.files import png, png_filters
-from service.imaging.files.header import read_header
-pixels = np.arange(300, dtype=np.uint8).reshape(10, 10, 3)
-file = png.encode_png(pixels, None)
-header = read_header(file, max_pixels=1000)
-assert not png_filters.suits_libspng(header, interlaced=False)
-assert (png.decode_png(file, header) == pixels).all()
-"""
-    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def test_interlaced_pictures_are_opencvs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(png, "installed_filters", lambda: pytest.fail("rows of several passes"))
+    pixels = np.random.default_rng(1).integers(0, 256, (9, 11, 3), np.uint8)
+    assert np.array_equal(decoded(files.interlaced_png(pixels)), pixels)
