@@ -19,6 +19,13 @@ def test_a_name_that_no_model_can_have_is_not_found(name: str) -> None:
         options_of(InpaintOptions, {"model": name})
 
 
+@pytest.mark.parametrize("events", ["done", "succeeded, failed", "succeeded,"])
+def test_what_names_no_ends_of_jobs_is_told_in_words_and_not_as_a_pattern(events: str) -> None:
+    said = "^webhook_events: it names no ends of jobs; send some of succeeded,failed,cancelled, without spaces$"
+    with pytest.raises(InvalidOption, match=said):
+        options_of(InpaintOptions, {"webhook_events": events})
+
+
 def test_a_message_has_the_foreign_name_of_an_option() -> None:
     with pytest.raises(InvalidOption, match=r"^n: "):
         options_of(InpaintOptions, {"samples": 9}, {"samples": "n"})
