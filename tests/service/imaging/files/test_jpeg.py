@@ -1,8 +1,10 @@
+"""Strips of JPEGs, and strips of JPEGs and PNGs that are encoded before the rest of the picture is known."""
+
 from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import cv2
 import numpy as np
@@ -11,13 +13,16 @@ import simplejpeg
 from PIL import Image
 
 from engines.manifest import MultipleSize
-from service.core.pictures import Picture
+from service.core.pictures import ImageFormat, Picture
 from service.imaging.crops import plan_whole
-from service.imaging.files.codec import decode, encode
+from service.imaging.files.codec import decode, encode, strips_ahead
 from service.imaging.files.jpeg import MOST_STRIPS, Chroma, choose_chroma, encode_jpeg
+from service.imaging.files.scanlines import installed_kernel
 from service.imaging.pool.parallel_steps import run_one_by_one
 from service.imaging.postprocess import paste_fills
+from tests.service.extensions import required
 
+T = TypeVar("T")
 LIMIT = 10**8
 
 
@@ -92,3 +97,54 @@ def test_a_profile_and_strips_go_into_one_file() -> None:
     picture = decode(encode(Picture(pixels, None, bytes(profile)), "jpeg", 95), max_pixels=LIMIT)
     assert picture.icc == bytes(profile)
     assert np.abs(picture.pixels.astype(int) - pixels).mean() < 4
+
+
+@pytest.mark.parametrize("halved", [False, True])
+@pytest.mark.parametrize("file_format", ["jpeg", "png"])
+def test_a_file_is_the_same_whether_its_unchanged_strips_were_encoded_before_or_not(
+    file_format: ImageFormat, halved: bool
+) -> None:
+    required(installed_kernel())
+    picture, counted = Picture(photo(512, 512), None, None, halved), list[int]()
+    ahead = strips_ahead(picture, file_format, 90, [range(200, 250)])
+    assert [(rows.start, rows.stop) for rows in ahead] == [(0, 128), (256, 384), (384, 512)]
+    for encode_strip in ahead.values():
+        encode_strip()
+    picture.pixels[200:250, 300:] = 77
+
+    def side_by_side(pieces: Sequence[Callable[[], T]]) -> list[T]:
+        counted.append(len(pieces))
+        return run_one_by_one(pieces)
+
+    file = encode(picture, file_format, 90, side_by_side, ahead)
+    assert file == encode(picture, file_format, 90)
+    assert counted == [1], "only the strip that has changed is encoded now"
+
+
+@pytest.mark.parametrize("file_format", ["jpeg", "png"])
+@pytest.mark.parametrize(
+    ("changed", "unchanged"),
+    [(range(129, 130), 3), (range(127, 128), 2), (range(128, 256), 2), (range(130, 257), 2), (range(512), 0)],
+)
+def test_a_strip_that_touches_changed_rows_is_left_as_it_may_depend_on_the_row_above(
+    file_format: ImageFormat, changed: range, unchanged: int
+) -> None:
+    required(installed_kernel())
+    assert len(strips_ahead(Picture(photo(512, 512)), file_format, 90, [changed])) == unchanged
+
+
+def test_what_is_encoded_in_one_piece_is_not_begun_before() -> None:
+    nowhere: list[range] = []
+    deep, see_through = photo(512, 512).astype(np.uint16), photo(512, 512, 1)[:, :, 0]
+    assert not strips_ahead(Picture(photo(512, 512)), "webp", 90, nowhere)
+    for file_format in ("jpeg", "png"):
+        assert not strips_ahead(Picture(deep), file_format, 90, nowhere)  # type: ignore[arg-type]
+        assert not strips_ahead(Picture(photo(512, 512), see_through), file_format, 90, nowhere)  # type: ignore[arg-type]
+
+
+def test_a_picture_that_turns_out_to_have_repetitions_is_searched_for_them_all_the_same() -> None:
+    required(installed_kernel())
+    picture = Picture(photo(512, 512))
+    ahead = strips_ahead(picture, "png", 90, [range(300, 310)])
+    picture.pixels[:] = 90
+    assert encode(picture, "png", 90, ahead=ahead) == encode(picture, "png", 90)
