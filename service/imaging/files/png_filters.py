@@ -18,7 +18,7 @@ from service.lifecycle.compiled import address, load_library
 
 _EXTENSION = f"{__package__}._png_filters"
 """Name of the extension module in pyproject.toml."""
-_SOURCE = 0x7E9F9D7A
+_SOURCE = 0x0D1F7A04
 """Digest of png_filters.cpp, which has it, too."""
 _UNKNOWN_FILTER = 1
 
