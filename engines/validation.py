@@ -28,6 +28,11 @@ def unknown_name(what: str, name: str, known: Collection[str]) -> str:
     return f"unknown {what} {name[:80]}" + (f"; did you mean {meant}?" if meant else "")
 
 
+def fault_message(fault: Mapping[str, Any]) -> str:
+    """Return the message of one of pydantic's faults, without what pydantic puts before that of a validator."""
+    return str(fault["msg"]).removeprefix(_OF_VALIDATOR)
+
+
 def validation_message(error: ValidationError, what: str, known: Collection[str] = ()) -> str:
     """Return one message with every validation error of pydantic and its field; unknown names as by `unknown_name`.
 
@@ -47,7 +52,7 @@ def faults_message(faults: Iterable[Mapping[str, Any]], what: str, known: Collec
         if fault["type"] == "extra_forbidden":
             unknown.append(unknown_name(what, place, known if len(fault["loc"]) == 1 else ()))
         else:
-            invalid.setdefault(place, []).append(str(fault["msg"]).removeprefix(_OF_VALIDATOR))
+            invalid.setdefault(place, []).append(fault_message(fault))
     told = [(f"{place}: " if place else "") + ", or ".join(said) for place, said in invalid.items()]
     return "; ".join([*told, *unknown])
 

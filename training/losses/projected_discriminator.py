@@ -32,7 +32,7 @@ class _Head(nn.Module):
 
     def forward(self, features: Tensor, hole: Tensor) -> Tensor:
         x = F.leaky_relu(self.mixed(features), _SLOPE)
-        x = torch.cat([x, F.adaptive_avg_pool2d(hole, x.shape[-2:]) * 2 - 1], 1)
+        x = torch.cat([x, F.adaptive_avg_pool2d(hole, (x.shape[-2], x.shape[-1])) * 2 - 1], 1)
         for conv in (self.near, self.far):
             x = F.leaky_relu(conv(x), _SLOPE)
         return cast("Tensor", self.rated(x))

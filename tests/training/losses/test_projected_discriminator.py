@@ -40,5 +40,6 @@ def test_what_is_drawn_in_the_hole_changes_its_loss_and_its_penalty_has_a_gradie
     assert picture.grad is not None
     assert float((picture.grad * hole).abs().sum()) > 0
     gradient_penalty(net, picture, hole).backward()
-    weights = [head.mixed.weight.grad for head in net.heads]
+    weights = [weight.grad for name, weight in net.named_parameters() if name.endswith("mixed.weight")]
+    assert len(weights) == 3
     assert all(weight is not None and float(weight.abs().sum()) > 0 for weight in weights)
