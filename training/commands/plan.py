@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,7 @@ def plan(
 
     loaded = load_config(config, override or ())
     with start_runtime(loaded, device) as runtime:
-        found = measure_and_plan(loaded, runtime, make_trainee, seconds)
+        found = measure_and_plan(loaded, runtime, make_trainee, seconds, partial(typer.echo, err=True))
     for index, speed in enumerate(found.images_per_s):
-        typer.echo(f"phase {index}: {speed:.0f} images/s", err=True)
+        typer.echo(f"phase {index}: {speed:.3g} images/s", err=True)
     typer.echo(" ".join(f"--set phase.{index}.steps={steps}" for index, steps in enumerate(found.steps)))

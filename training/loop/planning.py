@@ -12,7 +12,7 @@ from training.loop.runtime import Runtime, synchronise
 from training.loop.schedule import StepPosition
 from training.loop.trainee import Trainee
 
-_WARM_UP, _MEASURED = 10, 40
+_WARM_UP, _MEASURED, _REPORTED = 10, 40, 10
 _ROUND = 50
 
 
@@ -25,9 +25,16 @@ class Plan:
 
 
 def measure_step_seconds(
-    config: AnyConfig, runtime: Runtime, trainee: Trainee[Any], clock: Callable[[], float]
+    config: AnyConfig,
+    runtime: Runtime,
+    trainee: Trainee[Any],
+    clock: Callable[[], float],
+    report: Callable[[str], None] = lambda _line: None,
 ) -> list[float]:
-    """Measure the seconds of a step in each phase, without compilation; the trainee cannot be used afterwards."""
+    """Measure the seconds of a step in each phase, without compilation; the trainee cannot be used afterwards.
+
+    `report` is called with a line of progress every ten steps: on a CPU a step can take a minute.
+    """
     seconds = []
     for index, phase in enumerate(config.phase):
         trainee.begin_phase(phase)
@@ -36,6 +43,8 @@ def measure_step_seconds(
             if step == _WARM_UP:
                 synchronise(runtime.device)
                 began = clock()
+            if step % _REPORTED == 0:
+                report(f"phase {index}: {step} of {_WARM_UP + _MEASURED} steps measured")
             trainee.step(step, StepPosition(index, phase, step, step * phase.batch))
         synchronise(runtime.device)
         seconds.append((clock() - began) / _MEASURED)
@@ -52,6 +61,13 @@ def plan_steps(config: AnyConfig, seconds_a_step: Sequence[float], seconds: floa
     )
 
 
-def measure_and_plan(config: AnyConfig, runtime: Runtime, make: Callable[..., Trainee[Any]], seconds: float) -> Plan:
-    """Measure the config on this host's device and plan its steps."""
-    return plan_steps(config, measure_step_seconds(config, runtime, make(config, runtime), time.perf_counter), seconds)
+def measure_and_plan(
+    config: AnyConfig,
+    runtime: Runtime,
+    make: Callable[..., Trainee[Any]],
+    seconds: float,
+    report: Callable[[str], None] = lambda _line: None,
+) -> Plan:
+    """Measure the config on this host's device and plan its steps; `report` is called with lines of progress."""
+    measured = measure_step_seconds(config, runtime, make(config, runtime), time.perf_counter, report)
+    return plan_steps(config, measured, seconds)

@@ -41,6 +41,7 @@ def test_the_command_prints_flags_for_fit(
     result = CliRunner().invoke(app, ["plan", str(config), "--seconds", "60", "--device", "cpu"])
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("--set phase.0.steps=")
+    assert result.stderr.splitlines()[:2] == ["phase 0: 0 of 50 steps measured", "phase 0: 10 of 50 steps measured"]
 
 
 def test_steps_are_rounded_down_only_where_there_are_enough_of_them(
