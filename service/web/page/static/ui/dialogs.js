@@ -74,16 +74,16 @@ async function copy(source) {
 /** A menu closes after its choice, with Escape, and when something else is pressed. */
 function connectMenus() {
   const menus = [...document.querySelectorAll(".menu")];
-  const close = (menu) => menu.removeAttribute("open");
-  document.addEventListener("pointerdown", ({ target }) => menus.filter((menu) => !menu.contains(target)).forEach(close));
+  const shut = (menu) => menu.removeAttribute("open");
+  document.addEventListener("pointerdown", ({ target }) => menus.filter((menu) => !menu.contains(target)).forEach(shut));
   for (const menu of menus) {
     const leave = () => {
-      close(menu);
+      shut(menu);
       menu.querySelector("summary").focus();
     };
     // a choice by mouse leaves the keys, such as the space bar, to the picture
-    menu.onclick = ({ target, detail }) => target.closest("button") && (detail ? close(menu) : leave());
-    menu.addEventListener("focusout", ({ relatedTarget }) => relatedTarget && !menu.contains(relatedTarget) && close(menu));
+    menu.onclick = ({ target, detail }) => target.closest("button") && (detail ? shut(menu) : leave());
+    menu.addEventListener("focusout", ({ relatedTarget }) => relatedTarget && !menu.contains(relatedTarget) && shut(menu));
     menu.onkeydown = (event) => {
       if (event.key !== "Escape" || !menu.open) return;
       event.stopPropagation();
