@@ -197,8 +197,11 @@ def test_variants_are_shown_and_one_is_chosen(tab: Tab, serve: Serve, all_models
         choices.nth(i).click()
         seen.append(np.asarray(desk.saved()).tobytes())
     assert len(set(seen)) > 1
-    desk.page.click("#undo")
-    assert desk.page.locator("#variants").is_hidden()
+    choices.nth(2).press("Enter")
+    expect(choices.nth(2)).to_be_focused()
+    desk.page.keyboard.press("Control+z")
+    expect(desk.page.locator("#variants")).to_be_hidden()
+    expect(desk.page.locator("#surface")).to_be_focused()
 
 
 def test_painting_everything_is_answered_with_what_a_person_can_do(desk: Desk) -> None:

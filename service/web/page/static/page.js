@@ -7,7 +7,7 @@ import { Strip } from "./photographs/strip.js";
 import { Workspace } from "./photographs/workspace.js";
 import { connectOpening } from "./photographs/opening.js";
 import { Recovery } from "./recovery/recovery.js";
-import { $ } from "./ui/dom.js";
+import { $, hide } from "./ui/dom.js";
 import { Busy, explained } from "./ui/busy.js";
 import { Compare } from "./ui/compare.js";
 import { EditMenu, maskName } from "./ui/edit_menu.js";
@@ -51,9 +51,7 @@ export async function startPage() {
   view.onTransform = () => ($("zoom").textContent = `${Math.round(view.transform.scale * 100)} %`);
   workspace.addEventListener("active", ({ detail: picture }) => {
     view.show(picture);
-    const lost = $("empty").contains(document.activeElement);
-    $("empty").hidden = picture !== null;
-    if (lost) $("surface").focus(); // the button that was pressed is gone
+    hide($("empty"), picture !== null);
     $("surface").setAttribute("aria-label", picture ? `Picture ${picture.name}, ${picture.width} by ${picture.height} pixels` : "Picture");
   });
   workspace.addEventListener("edit", ({ detail }) => detail === workspace.active && view.redraw());

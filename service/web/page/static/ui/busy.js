@@ -2,7 +2,7 @@
 
 import { patiently } from "../server/patience.js";
 import { Refusal } from "../server/api.js";
-import { $ } from "./dom.js";
+import { $, hide } from "./dom.js";
 import { say } from "./status.js";
 
 export class Busy {
@@ -91,8 +91,7 @@ export class Busy {
 
   #hide() {
     clearInterval(this.#timer);
-    if ($("busy").contains(document.activeElement)) $("surface").focus(); // the button that was pressed is gone
-    $("busy").hidden = true;
+    hide($("busy"));
   }
 }
 

@@ -1,6 +1,6 @@
 // Before and after: a divider that is dragged, and a button that shows the original while it is held.
 
-import { $ } from "./dom.js";
+import { $, hide } from "./dom.js";
 
 export class Compare {
   /** @param {import("../view/view.js").View} view */
@@ -33,8 +33,7 @@ export class Compare {
   /** Shows or hides the divider. */
   toggle() {
     const shown = this.view.divider === null;
-    if (document.activeElement === $("divider")) $("surface").focus(); // it goes
-    $("divider").hidden = !shown;
+    hide($("divider"), !shown);
     $("compare").setAttribute("aria-pressed", String(shown));
     if (shown) this.#put(0.5);
     else {

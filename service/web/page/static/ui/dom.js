@@ -12,6 +12,12 @@ export function element(name, properties = {}, ...children) {
   return made;
 }
 
+/** Hides an element or shows it; the focus goes from inside it to the picture, not to the top of the page. */
+export function hide(element, hidden = true) {
+  if (hidden && element.contains(document.activeElement)) $("surface").focus();
+  element.hidden = hidden;
+}
+
 /** Shows whether a button has nothing to do; it keeps the keyboard's focus, which `disabled` would take away. */
 export function disable(button, nothing) {
   button.ariaDisabled = String(nothing);

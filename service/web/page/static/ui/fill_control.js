@@ -2,7 +2,7 @@
 
 import { applied, prepared, requested } from "../editing/filling.js";
 import { widened } from "../editing/window.js";
-import { $, disable, element, thumbnail } from "./dom.js";
+import { $, disable, element, hide, thumbnail } from "./dom.js";
 import { prefer, preferences } from "./preferences.js";
 import { say } from "./status.js";
 
@@ -30,7 +30,7 @@ export class FillControl {
     busy.onEnd = (failed) => this.#afterWork(failed);
     for (const type of ["edit", "active"]) {
       workspace.addEventListener(type, () => {
-        $("variants").hidden = true; // they belong to the fill just made
+        hide($("variants")); // they belong to the fill just made
         this.update();
       });
     }
@@ -120,6 +120,7 @@ export class FillControl {
         buttons.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
         this.workspace.edited(picture);
         $("variants").hidden = false;
+        button.focus();
       };
       return button;
     });
