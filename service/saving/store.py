@@ -112,7 +112,7 @@ class ResultStore:
         except OSError as error:
             self._backlog.free_used_reservation(reservation)
             raise self.disk.record_failure(error, len(result.body)) from error
-        except TypeError:
+        except Exception:  # the sidecar cannot be encoded
             self._backlog.reopen(reservation)
             raise
         self._backlog.enqueue_spooled(reservation, result)

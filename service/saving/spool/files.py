@@ -59,7 +59,7 @@ class SpoolFiles:
 
         Raises:
             OSError: the disk is full or failing; nothing was spooled.
-            TypeError: the sidecar holds a value that is not JSON; nothing was spooled.
+            ValueError, TypeError: the sidecar cannot be encoded; nothing was spooled.
         """
         new = encode_record(result_id, body, sidecar)
         with self._lock:

@@ -108,7 +108,7 @@ def encode_record(result_id: str, body: bytes, sidecar: dict[str, Any]) -> NewRe
     """Encode a record.
 
     Raises:
-        TypeError: the sidecar holds a value that is not JSON.
+        ValueError, TypeError: the sidecar holds what is not JSON.
     """
     line = _RecordLine(result_id, len(body), crc32(body), msgspec.Raw(msgspec.json.encode(sidecar)))
     return NewRecord(line, b"".join((_VALID, msgspec.json.encode(line), b"\n")), body)

@@ -105,6 +105,8 @@ def test_what_cannot_be_saved_is_refused_at_put_and_the_reservation_stays_open(f
         reservation = store.reserve(5)
         with pytest.raises(ValueError, match="image/gif"):
             store.put(reservation, result(1, media_type="image/gif"))
+        with pytest.raises(UnicodeEncodeError):
+            store.put(reservation, StoredResult(f"{7:032x}", b"x", "image/png", {"model": "\ud800"}))
         with pytest.raises(TypeError):
             store.put(reservation, StoredResult(f"{1:032x}", b"", "image/png", {"path": Path()}))
         store.put(reservation, result(1))
