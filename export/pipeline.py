@@ -126,20 +126,20 @@ def _recognised(request: ExportRequest, notify: Notify) -> tuple[list[Checkpoint
 def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, notify: Notify) -> tuple[ParityCase, ...]:
     """Write program.pt2 into a published model's folder with this host's torch; nothing else there changes.
 
+    Returns its comparison with torch FP32.
+
     Args:
         directory: models/NAME/VERSION, exported anywhere.
         checkpoints: the files it was exported from, in the same order.
         images: pictures to compare the program on.
         notify: called with the name of each step as it begins.
 
-    Returns:
-        The comparison with torch FP32.
-
     Raises:
-        ExportError: other checkpoints, or the program differs from torch; the folder is unchanged.
+        ExportError: other checkpoints, no pictures, or the program differs from torch; the folder is unchanged.
         ManifestInvalid: there is no model in the folder.
     """
     manifest = read_manifest(directory)
+    find_pictures(images)  # a large program takes minutes
     notify("reading the checkpoint")
     files = [read_checkpoint(path) for path in checkpoints]
     if manifest.precision == "int8":

@@ -13,7 +13,7 @@ import torch
 from engines.errors import ManifestInvalid
 from engines.manifest import Quantisation, read_manifest
 from export.checkpoint import sha256_of
-from export.errors import CheckpointRefused, ExportError, LayoutMismatch, OptionInvalid, ParityFailed
+from export.errors import CheckpointRefused, ExportError, LayoutMismatch, OptionInvalid, ParityFailed, SamplesMissing
 from export.generators.family import Bars
 from export.generators.pconv.unet import PConv, PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
@@ -257,6 +257,14 @@ def test_a_program_that_is_not_what_torch_computes_is_not_added(published, check
     monkeypatch.setattr("export.pipeline.write_program", write_another)
     with pytest.raises(ParityFailed, match=r"no program was written: program-fp16 on ordinary 1: .* dB"):
         add_program(published, [checkpoint], pictures_dir, _ignore)
+    assert _files(published) == ["card.md", "manifest.json", "model.onnx"]
+
+
+def test_a_program_that_cannot_be_compared_is_refused_before_any_work(published, checkpoint, tmp_path):
+    steps: list[str] = []
+    with pytest.raises(SamplesMissing, match="nowhere: no pictures to compare the graphs on"):
+        add_program(published, [checkpoint], tmp_path / "nowhere", steps.append)
+    assert steps == []
     assert _files(published) == ["card.md", "manifest.json", "model.onnx"]
 
 
