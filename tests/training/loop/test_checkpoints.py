@@ -69,7 +69,9 @@ def test_a_damaged_checkpoint_is_named(content: bytes, tmp_path: Path, partial_c
         read_run(tmp_path, partial_config(), CPU)
 
 
-def test_a_run_of_another_config_is_refused_with_the_knobs_that_differ(tmp_path: Path, partial_config: Config) -> None:
+def test_a_run_of_another_config_is_refused_with_the_options_that_differ(
+    tmp_path: Path, partial_config: Config
+) -> None:
     phase = {"steps": 4, "batch": 2, "learning_rate": 1e-3}
     save_checkpoint(tmp_path, partial_config(seed=1, phase=[phase]), Progress(1), {})
     other = partial_config(seed=2, phase=[phase, phase | {"learning_rate": 5e-4}], log_every=9)

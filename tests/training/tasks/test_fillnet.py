@@ -281,23 +281,6 @@ def test_a_state_brings_back_the_net_and_all_judges(tmp_path: Path, fill_config:
         assert ours.step(number, place(fill_config(), number)) == theirs.step(number, place(fill_config(), number))
 
 
-def test_a_judge_on_vgg16_takes_part_starts_from_a_file_and_its_state_comes_back(
-    tmp_path: Path, fill_config: Config, untrained_features: Path
-) -> None:
-    options = {"features": untrained_features, "layers": (1, 1, 1, 1, 1), "shares": {"projected": 0.5}}
-    first = trainee(fill_config(**options, projected={"width": 4}))
-    told = first.step(0, place(fill_config(), 0))
-    assert {"projected", "projected_judge", "projected_told"} <= told.keys()
-    torch.save(first.state()["projected"]["net"], tmp_path / "projected.pth")
-    config = fill_config(**options, projected={"width": 4, "initial": tmp_path / "projected.pth"})
-    ours, theirs = trainee(config), trainee(config)
-    for key, tensor in first.state()["projected"]["net"].items():
-        assert torch.equal(ours.state()["projected"]["net"][key], tensor)
-    ours.step(0, place(config, 0))
-    theirs.load(copy.deepcopy(ours.state()))
-    assert ours.step(1, place(config, 1)) == theirs.step(1, place(config, 1))
-
-
 def test_a_generator_in_place_of_the_judge_is_refused(tmp_path: Path, fill_config: Config) -> None:
     torch.save(trainee(fill_config()).generator_state(), tmp_path / "generator.pth")
     judge = fill_config().judge.model_dump() | {"initial": tmp_path / "generator.pth"}
