@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import typer
 
 from engines.terminal.end_signals import ending_in_order
 from engines.terminal.folders import folder_flag
+from engines.terminal.log_lines import logs_on_stderr
 
 if TYPE_CHECKING:
     from engines.manifest import ParityCase
@@ -73,22 +73,16 @@ def show_steps() -> Iterator[Callable[[str], None]]:
 
     SIGTERM and SIGHUP end the steps as Ctrl-C does, so that nothing half made stays among the models.
     """
-    import structlog  # noqa: PLC0415 (the command's help should not wait for it)
-    from rich.console import Console  # noqa: PLC0415 (as above)
+    from rich.console import Console  # noqa: PLC0415 (the command's help should not wait for it)
 
     console = Console(stderr=True, log_path=False)  # whose file shows the step is of no use to the user
-    before = structlog.get_config()
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    try:
-        with ending_in_order(), console.status("starting") as status:
+    with logs_on_stderr(), ending_in_order(), console.status("starting") as status:
 
-            def notify(step: str) -> None:
-                status.update(step)
-                console.log(step)
+        def notify(step: str) -> None:
+            status.update(step)
+            console.log(step)
 
-            yield notify
-    finally:
-        structlog.configure(**before)
+        yield notify
 
 
 def print_cases(cases: Sequence[ParityCase], title: str, caption: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from engines.terminal.flag_groups import expanded
+from engines.terminal.log_lines import logs_on_stderr
 from training.commands.flags import EngineFlags, Labels, MetricWeights
 
 if TYPE_CHECKING:
@@ -128,7 +129,9 @@ def evaluate(  # noqa: PLR0913 -- each is a flag, or a group of flags
         json_file=json_file,
         **asdict(sheet),
     )
-    print_report(run(request, _progress_bar))
+    with logs_on_stderr():
+        report = run(request, _progress_bar)
+    print_report(report)
 
 
 def _parse_coverage(text: str) -> tuple[float, float]:

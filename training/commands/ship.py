@@ -13,6 +13,7 @@ from engines.terminal.end_signals import ending_in_order
 from engines.terminal.flag_groups import expanded
 from engines.terminal.folders import folder_flag
 from engines.terminal.key_values import parse_key_values
+from engines.terminal.log_lines import logs_on_stderr
 from training.commands.flags import EngineFlags, Labels, MetricWeights
 from training.errors import DataMissing
 
@@ -83,7 +84,7 @@ def ship(  # noqa: PLR0913 -- each is a flag, or a group of flags
         reports,
         pairs,
     )
-    with ending_in_order():
+    with logs_on_stderr(), ending_in_order():
         shipped = run_all(request, lambda step: typer.echo(step, err=True))
     for report in shipped.reports:
         print_report(report)

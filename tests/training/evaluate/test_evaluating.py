@@ -72,6 +72,8 @@ def test_command_measures_an_exported_model_beside_opencv(models, feature_net, w
         *("--sheet-side", 64),
     )
     assert done.exit_code == 0, done.output
+    assert "engine chosen" in done.stderr  # the log; the table alone is on standard output
+    assert "engine chosen" not in done.stdout
     report = json.loads((tmp_path / "out/report.json").read_text())
     assert report["model"] | {"onnx_sha256": ""} == {
         "name": "holes/1",
