@@ -229,7 +229,7 @@ def test_what_cannot_be_opened_is_named_though_others_are_open(desk: Desk) -> No
     heic = {"name": "1.heic", "mimeType": "image/heic", "buffer": b"\0\0\0\x18ftypheic"}
     pictures = [encoded(noise(40, 40), "0.png"), heic, encoded(noise(40, 40), "2.png")]
     desk.open(*pictures)
-    desk.says("2 photographs are open. 1.heic is neither a JPEG, PNG nor WebP picture.")
+    desk.says("2 photographs are open. 1.heic is neither a JPEG, PNG nor WebP picture: save a copy as one.")
     expect(desk.page.locator("#status")).to_have_class("wrong")
     desk.page.set_input_files("#pick-pictures", [pictures[0], heic, {**heic, "name": "3.heic"}])
-    desk.says("0.png is open. 2 are not: 1.heic is neither a JPEG, PNG nor WebP picture.")
+    desk.says("0.png is open. 2 are not: 1.heic is neither a JPEG, PNG nor WebP picture: save a copy as one.")

@@ -63,7 +63,7 @@ export class Picture {
   static async open(chosen, name, id = newId()) {
     const file = await copied(chosen, name);
     const facts = inspect(new Uint8Array(await file.arrayBuffer()));
-    if (!facts) throw new Error(`${name} is neither a JPEG, PNG nor WebP picture.`);
+    if (!facts) throw new Error(`${name} is neither a JPEG, PNG nor WebP picture: save a copy as one.`);
     if (facts.animated) throw new Error(`${name} is animated: open one frame of it, as a still picture.`);
     const bitmap = await createImageBitmap(file, RAW).catch(() => {
       throw new Error(`${name} cannot be decoded.`);
