@@ -80,10 +80,13 @@ class ModelRepository:
         """
         with self._scanning:
             found = self._list_versions()
-            changes: list[VersionChange] = []
-            for name in sorted({key.name for key in found}):
+            names = {key.name for key in found}
+            # before models load, which can take minutes and needs memory
+            gone = [key for key in removed_versions(found, self._entries) if key.name not in names]
+            changes = [self._remove_version(key) for key in gone]
+            for name in sorted(names):
                 changes += self._load_newest(name, found)
-            # removed last, so that a model whose newest version was deleted always has a version loaded
+            # after them, so that a model whose newest version was deleted always has a version loaded
             changes += [self._remove_version(key) for key in removed_versions(found, self._entries)]
             for key in sorted(found):
                 changes += self._offer_older(key, found[key])

@@ -40,6 +40,22 @@ def test_version_removed_while_it_loads_is_closed_again(tmp_path, publish):
     assert [engine.closes for engine in engines] == [0, 1]
 
 
+def test_a_model_that_is_gone_is_removed_before_another_is_loaded(tmp_path, publish):
+    served: list[list[str]] = []
+
+    def open_and_look(_directory: Path, manifest: Manifest) -> FakeEngine:
+        served.append([status.name for status in repository.statuses()])
+        return FakeEngine(manifest)
+
+    directory = publish(name="before", version=1)
+    repository = ModelRepository(tmp_path / "models", open_and_look)
+    repository.scan()
+    shutil.rmtree(directory.parent)
+    publish(name="after", version=1)
+    repository.scan()
+    assert served == [[], []]
+
+
 def test_version_that_loads_while_the_repository_closes_is_closed_too(tmp_path, publish):
     engines: list[CountsCloses] = []
 
