@@ -98,4 +98,4 @@ class SpoolSafeguard:
         for waiting in everyone:
             if waiting.in_memory is None and self.spool_files.is_suspect(waiting.id):
                 with suppress(OSError):
-                    waiting.in_memory = self.spool_files.read(waiting.id)
+                    waiting.in_memory = self.spool_files.read(waiting.id, waiting.body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -165,6 +166,34 @@ def test_a_spool_that_could_not_be_synced_is_relied_on_no_more(tmp_path: Path) -
         assert SpoolFiles(SpoolOwner(tmp_path, lambda: "other")).read(result(1).id)
         elsewhere.error = None
         assert store.flush(20) == 0
+
+
+class DropsUnsyncedPages(FailingDisk):
+    """Loses what was written when a sync fails, as Linux may."""
+
+    def sync(self, descriptor: int) -> None:
+        try:
+            super().sync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, 0)
+            raise
+
+
+def test_a_result_that_is_still_in_memory_outlives_the_spool_that_lost_it(tmp_path: Path) -> None:
+    disk, elsewhere = DropsUnsyncedPages(), Elsewhere(tmp_path / "bucket")
+    elsewhere.gate.set()
+    elsewhere.error = OSError(errno.EIO, "unreachable")
+    spool_files = SpoolFiles(SpoolOwner(tmp_path, lambda: uuid4().hex), disk)
+    state = DiskState(tmp_path, disk=disk)
+    with ResultStore(elsewhere, spool_files, ROOMY, disk=state, threads=1, backoff=QUICK) as store:
+        disk.fail(errno.EIO, SYNCS)
+        put(store, result(1))
+        wait_until(lambda: state.failure_reason)
+        assert store.get(result(1).id) == (b"image", "image/png")
+        disk.mend()
+        elsewhere.error = None
+        assert store.flush(20) == 0
+    assert ResultFiles(tmp_path / "bucket").read(result(1).id) == (b"image", "image/png")
 
 
 def test_a_result_that_somebody_deleted_from_the_spool_does_not_stop_the_writers(files: SlowFiles) -> None:
