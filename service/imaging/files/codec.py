@@ -21,6 +21,7 @@ from PIL import Image
 from service.core.errors import InvalidImage, InvalidOption
 from service.core.pictures import Bool2D, Brightness, ImageFormat, MaskMode, Picture, Pixels, Size
 from service.imaging.files.containers import SOS
+from service.imaging.files.deflate import FASTEST
 from service.imaging.files.header import Header, read_header
 from service.imaging.files.icc import embed_in_jpeg, profile_for_channels, read_profile
 from service.imaging.files.jpeg import choose_chroma, encode_jpeg, jpeg_strips
@@ -117,7 +118,7 @@ def strips_ahead(picture: Picture, file_format: ImageFormat, quality: int, chang
     """Return what can be encoded of a picture of which some rows are still going to change.
 
     Args:
-        picture: with 8 bits and no alpha; of others nothing can be.
+        picture: with 8 bits and no alpha; of others nothing can be, nor of a drawing as PNG.
         file_format: as for `encode`.
         quality: as for `encode`.
         changed: the rows.
@@ -125,7 +126,7 @@ def strips_ahead(picture: Picture, file_format: ImageFormat, quality: int, chang
     found: Mapping[range, LaterStep[Any]] = {}
     if picture.pixels.dtype == np.uint8 and picture.alpha is None:
         if file_format == "png":  # a row is packed as its difference from the one above
-            found = png_strips(picture.pixels, installed_kernel())
+            found = png_strips(picture.pixels, installed_kernel(), FASTEST)
         elif file_format == "jpeg":
             chroma = choose_chroma(quality, halved=picture.halved_chroma)
             found = jpeg_strips(np.ascontiguousarray(picture.pixels), quality, chroma)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from io import BytesIO
 from types import MappingProxyType
 from typing import Any
@@ -31,13 +31,12 @@ from service.imaging.files.deflate import FASTEST, Deflate, inflate
 from service.imaging.files.header import Header
 from service.imaging.files.png_chunks import PNG_SIGNATURE, png_chunks
 from service.imaging.files.png_filters import installed_kernel as installed_filters
-from service.imaging.files.scanlines import Strip, has_repetitions, installed_kernel, join_adlers, png_strips
+from service.imaging.files.scanlines import Strip, filter_rows, installed_kernel, join_adlers, png_strips
 from service.imaging.pool.parallel_steps import LaterStep, StepRunner, results_of, run_one_by_one
 
 _ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
 """First row, first column, row step and column step of each pass of an interlaced PNG."""
 _COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
-_FILTER_UP = 2
 _PIECE = 1 << 20
 _STORED_BLOCK = 65_535
 _JOINED_AT_ONCE = 2 << 20
@@ -92,32 +91,14 @@ def encode_png(
     head = [PNG_SIGNATURE, *_chunk_pieces(b"IHDR", ihdr, by)]
     if profile is not None:
         head += _chunk_pieces(b"iCCP", b"ICC profile\0\0" + zlib.compress(profile), by)
-    kernel = installed_kernel()
-    found = png_strips(pixels, kernel)
-    if found and has_repetitions(rows, channels, kernel, lambda some: by.compress(_filter_rows(rows, some))):
-        found = {}
+    found = png_strips(pixels, installed_kernel(), by)
     packed = results_of(list({**found, **ahead}.values()), side_by_side) if found else []
     body = _strip_chunks(packed, by) if packed else _whole_chunk(rows, by)
     return b"".join((*head, *body, *_chunk_pieces(b"IEND", b"", by)))
 
 
 def _whole_chunk(rows: NDArray[np.uint8], by: Deflate) -> tuple[bytes, bytes, bytes]:
-    return _chunk_pieces(b"IDAT", by.compress(_filter_rows(rows, [range(len(rows))])), by)
-
-
-def _filter_rows(rows: NDArray[np.uint8], some: Sequence[range]) -> memoryview:
-    """Filter ranges of rows, all the same way, which leaves the time to the compression (deflate.py)."""
-    filtered = np.empty((sum(map(len, some)), rows.shape[1] + 1), np.uint8)
-    filtered[:, 0] = _FILTER_UP
-    at = 0
-    for one in some:
-        target = filtered[at : at + len(one), 1:]
-        if one.start == 0:
-            target[0] = rows[0]
-        above = max(one.start, 1)
-        np.subtract(rows[above : one.stop], rows[above - 1 : one.stop - 1], out=target[above - one.start :])
-        at += len(one)
-    return filtered.reshape(-1).data
+    return _chunk_pieces(b"IDAT", by.compress(filter_rows(rows, [range(len(rows))])), by)
 
 
 def _strip_chunks(packed: list[Strip], by: Deflate) -> list[bytes | memoryview]:

@@ -7,7 +7,7 @@ picture always gives the same file.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.core.pictures import Pixels
+from service.imaging.files.deflate import Deflate
 from service.imaging.pool.parallel_steps import LaterStep
 from service.lifecycle.compiled import address, load_library
 
@@ -38,6 +39,7 @@ _WORTH = 0.95
 _QUICK = 1 / 8
 """Share of the bytes up to which a search for repetitions takes less time than codes of single bytes."""
 _ADLER = 65_521
+_FILTER_UP = 2
 
 
 @cache
@@ -120,17 +122,20 @@ def _checked(found: int, rows: Rows) -> int:
     return found
 
 
-def png_strips(pixels: Pixels, kernel: ScanlinesKernel | None) -> dict[range, LaterStep[Strip]]:
+def png_strips(pixels: Pixels, kernel: ScanlinesKernel | None, by: Deflate) -> dict[range, LaterStep[Strip]]:
     """Return what packs each strip of a picture by its rows, from the top down; none for one that is not packed here.
 
     Args:
         pixels: H×W×C.
         kernel: packs the rows, where it is installed.
+        by: finds repetitions: a drawing, which is full of them, is left to it.
     """
     if kernel is None or pixels.dtype != np.uint8 or pixels.size < _LEAST:
         return {}
     height, _, pixel_bytes = pixels.shape
     rows = np.ascontiguousarray(pixels).view(np.uint8).reshape(height, -1)
+    if _has_repetitions(rows, pixel_bytes, kernel, by):
+        return {}
     count = min(_MOST_STRIPS, rows.size // _STRIP, height) or 1
     edges = [height * number // count for number in range(count + 1)]
     return {
@@ -139,26 +144,30 @@ def png_strips(pixels: Pixels, kernel: ScanlinesKernel | None) -> dict[range, La
     }
 
 
-def has_repetitions(
-    rows: Rows, pixel_bytes: int, kernel: ScanlinesKernel | None, compress: Callable[[Sequence[range]], bytes]
-) -> bool:
-    """Whether samples of the rows are clearly smaller with a search for repetitions, of which drawings are full.
-
-    Args:
-        rows: H × bytes of a row.
-        pixel_bytes: bytes from a pixel to the next.
-        kernel: packs rows without that search; False without it.
-        compress: filters and compresses ranges of rows with it.
-    """
-    if kernel is None:
-        return False
+def _has_repetitions(rows: Rows, pixel_bytes: int, kernel: ScanlinesKernel, by: Deflate) -> bool:
+    """Whether samples of the rows are clearly smaller with a search for repetitions."""
     height, row_bytes = rows.shape
     count = min(-(-_SAMPLE // row_bytes), height)
     samples = min(max(_SAMPLES[0], rows.size >> 18), _SAMPLES[1])
     firsts = [(height - count) * (number + 1) // (samples + 1) for number in range(samples)]
-    found = len(compress([range(first, first + count) for first in firsts]))
+    found = len(by.compress(filter_rows(rows, [range(first, first + count) for first in firsts])))
     packed = kernel.estimate(rows, pixel_bytes, firsts, count)
     return bool(found < max(packed * _WORTH, row_bytes * count * samples * _QUICK))
+
+
+def filter_rows(rows: NDArray[np.uint8], some: Sequence[range]) -> memoryview:
+    """Filter ranges of rows, all the same way, which leaves the time to the compression (deflate.py)."""
+    filtered = np.empty((sum(map(len, some)), rows.shape[1] + 1), np.uint8)
+    filtered[:, 0] = _FILTER_UP
+    at = 0
+    for one in some:
+        target = filtered[at : at + len(one), 1:]
+        if one.start == 0:
+            target[0] = rows[0]
+        above = max(one.start, 1)
+        np.subtract(rows[above : one.stop], rows[above - 1 : one.stop - 1], out=target[above - one.start :])
+        at += len(one)
+    return filtered.reshape(-1).data
 
 
 def join_adlers(first: int, second: int, size: int) -> int:

@@ -142,6 +142,13 @@ def test_what_is_encoded_in_one_piece_is_not_begun_before() -> None:
         assert not strips_ahead(Picture(photo(512, 512), see_through), file_format, 90, nowhere)  # type: ignore[arg-type]
 
 
+def test_nothing_of_a_drawing_is_packed_ahead_as_it_is_searched_for_repetitions_at_the_end() -> None:
+    required(installed_kernel())
+    drawing = np.full((512, 512, 3), 255, np.uint8)
+    drawing[::16, 7:300] = 30
+    assert not strips_ahead(Picture(drawing), "png", 90, [range(200, 250)])
+
+
 def test_a_picture_that_turns_out_to_have_repetitions_is_searched_for_them_all_the_same() -> None:
     required(installed_kernel())
     picture = Picture(photo(512, 512))
