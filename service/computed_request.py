@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
@@ -37,7 +37,7 @@ def smallest_tile_pixels(manifest: Manifest) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RequestToCompute:
-    """A request that holds its model and its memory."""
+    """A request that holds its model and its memory; used in a `with` block of that length."""
 
     order: Order
     headers: Headers
@@ -46,6 +46,17 @@ class RequestToCompute:
     timings: Timings
     weight: DecodingCost
     trace: StageTrace | None
+    _ended: Event = field(default_factory=Event, init=False)
+
+    def __enter__(self) -> RequestToCompute:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    def work_ahead(self, prepared: PreparedRequest) -> Iterator[None]:
+        """Do what needs no tile, as long as the request holds the memory for it."""
+        return prepared.work_ahead(self._ended.is_set)
 
     @property
     def effort(self) -> int:

@@ -107,7 +107,7 @@ class Pipeline:
                 with ExitStack() as spool:  # after the wait for memory: a waiting request holds no spool reservation
                     reserved = self._reserve_spool(spool, order, manifest)
                     seed = self._choose_seed(order, manifest)
-                    request = RequestToCompute(order, headers, model, call, timings, weight, trace)
+                    request = spool.enter_context(RequestToCompute(order, headers, model, call, timings, weight, trace))
                     prepared = await self._prepare(request)
                     if (plan := prepared.texture) is not None:
                         spool.enter_context(self.long_work.count(call, plan.work, order.options.pictures))
@@ -195,7 +195,7 @@ class Pipeline:
         """Decode and cut; what else needs no tile is done while the engine computes them."""
         order, manifest, timings = request.order, request.model.manifest, request.timings
         prepare = partial(PREPARE[order.task], order, request.headers, self.settings.max_pixels, manifest, timings)
-        work, large = PreparedRequest.work_ahead, request.weight.large
+        work, large = request.work_ahead, request.weight.large
         prepared = await self.codec_work.run_decoding(prepare, request.effort, work, large=large)
         request.call.stop_if_left()
         return prepared

@@ -51,10 +51,12 @@ class PreparedRequest:
     texture: TexturePlan | None = None
     strips: Callable[[], codec.Ahead] = dict
 
-    def work_ahead(self) -> Iterator[None]:
-        """Do what needs no tile, step by step, while the engine computes them."""
-        for encode_strip in self.strips().values():
+    def work_ahead(self, ended: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Do what needs no tile, step by step, while the engine computes them, unless the request has `ended`."""
+        for encode_strip in () if ended() else self.strips().values():
             yield
+            if ended():
+                return
             encode_strip()
 
 

@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from engines.base import Feed
 from engines.fake import FakeEngine, Fault, NotANumber, no_fault
 from engines.manifest import Manifest
+from service import pipeline
 from service.admission.server_load import SingleFrontEndLoad
 from service.app import Service, open_service
 from service.batching.local_backend import open_local_backend
@@ -27,6 +29,7 @@ from service.core.order import Order
 from service.core.schemas import TranslateOptions
 from service.core.settings import Settings
 from service.imaging.files import codec
+from service.imaging.tasks import PreparedRequest, prepare_translate
 from service.intake.presence import ClientPresence
 from tests.serving.image_files import png
 from tests.serving.tensor_specs import image, latent
@@ -161,3 +164,23 @@ async def test_a_request_whose_batch_failed_is_freed_without_a_garbage_collectio
         assert isinstance(asked.exception(), InferenceFailed)
         del its_call, asked
         await until(lambda: watched() is None, 5)
+
+
+async def test_nothing_more_is_encoded_ahead_for_a_request_that_has_failed(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its memory is given to others then."""
+    first, later = Held(lambda: None), list[int]()
+    strips: dict[range, Any] = {range(1): first, range(1, 2): partial(later.append, 1)}
+
+    def prepare(*arguments: Any) -> PreparedRequest:
+        return replace(prepare_translate(*arguments), strips=lambda: strips)
+
+    monkeypatch.setattr(pipeline, "PREPARE", {"translate": prepare})
+    picture = Order("translate", {"image": png(np.zeros((512, 512, 3), np.uint8))}, TranslateOptions(seed=1))
+    async with opened(fault=lambda _: NotANumber(), codec_threads=2) as (service, _):
+        with pytest.raises(InferenceFailed):
+            await service.run(picture, await call(left=False))
+        assert first.begun.wait(30)
+        first.go_on.set()
+    assert not later
