@@ -15,7 +15,7 @@ from service.compat.json_fields import read_json
 from service.compat.openai.own_alpha import split_own_alpha
 from service.compat.openai.replies import error_body, images_events, images_json
 from service.compat.openai.requests import EDIT_LIMITS, ImagesRequest, edit_of, generation_of
-from service.core.errors import InvalidOption
+from service.core.errors import InvalidOption, about_file
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
 from service.imaging.files.decode_cost import decoded_bytes
@@ -110,11 +110,10 @@ async def _respond(intake: HttpIntake, asked: ImagesRequest, event: str) -> Resp
 
 async def _with_own_alpha(intake: HttpIntake, order: Order) -> Order:
     data, max_pixels = order.files["image"], intake.service.settings.max_pixels
-    header = read_header(data, max_pixels=max_pixels)
+    header = about_file("image", partial(read_header, data, max_pixels=max_pixels))
     intake.count_bytes(2 * decoded_bytes(header, len(data)))
-    image, mask = await intake.on_codec_thread(
-        partial(split_own_alpha, data, header, max_pixels), header.size.height * header.size.width
-    )
+    split = partial(about_file, "image", partial(split_own_alpha, data, header, max_pixels))
+    image, mask = await intake.on_codec_thread(split, header.size.height * header.size.width)
     return Order(order.task, {"image": image, "mask": mask}, order.options)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.serving import image_files
 from tests.serving.local_server import Running
 
 Native = Callable[..., bytes]
@@ -60,6 +61,14 @@ def test_without_a_mask_the_transparent_part_is_filled_and_the_result_is_opaque(
 def test_an_image_that_is_opaque_needs_a_mask(client: httpx.Client, photo: bytes) -> None:
     refused = edit(client, {"image": photo})
     assert (refused.status_code, refused.json()["error"]["code"]) == (422, "no_alpha")
+
+
+@pytest.mark.parametrize("damage", [lambda file: b"GIF89a", lambda file: file.replace(b"IEND", b"iEND")])
+def test_an_image_that_cannot_be_used_is_named_also_where_it_is_its_own_mask(
+    client: httpx.Client, damage: Callable[[bytes], bytes]
+) -> None:
+    file = image_files.png(np.zeros((64, 64, 4), np.uint8))
+    assert edit(client, {"image": damage(file)}).json()["error"]["message"].startswith("`image`: ")
 
 
 def test_format_and_compression_are_those_of_the_request(
