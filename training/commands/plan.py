@@ -27,5 +27,6 @@ def plan(
     with start_runtime(loaded, device) as runtime:
         found = measure_and_plan(loaded, runtime, make_trainee, seconds, partial(typer.echo, err=True))
     for index, speed in enumerate(found.images_per_s):
-        typer.echo(f"phase {index}: {speed:.3g} images/s", err=True)
+        shown = f"{speed:.0f}" if speed >= 10 else f"{speed:.2g}"
+        typer.echo(f"phase {index}: {shown} images/s", err=True)
     typer.echo(" ".join(f"--set phase.{index}.steps={steps}" for index, steps in enumerate(found.steps)))

@@ -44,6 +44,18 @@ def test_the_command_prints_flags_for_fit(
     assert result.stderr.splitlines()[:2] == ["phase 0: 0 of 50 steps measured", "phase 0: 10 of 50 steps measured"]
 
 
+def test_the_command_prints_fast_and_slow_speeds_without_an_exponent(
+    partial_run: Callable[..., dict[str, Any]],
+    write_config: Callable[[dict[str, Any], Path], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("training.loop.planning.measure_step_seconds", lambda *_: [0.00325, 250.0])
+    config = write_config(partial_run(phase=PHASES), tmp_path / "config.toml")
+    result = CliRunner().invoke(app, ["plan", str(config), "--seconds", "60", "--device", "cpu"])
+    assert result.stderr.splitlines() == ["phase 0: 1231 images/s", "phase 1: 0.032 images/s"]
+
+
 def test_steps_are_rounded_down_only_where_there_are_enough_of_them(
     partial_config: Callable[..., PConvConfig],
 ) -> None:
