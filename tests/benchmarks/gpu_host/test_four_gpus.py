@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -29,6 +30,12 @@ def run_jobs(lanes: Lanes, tmp_path: Path, **settings: str) -> dict[str, int]:
     return {name: int((folder / "began").read_text()) for name, folder in jobs.items()}
 
 
+def shapes(lanes: Lanes) -> list[str]:
+    """Return what each process of FillNet's run computes a step: 64 crops of 256² are divided among the processes."""
+    words = shlex.split((lanes.state / "jobs/fill/command").read_text())
+    return next(word for word in words if word.startswith("SHAPES=")).removeprefix("SHAPES=").split()
+
+
 @pytest.mark.slow
 def test_every_job_runs_and_begins_after_what_it_needs(lanes: Lanes, tmp_path: Path) -> None:
     began = run_jobs(lanes, tmp_path)
@@ -36,6 +43,7 @@ def test_every_job_runs_and_begins_after_what_it_needs(lanes: Lanes, tmp_path: P
     assert [began[name] for name in chain] == sorted({began[name] for name in chain})
     assert max(began[name] for name in ("warm_s", "warm_1", "warm_2")) < began["pdgan"]
     assert began["serve_256"] < began["fill_384"]
+    assert shapes(lanes) == ["256:32", "384:16"]
     assert began["serve_512"] < began["profile"]
     assert began["serve_256"] < began["int8"]
     assert (tmp_path / "results/pdgan").is_dir()
@@ -47,6 +55,7 @@ def test_on_one_gpu_the_jobs_that_it_can_run_begin_after_what_they_need(lanes: L
     assert set(began) == {"served_published", "served_compiled", "serve_512", "fill_256", "fill_384", "fill", "int8"}
     assert began["served_compiled"] < began["serve_512"] < began["int8"]
     assert began["serve_512"] < began["fill_384"]
+    assert shapes(lanes) == ["256:64", "384:32"]
 
 
 @pytest.mark.slow
@@ -56,3 +65,4 @@ def test_on_two_gpus_both_train_and_stand_still_for_what_is_timed(lanes: Lanes, 
     assert set(began) == {"served_published", "served_compiled", "serve_512", "warm_s", "scaling"} | fills
     assert began["served_compiled"] < began["serve_512"] < began["scaling"]
     assert began["warm_s"] < began["scaling"]
+    assert shapes(lanes) == ["256:32", "384:16"]
