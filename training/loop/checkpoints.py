@@ -162,7 +162,7 @@ def read_run(directory: Path, config: FitConfig, device: torch.device) -> tuple[
         raise CheckpointMismatch(f"{path}: not a checkpoint of this program, or damaged; remove it") from error
     if digest != config_digest(config):
         options = saved.get("options")  # runs of earlier versions have only the digest
-        changed = f" ({_changed_options(options, _kept_options(config))})" if options else ""
+        changed = f" ({_changed_options(options, _kept_options(config))})" if options else ", or by an earlier version"
         raise CheckpointMismatch(
             f"{path}: begun with other options{changed}; give another output, or remove the folder to start again"
         )

@@ -82,6 +82,15 @@ def test_a_run_of_another_config_is_refused_with_the_options_that_differ(
     assert "log_every" not in str(refused.value)
 
 
+def test_a_run_of_an_earlier_version_that_had_other_options_is_told_as_one(
+    tmp_path: Path, partial_config: Config
+) -> None:
+    saved = {"step": 1, "spent_s": 0.0, "config": "the digest of other options", "trainee": {}}
+    save_atomically(saved, tmp_path / CHECKPOINT_FILE)
+    with pytest.raises(CheckpointMismatch, match="begun with other options, or by an earlier version; give another"):
+        read_run(tmp_path, partial_config(), CPU)
+
+
 def test_the_digest_sees_what_moves_weights_and_not_where_files_lie(partial_config: Config) -> None:
     data = {"path": "elsewhere", "load_side": 40, "crop": 32, "threads": 7}
     same = [{"output": "other"}, {"log_every": 9}, {"data": data}]
