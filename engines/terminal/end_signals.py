@@ -69,8 +69,10 @@ def _end_late(
     while received := os.read(reading, 1):
         if received[0] in handled:
             if not ended.wait(seconds):
-                before()
-                os._exit(128 + received[0])
+                try:
+                    before()
+                finally:  # also where what it prints has nowhere to go any more
+                    os._exit(128 + received[0])
             return
 
 
