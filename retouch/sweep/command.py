@@ -11,6 +11,7 @@ import typer
 
 from engines.engine_names import EngineChoice
 from engines.terminal.folders import folder_flag
+from engines.terminal.log_lines import logs_on_stderr
 
 if TYPE_CHECKING:
     from retouch.sweep.measuring import CaseMeasurements
@@ -68,7 +69,8 @@ def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         choose=not compare,
         engine=EngineOptions(engine, threads, cache_dir),
     )
-    swept = session.sweep(request, _progress, time.perf_counter, datetime.now(timezone.utc).date())
+    with logs_on_stderr():
+        swept = session.sweep(request, _progress, time.perf_counter, datetime.now(timezone.utc).date())
     _print_figures(swept)
     if write and swept.rules:
         kept = session.write_rules(model, swept.rules)

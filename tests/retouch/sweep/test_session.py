@@ -130,7 +130,9 @@ def test_the_command_writes_rules_and_figures(model, pictures, features, tmp_pat
     flags = ["--lpips-features", str(features), "--sizes", "64", "--per-cell", "1", "--engine", "fake", "--write"]
     result = CliRunner().invoke(app, ["sweep", str(model), str(pictures), *flags, "--json", str(tmp_path / "out.json")])
     assert result.exit_code == 0, result.output
-    assert "wrote the rules" in result.output
+    assert "wrote the rules" in result.stdout
+    assert "engine chosen" in result.stderr  # the log; the figures alone are on standard output
+    assert "engine chosen" not in result.stdout
     written = read_manifest(model).size.auto
     assert written.model_dump(mode="json") == json.loads((tmp_path / "out.json").read_text())["rules"]
 
