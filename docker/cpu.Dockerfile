@@ -7,7 +7,7 @@
 #   --build-arg BASE=docker.io/library/debian:bookworm-slim@sha256:...
 ARG BASE=docker.io/library/debian:bookworm-slim
 
-# Our own wheel and the list of what it needs. The compiler of the one extension (texture=copied) stays in this stage.
+# Our own wheel and the list of what it needs. The compiler of the extensions stays in this stage.
 FROM ${BASE} AS wheel
 # Debian keeps only the newest security fix of a package: a pinned version would soon fail to install.
 # hadolint ignore=DL3008,DL3009
