@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Queues the open measurements (docs/measurements/gpu.md, "Open on a GPU") as jobs of lanes (lanes.sh) on a host with four GPUs and 64 cores. Run these
 # commands on one host, in this order; the folders of a command, with the tree of 11 MiB, are at most 64 MiB:
-#   four_gpus.sh stage DATA        when site (pack.sh site) and DATA (the data for gpu_host.sh stage) are unpacked
+#   four_gpus.sh stage DATA        when site (pack.sh site) and DATA (the data for gpu_host.sh stage, and features/vgg16.safetensors with all five
+#                                  blocks, for FillNet) are unpacked
 #   four_gpus.sh serve             when gpu (pack.sh gpu) is unpacked and facades/*.jpg are in $ASSETS: requests by kind, 50 facades
 #   four_gpus.sh train START END_S   START has initial.pth, judge.pth (of an earlier run, if there is one) and val (photographs for monitoring);
 #                                  photo shards are in $WORK/photos
