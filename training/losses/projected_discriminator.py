@@ -61,9 +61,9 @@ class ProjectedDiscriminator(nn.Module):
         match: the perceptual loss compares those of VGG16.
         """
         half = F.avg_pool2d(shown, 2)
+        hole = half[:, 3:].detach()  # nothing learns from its gradient, and a GPU's is not deterministic
         found = self._frozen[0](half[:, :3])[_FIRST_RATED:]
         logits = [
-            head(features * features.shape[1] ** 0.5, half[:, 3:])
-            for head, features in zip(self.heads, found, strict=True)
+            head(features * features.shape[1] ** 0.5, hole) for head, features in zip(self.heads, found, strict=True)
         ]
         return Ratings(logits, [])

@@ -43,3 +43,11 @@ def test_what_is_drawn_in_the_hole_changes_its_loss_and_its_penalty_has_a_gradie
     weights = [weight.grad for name, weight in net.named_parameters() if name.endswith("mixed.weight")]
     assert len(weights) == 3
     assert all(weight is not None and float(weight.abs().sum()) > 0 for weight in weights)
+
+
+def test_no_gradient_of_the_hole_is_computed_which_a_gpu_has_no_deterministic_code_for() -> None:
+    shown = torch.rand(1, 4, 32, 32, requires_grad=True)
+    generator_loss(judge()(shown).logits, torch.ones(1, 1, 32, 32)).backward()
+    assert shown.grad is not None
+    assert float(shown.grad[:, :3].abs().sum()) > 0
+    assert float(shown.grad[:, 3:].abs().sum()) == 0
