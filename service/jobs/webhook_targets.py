@@ -78,7 +78,9 @@ class Destinations:
         if parts.username is not None or parts.password is not None:
             return "must not carry a user name or password"
         if self.hosts and not any(_host_matches(host, pattern) for pattern in self.hosts):
-            return f"goes to {host[:80]}, which this server does not send to; its operator can allow it (--webhook-hosts)"
+            return (
+                f"goes to {host[:80]}, which this server does not send to; its operator can allow it (--webhook-hosts)"
+            )
         if self._is_known_private(host):
             return _NOT_PUBLIC
         return None
