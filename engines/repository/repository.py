@@ -81,12 +81,10 @@ class ModelRepository:
         with self._scanning:
             found = self._list_versions()
             names = {key.name for key in found}
-            # before models load, which can take minutes and needs memory
-            gone = [key for key in removed_versions(found, self._entries) if key.name not in names]
-            changes = [self._remove_version(key) for key in gone]
+            # models that are gone first, as loading needs memory; other versions last, so that one is always loaded
+            changes = [self._remove_version(key) for key in removed_versions(found, self._entries) if key.name not in names]
             for name in sorted(names):
                 changes += self._load_newest(name, found)
-            # after them, so that a model whose newest version was deleted always has a version loaded
             changes += [self._remove_version(key) for key in removed_versions(found, self._entries)]
             for key in sorted(found):
                 changes += self._offer_older(key, found[key])
