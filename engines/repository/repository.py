@@ -80,12 +80,12 @@ class ModelRepository:
         """
         with self._scanning:
             found = self._list_versions()
-            names = {key.name for key in found}
+            names, removed = {key.name for key in found}, removed_versions(found, self._entries)
             # models that are gone first, as loading needs memory; other versions last, so that one is always loaded
-            changes = [self._remove_version(key) for key in removed_versions(found, self._entries) if key.name not in names]
+            changes = [self._remove_version(key) for key in removed if key.name not in names]
             for name in sorted(names):
                 changes += self._load_newest(name, found)
-            changes += [self._remove_version(key) for key in removed_versions(found, self._entries)]
+            changes += [self._remove_version(key) for key in removed if key.name in names]
             for key in sorted(found):
                 changes += self._offer_older(key, found[key])
             return changes
