@@ -4,7 +4,7 @@
 #   four_gpus.sh stage DATA        when site (pack.sh site) and DATA (the data for gpu_host.sh stage, and features/vgg16.safetensors with all five
 #                                  blocks, for FillNet) are unpacked
 #   four_gpus.sh serve             when gpu (pack.sh gpu) is unpacked and facades/*.jpg are in $ASSETS: requests by kind, 50 facades
-#   four_gpus.sh train START END_S   START has initial.pth, judge.pth (of an earlier run, if there is one) and val (photographs for monitoring);
+#   four_gpus.sh train START END_S   START has initial.pth, judge.pth and projected.pth (of an earlier run, if there are) and val (photographs for monitoring);
 #                                  photo shards are in $WORK/photos
 #   four_gpus.sh int8              when ort (pack.sh ort) is unpacked and photos/5, photos8 and cases.npz are in $ASSETS
 #   lanes.sh wait S by=T; four_gpus.sh collect     repeatedly: copies the results so far to $OUT
@@ -73,7 +73,10 @@ train() { # START END_S
   compiled+=" PYTHONPATH=$WORK/site:/tmp/retouch-site:$REPO PYTHONUNBUFFERED=1"
   compiled+=" TORCH_NCCL_ENABLE_MONITORING=0" # a process that lanes stop for minutes would be ended as a stuck one
   cp -r "$1/initial.pth" "$1/val" "$WORK/"
-  if [ -e "$1/judge.pth" ]; then cp "$1/judge.pth" "$WORK/"; extra+=" --set judge.initial=$WORK/judge.pth"; fi
+  local judge
+  for judge in judge projected; do
+    if [ -e "$1/$judge.pth" ]; then cp "$1/$judge.pth" "$WORK/"; extra+=" --set $judge.initial=$WORK/$judge.pth"; fi
+  done
   local fill="CONFIG=$CONFIG CARRIED=$REPO NAME=fill"
   cd "$REPO" || return
   lanes begin fill_256 "$FILL_CORES" $FILL_TURN ${FILL_GPUS%,*}
