@@ -84,7 +84,7 @@ train() { # START END_S
   lanes begin fill "$FILL_CORES" $FILL_TURN $FILL_GPUS
   # shellcheck disable=SC2086 # settings are words
   {
-    job fill_256 fill_256 420 $compiled $fill SHAPES=${SHAPES% *} "EXTRA=$extra" bash training/fill_host.sh prepare_all 0
+    job fill_256 fill_256 720 $compiled $fill SHAPES=${SHAPES% *} "EXTRA=$extra" bash training/fill_host.sh prepare_all 0
     job fill_384 fill_384 600 needs=fill_256,$LAST_SERVED $compiled $fill SHAPES=${SHAPES#* } "EXTRA=$extra" bash training/fill_host.sh prepare_all 0
     job fill fill 1700 $compiled $fill "SHAPES=$SHAPES" "EXTRA=$extra" bash benchmarks/gpu_host/four_gpus.sh fit_fill "$2"
   }
