@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.browser.desk import Desk, encoded, noise
+from tests.browser.tab import Tab, encoded, noise
 from tests.serving.served_process import ServedProcess
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ SWITCHES = [
 Serve = Callable[..., ServedProcess]
 SIDE = 320
 """Of the picture that is painted on."""
-SCREENS = {"desk": (1440, 900), "phone": (390, 844)}
+SCREENS = {"desktop": (1440, 900), "phone": (390, 844)}
 
 
 @pytest.fixture(scope="session")
@@ -88,16 +88,16 @@ def _write(root: Path, manifest: dict[str, object]) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-Tab = Callable[..., Desk]
+OpenTab = Callable[..., Tab]
 
 
 @pytest.fixture
-def tab(browser: Browser) -> Iterator[Tab]:
+def open_tab(browser: Browser) -> Iterator[OpenTab]:
     """Opens tabs; an error on a console, a breach of the policy or a request elsewhere fails the test."""
     wrong: list[str] = []
     with ExitStack() as stack:
 
-        def opened(url: str, *, expected: str = "", key: str = "", again: bool = False, **options: object) -> Desk:
+        def opened(url: str, *, expected: str = "", key: str = "", again: bool = False, **options: object) -> Tab:
             context = stack.enter_context(
                 browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})
             )
@@ -114,7 +114,7 @@ def tab(browser: Browser) -> Iterator[Tab]:
             page.add_init_script(
                 "addEventListener('securitypolicyviolation', e => console.error('CSP', e.effectiveDirective))"
             )
-            return Desk(page, url).go(key, again=again)
+            return Tab(page, url).go(key, again=again)
 
         yield opened
     assert wrong == []
@@ -126,15 +126,15 @@ def elsewhere(address: str, home: str) -> bool:
 
 
 @pytest.fixture
-def desk(tab: Tab, url: str) -> Desk:
+def tab(open_tab: OpenTab, url: str) -> Tab:
     """A tab with the page of the server that computes the shipped models."""
-    return tab(url)
+    return open_tab(url)
 
 
 @pytest.fixture(params=SCREENS)
-def blank(tab: Tab, url: str, request: pytest.FixtureRequest) -> Desk:
+def blank(open_tab: OpenTab, url: str, request: pytest.FixtureRequest) -> Tab:
     """A tab with a small square of noise, in the mode that fills when asked to."""
     width, height = SCREENS[request.param]
-    opened = tab(url, has_touch=True, viewport={"width": width, "height": height})
+    opened = open_tab(url, has_touch=True, viewport={"width": width, "height": height})
     opened.open(encoded(noise(SIDE, SIDE), "noise.png")).collect().brush(20)
     return opened

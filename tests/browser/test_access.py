@@ -8,50 +8,49 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import CHROMIUM, SWITCHES, Serve, Tab
-from tests.browser.desk import PICTURES, Desk
+from tests.browser.conftest import CHROMIUM, SWITCHES, OpenTab, Serve
+from tests.browser.tab import PICTURES, Tab
 
 AXE = Path(__file__).parents[2] / ".venv-browser/node_modules/axe-core/axe.min.js"
-SCREENS = {"phone": (390, 844), "phone on its side": (844, 390), "desk": (1440, 900), "4K": (3840, 2160)}
+SCREENS = {"phone": (390, 844), "phone on its side": (844, 390), "desktop": (1440, 900), "4K": (3840, 2160)}
 LEAST_TARGET = 44
 
 
-def violations(desk: Desk) -> list[str]:
+def violations(tab: Tab) -> list[str]:
     """Rules of axe-core that the page breaks; it is run outside the page's policy, which forbids foreign scripts."""
-    desk.cdp.send("Runtime.evaluate", {"expression": AXE.read_text("utf-8")})
-    found = desk.page.evaluate(
-        "async () => (await axe.run()).violations.map(v => `${v.id}: ${v.nodes.map(n => n.html)}`)"
-    )
-    return list(found)
+    tab.cdp.send("Runtime.evaluate", {"expression": AXE.read_text("utf-8")})
+    run = "async () => (await axe.run()).violations.map(v => `${v.id}: ${v.nodes.map(n => n.html)}`)"
+    return list(tab.page.evaluate(run))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("screen", SCREENS)
-def test_axe_finds_nothing(tab: Tab, url: str, scheme: str, screen: str) -> None:
+def test_axe_finds_nothing(open_tab: OpenTab, url: str, scheme: str, screen: str) -> None:
     width, height = SCREENS[screen]
-    desk = tab(url, viewport={"width": width, "height": height}, color_scheme=scheme)
-    found = {"empty": violations(desk)}
-    desk.open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg")
-    desk.page.click("#compare")
-    desk.page.wait_for_timeout(300)
-    found["open"] = violations(desk)
+    tab = open_tab(url, viewport={"width": width, "height": height}, color_scheme=scheme)
+    found = {"empty": violations(tab)}
+    tab.open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg")
+    tab.page.click("#compare")
+    tab.page.wait_for_timeout(300)
+    found["open"] = violations(tab)
     for dialog in ("help", "code"):
-        desk.page.click(f"#{dialog}")
-        found[dialog] = violations(desk)
-        desk.page.keyboard.press("Escape")
-    desk.page.click("#save-menu summary")
-    found["menu"] = violations(desk)
-    desk.page.click("#tab-translate")
-    found["translate"] = violations(desk)
+        tab.page.click(f"#{dialog}")
+        found[dialog] = violations(tab)
+        tab.page.keyboard.press("Escape")
+    tab.page.click("#save-menu summary")
+    found["menu"] = violations(tab)
+    tab.page.click("#tab-translate")
+    found["translate"] = violations(tab)
     assert found == {name: [] for name in found}
 
 
 @pytest.mark.parametrize("screen", SCREENS)
-def test_everything_is_on_the_screen_and_large_enough_for_a_finger(tab: Tab, url: str, screen: str) -> None:
+def test_everything_is_on_the_screen_and_large_enough_for_a_finger(open_tab: OpenTab, url: str, screen: str) -> None:
     width, height = SCREENS[screen]
-    desk = tab(url, viewport={"width": width, "height": height}).open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg")
+    tab = open_tab(url, viewport={"width": width, "height": height})
+    tab.open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg")
     small = []
-    for button in desk.page.locator("button:visible, summary:visible, select:visible, [role=tab]:visible").all():
+    for button in tab.page.locator("button:visible, summary:visible, select:visible, [role=tab]:visible").all():
         box = button.bounding_box()
         name = button.get_attribute("aria-label") or button.inner_text()
         if name.startswith("Close "):
@@ -62,79 +61,79 @@ def test_everything_is_on_the_screen_and_large_enough_for_a_finger(tab: Tab, url
         assert box["x"] + box["width"] <= width, name
         assert box["y"] + box["height"] <= height, name
     assert small == []
-    assert desk.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("size", [(1366, 650), (844, 390), (640, 400), (390, 844), (320, 568)])
 def test_a_menu_is_whole_on_the_screen_and_the_picture_beside_the_controls_can_be_seen(
-    tab: Tab, url: str, size: tuple[int, int]
+    open_tab: OpenTab, url: str, size: tuple[int, int]
 ) -> None:
-    desk = tab(url, viewport=dict(zip(("width", "height"), size, strict=True)))
-    desk.open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg")
-    assert desk.page.locator("#stage").bounding_box()["height"] > 145
+    tab = open_tab(url, viewport=dict(zip(("width", "height"), size, strict=True)))
+    tab.open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg")
+    assert tab.page.locator("#stage").bounding_box()["height"] > 145
     outside = []
     for menu in ("mask", "save"):
-        desk.page.click(f"#{menu}-menu summary")
-        for button in desk.page.locator(f"#{menu}-menu button:visible").all():
+        tab.page.click(f"#{menu}-menu summary")
+        for button in tab.page.locator(f"#{menu}-menu button:visible").all():
             box = button.bounding_box()
             right, bottom = box["x"] + box["width"], box["y"] + box["height"]
             if min(box["x"], box["y"]) < 0 or right > size[0] or bottom > size[1]:
                 outside.append((button.inner_text(), box))
-        desk.page.keyboard.press("Escape")
+        tab.page.keyboard.press("Escape")
     assert outside == []
 
 
-def test_a_picture_is_opened_seen_and_filled_in_a_window_that_is_enlarged_four_times(tab: Tab, url: str) -> None:
-    desk = tab(url, viewport={"width": 320, "height": 256})
-    with desk.page.expect_file_chooser():
-        desk.page.click("#open-first")
-    desk.open(PICTURES / "dress.jpg")
-    assert desk.page.locator("#surface").bounding_box()["height"] > 128
-    desk.page.locator("#surface").scroll_into_view_if_needed()
-    desk.drag(((100, 150), (140, 150)))
-    desk.filled()
-    desk.page.click("#save-menu summary")
-    assert desk.page.evaluate("document.documentElement.scrollWidth") <= 320
+def test_a_picture_is_opened_seen_and_filled_in_a_window_enlarged_four_times(open_tab: OpenTab, url: str) -> None:
+    tab = open_tab(url, viewport={"width": 320, "height": 256})
+    with tab.page.expect_file_chooser():
+        tab.page.click("#open-first")
+    tab.open(PICTURES / "dress.jpg")
+    assert tab.page.locator("#surface").bounding_box()["height"] > 128
+    tab.page.locator("#surface").scroll_into_view_if_needed()
+    tab.drag(((100, 150), (140, 150)))
+    tab.filled()
+    tab.page.click("#save-menu summary")
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= 320
 
 
 @pytest.mark.parametrize("width", [1000, 999, 844, 821])
-def test_the_row_under_the_picture_is_as_high_as_a_button(tab: Tab, url: str, width: int) -> None:
-    desk = tab(url, viewport={"width": width, "height": 390})
-    assert desk.page.locator("#actions").bounding_box()["height"] <= LEAST_TARGET + 17
-    sizes = [desk.page.locator(box).bounding_box()["width"] for box in ("#texture", "#instant")]
+def test_the_row_under_the_picture_is_as_high_as_a_button(open_tab: OpenTab, url: str, width: int) -> None:
+    tab = open_tab(url, viewport={"width": width, "height": 390})
+    assert tab.page.locator("#actions").bounding_box()["height"] <= LEAST_TARGET + 17
+    sizes = [tab.page.locator(box).bounding_box()["width"] for box in ("#texture", "#instant")]
     assert sizes == [20, 20]
 
 
 @pytest.mark.parametrize("width", [1100, 999, 844, 821])
 def test_every_action_is_on_the_screen_where_a_model_draws_variants(
-    tab: Tab, serve: Serve, all_models: Path, width: int
+    open_tab: OpenTab, serve: Serve, all_models: Path, width: int
 ) -> None:
-    desk = tab(f"{serve(models_dir=all_models).url}/", viewport={"width": width, "height": 600})
-    desk.page.select_option("#model", "diverse/1")
-    expect(desk.page.locator("#samples")).to_be_visible()
+    tab = open_tab(f"{serve(models_dir=all_models).url}/", viewport={"width": width, "height": 600})
+    tab.page.select_option("#model", "diverse/1")
+    expect(tab.page.locator("#samples")).to_be_visible()
     for name in ("#samples", "#texture", "#instant", "#fill", "#save-menu", "#mask-menu"):
-        box = desk.page.locator(name).bounding_box()
+        box = tab.page.locator(name).bounding_box()
         assert box["x"] + box["width"] <= width, name
         assert box["y"] + box["height"] <= 600, name
-    desk.page.click("#save-menu summary")
-    assert desk.page.locator("#save-menu > div").bounding_box()["x"] >= 0
+    tab.page.click("#save-menu summary")
+    assert tab.page.locator("#save-menu > div").bounding_box()["x"] >= 0
 
 
-def test_help_is_read_from_its_beginning_on_a_phone(tab: Tab, url: str) -> None:
-    desk = tab(url, viewport={"width": 390, "height": 500})
-    desk.page.click("#help")
-    assert desk.page.locator("#help-dialog").evaluate("dialog => [dialog.scrollTop, dialog.scrollHeight > 600]") == [
+def test_help_is_read_from_its_beginning_on_a_phone(open_tab: OpenTab, url: str) -> None:
+    tab = open_tab(url, viewport={"width": 390, "height": 500})
+    tab.page.click("#help")
+    assert tab.page.locator("#help-dialog").evaluate("dialog => [dialog.scrollTop, dialog.scrollHeight > 600]") == [
         0,
         True,
     ]
 
 
 @pytest.mark.parametrize("width", [320, 360, 390])
-def test_a_phone_has_one_row_for_the_header_and_one_for_the_fill(tab: Tab, url: str, width: int) -> None:
-    desk = tab(url, viewport={"width": width, "height": 700}).open(PICTURES / "dress.jpg")
-    expect(desk.page.locator("#texture")).to_be_visible()
-    tops = {name: desk.page.locator(f"#{name}").bounding_box()["y"] for name in ("fill", "code", "theme", "help")}
-    assert abs(tops["fill"] + 12 - desk.page.locator("#texture").bounding_box()["y"]) < 2
+def test_a_phone_has_one_row_for_the_header_and_one_for_the_fill(open_tab: OpenTab, url: str, width: int) -> None:
+    tab = open_tab(url, viewport={"width": width, "height": 700}).open(PICTURES / "dress.jpg")
+    expect(tab.page.locator("#texture")).to_be_visible()
+    tops = {name: tab.page.locator(f"#{name}").bounding_box()["y"] for name in ("fill", "code", "theme", "help")}
+    assert abs(tops["fill"] + 12 - tab.page.locator("#texture").bounding_box()["y"]) < 2
     assert tops["code"] == tops["theme"] == tops["help"]
 
 
@@ -147,11 +146,11 @@ def test_text_twice_as_large_as_usual_is_shown_as_large_and_hides_no_control(
     with browser.browser_type.launch_persistent_context(
         tmp_path, executable_path=CHROMIUM, args=SWITCHES, viewport={"width": width, "height": 720}
     ) as context:
-        desk = Desk(context.new_page(), url).go().open(PICTURES / "dress.jpg")
-        size = desk.page.evaluate("parseFloat(getComputedStyle(document.body).fontSize)")
+        tab = Tab(context.new_page(), url).go().open(PICTURES / "dress.jpg")
+        size = tab.page.evaluate("parseFloat(getComputedStyle(document.body).fontSize)")
         boxes = {
             button.get_attribute("aria-label") or button.inner_text(): button.bounding_box()
-            for button in desk.page.locator("button:not([role=tab]):visible, summary:visible").all()  # tabs scroll
+            for button in tab.page.locator("button:not([role=tab]):visible, summary:visible").all()  # tabs scroll
         }
     assert size >= 30
     assert {
@@ -159,30 +158,30 @@ def test_text_twice_as_large_as_usual_is_shown_as_large_and_hides_no_control(
     } == {}
 
 
-def test_no_frame_is_around_the_picture_while_one_paints_on_it_with_the_mouse(desk: Desk) -> None:
-    desk.open(PICTURES / "dress.jpg")  # nothing was pressed before, as when it is dropped or pasted
-    desk.drag(((100, 150), (140, 150)))
-    expect(desk.page.locator("#surface")).to_be_focused()
+def test_no_frame_is_around_the_picture_while_one_paints_on_it_with_the_mouse(tab: Tab) -> None:
+    tab.open(PICTURES / "dress.jpg")  # nothing was pressed before, as when it is dropped or pasted
+    tab.drag(((100, 150), (140, 150)))
+    expect(tab.page.locator("#surface")).to_be_focused()
     framed = "surface => surface.matches(':focus-visible')"
-    assert not desk.page.locator("#surface").evaluate(framed)
+    assert not tab.page.locator("#surface").evaluate(framed)
     for key in ("Shift+Tab", "Tab"):
-        desk.page.keyboard.press(key)
-    assert desk.page.locator("#surface").evaluate(framed), "the keyboard's place is not seen"
+        tab.page.keyboard.press(key)
+    assert tab.page.locator("#surface").evaluate(framed), "the keyboard's place is not seen"
 
 
-def test_the_picture_is_in_hand_once_it_is_opened_with_the_keyboard(desk: Desk) -> None:
-    desk.page.on("filechooser", lambda _: None)
-    desk.go()
-    desk.page.focus("#open-first")
-    with desk.page.expect_file_chooser() as chooser:
-        desk.page.keyboard.press("Enter")
+def test_the_picture_is_in_hand_once_it_is_opened_with_the_keyboard(tab: Tab) -> None:
+    tab.page.on("filechooser", lambda _: None)
+    tab.go()
+    tab.page.focus("#open-first")
+    with tab.page.expect_file_chooser() as chooser:
+        tab.page.keyboard.press("Enter")
     chooser.value.set_files(PICTURES / "dress.jpg")
-    desk.says("open")
-    expect(desk.page.locator("#surface")).to_be_focused()
+    tab.says("open")
+    expect(tab.page.locator("#surface")).to_be_focused()
 
 
-def test_the_size_of_the_brush_is_read_out_once(desk: Desk) -> None:
-    nodes = desk.cdp.send("Accessibility.getFullAXTree")["nodes"]
+def test_the_size_of_the_brush_is_read_out_once(tab: Tab) -> None:
+    nodes = tab.cdp.send("Accessibility.getFullAXTree")["nodes"]
     live = [
         node["name"]["value"]
         for node in nodes
@@ -191,8 +190,8 @@ def test_the_size_of_the_brush_is_read_out_once(desk: Desk) -> None:
     assert sorted(live) == ["", "Zoom"]  # what happened, and the zoom
 
 
-def test_every_control_has_a_name_and_is_reached_with_the_tab_key(desk: Desk) -> None:
-    desk.open(PICTURES / "dress.jpg").collect()
+def test_every_control_has_a_name_and_is_reached_with_the_tab_key(tab: Tab) -> None:
+    tab.open(PICTURES / "dress.jpg").collect()
     wanted = {
         "code",
         "theme",
@@ -210,85 +209,85 @@ def test_every_control_has_a_name_and_is_reached_with_the_tab_key(desk: Desk) ->
     }
     seen = set()
     for _ in range(60):
-        desk.page.keyboard.press("Tab")
-        seen.add(desk.page.evaluate("document.activeElement.id"))
+        tab.page.keyboard.press("Tab")
+        seen.add(tab.page.evaluate("document.activeElement.id"))
     assert wanted - seen == set()
     unnamed = "[...document.querySelectorAll('button')].filter(b => !(b.ariaLabel || b.textContent.trim())).length"
-    assert desk.page.evaluate(unnamed) == 0
+    assert tab.page.evaluate(unnamed) == 0
 
 
-def test_a_picture_is_filled_and_saved_with_the_keyboard_alone(desk: Desk) -> None:
-    desk.page.on("filechooser", lambda _: None)  # before the page is loaded: choosers are caught only later else
-    desk.go()
-    with desk.page.expect_file_chooser() as chooser:
-        desk.page.keyboard.press("Control+o")
+def test_a_picture_is_filled_and_saved_with_the_keyboard_alone(tab: Tab) -> None:
+    tab.page.on("filechooser", lambda _: None)  # before the page is loaded: choosers are caught only later else
+    tab.go()
+    with tab.page.expect_file_chooser() as chooser:
+        tab.page.keyboard.press("Control+o")
     chooser.value.set_files(PICTURES / "dress.jpg")
-    desk.says("open")
-    desk.page.focus("#surface")
+    tab.says("open")
+    tab.page.focus("#surface")
     for key in ("b", "Enter", *("ArrowRight",) * 3, "Enter"):
-        desk.page.keyboard.press(key)
-    desk.filled()
+        tab.page.keyboard.press(key)
+    tab.filled()
     for key, pressed in (("l", "lasso"), ("r", "rectangle"), ("e", "eraser")):
-        desk.page.keyboard.press(key)
-        expect(desk.page.locator(f'[data-tool="{pressed}"]')).to_have_attribute("aria-pressed", "true")
-    desk.page.keyboard.press("d")
-    divider = desk.page.locator("#divider")
+        tab.page.keyboard.press(key)
+        expect(tab.page.locator(f'[data-tool="{pressed}"]')).to_have_attribute("aria-pressed", "true")
+    tab.page.keyboard.press("d")
+    divider = tab.page.locator("#divider")
     divider.focus()
-    desk.page.keyboard.press("ArrowRight")
+    tab.page.keyboard.press("ArrowRight")
     expect(divider).to_have_attribute("aria-valuenow", "52")
-    with desk.page.expect_download():
-        desk.page.keyboard.press("Control+s")
-    desk.page.keyboard.press("?")
-    expect(desk.page.locator("#help-dialog")).to_be_visible()
+    with tab.page.expect_download():
+        tab.page.keyboard.press("Control+s")
+    tab.page.keyboard.press("?")
+    expect(tab.page.locator("#help-dialog")).to_be_visible()
 
 
-def test_what_is_chosen_or_cancelled_with_the_keyboard_leaves_the_focus_near(tab: Tab, serve: Serve) -> None:
-    desk = tab(f"{serve(fake_batch_ms=5000).url}/").open(PICTURES / "dress.jpg").collect()
-    desk.page.focus("#mask-menu summary")
+def test_what_is_chosen_or_cancelled_with_the_keyboard_leaves_the_focus_near(open_tab: OpenTab, serve: Serve) -> None:
+    tab = open_tab(f"{serve(fake_batch_ms=5000).url}/").open(PICTURES / "dress.jpg").collect()
+    tab.page.focus("#mask-menu summary")
     for key in ("Enter", "Tab", "Tab", "Tab", "Enter"):
-        desk.page.keyboard.press(key)
-    expect(desk.page.locator("#mask-menu summary")).to_be_focused()
-    expect(desk.page.locator("#mask-menu")).not_to_have_attribute("open", "")
-    desk.page.keyboard.press("Control+z")
-    desk.drag(((100, 150), (140, 150)))
-    desk.page.keyboard.press("f")
-    desk.page.focus("#cancel")
-    desk.page.keyboard.press("Enter")
-    desk.says("Cancelled")
-    expect(desk.page.locator("#surface")).to_be_focused()
+        tab.page.keyboard.press(key)
+    expect(tab.page.locator("#mask-menu summary")).to_be_focused()
+    expect(tab.page.locator("#mask-menu")).not_to_have_attribute("open", "")
+    tab.page.keyboard.press("Control+z")
+    tab.drag(((100, 150), (140, 150)))
+    tab.page.keyboard.press("f")
+    tab.page.focus("#cancel")
+    tab.page.keyboard.press("Enter")
+    tab.says("Cancelled")
+    expect(tab.page.locator("#surface")).to_be_focused()
 
 
-def test_a_button_with_nothing_more_to_do_keeps_the_focus_and_does_nothing(desk: Desk) -> None:
-    desk.open(PICTURES / "dress.jpg").collect()
-    desk.drag(((100, 150), (140, 150)))
+def test_a_button_with_nothing_more_to_do_keeps_the_focus_and_does_nothing(tab: Tab) -> None:
+    tab.open(PICTURES / "dress.jpg").collect()
+    tab.drag(((100, 150), (140, 150)))
     for button, other in (("#undo", "#redo"), ("#redo", "#undo")):
-        desk.page.focus(button)
-        desk.page.keyboard.press("Enter")
-        expect(desk.page.locator(button)).to_be_disabled()
-        expect(desk.page.locator(button)).to_be_focused()
-        desk.page.keyboard.press("Enter")
-        expect(desk.page.locator(other)).to_be_enabled()
-    desk.page.focus("#fill")
-    desk.page.keyboard.press("Enter")
-    desk.filled()
-    expect(desk.page.locator("#fill")).to_be_disabled()
-    expect(desk.page.locator("#fill")).to_be_focused()
-    assert desk.page.locator("#undo").evaluate("button => getComputedStyle(button).opacity") == "1"
-    assert desk.page.locator("#redo").evaluate("button => getComputedStyle(button).opacity") == "0.6"
+        tab.page.focus(button)
+        tab.page.keyboard.press("Enter")
+        expect(tab.page.locator(button)).to_be_disabled()
+        expect(tab.page.locator(button)).to_be_focused()
+        tab.page.keyboard.press("Enter")
+        expect(tab.page.locator(other)).to_be_enabled()
+    tab.page.focus("#fill")
+    tab.page.keyboard.press("Enter")
+    tab.filled()
+    expect(tab.page.locator("#fill")).to_be_disabled()
+    expect(tab.page.locator("#fill")).to_be_focused()
+    assert tab.page.locator("#undo").evaluate("button => getComputedStyle(button).opacity") == "1"
+    assert tab.page.locator("#redo").evaluate("button => getComputedStyle(button).opacity") == "0.6"
 
 
-def test_the_switch_turns_dark_into_light_and_is_remembered(browser: Browser, tab: Tab, url: str) -> None:
-    desk = tab(url, color_scheme="dark")
+def test_the_switch_turns_dark_into_light_and_is_remembered(browser: Browser, open_tab: OpenTab, url: str) -> None:
+    tab = open_tab(url, color_scheme="dark")
     back = "getComputedStyle(document.body).backgroundColor"
-    dark = desk.page.evaluate(back)
-    desk.page.click("#theme")
-    light = desk.page.evaluate(back)
+    dark = tab.page.evaluate(back)
+    tab.page.click("#theme")
+    light = tab.page.evaluate(back)
     assert light != dark
-    desk.go()
-    assert desk.page.evaluate(back) == light
+    tab.go()
+    assert tab.page.evaluate(back) == light
 
 
-def test_enter_held_down_puts_the_brush_down_once(blank: Desk) -> None:
+def test_enter_held_down_puts_the_brush_down_once(blank: Tab) -> None:
     blank.page.focus("#surface")
     for _ in range(4):  # the key repeats itself
         blank.page.keyboard.down("Enter")

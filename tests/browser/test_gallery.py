@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 from playwright.sync_api import APIResponse, Route, expect
 
-from tests.browser.conftest import ROOT, Serve, Tab
-from tests.browser.desk import PICTURES, Desk
+from tests.browser.conftest import ROOT, OpenTab, Serve
+from tests.browser.tab import PICTURES, Tab
 from tests.browser.test_access import SCREENS, violations
 from tests.serving.waiting import wait_until
 
@@ -33,17 +33,17 @@ def kept(url: str, count: int, key: str = "") -> list[str]:
     return found
 
 
-def shown(desk: Desk, count: int) -> Desk:
+def shown(tab: Tab, count: int) -> Tab:
     """Open the gallery and wait for so many results."""
-    desk.page.click("#tab-results")
-    loaded(desk, count)
-    return desk
+    tab.page.click("#tab-results")
+    loaded(tab, count)
+    return tab
 
 
-def loaded(desk: Desk, count: int) -> None:
+def loaded(tab: Tab, count: int) -> None:
     """Wait for so many results with their small pictures."""
-    expect(desk.page.locator("#kept figure")).to_have_count(count, timeout=WAIT_MS)
-    for image in desk.page.locator("#kept img").all():
+    expect(tab.page.locator("#kept figure")).to_have_count(count, timeout=WAIT_MS)
+    for image in tab.page.locator("#kept img").all():
         expect(image).not_to_have_js_property("naturalWidth", 0, timeout=WAIT_MS)
 
 
@@ -64,191 +64,195 @@ def new_key(folder: Path, *scopes: str, **limits: float) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
 
 
-def test_results_are_shown_small_and_the_newest_first(tab: Tab, serve: Serve) -> None:
+def test_results_are_shown_small_and_the_newest_first(open_tab: OpenTab, serve: Serve) -> None:
     server = serve()
-    desk = tab(f"{server.url}/")
-    desk.page.click("#tab-results")
-    expect(desk.page.locator("#kept-count")).to_have_text("No results.")
+    tab = open_tab(f"{server.url}/")
+    tab.page.click("#tab-results")
+    expect(tab.page.locator("#kept-count")).to_have_text("No results.")
     kept(server.url, 3)
-    shown(desk, 3)
-    expect(desk.page.locator("#kept-count")).to_have_text("3 results.")
-    sizes = desk.page.locator("#kept img").evaluate_all("all => all.map(i => [i.naturalWidth, i.naturalHeight])")
+    shown(tab, 3)
+    expect(tab.page.locator("#kept-count")).to_have_text("3 results.")
+    sizes = tab.page.locator("#kept img").evaluate_all("all => all.map(i => [i.naturalWidth, i.naturalHeight])")
     assert sizes == [[240, 320]] * 3
     # a result that comes meanwhile is there when the gallery is opened again
     last = kept(server.url, 1)[0]
-    shown(desk, 4)
-    with desk.page.expect_response(f"**{last}") as reply:
-        desk.page.locator("#kept figure").first.get_by_text("Paint on it").click()
+    shown(tab, 4)
+    with tab.page.expect_response(f"**{last}") as reply:
+        tab.page.locator("#kept figure").first.get_by_text("Paint on it").click()
     assert reply.value.ok
 
 
-def test_more_come_while_one_scrolls(tab: Tab, serve: Serve) -> None:
+def test_more_come_while_one_scrolls(open_tab: OpenTab, serve: Serve) -> None:
     server = serve()
     kept(server.url, 60)
-    desk = shown(tab(f"{server.url}/"), 24)
-    expect(desk.page.locator("#kept-count")).to_have_text("24 results, more below.")
+    tab = shown(open_tab(f"{server.url}/"), 24)
+    expect(tab.page.locator("#kept-count")).to_have_text("24 results, more below.")
     for count in (48, 60):
-        desk.page.locator("#kept figure").last.scroll_into_view_if_needed()
-        loaded(desk, count)
-    expect(desk.page.locator("#kept-count")).to_have_text("60 results.")
+        tab.page.locator("#kept figure").last.scroll_into_view_if_needed()
+        loaded(tab, count)
+    expect(tab.page.locator("#kept-count")).to_have_text("60 results.")
 
 
-def test_more_come_though_the_last_one_shown_was_deleted(tab: Tab, serve: Serve) -> None:
+def test_more_come_though_the_last_one_shown_was_deleted(open_tab: OpenTab, serve: Serve) -> None:
     server = serve()
     kept(server.url, 30)
-    desk = shown(tab(f"{server.url}/", viewport={"width": 1440, "height": 400}), 24)
-    desk.page.once("dialog", lambda dialog: dialog.accept())
-    desk.page.evaluate("document.querySelector('#kept figure:last-child button:last-of-type').click()")
-    desk.says("Deleted")
-    desk.page.locator("#kept figure").last.scroll_into_view_if_needed()
-    loaded(desk, 29)
+    tab = shown(open_tab(f"{server.url}/", viewport={"width": 1440, "height": 400}), 24)
+    tab.page.once("dialog", lambda dialog: dialog.accept())
+    tab.page.evaluate("document.querySelector('#kept figure:last-child button:last-of-type').click()")
+    tab.says("Deleted")
+    tab.page.locator("#kept figure").last.scroll_into_view_if_needed()
+    loaded(tab, 29)
 
 
-def test_no_thumbnail_stays_in_memory_that_is_shown_no_more(tab: Tab, serve: Serve) -> None:
+def test_no_thumbnail_stays_in_memory_that_is_shown_no_more(open_tab: OpenTab, serve: Serve) -> None:
     """One comes when its result was deleted; the others are shown, and the gallery is then opened anew."""
     server = serve()
     _, newest = kept(server.url, 2)
-    desk = tab(f"{server.url}/")
-    desk.page.evaluate(COUNT_BLOBS)
+    tab = open_tab(f"{server.url}/")
+    tab.page.evaluate(COUNT_BLOBS)
     late: list[tuple[Route, APIResponse]] = []
-    desk.page.route(f"**{newest}/thumbnail", lambda route: late.append((route, route.fetch())))
-    desk.page.click("#tab-results")
-    expect(desk.page.locator("#kept figure")).to_have_count(2)
-    wait_until(lambda: desk.page.evaluate("blobs.size") == 1 and late)
-    desk.page.once("dialog", lambda dialog: dialog.accept())
-    desk.page.locator("#kept button:has-text('Delete')").first.click()
-    desk.says("Deleted")
+    tab.page.route(f"**{newest}/thumbnail", lambda route: late.append((route, route.fetch())))
+    tab.page.click("#tab-results")
+    expect(tab.page.locator("#kept figure")).to_have_count(2)
+    wait_until(lambda: tab.page.evaluate("blobs.size") == 1 and late)
+    tab.page.once("dialog", lambda dialog: dialog.accept())
+    tab.page.locator("#kept button:has-text('Delete')").first.click()
+    tab.says("Deleted")
     ((route, thumbnail),) = late
-    with desk.page.expect_event("requestfinished"):
+    with tab.page.expect_event("requestfinished"):
         route.fulfill(response=thumbnail)
-    desk.page.wait_for_timeout(200)
-    assert desk.page.evaluate("blobs.size") == 1, "of a result that is not there any more"
-    desk.page.click("#tab-results")
-    loaded(desk, 1)
-    assert desk.page.evaluate("blobs.size") == 1
+    tab.page.wait_for_timeout(200)
+    assert tab.page.evaluate("blobs.size") == 1, "of a result that is not there any more"
+    tab.page.click("#tab-results")
+    loaded(tab, 1)
+    assert tab.page.evaluate("blobs.size") == 1
 
 
-def test_a_result_that_was_deleted_elsewhere_is_taken_out(tab: Tab, serve: Serve) -> None:
+def test_a_result_that_was_deleted_elsewhere_is_taken_out(open_tab: OpenTab, serve: Serve) -> None:
     server = serve()
     _, newest = kept(server.url, 2)
-    desk = shown(tab(f"{server.url}/", expected=REFUSED), 2)
+    tab = shown(open_tab(f"{server.url}/", expected=REFUSED), 2)
     httpx.delete(f"{server.url}{newest}")
-    desk.page.click("#kept button:has-text('Paint on it') >> nth=0")
-    desk.says("was deleted")
-    expect(desk.page.locator("#kept figure")).to_have_count(1)
-    expect(desk.page.locator("#kept-count")).to_have_text("1 result.")
-    expect(desk.page.locator("#kept button").first).to_be_focused()
+    tab.page.click("#kept button:has-text('Paint on it') >> nth=0")
+    tab.says("was deleted")
+    expect(tab.page.locator("#kept figure")).to_have_count(1)
+    expect(tab.page.locator("#kept-count")).to_have_text("1 result.")
+    expect(tab.page.locator("#kept button").first).to_be_focused()
 
 
-def test_a_result_is_painted_on_and_saved_as_it_is(tab: Tab, serve: Serve) -> None:
+def test_a_result_is_painted_on_and_saved_as_it_is(open_tab: OpenTab, serve: Serve) -> None:
     server = serve()
     (address,) = kept(server.url, 1)
-    desk = shown(tab(f"{server.url}/"), 1)
-    with desk.page.expect_download() as download:
-        desk.page.click("#kept button:has-text('Save')")
+    tab = shown(open_tab(f"{server.url}/"), 1)
+    with tab.page.expect_download() as download:
+        tab.page.click("#kept button:has-text('Save')")
     original = httpx.get(f"{server.url}{address}").content
     assert download.value.path().read_bytes() == original
     assert download.value.suggested_filename.endswith(".png")
-    desk.page.click("#kept button:has-text('Paint on it')")
-    expect(desk.page.locator("#panel-inpaint")).to_be_visible()
-    desk.says("is open")
-    assert (np.asarray(desk.saved()) == np.asarray(Image.open(download.value.path()))).all()
+    tab.page.click("#kept button:has-text('Paint on it')")
+    expect(tab.page.locator("#panel-inpaint")).to_be_visible()
+    tab.says("is open")
+    assert (np.asarray(tab.saved()) == np.asarray(Image.open(download.value.path()))).all()
 
 
-def test_a_result_is_deleted_once_that_is_confirmed(tab: Tab, serve: Serve) -> None:
+def test_a_result_is_deleted_once_that_is_confirmed(open_tab: OpenTab, serve: Serve) -> None:
     server = serve()
     first, second = kept(server.url, 2)
-    desk = shown(tab(f"{server.url}/"), 2)
+    tab = shown(open_tab(f"{server.url}/"), 2)
     asked: list[str] = []
-    desk.page.once("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
-    desk.page.locator("#kept button:has-text('Delete')").first.click()
+    tab.page.once("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+    tab.page.locator("#kept button:has-text('Delete')").first.click()
     assert "for good" in asked[0]
     assert httpx.get(f"{server.url}{second}").status_code == 200
-    desk.page.once("dialog", lambda dialog: dialog.accept())
-    desk.page.locator("#kept button:has-text('Delete')").first.click()
-    desk.says("Deleted")
-    expect(desk.page.locator("#kept figure")).to_have_count(1)
-    expect(desk.page.locator("#kept-count")).to_have_text("1 result.")
+    tab.page.once("dialog", lambda dialog: dialog.accept())
+    tab.page.locator("#kept button:has-text('Delete')").first.click()
+    tab.says("Deleted")
+    expect(tab.page.locator("#kept figure")).to_have_count(1)
+    expect(tab.page.locator("#kept-count")).to_have_text("1 result.")
     assert httpx.get(f"{server.url}{second}").status_code == 410
     assert httpx.get(f"{server.url}{first}").status_code == 200
-    expect(desk.page.locator("#kept button").first).to_be_focused()
+    expect(tab.page.locator("#kept button").first).to_be_focused()
 
 
-def test_the_keyboard_alone_is_enough(tab: Tab, serve: Serve) -> None:
+def test_the_keyboard_alone_is_enough(open_tab: OpenTab, serve: Serve) -> None:
     server = serve()
     kept(server.url, 2)
-    desk = tab(f"{server.url}/")
-    desk.page.focus("#tab-inpaint")
-    desk.page.keyboard.press("ArrowLeft")  # around, to the last one
-    loaded(desk, 2)
-    desk.page.on("dialog", lambda dialog: dialog.accept())
+    tab = open_tab(f"{server.url}/")
+    tab.page.focus("#tab-inpaint")
+    tab.page.keyboard.press("ArrowLeft")  # around, to the last one
+    loaded(tab, 2)
+    tab.page.on("dialog", lambda dialog: dialog.accept())
     reached = []
     for _ in range(12):
-        desk.page.keyboard.press("Tab")
-        reached.append(desk.page.evaluate("document.activeElement.textContent"))
+        tab.page.keyboard.press("Tab")
+        reached.append(tab.page.evaluate("document.activeElement.textContent"))
         if reached[-1] == "Delete":
             break
     assert reached[-3:] == ["Paint on it", "Save", "Delete"]
-    desk.page.keyboard.press("Enter")
-    expect(desk.page.locator("#kept figure")).to_have_count(1)
-    expect(desk.page.locator("#kept button").first).to_be_focused()
-    desk.page.keyboard.press("Enter")
-    desk.says("is open")
+    tab.page.keyboard.press("Enter")
+    expect(tab.page.locator("#kept figure")).to_have_count(1)
+    expect(tab.page.locator("#kept button").first).to_be_focused()
+    tab.page.keyboard.press("Enter")
+    tab.says("is open")
 
 
-def test_a_server_that_is_gone_is_named_while_results_are_looked_at(tab: Tab, serve: Serve) -> None:
+def test_a_server_that_is_gone_is_named_while_results_are_looked_at(open_tab: OpenTab, serve: Serve) -> None:
     server = serve()
     kept(server.url, 1)
-    desk = tab(f"{server.url}/", expected="ERR_")
+    tab = open_tab(f"{server.url}/", expected="ERR_")
     server.kill()
-    desk.page.click("#tab-results")
-    desk.says("cannot be reached")
-    desk.page.click("#tab-inpaint")
-    desk.open(PICTURES / "dress.jpg")
-    desk.page.wait_for_timeout(3500)
-    assert "reached" not in (desk.page.text_content("#status") or "")
+    tab.page.click("#tab-results")
+    tab.says("cannot be reached")
+    tab.page.click("#tab-inpaint")
+    tab.open(PICTURES / "dress.jpg")
+    tab.page.wait_for_timeout(3500)
+    assert "reached" not in (tab.page.text_content("#status") or "")
 
 
-def test_axe_finds_nothing_and_a_phone_shows_all_of_it(tab: Tab, serve: Serve) -> None:
+def test_axe_finds_nothing_and_a_phone_shows_all_of_it(open_tab: OpenTab, serve: Serve) -> None:
     server = serve()
     kept(server.url, 3)
     for scheme, (width, height) in zip(("light", "dark", "light", "dark"), SCREENS.values(), strict=True):
-        desk = shown(tab(f"{server.url}/", viewport={"width": width, "height": height}, color_scheme=scheme), 3)
-        desk.page.wait_for_timeout(300)
-        assert violations(desk) == []
-        assert desk.page.evaluate("document.documentElement.scrollWidth") <= width
-        for button in desk.page.locator("button:visible").all():
+        tab = shown(open_tab(f"{server.url}/", viewport={"width": width, "height": height}, color_scheme=scheme), 3)
+        tab.page.wait_for_timeout(300)
+        assert violations(tab) == []
+        assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+        for button in tab.page.locator("button:visible").all():
             box = button.bounding_box()
             assert min(box["width"], box["height"]) >= 44
             assert 0 <= box["x"] <= box["x"] + box["width"] <= width
 
 
-def test_it_is_hidden_from_a_key_that_may_not_list_and_the_key_is_kept(tab: Tab, serve: Serve, tmp_path: Path) -> None:
+def test_it_is_hidden_from_a_key_that_may_not_list_and_the_key_is_kept(
+    open_tab: OpenTab, serve: Serve, tmp_path: Path
+) -> None:
     key = new_key(tmp_path, "inference")
     server = serve(keys_file=tmp_path / "keys.json")
-    desk = tab(f"{server.url}/", expected=REFUSED, key=key)
-    assert desk.page.locator("#tab-results").is_hidden()
-    desk.open(PICTURES / "dress.jpg").collect()
-    desk.drag(((100, 150), (140, 150)))
-    desk.fill()
+    tab = open_tab(f"{server.url}/", expected=REFUSED, key=key)
+    assert tab.page.locator("#tab-results").is_hidden()
+    tab.open(PICTURES / "dress.jpg").collect()
+    tab.drag(((100, 150), (140, 150)))
+    tab.fill()
 
 
-def test_an_owner_sees_their_own_and_without_the_scope_deletes_none(tab: Tab, serve: Serve, tmp_path: Path) -> None:
+def test_an_owner_sees_their_own_and_without_the_scope_deletes_none(
+    open_tab: OpenTab, serve: Serve, tmp_path: Path
+) -> None:
     mine, other = (new_key(tmp_path, "inference", "results:read") for _ in range(2))
     server = serve(keys_file=tmp_path / "keys.json")
     (address,) = kept(server.url, 1, mine)
     kept(server.url, 2, other)
-    desk = shown(tab(f"{server.url}/", expected=REFUSED, key=mine), 1)
-    desk.page.on("dialog", lambda dialog: dialog.accept())
-    desk.page.click("#kept button:has-text('Delete')")
-    desk.says("results:delete")
+    tab = shown(open_tab(f"{server.url}/", expected=REFUSED, key=mine), 1)
+    tab.page.on("dialog", lambda dialog: dialog.accept())
+    tab.page.click("#kept button:has-text('Delete')")
+    tab.says("results:delete")
     assert httpx.get(f"{server.url}{address}", headers={"X-API-Key": mine}).status_code == 200
-    shown(desk, 1)
+    shown(tab, 1)
 
 
-def test_it_is_hidden_where_the_server_keeps_no_lists(tab: Tab, serve: Serve) -> None:
+def test_it_is_hidden_where_the_server_keeps_no_lists(open_tab: OpenTab, serve: Serve) -> None:
     server = serve(host="0.0.0.0", allow_anonymous=True)
     address = server.url.replace("0.0.0.0", "127.0.0.1")
-    desk = tab(f"{address}/", expected=REFUSED)
-    assert desk.page.locator("#tab-results").is_hidden()
-    assert desk.page.locator("#panel-inpaint").is_visible()
+    tab = open_tab(f"{address}/", expected=REFUSED)
+    assert tab.page.locator("#tab-results").is_hidden()
+    assert tab.page.locator("#panel-inpaint").is_visible()

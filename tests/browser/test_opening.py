@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Route, expect
 
-from tests.browser.conftest import CHROMIUM, ROOT, SWITCHES, Serve, Tab
-from tests.browser.desk import PICTURES, Desk, encoded, noise
+from tests.browser.conftest import CHROMIUM, ROOT, SWITCHES, OpenTab, Serve
+from tests.browser.tab import PICTURES, Tab, encoded, noise
 from tests.browser.test_gallery import REFUSED
 from tests.serving.served_process import ServedProcess
 from tests.serving.waiting import wait_until
@@ -125,111 +125,113 @@ def test_no_name_of_the_browser_is_declared_for_all_modules_or_shortened(browser
     assert set(found) <= {"History", "when"}  # the page does not use the browser's
 
 
-def test_it_loads_fills_and_saves_behind_a_prefix(tab: Tab, behind: str) -> None:
-    desk = tab(behind).open(PICTURES / "dress.jpg").collect()
-    desk.drag(((100, 150), (140, 150)))
-    desk.fill()
-    assert desk.saved().size == (256, 341)
-    desk.page.click("#code")
-    assert f"{behind}v1/inpaint" in desk.page.inner_text("#code-curl")
+def test_it_loads_fills_and_saves_behind_a_prefix(open_tab: OpenTab, behind: str) -> None:
+    tab = open_tab(behind).open(PICTURES / "dress.jpg").collect()
+    tab.drag(((100, 150), (140, 150)))
+    tab.fill()
+    assert tab.saved().size == (256, 341)
+    tab.page.click("#code")
+    assert f"{behind}v1/inpaint" in tab.page.inner_text("#code-curl")
 
 
-def test_photographs_are_dropped_and_what_is_none_is_named(desk: Desk) -> None:
+def test_photographs_are_dropped_and_what_is_none_is_named(tab: Tab) -> None:
     dropped = {path.name: list(path.read_bytes()) for path in PHOTOGRAPHS}
     for files, said in (({"notes.txt": [65, 66]}, "notes.txt is neither"), (dropped, "2 photographs are open")):
-        data = desk.page.evaluate_handle(CARRIED, files)
+        data = tab.page.evaluate_handle(CARRIED, files)
         for kind in ("dragover", "drop"):
-            desk.page.dispatch_event("#empty", kind, {"dataTransfer": data})
-        desk.says(said)
-    expect(desk.page.locator("#strip li")).to_have_count(2)
-    assert "dropping" not in (desk.page.get_attribute("#stage", "class") or "")
+            tab.page.dispatch_event("#empty", kind, {"dataTransfer": data})
+        tab.says(said)
+    expect(tab.page.locator("#strip li")).to_have_count(2)
+    assert "dropping" not in (tab.page.get_attribute("#stage", "class") or "")
 
 
-def test_a_picture_of_another_page_that_is_dropped_as_a_link_is_not_passed_over(desk: Desk) -> None:
-    data = desk.page.evaluate_handle(
+def test_a_picture_of_another_page_that_is_dropped_as_a_link_is_not_passed_over(tab: Tab) -> None:
+    data = tab.page.evaluate_handle(
         """() => {
             const carried = new DataTransfer();
             carried.setData("text/uri-list", "https://images.example/cat.jpg");
             return carried;
         }"""
     )
-    desk.page.dispatch_event("#empty", "drop", {"dataTransfer": data})
-    desk.says("That is no file: save the picture first, then open it.")
+    tab.page.dispatch_event("#empty", "drop", {"dataTransfer": data})
+    tab.says("That is no file: save the picture first, then open it.")
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WebP"])
-def test_an_animation_is_refused_by_its_name_and_one_frame_of_it_is_not(desk: Desk, kind: str) -> None:
+def test_an_animation_is_refused_by_its_name_and_one_frame_of_it_is_not(tab: Tab, kind: str) -> None:
     frames = [Image.fromarray(noise(40, 30, seed=seed)) for seed in range(2)]
     moving = encoded(frames[0], f"dancing.{kind.lower()}", kind, save_all=True, append_images=frames[1:])
-    desk.page.set_input_files("#pick-pictures", moving)
-    desk.says(f"dancing.{kind.lower()} is animated")
-    assert desk.page.locator("#empty").is_visible()
-    desk.open(encoded(frames[0], f"still.{kind.lower()}", kind, save_all=True))
+    tab.page.set_input_files("#pick-pictures", moving)
+    tab.says(f"dancing.{kind.lower()} is animated")
+    assert tab.page.locator("#empty").is_visible()
+    tab.open(encoded(frames[0], f"still.{kind.lower()}", kind, save_all=True))
 
 
-def test_a_folder_that_is_dropped_is_refused_by_its_name(desk: Desk, tmp_path: Path) -> None:
+def test_a_folder_that_is_dropped_is_refused_by_its_name(tab: Tab, tmp_path: Path) -> None:
     (tmp_path / "holiday").mkdir()
-    desk.drop(tmp_path / "holiday", (200, 200))
-    desk.says("holiday cannot be read: is it a folder")
+    tab.drop(tmp_path / "holiday", (200, 200))
+    tab.says("holiday cannot be read: is it a folder")
 
 
-def test_a_photograph_that_leaves_the_disk_stays_open(desk: Desk, tmp_path: Path) -> None:
+def test_a_photograph_that_leaves_the_disk_stays_open(tab: Tab, tmp_path: Path) -> None:
     file = tmp_path / "gone.jpg"
     shutil.copy(PICTURES / "dress.jpg", file)
-    desk.open(file).collect()
-    desk.drag(((100, 150), (140, 150)))
+    tab.open(file).collect()
+    tab.drag(((100, 150), (140, 150)))
     file.unlink()
-    desk.fill()
-    assert desk.saved().size == (256, 341)
+    tab.fill()
+    assert tab.saved().size == (256, 341)
 
 
-def test_a_picture_is_pasted(tab: Tab, url: str) -> None:
-    desk = tab(url, permissions=["clipboard-read", "clipboard-write"])
-    desk.page.evaluate(COPY_A_PICTURE)
-    desk.page.keyboard.press("Control+v")
-    expect(desk.page.locator("#surface")).to_have_attribute("aria-label", "Picture image.png, 40 by 30 pixels")
+def test_a_picture_is_pasted(open_tab: OpenTab, url: str) -> None:
+    tab = open_tab(url, permissions=["clipboard-read", "clipboard-write"])
+    tab.page.evaluate(COPY_A_PICTURE)
+    tab.page.keyboard.press("Control+v")
+    expect(tab.page.locator("#surface")).to_have_attribute("aria-label", "Picture image.png, 40 by 30 pixels")
 
 
-def test_the_page_works_over_plain_http_under_a_name(serve: Serve, tab: Tab) -> None:
+def test_the_page_works_over_plain_http_under_a_name(serve: Serve, open_tab: OpenTab) -> None:
     """Browsers give such a page no secure context: parts of `crypto` are missing there. It has no results."""
     served = serve(public_host="images.example")
-    desk = tab(served.url.replace("127.0.0.1", "images.example") + "/", expected=REFUSED)
-    assert desk.page.locator("#tab-results").is_hidden()
-    assert desk.page.evaluate("isSecureContext") is False
-    desk.open(PICTURES / "dress.jpg")
+    tab = open_tab(served.url.replace("127.0.0.1", "images.example") + "/", expected=REFUSED)
+    assert tab.page.locator("#tab-results").is_hidden()
+    assert tab.page.evaluate("isSecureContext") is False
+    tab.open(PICTURES / "dress.jpg")
 
 
-def test_a_stroke_painted_while_the_models_come_is_filled_when_they_are_there(tab: Tab, starting: str) -> None:
-    desk = tab(starting, expected=REFUSED).open(PICTURES / "dress.jpg")
-    desk.drag(((100, 150), (140, 150)))
-    desk.says("No model is ready yet.")
-    expect(desk.page.locator("#status")).to_contain_text("Filled.", timeout=COMPILED_MS)
-    assert desk.page.locator("#fill").is_disabled(), "something was left to fill"
+def test_a_stroke_painted_while_the_models_come_is_filled_when_they_are_there(open_tab: OpenTab, starting: str) -> None:
+    tab = open_tab(starting, expected=REFUSED).open(PICTURES / "dress.jpg")
+    tab.drag(((100, 150), (140, 150)))
+    tab.says("No model is ready yet.")
+    expect(tab.page.locator("#status")).to_contain_text("Filled.", timeout=COMPILED_MS)
+    assert tab.page.locator("#fill").is_disabled(), "something was left to fill"
 
 
-def test_a_photograph_is_painted_while_the_models_come_and_filled_when_they_are_there(tab: Tab, starting: str) -> None:
-    desk = tab(starting, expected=REFUSED)
-    expect(desk.page.locator("#tab-translate")).to_be_visible()
-    assert desk.page.get_attribute("#tab-inpaint", "aria-selected") == "true"
-    desk.open(PICTURES / "dress.jpg").collect()
-    desk.drag(((100, 150), (140, 150)))
-    assert desk.page.locator("#fill").is_disabled()
-    assert desk.page.inner_text("#fill") == "No model yet"
-    desk.page.click("#tab-translate")
-    desk.page.set_input_files("#translate-form input", PICTURES / "facade_labels.png")
-    expect(desk.page.locator("#tab-inpaint")).to_be_visible()
-    expect(desk.page.locator("#fill")).to_be_enabled(timeout=COMPILED_MS)
-    chosen = desk.page.locator("#translate-form input")
+def test_a_photograph_is_painted_while_the_models_come_and_filled_when_they_are_there(
+    open_tab: OpenTab, starting: str
+) -> None:
+    tab = open_tab(starting, expected=REFUSED)
+    expect(tab.page.locator("#tab-translate")).to_be_visible()
+    assert tab.page.get_attribute("#tab-inpaint", "aria-selected") == "true"
+    tab.open(PICTURES / "dress.jpg").collect()
+    tab.drag(((100, 150), (140, 150)))
+    assert tab.page.locator("#fill").is_disabled()
+    assert tab.page.inner_text("#fill") == "No model yet"
+    tab.page.click("#tab-translate")
+    tab.page.set_input_files("#translate-form input", PICTURES / "facade_labels.png")
+    expect(tab.page.locator("#tab-inpaint")).to_be_visible()
+    expect(tab.page.locator("#fill")).to_be_enabled(timeout=COMPILED_MS)
+    chosen = tab.page.locator("#translate-form input")
     assert chosen.evaluate("input => input.files.length") == 1, "a chosen file went away when a model came"
-    desk.page.click("#tab-inpaint")
-    desk.fill()
+    tab.page.click("#tab-inpaint")
+    tab.fill()
 
 
-def test_what_cannot_be_opened_is_named_though_others_are_open(desk: Desk) -> None:
+def test_what_cannot_be_opened_is_named_though_others_are_open(tab: Tab) -> None:
     heic = {"name": "1.heic", "mimeType": "image/heic", "buffer": b"\0\0\0\x18ftypheic"}
     pictures = [encoded(noise(40, 40), "0.png"), heic, encoded(noise(40, 40), "2.png")]
-    desk.open(*pictures)
-    desk.says("2 photographs are open. 1.heic is neither a JPEG, PNG nor WebP picture: save a copy as one.")
-    expect(desk.page.locator("#status")).to_have_class("wrong")
-    desk.page.set_input_files("#pick-pictures", [pictures[0], heic, {**heic, "name": "3.heic"}])
-    desk.says("0.png is open. 2 are not: 1.heic is neither a JPEG, PNG nor WebP picture: save a copy as one.")
+    tab.open(*pictures)
+    tab.says("2 photographs are open. 1.heic is neither a JPEG, PNG nor WebP picture: save a copy as one.")
+    expect(tab.page.locator("#status")).to_have_class("wrong")
+    tab.page.set_input_files("#pick-pictures", [pictures[0], heic, {**heic, "name": "3.heic"}])
+    tab.says("0.png is open. 2 are not: 1.heic is neither a JPEG, PNG nor WebP picture: save a copy as one.")

@@ -9,14 +9,14 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import SIDE
-from tests.browser.desk import Desk, Point, encoded
+from tests.browser.tab import Point, Tab, encoded
 
 LINE = ((80.0, 80.0), (160.0, 80.0), (240.0, 80.0))
 
 
-def by_keyboard(desk: Desk, points: Sequence[Point]) -> None:
+def by_keyboard(tab: Tab, points: Sequence[Point]) -> None:
     """From the middle to the first point in steps of half a brush of 20, then along the others with the brush down."""
-    desk.page.focus("#surface")
+    tab.page.focus("#surface")
     at = (SIDE / 2, SIDE / 2)
     for i, (x, y) in enumerate(points):
         for key, distance in (
@@ -26,26 +26,26 @@ def by_keyboard(desk: Desk, points: Sequence[Point]) -> None:
             ("ArrowUp", at[1] - y),
         ):
             for _ in range(max(0, round(distance / 10))):
-                desk.page.keyboard.press(key)
+                tab.page.keyboard.press(key)
         at = (x, y)
         if i == 0:
-            desk.page.keyboard.press("Enter")
-    desk.page.keyboard.press("Enter")
+            tab.page.keyboard.press("Enter")
+    tab.page.keyboard.press("Enter")
 
 
-DEVICES: dict[str, Callable[[Desk, Sequence[Point]], None]] = {
-    "mouse": lambda desk, points: desk.drag(points),
-    "pen": lambda desk, points: desk.pen(points, force=1.0),
-    "touch": lambda desk, points: desk.touch(*([point] for point in points)),
+DEVICES: dict[str, Callable[[Tab, Sequence[Point]], None]] = {
+    "mouse": lambda tab, points: tab.drag(points),
+    "pen": lambda tab, points: tab.pen(points, force=1.0),
+    "touch": lambda tab, points: tab.touch(*([point] for point in points)),
     "keyboard": by_keyboard,
 }
 
 
-wide = pytest.mark.parametrize("blank", ["desk"], indirect=True)
+wide = pytest.mark.parametrize("blank", ["desktop"], indirect=True)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_stroke_marks_what_the_brush_passed(blank: Desk, device: str) -> None:
+def test_a_stroke_marks_what_the_brush_passed(blank: Tab, device: str) -> None:
     DEVICES[device](blank, LINE)
     mask = blank.mask()
     assert mask[80, 70:250].all()
@@ -55,7 +55,7 @@ def test_a_stroke_marks_what_the_brush_passed(blank: Desk, device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("tool", ["lasso", "rectangle"])
-def test_an_area_is_marked_by_its_outline(blank: Desk, device: str, tool: str) -> None:
+def test_an_area_is_marked_by_its_outline(blank: Tab, device: str, tool: str) -> None:
     corners = {"lasso": ((100, 100), (200, 100), (200, 200), (100, 200)), "rectangle": ((100, 100), (200, 200))}[tool]
     blank.page.click(f'[data-tool="{tool}"]')
     DEVICES[device](blank, corners)
@@ -65,7 +65,7 @@ def test_an_area_is_marked_by_its_outline(blank: Desk, device: str, tool: str) -
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_eraser_takes_away(blank: Desk, device: str) -> None:
+def test_the_eraser_takes_away(blank: Tab, device: str) -> None:
     blank.drag(LINE)
     blank.page.keyboard.press("e")
     DEVICES[device](blank, ((160, 40), (160, 120)))
@@ -74,7 +74,7 @@ def test_the_eraser_takes_away(blank: Desk, device: str) -> None:
     assert mask[80, 90:140].all()
 
 
-def test_shift_and_a_click_paint_a_straight_line_from_the_last_stroke(blank: Desk) -> None:
+def test_shift_and_a_click_paint_a_straight_line_from_the_last_stroke(blank: Tab) -> None:
     blank.drag(((80, 80), (80, 80)))
     blank.page.keyboard.down("Shift")
     blank.drag(((240, 80), (240, 80)))
@@ -86,13 +86,13 @@ def test_shift_and_a_click_paint_a_straight_line_from_the_last_stroke(blank: Des
     assert (rows.min() + 120, columns.max()) == pytest.approx((200, 140), abs=2)
 
 
-def test_the_right_button_erases_with_the_brush_in_hand(blank: Desk) -> None:
+def test_the_right_button_erases_with_the_brush_in_hand(blank: Tab) -> None:
     blank.drag(LINE)
     blank.drag(((160, 40), (160, 120)), button="right")
     assert not blank.mask()[80, 155:165].any()
 
 
-def test_the_other_end_of_a_pen_erases(blank: Desk) -> None:
+def test_the_other_end_of_a_pen_erases(blank: Tab) -> None:
     blank.drag(LINE)
     # the browser's protocol knows no such button: the events are made in the page, with the mouse's id
     for kind, point in (("down", (160, 40)), ("move", (160, 80)), ("move", (160, 120)), ("up", (160, 120))):
@@ -104,7 +104,7 @@ def test_the_other_end_of_a_pen_erases(blank: Desk) -> None:
     assert not blank.mask()[80, 155:165].any()
 
 
-def test_a_pen_paints_wider_when_it_is_pressed(blank: Desk) -> None:
+def test_a_pen_paints_wider_when_it_is_pressed(blank: Tab) -> None:
     blank.pen(((80, 80), (160, 80), (240, 80)), force=0.2)
     blank.pen(((80, 200), (160, 200), (240, 200)), force=0.9)
     mask = blank.mask()
@@ -113,7 +113,7 @@ def test_a_pen_paints_wider_when_it_is_pressed(blank: Desk) -> None:
     assert 16 <= strong <= 20
 
 
-def test_a_brush_of_one_pixel_marks_one_and_is_remembered(blank: Desk) -> None:
+def test_a_brush_of_one_pixel_marks_one_and_is_remembered(blank: Tab) -> None:
     blank.brush(1)
     blank.drag(((100.5, 100.5), (200.5, 100.5)))
     mask = blank.mask()
@@ -123,7 +123,7 @@ def test_a_brush_of_one_pixel_marks_one_and_is_remembered(blank: Desk) -> None:
     assert blank.page.inner_text("#size-shown") == "1"
 
 
-def test_the_whole_mask_grows_shrinks_inverts_and_clears(blank: Desk) -> None:
+def test_the_whole_mask_grows_shrinks_inverts_and_clears(blank: Tab) -> None:
     blank.page.click('[data-tool="rectangle"]')
     blank.drag(((100, 100), (200, 200)))
     first = int(blank.mask().sum())
@@ -137,7 +137,7 @@ def test_the_whole_mask_grows_shrinks_inverts_and_clears(blank: Desk) -> None:
     assert blank.page.locator("#fill").is_disabled()
 
 
-def test_the_mask_is_changed_undone_and_saved_with_the_keyboard_alone(blank: Desk) -> None:
+def test_the_mask_is_changed_undone_and_saved_with_the_keyboard_alone(blank: Tab) -> None:
     by_keyboard(blank, LINE)
     sizes = [int(blank.mask().sum())]
     for key in ("g", "s", "i", "Delete", "Control+z", "Control+z", "Control+y"):
@@ -157,7 +157,7 @@ def test_the_mask_is_changed_undone_and_saved_with_the_keyboard_alone(blank: Des
     assert blank.page.evaluate("window.clicked") == "pick-mask"  # the field that asks for a file
 
 
-def test_a_saved_mask_comes_back_and_one_of_another_size_is_scaled(blank: Desk) -> None:
+def test_a_saved_mask_comes_back_and_one_of_another_size_is_scaled(blank: Tab) -> None:
     pixels = np.zeros((SIDE, SIDE), np.uint8)
     pixels[10:50, 20:90] = 255
     blank.page.set_input_files("#pick-mask", encoded(pixels, "mask.png"))
@@ -169,7 +169,7 @@ def test_a_saved_mask_comes_back_and_one_of_another_size_is_scaled(blank: Desk) 
 
 
 @wide
-def test_the_palm_of_the_hand_that_holds_the_pen_takes_no_stroke_back(blank: Desk) -> None:
+def test_the_palm_of_the_hand_that_holds_the_pen_takes_no_stroke_back(blank: Tab) -> None:
     x, y = blank.on_screen(LINE[0])
     pen = {"x": x, "y": y, "button": "left", "buttons": 1, "force": 1, "pointerType": "pen", "clickCount": 1}
     blank.cdp.send("Input.dispatchMouseEvent", {"type": "mousePressed", **pen})
@@ -181,7 +181,7 @@ def test_the_palm_of_the_hand_that_holds_the_pen_takes_no_stroke_back(blank: Des
 
 
 @wide
-def test_a_mask_opened_during_a_stroke_waits_for_its_end(blank: Desk) -> None:
+def test_a_mask_opened_during_a_stroke_waits_for_its_end(blank: Tab) -> None:
     opened = np.zeros((SIDE, SIDE), np.uint8)
     opened[200:210] = 255
     blank.page.mouse.move(*blank.on_screen(LINE[0]))
@@ -196,49 +196,47 @@ def test_a_mask_opened_during_a_stroke_waits_for_its_end(blank: Desk) -> None:
     assert blank.mask()[80, 80:240].all()
 
 
-def test_the_first_brush_suits_a_large_photograph_until_a_person_chooses_one(desk: Desk) -> None:
+def test_the_first_brush_suits_a_large_photograph_until_a_person_chooses_one(tab: Tab) -> None:
     large, small = (encoded(np.zeros((side, side, 3), np.uint8), f"{side}.png") for side in (2000, 200))
-    shown = desk.page.locator("#size-shown")
-    desk.open(large)
+    shown = tab.page.locator("#size-shown")
+    tab.open(large)
     expect(shown).to_have_text("80")
-    desk.open(small)
+    tab.open(small)
     expect(shown).to_have_text("40")
-    desk.page.keyboard.press("[")
+    tab.page.keyboard.press("[")
     expect(shown).to_have_text("34")
-    desk.open(large)
+    tab.open(large)
     expect(shown).to_have_text("34")
-    desk.page.reload()
+    tab.page.reload()
     expect(shown).to_have_text("34")
 
 
 @pytest.mark.parametrize(("width", "height", "size"), [(9, 7, 2), (6000, 120, 40), (90, 3000, 30)])
-def test_the_first_brush_leaves_some_of_a_small_or_narrow_picture(
-    desk: Desk, width: int, height: int, size: int
-) -> None:
-    desk.open(encoded(np.zeros((height, width, 3), np.uint8), "narrow.png"))
-    expect(desk.page.locator("#size-shown")).to_have_text(str(size))
+def test_the_first_brush_leaves_some_of_a_small_or_narrow_picture(tab: Tab, width: int, height: int, size: int) -> None:
+    tab.open(encoded(np.zeros((height, width, 3), np.uint8), "narrow.png"))
+    expect(tab.page.locator("#size-shown")).to_have_text(str(size))
 
 
-def test_a_chosen_brush_stays_for_the_next_photograph_where_nothing_can_be_remembered(desk: Desk) -> None:
-    desk.page.add_init_script("Storage.prototype.setItem = () => { throw new DOMException('full'); };")
-    desk.page.reload()
-    desk.page.wait_for_selector("html[data-ready]")
+def test_a_chosen_brush_stays_for_the_next_photograph_where_nothing_can_be_remembered(tab: Tab) -> None:
+    tab.page.add_init_script("Storage.prototype.setItem = () => { throw new DOMException('full'); };")
+    tab.page.reload()
+    tab.page.wait_for_selector("html[data-ready]")
     large, small = (encoded(np.zeros((side, side, 3), np.uint8), f"{side}.png") for side in (2000, 200))
-    desk.open(large)
-    desk.page.keyboard.press("[")
-    expect(desk.page.locator("#size-shown")).to_have_text("68")
-    desk.open(small)
-    expect(desk.page.locator("#size-shown")).to_have_text("68")
+    tab.open(large)
+    tab.page.keyboard.press("[")
+    expect(tab.page.locator("#size-shown")).to_have_text("68")
+    tab.open(small)
+    expect(tab.page.locator("#size-shown")).to_have_text("68")
 
 
-def test_two_fingers_pan_and_zoom_and_paint_nothing(blank: Desk) -> None:
+def test_two_fingers_pan_and_zoom_and_paint_nothing(blank: Tab) -> None:
     before = blank.page.inner_text("#zoom")
     blank.touch([(100, 160)], [(100, 160), (200, 160)], [(80, 160), (220, 160)], [(40, 160), (260, 160)])
     assert int(blank.page.inner_text("#zoom")[:-2]) > int(before[:-2]) * 1.5
     assert blank.page.locator("#undo").is_disabled()
 
 
-def test_the_picture_stays_when_one_of_two_fingers_is_lifted_moved_and_put_down_again(blank: Desk) -> None:
+def test_the_picture_stays_when_one_of_two_fingers_is_lifted_moved_and_put_down_again(blank: Tab) -> None:
     def send(kind: str, *fingers: tuple[int, float]) -> None:
         y = blank.on_screen((200, 160))[1]
         points = [{"x": blank.on_screen((x, 160))[0], "y": y, "id": number} for number, x in fingers]
@@ -258,7 +256,7 @@ def test_the_picture_stays_when_one_of_two_fingers_is_lifted_moved_and_put_down_
 
 
 @wide  # a phone has fingers instead of these buttons
-def test_wheel_touchpad_keys_and_buttons_zoom(blank: Desk) -> None:
+def test_wheel_touchpad_keys_and_buttons_zoom(blank: Tab) -> None:
     def zoom() -> int:
         blank.page.wait_for_timeout(50)
         return int(blank.page.inner_text("#zoom")[:-2])
@@ -280,7 +278,7 @@ def test_wheel_touchpad_keys_and_buttons_zoom(blank: Desk) -> None:
     assert zoom() == seen[0]
 
 
-def test_dragging_with_space_held_pans(blank: Desk) -> None:
+def test_dragging_with_space_held_pans(blank: Tab) -> None:
     blank.page.keyboard.press("1")
     blank.page.focus("#surface")
     blank.page.keyboard.down(" ")
@@ -289,7 +287,7 @@ def test_dragging_with_space_held_pans(blank: Desk) -> None:
     assert blank.page.locator("#undo").is_disabled()
 
 
-def test_painting_hits_the_same_place_zoomed_in(blank: Desk) -> None:
+def test_painting_hits_the_same_place_zoomed_in(blank: Tab) -> None:
     blank.page.mouse.move(*blank.on_screen((160, 160)))
     for _ in range(6):
         blank.page.mouse.wheel(0, -120)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.browser.conftest import Serve, Tab
-from tests.browser.desk import PICTURES, Desk
+from tests.browser.conftest import OpenTab, Serve
+from tests.browser.tab import PICTURES, Tab
 
 PIXELS = """async image => {
     await image.decode();
@@ -19,96 +19,100 @@ PIXELS = """async image => {
 }"""
 
 
-def test_a_label_map_becomes_a_picture_that_can_be_saved_and_painted_on(desk: Desk) -> None:
-    desk.page.click("#tab-translate")
-    desk.page.set_input_files("#translate-form input", PICTURES / "facade_labels.png")
-    desk.page.keyboard.press("Tab")
-    desk.page.click("#translate-form .main")
-    picture = desk.page.locator("#translated img")
+def test_a_label_map_becomes_a_picture_that_can_be_saved_and_painted_on(tab: Tab) -> None:
+    tab.page.click("#tab-translate")
+    tab.page.set_input_files("#translate-form input", PICTURES / "facade_labels.png")
+    tab.page.keyboard.press("Tab")
+    tab.page.click("#translate-form .main")
+    picture = tab.page.locator("#translated img")
     expect(picture).to_be_visible(timeout=60_000)
     assert picture.evaluate("async image => { await image.decode(); return image.naturalWidth; }") > 0
-    with desk.page.expect_download():
-        desk.page.click("#translated button:has-text('Save')")
-    desk.page.press("#translated button:has-text('Paint on it')", "Enter")
-    expect(desk.page.locator("#panel-inpaint")).to_be_visible()
-    expect(desk.page.locator("#surface")).to_be_focused()
-    expect(desk.page.locator("#surface")).to_have_attribute(
+    with tab.page.expect_download():
+        tab.page.click("#translated button:has-text('Save')")
+    tab.page.press("#translated button:has-text('Paint on it')", "Enter")
+    expect(tab.page.locator("#panel-inpaint")).to_be_visible()
+    expect(tab.page.locator("#surface")).to_be_focused()
+    expect(tab.page.locator("#surface")).to_have_attribute(
         "aria-label", "Picture facade_labels translated.png, 256 by 256 pixels"
     )
 
 
-def test_a_file_dropped_on_a_field_goes_into_it_and_nothing_is_sent_while_another_is_missing(desk: Desk) -> None:
+def test_a_file_dropped_on_a_field_goes_into_it_and_nothing_is_sent_while_another_is_missing(tab: Tab) -> None:
     asked: list[str] = []
-    desk.page.on("request", lambda request: asked.append(request.url))
-    desk.page.click("#tab-translate")
-    desk.page.select_option("#model", "facades-labels/1")
-    fields = desk.page.locator("#translate-form input")
+    tab.page.on("request", lambda request: asked.append(request.url))
+    tab.page.click("#tab-translate")
+    tab.page.select_option("#model", "facades-labels/1")
+    fields = tab.page.locator("#translate-form input")
     box = fields.nth(1).bounding_box()
-    desk.drop(PICTURES / "class_ids/facade.png", (box["x"] + 20, box["y"] + 20))
+    tab.drop(PICTURES / "class_ids/facade.png", (box["x"] + 20, box["y"] + 20))
     assert fields.evaluate_all("all => all.map(({files}) => files.length)") == [0, 1]
     assert asked == []
-    desk.drop(PICTURES / "class_ids/facade.png", (20, box["y"] + 300))
-    expect(desk.page.locator("#translated img")).to_be_visible(timeout=60_000)
+    tab.drop(PICTURES / "class_ids/facade.png", (20, box["y"] + 300))
+    expect(tab.page.locator("#translated img")).to_be_visible(timeout=60_000)
 
 
-def test_undo_without_a_photograph_cancels_no_translation(tab: Tab, serve: Serve) -> None:
-    desk = tab(f"{serve(fake_batch_ms=1500).url}/")
-    desk.page.click("#tab-translate")
-    desk.page.set_input_files("#translate-form input", PICTURES / "facade_labels.png")
-    desk.page.click("#translate-form .main")
-    expect(desk.page.locator("#busy")).to_be_visible()
-    desk.page.click("#tab-inpaint")
-    desk.page.keyboard.press("Control+z")
-    desk.says("Done.")
-    expect(desk.page.locator("#translated img")).to_have_count(1)
+def test_undo_without_a_photograph_cancels_no_translation(open_tab: OpenTab, serve: Serve) -> None:
+    tab = open_tab(f"{serve(fake_batch_ms=1500).url}/")
+    tab.page.click("#tab-translate")
+    tab.page.set_input_files("#translate-form input", PICTURES / "facade_labels.png")
+    tab.page.click("#translate-form .main")
+    expect(tab.page.locator("#busy")).to_be_visible()
+    tab.page.click("#tab-inpaint")
+    tab.page.keyboard.press("Control+z")
+    tab.says("Done.")
+    expect(tab.page.locator("#translated img")).to_have_count(1)
 
 
-def test_drawing_is_not_shown_where_no_model_draws(tab: Tab, serve: Serve, all_models: Path, tmp_path: Path) -> None:
+def test_drawing_is_not_shown_where_no_model_draws(
+    open_tab: OpenTab, serve: Serve, all_models: Path, tmp_path: Path
+) -> None:
     some = tmp_path / "some"
     some.mkdir()
     for name in ("photos", "facades"):
         (some / name).symlink_to(all_models / name)
-    desk = tab(f"{serve(models_dir=some).url}/")
-    assert desk.page.locator("#tab-translate").is_visible()
-    assert desk.page.locator("#tab-generate").is_hidden()
+    tab = open_tab(f"{serve(models_dir=some).url}/")
+    assert tab.page.locator("#tab-translate").is_visible()
+    assert tab.page.locator("#tab-generate").is_hidden()
 
 
-def test_pictures_are_drawn_and_the_same_seed_draws_the_same(tab: Tab, serve: Serve, all_models: Path) -> None:
-    desk = tab(f"{serve(models_dir=all_models, generate_model='faces').url}/")
-    desk.page.focus("#tab-inpaint")
+def test_pictures_are_drawn_and_the_same_seed_draws_the_same(open_tab: OpenTab, serve: Serve, all_models: Path) -> None:
+    tab = open_tab(f"{serve(models_dir=all_models, generate_model='faces').url}/")
+    tab.page.focus("#tab-inpaint")
     for _ in range(2):
-        desk.page.keyboard.press("ArrowLeft")  # around, to the last one, then the one before it
-    assert desk.page.get_attribute("#tab-generate", "aria-selected") == "true"
+        tab.page.keyboard.press("ArrowLeft")  # around, to the last one, then the one before it
+    assert tab.page.get_attribute("#tab-generate", "aria-selected") == "true"
     for _ in range(2):
-        desk.page.fill("#seed", "7")
-        desk.page.fill("#count", "2")
-        before = desk.page.locator("#drawn img").count()
-        desk.page.press("#count", "Enter")
-        expect(desk.page.locator("#drawn img")).to_have_count(before + 2, timeout=60_000)
-    assert desk.page.locator("#drawn figcaption").first.inner_text().endswith("seed 7, 1 of 2")
-    pictures = desk.page.locator("#drawn img")
+        tab.page.fill("#seed", "7")
+        tab.page.fill("#count", "2")
+        before = tab.page.locator("#drawn img").count()
+        tab.page.press("#count", "Enter")
+        expect(tab.page.locator("#drawn img")).to_have_count(before + 2, timeout=60_000)
+    assert tab.page.locator("#drawn figcaption").first.inner_text().endswith("seed 7, 1 of 2")
+    pictures = tab.page.locator("#drawn img")
     pixels = [pictures.nth(i).evaluate(PIXELS) for i in range(4)]
     assert pixels[:2] == pixels[2:]
     assert pixels[0] != pixels[1]
 
 
-def test_only_drawing_is_shown_where_models_only_draw(tab: Tab, serve: Serve, all_models: Path, tmp_path: Path) -> None:
+def test_only_drawing_is_shown_where_models_only_draw(
+    open_tab: OpenTab, serve: Serve, all_models: Path, tmp_path: Path
+) -> None:
     only = tmp_path / "only"
     only.mkdir()
     (only / "faces").symlink_to(all_models / "faces")
     server = serve(models_dir=only, generate_model="faces", inpaint_model="", translate_model="")
-    desk = tab(f"{server.url}/")
-    expect(desk.page.locator("#panel-generate")).to_be_visible()
-    assert desk.page.locator("#tab-inpaint").is_hidden()
-    desk.page.click("#code")
-    assert "v1/generate" in desk.page.inner_text("#code-curl")
+    tab = open_tab(f"{server.url}/")
+    expect(tab.page.locator("#panel-generate")).to_be_visible()
+    assert tab.page.locator("#tab-inpaint").is_hidden()
+    tab.page.click("#code")
+    assert "v1/generate" in tab.page.inner_text("#code-curl")
 
 
-def test_a_label_map_that_left_the_disk_is_named(desk: Desk, tmp_path: Path) -> None:
+def test_a_label_map_that_left_the_disk_is_named(tab: Tab, tmp_path: Path) -> None:
     file = tmp_path / "labels.png"
     shutil.copy(PICTURES / "facade_labels.png", file)
-    desk.page.click("#tab-translate")
-    desk.page.set_input_files("#translate-form input", file)
+    tab.page.click("#tab-translate")
+    tab.page.set_input_files("#translate-form input", file)
     file.unlink()
-    desk.page.click("#translate-form .main")
-    desk.says("labels.png cannot be read")
+    tab.page.click("#translate-form .main")
+    tab.says("labels.png cannot be read")

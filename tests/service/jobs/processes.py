@@ -41,7 +41,7 @@ URLS = ["/v1/results/first", "/v1/results/second"]
 
 
 @dataclass
-class Desk:
+class JobsProcess:
     """One process: its jobs, the orders that it was asked to compute, and its admission."""
 
     jobs: Jobs
@@ -83,7 +83,7 @@ async def hang(_order: Order, _call: Call) -> list[str]:
 
 
 @asynccontextmanager
-async def process(
+async def open_process(
     root: Path,
     run: Run = succeed,
     max_jobs: int = 10,
@@ -92,14 +92,14 @@ async def process(
     earlier: EarlierRuns = NONE_BEFORE,
     *,
     served: Collection[str] = ("photos",),
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[JobsProcess]:
     """Run the part of a process that shares `root` with others; leaving it is its death: nothing is tidied up."""
     owner, clock, admission, state = SpoolOwner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)
     owner.create()
     with Database(SqliteFile(root / LEDGER_FILE, [jobs_table.SCHEMA, webhook_table.SCHEMA]), retry_s=0.001) as ledger:
 
         async def remembering(order: Order, call: Call) -> list[str]:
-            desk.asked.append((order, call))
+            process.asked.append((order, call))
             return await run(order, call)
 
         parts = JobParts(
@@ -117,11 +117,11 @@ async def process(
             served=lambda: served,
             model_of=lambda _: "photos",
         )
-        desk = Desk(Jobs(parts, JobLimits(max_jobs, 60.0)), owner, admission, clock, state, ledger)
+        process = JobsProcess(Jobs(parts, JobLimits(max_jobs, 60.0)), owner, admission, clock, state, ledger)
         try:
-            yield desk
+            yield process
         finally:
-            for task in desk.jobs.running.values():
+            for task in process.jobs.running.values():
                 task.cancel()
-            await asyncio.gather(*desk.jobs.running.values(), return_exceptions=True)
+            await asyncio.gather(*process.jobs.running.values(), return_exceptions=True)
             owner.unlock_folder()

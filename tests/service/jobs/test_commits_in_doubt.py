@@ -11,31 +11,31 @@ import pytest
 from service.core.errors import NotReady
 from service.saving.local_disk.disk import Disk
 from tests.fakes.lost_answers import LosesAnswers
-from tests.service.jobs.processes import ORDER, Desk, process
+from tests.service.jobs.processes import ORDER, JobsProcess, open_process
 from tests.serving.waiting import until
 
 
-async def refused_after_the_commit(desk: Desk, root: Path, key: str) -> None:
-    desk.ledger.connections = ledger = LosesAnswers(root)
+async def refused_after_the_commit(process: JobsProcess, root: Path, key: str) -> None:
+    process.ledger.connections = ledger = LosesAnswers(root)
     ledger.open()
     ledger.lose = 1
     with pytest.raises(NotReady):
-        await desk.start(repeat_key=key)
+        await process.start(repeat_key=key)
 
 
 async def test_a_repeat_finds_the_job_of_a_request_that_was_refused_after_its_commit(tmp_path: Path) -> None:
-    async with process(tmp_path) as desk, process(tmp_path) as other:
-        await refused_after_the_commit(desk, tmp_path, "key")
+    async with open_process(tmp_path) as process, open_process(tmp_path) as other:
+        await refused_after_the_commit(process, tmp_path, "key")
         found = await other.start(repeat_key="key")
-        assert await desk.start(repeat_key="key") == found
-        await desk.jobs.take()
-        assert desk.asked == [], "its commit may be a moment ago"
-        desk.clock.now += 11.0
-        await desk.jobs.take()
-        await desk.until(found.id, "succeeded")
-        assert [order for order, _ in desk.asked + other.asked] == [ORDER]
+        assert await process.start(repeat_key="key") == found
+        await process.jobs.take()
+        assert process.asked == [], "its commit may be a moment ago"
+        process.clock.now += 11.0
+        await process.jobs.take()
+        await process.until(found.id, "succeeded")
+        assert [order for order, _ in process.asked + other.asked] == [ORDER]
         await until(lambda: not list((tmp_path / ".jobs").iterdir()))
-        assert (await desk.start(repeat_key="another")).id != found.id
+        assert (await process.start(repeat_key="another")).id != found.id
 
 
 async def test_a_job_that_was_entered_by_a_request_that_ended_meanwhile_keeps_what_it_was_sent(tmp_path: Path) -> None:
@@ -45,8 +45,8 @@ async def test_a_job_that_was_entered_by_a_request_that_ended_meanwhile_keeps_wh
         committed.set()
         assert go_on.wait(20)
 
-    async with process(tmp_path) as heir:
-        async with process(tmp_path) as dying:
+    async with open_process(tmp_path) as heir:
+        async with open_process(tmp_path) as dying:
             dying.ledger.connections = ledger = LosesAnswers(tmp_path, hold)
             ledger.open()
             starting = asyncio.create_task(dying.start(repeat_key="key"))
@@ -68,42 +68,42 @@ async def test_a_process_runs_no_job_twice_that_it_runs_for_long(tmp_path: Path)
         await gate.wait()
         return []
 
-    async with process(tmp_path, slow) as desk:
-        job = await desk.start()
-        desk.clock.now += 11.0
-        await desk.jobs.take()
+    async with open_process(tmp_path, slow) as process:
+        job = await process.start()
+        process.clock.now += 11.0
+        await process.jobs.take()
         gate.set()
-        await desk.until(job.id, "succeeded")
-        await desk.jobs.take()
-        assert len(desk.asked) == 1
+        await process.until(job.id, "succeeded")
+        await process.jobs.take()
+        assert len(process.asked) == 1
 
 
 async def test_a_job_that_is_still_being_entered_is_not_taken(tmp_path: Path) -> None:
     committed, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
-        desk.clock.now += 11.0
+        process.clock.now += 11.0
         committed.set()
         assert go_on.wait(20)
 
-    async with process(tmp_path) as desk:
-        desk.ledger.connections = ledger = LosesAnswers(tmp_path, hold)
+    async with open_process(tmp_path) as process:
+        process.ledger.connections = ledger = LosesAnswers(tmp_path, hold)
         ledger.open()
-        starting = asyncio.create_task(desk.start())
+        starting = asyncio.create_task(process.start())
         assert await asyncio.to_thread(committed.wait, 20)
-        await desk.jobs.take()
+        await process.jobs.take()
         go_on.set()
         job = await starting
-        await desk.until(job.id, "succeeded")
-        assert [call.request_id for _, call in desk.asked] == ["request1"]
+        await process.until(job.id, "succeeded")
+        assert [call.request_id for _, call in process.asked] == ["request1"]
 
 
 async def test_the_time_in_which_an_order_is_stored_makes_its_job_no_older(tmp_path: Path) -> None:
     class SlowDisk(Disk):
         def write(self, path: Path, data: bytes) -> None:
-            desk.clock.now += 11.0
+            process.clock.now += 11.0
             super().write(path, data)
 
-    async with process(tmp_path, disk=SlowDisk()) as desk:
-        job = await desk.start()
-        assert job.created_at == desk.clock.now
+    async with open_process(tmp_path, disk=SlowDisk()) as process:
+        job = await process.start()
+        assert job.created_at == process.clock.now

@@ -19,7 +19,7 @@ from service.jobs import jobs_table
 from service.jobs.earlier_runs import EarlierRuns, result_id
 from service.jobs.jobs_table import Job
 from service.saving.storage.contract import is_result_id
-from tests.service.jobs.processes import hang, process
+from tests.service.jobs.processes import hang, open_process
 from tests.serving.waiting import until
 
 
@@ -107,11 +107,11 @@ async def test_a_job_fails_if_what_was_computed_is_not_where_its_end_promises_it
             raise NotReady("the spool cannot be read now", code="storage_unavailable")
         return True
 
-    async with process(tmp_path, hang) as dying:
+    async with open_process(tmp_path, hang) as dying:
         job = await dying.start(allowed_s=60.0)
         await until(lambda: bool(dying.asked))
     results.stored = {result_id(job.id, 1, 0)}
-    async with process(tmp_path) as heir:
+    async with open_process(tmp_path) as heir:
         earlier = EarlierRuns(results.find, results.bury, is_short, heir.clock)
         late = replace(job, attempts=2)
         waiting = asyncio.ensure_future(earlier.results(late))
@@ -132,11 +132,11 @@ async def test_a_job_is_computed_again_only_if_its_result_is_not_stored(tmp_path
         results.stored.add(call.result_id(0))
         return await hang(_order, call)
 
-    async with process(tmp_path, store_and_hang) as dying:
+    async with open_process(tmp_path, store_and_hang) as dying:
         job = await dying.start()
         await until(lambda: bool(results.stored))
     stored = results.stored.pop() if not complete else next(iter(results.stored))
-    async with process(tmp_path, earlier=earlier) as heir:
+    async with open_process(tmp_path, earlier=earlier) as heir:
         await heir.jobs.take()
         ended = await heir.until(job.id, "succeeded")
         assert (ended.result_urls == [f"/v1/results/{stored}"]) is complete
@@ -154,7 +154,7 @@ async def test_a_job_that_is_cancelled_when_its_result_is_stored_leaves_none(tmp
         return await hang(_order, call)
 
     earlier = EarlierRuns(results.find, results.bury)
-    async with process(tmp_path, store_and_hang, earlier=earlier) as running:
+    async with open_process(tmp_path, store_and_hang, earlier=earlier) as running:
         job = await running.start()
         await until(lambda: bool(ids))
         assert (await running.jobs.cancel(job.id)).status == "cancelled"
@@ -171,7 +171,7 @@ async def test_what_other_requests_were_given_stays_even_if_the_job_is_cancelled
         return await hang(_order, call)
 
     earlier = EarlierRuns(results.find, results.bury)
-    async with process(tmp_path, share_and_hang, earlier=earlier) as running:
+    async with open_process(tmp_path, share_and_hang, earlier=earlier) as running:
         job = await running.start()
         await entered.wait()
         assert (await running.jobs.cancel(job.id)).status == "cancelled"
@@ -196,7 +196,7 @@ async def test_a_job_that_fails_after_its_result_was_stored_leaves_none(
         raise error
 
     earlier = EarlierRuns(results.find, results.bury)
-    async with process(tmp_path, fail, earlier=earlier) as running:
+    async with open_process(tmp_path, fail, earlier=earlier) as running:
         job = await running.start()
         await running.until(job.id, "failed")
         await until(lambda: not running.jobs.running)
@@ -211,7 +211,7 @@ async def test_a_process_that_has_lost_its_job_and_fails_late_deletes_nothing(tm
         raise DeadlineExceeded("too late")
 
     earlier = EarlierRuns(results.find, results.bury)
-    async with process(tmp_path, fail_late, earlier=earlier) as lost:
+    async with open_process(tmp_path, fail_late, earlier=earlier) as lost:
         job = await lost.start()
         results.stored = {result_id(job.id, 1, 0)}
         (taken,) = await lost.ledger.write(partial(jobs_table.inherit, dead=lost.owner.id, heir="heir"))
@@ -234,16 +234,16 @@ async def test_a_job_that_is_given_up_leaves_no_result_behind(tmp_path: Path, co
         ids.append(call.result_id(0))
         return await hang(_order, call)
 
-    async with process(tmp_path, note_and_hang) as dying:
+    async with open_process(tmp_path, note_and_hang) as dying:
         job = await dying.start()
         await until(lambda: bool(dying.asked))
     for _ in range(2):
-        async with process(tmp_path, note_and_hang, earlier=earlier) as dying:
+        async with open_process(tmp_path, note_and_hang, earlier=earlier) as dying:
             await dying.jobs.take()
             await until(lambda: bool(dying.asked))
     results.buried.clear()
     results.stored = {ids[-1]} if complete else set()
-    async with process(tmp_path, earlier=earlier) as last:
+    async with open_process(tmp_path, earlier=earlier) as last:
         await last.jobs.take()
         ended = await last.until(job.id, "succeeded", "failed")
         assert last.asked == []

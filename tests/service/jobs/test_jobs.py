@@ -19,15 +19,15 @@ from service.core.order import Order
 from service.jobs import jobs_table
 from service.jobs.jobs_table import Job
 from tests.fakes.disk import SYNCS, FailingDisk
-from tests.service.jobs.processes import URLS, hang, process
+from tests.service.jobs.processes import URLS, hang, open_process
 from tests.serving.waiting import until
 
 
 async def test_a_job_goes_from_queued_to_succeeded_and_tells_where_its_results_are(tmp_path: Path) -> None:
-    async with process(tmp_path) as desk:
-        job = await desk.start()
+    async with open_process(tmp_path) as process:
+        job = await process.start()
         assert job.status == "queued"
-        reply = (await desk.until(job.id, "succeeded")).reply()
+        reply = (await process.until(job.id, "succeeded")).reply()
         assert (reply.result_url, reply.result_urls) == (URLS[0], URLS)
         assert reply.created.startswith("1970-01-01T00:16:40")
         await until(lambda: not list((tmp_path / ".jobs").iterdir()))  # its request is not kept longer than it
@@ -46,52 +46,52 @@ async def test_what_a_job_was_sent_is_removed_though_nobody_waits_for_it_any_mor
         loop.run_in_executor(None, may_go.wait)
         return URLS
 
-    async with process(tmp_path, keep_threads_busy) as desk:
-        job = await desk.start()
-        unfinished = await desk.jobs.get(job.id)
-        await desk.until(job.id, "succeeded")
+    async with open_process(tmp_path, keep_threads_busy) as process:
+        job = await process.start()
+        unfinished = await process.jobs.get(job.id)
+        await process.until(job.id, "succeeded")
         asyncio.get_running_loop().call_later(0.3, may_go.set)
         if found_by == "a client that cancels it":
-            monkeypatch.setattr(desk.jobs, "get", AsyncMock(return_value=unfinished))  # as it was when it was read
-            await desk.jobs.cancel(job.id)
-        await (desk.jobs.close() if found_by == "the server's end" else desk.jobs.stop_lost())
+            monkeypatch.setattr(process.jobs, "get", AsyncMock(return_value=unfinished))  # as it was when it was read
+            await process.jobs.cancel(job.id)
+        await (process.jobs.close() if found_by == "the server's end" else process.jobs.stop_lost())
         await until(lambda: not list((tmp_path / ".jobs").iterdir()), 5)
 
 
 async def test_a_job_runs_when_its_first_sample_is_taken_into_a_batch(tmp_path: Path) -> None:
-    async with process(tmp_path, hang) as desk:
-        job = await desk.start()
-        await until(lambda: bool(desk.asked))
-        assert (await desk.jobs.get(job.id)).status == "queued"
-        begun = desk.asked[0][1].on_begun
+    async with open_process(tmp_path, hang) as process:
+        job = await process.start()
+        await until(lambda: bool(process.asked))
+        assert (await process.jobs.get(job.id)).status == "queued"
+        begun = process.asked[0][1].on_begun
         assert begun is not None
         begun()
-        await desk.until(job.id, "running")
-        await desk.jobs.cancel(job.id)
+        await process.until(job.id, "running")
+        await process.jobs.cancel(job.id)
         begun()
-        assert (await desk.jobs.get(job.id)).status == "cancelled"
+        assert (await process.jobs.get(job.id)).status == "cancelled"
 
 
 async def test_a_job_of_large_pictures_leaves_its_place_to_others(tmp_path: Path) -> None:
-    async with process(tmp_path, hang) as desk:
-        job = await desk.start()
-        await until(lambda: bool(desk.asked))
-        assert (desk.admission.in_flight, desk.admission.large_in_flight) == (1, 0)
-        on_large = desk.asked[0][1].on_large
+    async with open_process(tmp_path, hang) as process:
+        job = await process.start()
+        await until(lambda: bool(process.asked))
+        assert (process.admission.in_flight, process.admission.large_in_flight) == (1, 0)
+        on_large = process.asked[0][1].on_large
         assert on_large is not None
         on_large()
-        assert (desk.admission.in_flight, desk.admission.large_in_flight) == (1, 1)
-        await desk.jobs.cancel(job.id)
-        await until(lambda: not desk.admission.in_flight)
-        assert desk.admission.large_in_flight == 0
+        assert (process.admission.in_flight, process.admission.large_in_flight) == (1, 1)
+        await process.jobs.cancel(job.id)
+        await until(lambda: not process.admission.in_flight)
+        assert process.admission.large_in_flight == 0
 
 
 async def test_a_job_that_fails_keeps_its_problem(tmp_path: Path) -> None:
     async def fail(_order: Order, _call: Call) -> list[str]:
         raise InvalidImage("not an image")
 
-    async with process(tmp_path, fail) as desk:
-        job = await desk.until((await desk.start()).id, "failed")
+    async with open_process(tmp_path, fail) as process:
+        job = await process.until((await process.start()).id, "failed")
         assert job.problem is not None
         assert (job.problem["status"], job.problem["code"]) == (400, "invalid_image")
         assert (job.problem["request_id"], job.problem["instance"]) == ("request1", f"/v1/jobs/{job.id}")
@@ -101,61 +101,61 @@ async def test_a_job_that_breaks_for_a_reason_of_ours_fails_too(tmp_path: Path) 
     async def crash(_order: Order, _call: Call) -> list[str]:
         raise RuntimeError("a bug")
 
-    async with process(tmp_path, crash) as desk:
-        job = await desk.until((await desk.start()).id, "failed")
+    async with open_process(tmp_path, crash) as process:
+        job = await process.until((await process.start()).id, "failed")
         assert job.problem is not None
         assert job.problem["status"] == 500
 
 
 async def test_a_job_whose_deadline_passes_fails(tmp_path: Path) -> None:
-    async with process(tmp_path, hang) as desk:
-        job = await desk.until((await desk.start(allowed_s=0.01)).id, "failed")
+    async with open_process(tmp_path, hang) as process:
+        job = await process.until((await process.start(allowed_s=0.01)).id, "failed")
         assert job.problem is not None
         assert job.problem["code"] == "deadline_exceeded"
 
 
 async def test_a_cancelled_job_stops_and_stays_cancelled_and_a_finished_one_stays_as_it_is(tmp_path: Path) -> None:
-    async with process(tmp_path, hang) as desk:
-        job = await desk.start()
-        assert (await desk.jobs.cancel(job.id)).status == "cancelled"
-        await until(lambda: not desk.jobs.running)
-        assert (await desk.jobs.get(job.id)).status == "cancelled"
-    async with process(tmp_path) as desk:
-        job = await desk.start()
-        await desk.until(job.id, "succeeded")
-        assert (await desk.jobs.cancel(job.id)).status == "succeeded"
+    async with open_process(tmp_path, hang) as process:
+        job = await process.start()
+        assert (await process.jobs.cancel(job.id)).status == "cancelled"
+        await until(lambda: not process.jobs.running)
+        assert (await process.jobs.get(job.id)).status == "cancelled"
+    async with open_process(tmp_path) as process:
+        job = await process.start()
+        await process.until(job.id, "succeeded")
+        assert (await process.jobs.cancel(job.id)).status == "succeeded"
 
 
 async def test_a_finished_job_is_forgotten_after_its_time_and_an_unfinished_one_is_not(tmp_path: Path) -> None:
-    async with process(tmp_path) as desk, process(tmp_path, hang) as other:
-        done, hanging = await desk.start(), await other.start()
-        await desk.until(done.id, "succeeded")
-        desk.clock.now += 61.0
+    async with open_process(tmp_path) as process, open_process(tmp_path, hang) as other:
+        done, hanging = await process.start(), await other.start()
+        await process.until(done.id, "succeeded")
+        process.clock.now += 61.0
         for _ in range(2):
             with pytest.raises(NotFound, match="60 s"):
-                await desk.jobs.get(done.id)
-            assert (await desk.jobs.get(hanging.id)).finished_at is None
-            await desk.jobs.forget()
+                await process.jobs.get(done.id)
+            assert (await process.jobs.get(hanging.id)).finished_at is None
+            await process.jobs.forget()
 
 
 async def test_no_more_jobs_are_unfinished_than_allowed_over_all_processes(tmp_path: Path) -> None:
-    async with process(tmp_path, hang) as other, process(tmp_path, max_jobs=1) as desk:
+    async with open_process(tmp_path, hang) as other, open_process(tmp_path, max_jobs=1) as process:
         job = await other.start()
         with pytest.raises(Overloaded, match="1 jobs are unfinished") as refusal:
-            await desk.start()
+            await process.start()
         assert refusal.value.retry_after_s is not None
         assert len(list((tmp_path / ".jobs").iterdir())) == 1, "nothing of the refused one is kept"
         await other.jobs.cancel(job.id)
-        await desk.until((await desk.start()).id, "succeeded")
+        await process.until((await process.start()).id, "succeeded")
 
 
 async def test_a_request_that_the_disk_does_not_take_is_no_job(tmp_path: Path) -> None:
     (tmp_path / ".jobs").write_bytes(b"")
-    async with process(tmp_path) as desk:
+    async with open_process(tmp_path) as process:
         with pytest.raises(NotReady) as refusal:
-            await desk.start()
+            await process.start()
         assert refusal.value.code == "storage_unavailable"
-        assert desk.asked == []
+        assert process.asked == []
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO])
@@ -163,21 +163,21 @@ async def test_while_the_disk_takes_nothing_no_job_is_accepted_and_nothing_is_le
     tmp_path: Path, code: int
 ) -> None:
     disk = FailingDisk()
-    async with process(tmp_path, disk=disk) as desk:
+    async with open_process(tmp_path, disk=disk) as process:
         disk.fail(code, SYNCS)
         for _ in range(2):
             with pytest.raises(NotReady) as refusal:
-                await desk.start()
+                await process.start()
             assert refusal.value.code == "storage_unavailable"
         assert disk.asked.count("write") == 1, "the second is refused before anything is written"
         assert list((tmp_path / ".jobs").iterdir()) == []
         disk.mend()
-        assert desk.disk.probe_if_doubtful()
-        await desk.until((await desk.start()).id, "succeeded")
+        assert process.disk.probe_if_doubtful()
+        await process.until((await process.start()).id, "succeeded")
 
 
 async def test_every_process_tells_and_cancels_the_jobs_of_all(tmp_path: Path) -> None:
-    async with process(tmp_path, hang) as one, process(tmp_path) as other:
+    async with open_process(tmp_path, hang) as one, open_process(tmp_path) as other:
         job = await one.start()
         assert (await other.jobs.get(job.id)).status == "queued"
         await other.jobs.take()
@@ -200,6 +200,6 @@ async def test_a_job_ends_even_if_the_ledger_could_not_be_written_for_a_while(
         return finish(*arguments)
 
     monkeypatch.setattr(jobs_table, "finish", failing)
-    async with process(tmp_path) as desk:
-        await desk.until((await desk.start()).id, "succeeded")
+    async with open_process(tmp_path) as process:
+        await process.until((await process.start()).id, "succeeded")
     assert failures == [0]

@@ -21,13 +21,13 @@ from service.jobs.assembly import look_after
 from service.jobs.request_files import KeptOrders
 from service.ledger.contract import Transaction
 from service.lifecycle.background import run_in_background
-from tests.service.jobs.processes import ORDER, hang, process
+from tests.service.jobs.processes import ORDER, hang, open_process
 from tests.serving.waiting import until
 
 
 async def test_the_job_of_a_dead_process_is_run_again_by_another_with_what_it_was_sent(tmp_path: Path) -> None:
-    async with process(tmp_path) as heir:
-        async with process(tmp_path, hang) as dying:
+    async with open_process(tmp_path) as heir:
+        async with open_process(tmp_path, hang) as dying:
             job = await dying.start()
             await until(lambda: bool(dying.asked))
         assert (await heir.jobs.get(job.id)).finished_at is None
@@ -40,20 +40,20 @@ async def test_the_job_of_a_dead_process_is_run_again_by_another_with_what_it_wa
 
 
 async def test_a_job_that_is_started_again_with_its_key_is_the_one_that_was_there(tmp_path: Path) -> None:
-    async with process(tmp_path, hang) as dying:
+    async with open_process(tmp_path, hang) as dying:
         first = await dying.start(repeat_key="key")
-    async with process(tmp_path) as desk:
-        assert await desk.start(repeat_key="key") == first
-        assert desk.asked == []  # it is taken up as any job of a dead process
-        await desk.jobs.take()
-        finished = await desk.until(first.id, "succeeded")
-        assert await desk.start(repeat_key="key") == finished
-        assert [order for order, _ in desk.asked] == [ORDER]
+    async with open_process(tmp_path) as process:
+        assert await process.start(repeat_key="key") == first
+        assert process.asked == []  # it is taken up as any job of a dead process
+        await process.jobs.take()
+        finished = await process.until(first.id, "succeeded")
+        assert await process.start(repeat_key="key") == finished
+        assert [order for order, _ in process.asked] == [ORDER]
         await until(lambda: not list((tmp_path / ".jobs").iterdir()))
 
 
 async def test_of_two_processes_that_start_the_same_job_at_once_one_does(tmp_path: Path) -> None:
-    async with process(tmp_path, hang) as one, process(tmp_path, hang) as other:
+    async with open_process(tmp_path, hang) as one, open_process(tmp_path, hang) as other:
         jobs = await asyncio.gather(one.start(3600.0, repeat_key="key"), other.start(3600.0, repeat_key="key"))
         assert jobs[0] == jobs[1]
         assert len(one.jobs.running) + len(other.jobs.running) == 1
@@ -64,13 +64,13 @@ async def test_of_two_processes_that_start_the_same_job_at_once_one_does(tmp_pat
 
 
 async def test_a_job_that_takes_processes_down_with_it_is_given_up_and_says_so(tmp_path: Path) -> None:
-    async with process(tmp_path, hang) as dying:
+    async with open_process(tmp_path, hang) as dying:
         job = await dying.start()
     for _ in range(2):
-        async with process(tmp_path, hang) as dying:
+        async with open_process(tmp_path, hang) as dying:
             await dying.jobs.take()
             await until(lambda: bool(dying.asked))
-    async with process(tmp_path) as last:
+    async with open_process(tmp_path) as last:
         await last.jobs.take()
         given_up = await last.until(job.id, "failed")
         assert last.asked == []
@@ -79,9 +79,9 @@ async def test_a_job_that_takes_processes_down_with_it_is_given_up_and_says_so(t
 
 
 async def test_a_job_is_left_to_a_process_that_has_its_model(tmp_path: Path) -> None:
-    async with process(tmp_path, hang, served={"photos"}) as dying:
+    async with open_process(tmp_path, hang, served={"photos"}) as dying:
         job = await dying.start()
-    async with process(tmp_path, served={"facades"}) as other, process(tmp_path, served={"photos"}) as heir:
+    async with open_process(tmp_path, served={"facades"}) as other, open_process(tmp_path, served={"photos"}) as heir:
         await other.jobs.take()
         assert not other.jobs.running
         await heir.jobs.take()
@@ -92,9 +92,9 @@ async def test_a_job_is_left_to_a_process_that_has_its_model(tmp_path: Path) -> 
 async def test_a_job_whose_time_is_over_is_ended_by_a_process_without_its_model(
     tmp_path: Path, served: set[str]
 ) -> None:
-    async with process(tmp_path, hang, served={"photos"}) as dying:
+    async with open_process(tmp_path, hang, served={"photos"}) as dying:
         job = await dying.start(allowed_s=60.0)
-    async with process(tmp_path, hang, served=served) as other:
+    async with open_process(tmp_path, hang, served=served) as other:
         loaded = asyncio.Event()
         loaded.set()
         async with run_in_background(look_after(other.jobs, other.admission, loaded)):
@@ -109,9 +109,9 @@ async def test_a_job_whose_time_is_over_is_ended_by_a_process_without_its_model(
 
 async def test_a_job_of_a_model_that_was_not_there_is_taken_up_by_any_process(tmp_path: Path) -> None:
     """So that it ends soon, with what is wrong."""
-    async with process(tmp_path, hang, served={"facades"}) as dying:
+    async with open_process(tmp_path, hang, served={"facades"}) as dying:
         job = await dying.start()
-    async with process(tmp_path, served={"faces"}) as heir, process(tmp_path, served=()) as empty:
+    async with open_process(tmp_path, served={"faces"}) as heir, open_process(tmp_path, served=()) as empty:
         await empty.jobs.take()
         assert not empty.jobs.running, "a host that has yet to fetch its models"
         await heir.jobs.take()
@@ -126,24 +126,24 @@ class AwayOrders(KeptOrders):
 
 
 async def test_a_drain_gives_back_a_job_whose_request_cannot_be_read_now(tmp_path: Path) -> None:
-    async with process(tmp_path, hang) as dying:
+    async with open_process(tmp_path, hang) as dying:
         job = await dying.start()
-    async with process(tmp_path, kept=AwayOrders(tmp_path)) as heir:
+    async with open_process(tmp_path, kept=AwayOrders(tmp_path)) as heir:
         await heir.jobs.take()
         await until(lambda: heir.admission.in_flight == 1)
         heir.admission.draining.set()
         await until(lambda: heir.admission.in_flight == 0)
         assert (await heir.jobs.get(job.id)).status == "queued"
-    async with process(tmp_path) as other:
+    async with open_process(tmp_path) as other:
         await other.jobs.take()
         await other.until(job.id, "succeeded")
 
 
 async def test_a_job_whose_request_was_deleted_fails_and_says_so(tmp_path: Path) -> None:
-    async with process(tmp_path, hang) as dying:
+    async with open_process(tmp_path, hang) as dying:
         job = await dying.start()
     (tmp_path / ".jobs" / job.id / "order.json").unlink()
-    async with process(tmp_path) as heir:
+    async with open_process(tmp_path) as heir:
         await heir.jobs.take()
         lost = await heir.until(job.id, "failed")
         assert lost.problem is not None
@@ -154,23 +154,23 @@ async def test_a_job_that_a_draining_process_did_not_come_to_is_left_to_the_next
     async def refuse(_order: Order, _call: Call) -> list[str]:
         raise ShuttingDown("draining")
 
-    async with process(tmp_path, refuse) as draining:
+    async with open_process(tmp_path, refuse) as draining:
         job = await draining.start()
         await until(lambda: not draining.jobs.running)
         left = await draining.jobs.get(job.id)
         assert (left.status, left.attempts, left.given_back) == ("queued", 1, 1)
-    async with process(tmp_path) as draining:
+    async with open_process(tmp_path) as draining:
         draining.admission.draining.set()
         await draining.jobs.take()
         await until(lambda: not draining.jobs.running)
         assert draining.asked == []
-    async with process(tmp_path) as heir:
+    async with open_process(tmp_path) as heir:
         await heir.jobs.take()
         await heir.until(job.id, "succeeded")
 
 
 async def test_a_job_that_is_taken_up_waits_for_its_admission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with process(tmp_path, hang) as dying:
+    async with open_process(tmp_path, hang) as dying:
         job = await dying.start()
     slept: list[float] = []
 
@@ -180,7 +180,7 @@ async def test_a_job_that_is_taken_up_waits_for_its_admission(tmp_path: Path, mo
         heir.admission.max_requests = 8
         raise asyncio.TimeoutError
 
-    async with process(tmp_path) as heir:
+    async with open_process(tmp_path) as heir:
         heir.admission.max_requests = 0
         monkeypatch.setattr("service.jobs.jobs.asyncio.wait_for", brief)
         await heir.jobs.take()
@@ -189,16 +189,16 @@ async def test_a_job_that_is_taken_up_waits_for_its_admission(tmp_path: Path, mo
 
 
 async def test_restarts_while_a_job_waits_for_its_admission_are_no_crashes(tmp_path: Path) -> None:
-    async with process(tmp_path, hang) as dying:
+    async with open_process(tmp_path, hang) as dying:
         job = await dying.start()
     for _ in range(5):
-        async with process(tmp_path) as full:
+        async with open_process(tmp_path) as full:
             full.admission.max_requests = 0
             await full.jobs.take()
             await until(lambda: bool(full.admission.reservations.store.due_second(("someone", "request1"))))
             full.admission.draining.set()
             await asyncio.wait(full.jobs.running.values(), timeout=0.5)  # a drain does not wait for a Retry-After
-    async with process(tmp_path) as heir:
+    async with open_process(tmp_path) as heir:
         await heir.jobs.take()
         ended = await heir.until(job.id, "succeeded", "failed")
         assert (ended.status, ended.attempts - ended.given_back) == ("succeeded", 2)
@@ -206,16 +206,16 @@ async def test_restarts_while_a_job_waits_for_its_admission_are_no_crashes(tmp_p
 
 async def test_a_process_that_ends_in_order_counts_no_crash_of_the_jobs_that_it_stops(tmp_path: Path) -> None:
     """They wait for memory, or for the storage of results: nothing answers them when the batcher closes."""
-    async with process(tmp_path, hang) as first:
+    async with open_process(tmp_path, hang) as first:
         jobs = [await first.start() for _ in range(3)]
         await until(lambda: len(first.asked) == 3)
         await first.jobs.close()
     for _ in range(4):
-        async with process(tmp_path, hang) as restarted:
+        async with open_process(tmp_path, hang) as restarted:
             await restarted.jobs.take()
             await until(lambda: len(restarted.asked) == 3)
             await restarted.jobs.close()
-    async with process(tmp_path) as last:
+    async with open_process(tmp_path) as last:
         await last.jobs.take()
         assert {(await last.until(job.id, "succeeded", "failed")).status for job in jobs} == {"succeeded"}
         numbers = {call.result_id(0) for one in (first, restarted, last) for _, call in one.asked if call.result_id}
@@ -228,14 +228,14 @@ async def test_a_process_that_ends_while_the_ledger_is_away_does_not_wait_for_it
     def away(*_: object, **__: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
-    async with process(tmp_path, hang) as ending:
+    async with open_process(tmp_path, hang) as ending:
         job = await ending.start()
         await until(lambda: bool(ending.asked))
         with monkeypatch.context() as broken:
             broken.setattr(jobs_table, "give_back", away)
             await ending.jobs.close()
         assert not ending.jobs.running
-    async with process(tmp_path) as heir:
+    async with open_process(tmp_path) as heir:
         await heir.jobs.take()
         assert (await heir.until(job.id, "succeeded")).attempts == 2
 
@@ -243,10 +243,10 @@ async def test_a_process_that_ends_while_the_ledger_is_away_does_not_wait_for_it
 async def test_a_look_at_other_processes_that_fails_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with process(tmp_path, hang) as dead:
+    async with open_process(tmp_path, hang) as dead:
         job = await dead.start()
         await until(lambda: bool(dead.asked))
-    async with process(tmp_path) as heir:
+    async with open_process(tmp_path) as heir:
         answers, lives = [OSError(errno.EMFILE, "Too many open files")], heir.owner.is_alive
 
         def lives_or_fails(owner_id: str) -> bool:
@@ -267,10 +267,10 @@ async def test_a_job_that_another_version_recorded_otherwise_fails_and_says_so(t
     def change(ledger: Transaction) -> None:
         ledger.execute("UPDATE jobs SET facts = ?", (json.dumps(facts),))
 
-    async with process(tmp_path, hang) as dying:
+    async with open_process(tmp_path, hang) as dying:
         job = await dying.start()
         await dying.ledger.write(change)
-    async with process(tmp_path) as heir:
+    async with open_process(tmp_path) as heir:
         await heir.jobs.take()
         failed = await heir.until(job.id, "failed")
         assert failed.problem is not None

@@ -19,7 +19,7 @@ from service.jobs.request_files import KeptOrders
 from service.ledger.sqlite_file import LEDGER_FILE
 from service.lifecycle.background import run_in_background
 from tests.fakes.descriptors import no_descriptors_left
-from tests.service.jobs.processes import ORDER, hang, process
+from tests.service.jobs.processes import ORDER, hang, open_process
 from tests.serving.waiting import until
 
 JOB = "1" * 32
@@ -63,21 +63,21 @@ def test_a_request_that_is_damaged_or_gone_is_lost(tmp_path: Path, content: byte
 
 
 async def test_what_a_killed_process_left_of_a_request_is_removed_and_no_other(tmp_path: Path) -> None:
-    async with process(tmp_path, hang) as other, process(tmp_path) as desk:
-        await desk.jobs.drop_orphans()
-        desk.clock.now += 7200
-        unfinished, ended = await other.start(), await desk.start()
-        await desk.until(ended.id, "succeeded")
+    async with open_process(tmp_path, hang) as other, open_process(tmp_path) as process:
+        await process.jobs.drop_orphans()
+        process.clock.now += 7200
+        unfinished, ended = await other.start(), await process.start()
+        await process.until(ended.id, "succeeded")
         await until(lambda: not (tmp_path / ".jobs" / ended.id).exists())
         kept, (never_entered, fresh) = KeptOrders(tmp_path), (uuid4().hex for _ in range(2))
         for job_id in (never_entered, ended.id, fresh):
             kept.keep(job_id, ORDER)
         for job_id in (never_entered, ended.id, unfinished.id):
-            os.utime(tmp_path / ".jobs" / job_id, (desk.clock() - 3600,) * 2)
+            os.utime(tmp_path / ".jobs" / job_id, (process.clock() - 3600,) * 2)
         (tmp_path / ".jobs" / "notes").touch()
-        os.utime(tmp_path / ".jobs" / fresh, (desk.clock() - 5,) * 2)
+        os.utime(tmp_path / ".jobs" / fresh, (process.clock() - 5,) * 2)
         os.utime(tmp_path / ".jobs" / "notes", (0, 0))
-        await desk.jobs.drop_orphans()
+        await process.jobs.drop_orphans()
         assert {path.name for path in (tmp_path / ".jobs").iterdir()} == {unfinished.id, fresh, "notes"}
 
 
@@ -86,12 +86,12 @@ async def test_a_job_of_a_ledger_that_was_away_for_a_while_is_not_lost(tmp_path:
     folder, away = tmp_path / "results", tmp_path / "away"
     folder.mkdir()
     away.mkdir()
-    async with process(folder, hang) as died:
+    async with open_process(folder, hang) as died:
         job = await died.start(allowed_s=7200.0)
     os.utime(folder / ".jobs" / job.id, (died.clock(),) * 2)
     move_ledger(folder, away)
     with capture_logs() as lines:
-        async with process(folder) as without:
+        async with open_process(folder) as without:
             for _ in range(2):
                 without.clock.now += 3000
                 await without.jobs.drop_orphans()
@@ -99,9 +99,9 @@ async def test_a_job_of_a_ledger_that_was_away_for_a_while_is_not_lost(tmp_path:
     for left in folder.glob(f"{LEDGER_FILE}*"):
         left.unlink()
     move_ledger(away, folder)
-    async with process(folder) as desk:
-        await desk.jobs.take()
-        await desk.until(job.id, "succeeded")
+    async with open_process(folder) as process:
+        await process.jobs.take()
+        await process.until(job.id, "succeeded")
 
 
 async def test_no_job_is_lost_if_its_ledger_is_moved_away_while_orphans_are_looked_for(
@@ -117,54 +117,54 @@ async def test_no_job_is_lost_if_its_ledger_is_moved_away_while_orphans_are_look
             move_ledger(folder, away)
         return list_older(kept, moment)
 
-    async with process(folder, hang) as desk:
-        await desk.jobs.drop_orphans()  # records since when the ledger has jobs
-        desk.clock.now += 10
-        job = await desk.start(allowed_s=7200.0)
-        os.utime(folder / ".jobs" / job.id, (desk.clock(),) * 2)
-        desk.clock.now += 3000
+    async with open_process(folder, hang) as process:
+        await process.jobs.drop_orphans()  # records since when the ledger has jobs
+        process.clock.now += 10
+        job = await process.start(allowed_s=7200.0)
+        os.utime(folder / ".jobs" / job.id, (process.clock(),) * 2)
+        process.clock.now += 3000
         monkeypatch.setattr(KeptOrders, "older_than", move_then_list)
         with suppress(NotReady):  # as long as the ledger is away
-            await desk.jobs.drop_orphans()
+            await process.jobs.drop_orphans()
         assert list(away.iterdir())
         assert (folder / ".jobs" / job.id / "order.json").exists()
 
 
 async def test_a_request_of_a_job_that_the_ledger_knows_is_no_other_ledgers_however_old(tmp_path: Path) -> None:
-    async with process(tmp_path) as desk:
-        ended = await desk.start()
-        await desk.until(ended.id, "succeeded")
+    async with open_process(tmp_path) as process:
+        ended = await process.start()
+        await process.until(ended.id, "succeeded")
         await until(lambda: not (tmp_path / ".jobs" / ended.id).exists())
         KeptOrders(tmp_path).keep(ended.id, ORDER)
-        os.utime(tmp_path / ".jobs" / ended.id, (desk.clock() - 1,) * 2)
-        desk.clock.now += 3000
+        os.utime(tmp_path / ".jobs" / ended.id, (process.clock() - 1,) * 2)
+        process.clock.now += 3000
         with capture_logs() as lines:
-            await desk.jobs.drop_orphans()
+            await process.jobs.drop_orphans()
         assert not (tmp_path / ".jobs" / ended.id).exists()
     assert [line for line in lines if "kept" in line["event"]] == []
 
 
 async def test_a_request_of_an_unknown_job_is_kept_no_longer_than_that_could_run(tmp_path: Path) -> None:
-    async with process(tmp_path) as desk:
+    async with open_process(tmp_path) as process:
         job_id = uuid4().hex
         KeptOrders(tmp_path).keep(job_id, ORDER)
-        os.utime(tmp_path / ".jobs" / job_id, (desk.clock(),) * 2)
-        desk.clock.now += 86_400
-        await desk.jobs.drop_orphans()
+        os.utime(tmp_path / ".jobs" / job_id, (process.clock(),) * 2)
+        process.clock.now += 86_400
+        await process.jobs.drop_orphans()
         assert (tmp_path / ".jobs" / job_id).exists()
-        desk.clock.now += 7200
-        await desk.jobs.drop_orphans()
+        process.clock.now += 7200
+        await process.jobs.drop_orphans()
         assert not (tmp_path / ".jobs" / job_id).exists()
 
 
 async def test_the_look_at_all_jobs_removes_orphans(tmp_path: Path) -> None:
-    async with process(tmp_path) as desk:
+    async with open_process(tmp_path) as process:
         job_id, loaded = uuid4().hex, asyncio.Event()
         KeptOrders(tmp_path).keep(job_id, ORDER)
         os.utime(tmp_path / ".jobs" / job_id, (0, 0))
-        desk.clock.now = 1e6
+        process.clock.now = 1e6
         loaded.set()
-        async with run_in_background(look_after(desk.jobs, desk.admission, loaded)):
+        async with run_in_background(look_after(process.jobs, process.admission, loaded)):
             await until(lambda: not (tmp_path / ".jobs" / job_id).exists())
 
 
@@ -178,6 +178,6 @@ async def test_a_request_that_comes_again_over_an_orphan_is_no_orphan(tmp_path: 
 
 
 async def test_where_no_job_was_ever_kept_nothing_is_an_orphan(tmp_path: Path) -> None:
-    async with process(tmp_path) as desk:
-        await desk.jobs.drop_orphans()
+    async with open_process(tmp_path) as process:
+        await process.jobs.drop_orphans()
     assert not (tmp_path / ".jobs").exists()

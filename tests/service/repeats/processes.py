@@ -25,11 +25,11 @@ async def process(
     owner = SpoolOwner(root, lambda: uuid4().hex)
     owner.create()
     with Database(SqliteFile(root / LEDGER_FILE, [idempotency_table.SCHEMA]), retry_s=retry_s) as ledger:
-        desk = Idempotency(
+        idempotency = Idempotency(
             ledger, KeptResponses(root, disk), DiskState(root), owner, clock or Clock(), ttl_s=60.0, wait_s=30.0
         )
-        yield desk
-        await desk.close()
+        yield idempotency
+        await idempotency.close()
         owner.unlock_folder()
 
 

@@ -33,14 +33,14 @@ async def with_result() -> KeptResponse:
 async def test_an_answer_with_a_deleted_result_is_removed_and_its_key_says_so(tmp_path: Path) -> None:
     deletions = Deletions()
     async with process(tmp_path) as plain:
-        desk = replace(plain, deleted=deletions)
-        assert (await desk.run_once("name", "print", with_result)).body == b"picture"
-        assert (await desk.run_once("name", "print", with_result)).body == b"picture"
+        idempotency = replace(plain, deleted=deletions)
+        assert (await idempotency.run_once("name", "print", with_result)).body == b"picture"
+        assert (await idempotency.run_once("name", "print", with_result)).body == b"picture"
         deletions.ids.add("one")
-        await desk.forget_result("one")
-        await desk.forget_result("another")
+        await idempotency.forget_result("one")
+        await idempotency.forget_result("another")
         with pytest.raises(Gone, match="deleted"):
-            await desk.run_once("name", "print", with_result)
+            await idempotency.run_once("name", "print", with_result)
         assert not any(b"picture" in path.read_bytes() for path in kept(tmp_path))
 
 
@@ -52,32 +52,34 @@ async def test_an_answer_whose_result_is_deleted_while_it_is_made_is_not_kept(tm
         return await with_result()
 
     async with process(tmp_path) as plain:
-        desk = replace(plain, deleted=deletions)
-        assert (await desk.run_once("name", "print", deleted_meanwhile)).body == b"picture", "it was asked for before"
+        idempotency = replace(plain, deleted=deletions)
+        assert (await idempotency.run_once("name", "print", deleted_meanwhile)).body == b"picture", (
+            "it was asked for before"
+        )
         assert not any(b"picture" in path.read_bytes() for path in kept(tmp_path))
         with pytest.raises(Gone):
-            await desk.run_once("name", "print", with_result)
+            await idempotency.run_once("name", "print", with_result)
 
 
 async def test_a_full_disk_does_not_keep_a_deleted_result_from_being_removed(tmp_path: Path) -> None:
     disk = FailingDisk()
-    async with process(tmp_path, disk=disk) as desk:
-        await desk.run_once("name", "print", with_result)
+    async with process(tmp_path, disk=disk) as idempotency:
+        await idempotency.run_once("name", "print", with_result)
         disk.fail(errno.ENOSPC, WRITES)
-        await desk.forget_result("one")
+        await idempotency.forget_result("one")
         assert kept(tmp_path) == []
 
 
 @pytest.mark.parametrize("how", ["deleted", "expired"])
 async def test_what_a_killed_process_has_half_kept_goes_with_the_answer(tmp_path: Path, how: str) -> None:
     clock = Clock()
-    async with process(tmp_path, clock) as desk:
-        await desk.run_once("name", "print", with_result)
+    async with process(tmp_path, clock) as idempotency:
+        await idempotency.run_once("name", "print", with_result)
         (answer,) = kept(tmp_path)
         answer.rename(answer.with_suffix(".new"))  # it was killed before it could rename the file
         if how == "deleted":
-            await desk.forget_result("one")
+            await idempotency.forget_result("one")
         else:
             clock.now += 61
-            await desk.delete_expired()
+            await idempotency.delete_expired()
         assert kept(tmp_path) == []

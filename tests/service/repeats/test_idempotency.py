@@ -95,7 +95,7 @@ async def test_duplicates_at_once_wait_for_the_first_in_whatever_process_they_ar
     async with process(tmp_path) as one, process(tmp_path) as other:
         first = asyncio.create_task(one.run_once(NAME, "a", work))
         await work.begun.wait()
-        others = [asyncio.create_task(desk.run_once(NAME, "a", work)) for desk in (one, other, other)]
+        others = [asyncio.create_task(idempotency.run_once(NAME, "a", work)) for idempotency in (one, other, other)]
         await asyncio.sleep(0.05)
         assert not any(task.done() for task in others)
         work.gate.set()
@@ -106,7 +106,7 @@ async def test_duplicates_at_once_wait_for_the_first_in_whatever_process_they_ar
 async def test_of_many_at_once_in_two_processes_one_does_the_work(tmp_path: Path) -> None:
     work = Work()
     async with process(tmp_path) as one, process(tmp_path) as other:
-        answers = await asyncio.gather(*(desk.run_once(NAME, "a", work) for desk in (one, other) * 10))
+        answers = await asyncio.gather(*(idempotency.run_once(NAME, "a", work) for idempotency in (one, other) * 10))
     assert (work.done, len({bytes(answer.body) for answer in answers})) == (1, 1)
 
 

@@ -18,7 +18,7 @@ Point = tuple[float, float]
 PICTURES = Path(__file__).parents[1] / "data"
 
 
-class Desk:
+class Tab:
     """A tab with the page."""
 
     def __init__(self, page: Page, url: str) -> None:
@@ -32,7 +32,7 @@ class Desk:
         self._cdp = self._cdp or self.page.context.new_cdp_session(self.page)
         return self._cdp
 
-    def go(self, key: str = "", *, again: bool = False) -> Desk:
+    def go(self, key: str = "", *, again: bool = False) -> Tab:
         """Load the page, with a key where it asks for one; `again` where it will ask once more."""
         self.page.goto(self.url)
         if key:
@@ -44,14 +44,14 @@ class Desk:
             self.page.wait_for_selector("html[data-ready]", timeout=60_000)
         return self
 
-    def open(self, *files: Path | dict[str, object]) -> Desk:
+    def open(self, *files: Path | dict[str, object]) -> Tab:
         """Open photographs."""
         self.page.set_input_files("#pick-pictures", list(files))
         expect(self.page.locator("#empty")).to_be_hidden(timeout=60_000)
         expect(self.page.locator("#status")).to_contain_text("open", timeout=60_000)
         return self
 
-    def collect(self) -> Desk:
+    def collect(self) -> Tab:
         """Choose the mode that fills when asked to."""
         self.page.uncheck("#instant")
         return self
