@@ -1,4 +1,4 @@
-// Undoes the filters of a PNG's rows (PNG 9.4); png_filters.py calls it. With Average and Paeth each pixel is needed before
+// Undoes the filters of a PNG's rows (PNG 9.4); png_filters.py calls it. With Average and Paeth each pixel is needed for
 // the next one. So four such rows are computed at once, each a pixel behind the one above it: their pixels are the lanes of
 // a vector, and what a lane needs from above was in the lane before it a step ago.
 #include <algorithm>
@@ -59,8 +59,8 @@ struct Rows {
     static Bytes most(Bytes a, Bytes b) { return a > b ? a : b; }
     static Bytes excess(Bytes a, Bytes b) { return most(a, b) - b; }  // or 0
 
-    // The difference of Paeth's prediction from c, in numbers of a byte: if c is between a and b, their sum less c is as far
-    // from the smaller as the larger is from c, and the reverse; if it is not, that is nearest to the one away from c.
+    // Paeth's prediction minus c, in unsigned bytes. If c is between a and b, their sum minus c is as far from the smaller
+    // one as c is from the larger one, and the reverse; otherwise whichever of a and b is farther from c is the nearest.
     static Bytes paeth_from(Bytes a, Bytes b, Bytes c) {
         const Bytes low = least(a, b), high = most(a, b), down = excess(c, low), up = excess(high, c);
         const Bytes far_down = Bytes(excess(down, up) >= up), far_up = Bytes(excess(up, down) >= down);
@@ -83,7 +83,7 @@ struct Rows {
 
     template <bool ONLY_PAETH>
     void restore(int64_t columns, int64_t pixel) {
-        const auto careful = [&](int64_t k) {  // some rows are at no pixel, or their lanes reach behind the last one
+        const auto careful = [&](int64_t k) {  // some rows are at no pixel, or their lanes reach beyond the last one
             Pixels x = {};
             Lane from_above = 0, one;
             for (int row = 0; row < TOGETHER; row++)
@@ -170,4 +170,4 @@ int32_t restore_rows(const uint8_t *lines, int64_t height, int64_t size, int32_t
 }
 
 }  // extern "C"
-extern "C" uint32_t built_from() { return 0x0d1f7a04; }  // CRC-32 of the other lines; compiled.py asks for it
+extern "C" uint32_t built_from() { return 0x48291c47; }  // CRC-32 of the other lines; compiled.py asks for it

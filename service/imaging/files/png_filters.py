@@ -18,7 +18,7 @@ from service.lifecycle.compiled import address, load_library
 
 _EXTENSION = f"{__package__}._png_filters"
 """Name of the extension module in pyproject.toml."""
-_SOURCE = 0x0D1F7A04
+_SOURCE = 0x48291C47
 """Digest of png_filters.cpp, which has it, too."""
 _UNKNOWN_FILTER = 1
 
