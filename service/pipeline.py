@@ -42,7 +42,7 @@ from service.telemetry.redaction import without_folders
 from service.telemetry.tracing import RequestTracer, StageTrace
 
 _ENCODED_OVER_UPLOAD = 4
-"""Bytes reserved in the spool for a result, over those of the uploaded image: it may be a JPEG, the reply a PNG."""
+"""Bytes reserved in the spool for a result, as a multiple of the upload's: a JPEG may be answered with a PNG."""
 
 
 @dataclass(slots=True, eq=False)
@@ -192,7 +192,7 @@ class Pipeline:
         return self.new_seed() if order.options.seed is None else order.options.seed
 
     async def _prepare(self, request: RequestToCompute) -> PreparedRequest:
-        """Decode and cut; what else needs no tile is done while the engine computes them."""
+        """Decode and cut tiles; while the engine computes them, the other steps that need no tile are done."""
         order, manifest, timings = request.order, request.model.manifest, request.timings
         prepare = partial(PREPARE[order.task], order, request.headers, self.settings.max_pixels, manifest, timings)
         work, large = request.work_ahead, request.weight.large

@@ -42,9 +42,9 @@ _REMEDIES: dict[int | None, str] = {
     errno.EADDRINUSE: "end what listens there, or choose another {flag}",
     errno.EACCES: "choose a {flag} from 1024, or let this user have that one",
 }
-"""Remedies for errors that no other address of the same host helps against, by number."""
+"""Remedies by error number, for errors that every address of the host would have."""
 _ORIGIN = re.compile(r"\*|null|file://|[a-z][a-z0-9+.-]*://[^/?#@A-Z\s]+")
-"""file:// is what apps send whose pages are files."""
+"""Apps whose pages are files send file://."""
 _NAME = r"[\w-]+(\.[\w-]+)*"
 _WEBHOOK_HOST = re.compile(rf"(\*\.)?{_NAME}", re.ASCII)
 _PUBLIC_HOST = re.compile(rf"\*|(\*\.)?{_NAME}\.?|({_NAME}|\[[\da-fA-F:.]+\])(:\d+)?", re.ASCII)
@@ -172,11 +172,10 @@ def _check_keys(settings: Settings) -> None:
 
 
 def _check_sites(settings: Settings) -> None:
-    """Check that the names of sites are written as browsers send them or URLs have them, as others would never match.
+    """Check that names of sites have the form that browsers send or URLs have, because others would never match.
 
     Raises:
-        SettingsInvalid: an origin has no scheme, or more than that and a name; or a name is none that a host has, that
-            of a webhook's host one with a port.
+        SettingsInvalid: an origin is not just a scheme and a host, or a name has not the form of a host.
     """
     for origin in listed(settings.cors_origins):
         if not _ORIGIN.fullmatch(origin):
@@ -206,10 +205,10 @@ def _is_address(name: str) -> bool:
 
 
 def _check_default_models(settings: Settings) -> None:
-    """Check that a model can have the name of each default; whether there is one is seen when models are loaded.
+    """Check that each default model's name has a valid form; whether it exists is checked when models are loaded.
 
     Raises:
-        SettingsInvalid: none can, so that each request that names no model would be refused.
+        SettingsInvalid: one has not, so every request that names no model would be refused.
     """
     for task, reference in settings.default_models.items():
         if reference and not re.fullmatch(MODEL_REF, reference):

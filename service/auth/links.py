@@ -27,11 +27,11 @@ from service.core.settings import Settings, SettingsInvalid
 SECRETS_FILE = ".link-secrets"
 """Name of the file of secrets in the results folder."""
 LINK_S = 3600
-"""Time for which a link opens, in seconds; as long as OpenAI's."""
+"""Seconds for which a link is valid; as long as OpenAI's."""
 _SECRET_BYTES = 32
 _MAX_FILE_BYTES = 64 * 1024
 _PURPOSE = b"retouch result link 1"
-"""Beginning of what is signed, so that no other signature with the same secret is one of a link."""
+"""Prefix of the signed text, so that a signature made for another purpose with the same secret opens no link."""
 _EXPIRES = re.compile(r"[1-9][0-9]{0,11}")
 LINK_PATH = "/v1/results/{result_id}/shared"
 _LINK = re.compile(LINK_PATH.replace("{result_id}", "[0-9a-f]{32}"))
@@ -57,7 +57,7 @@ class Links:
     now: Callable[[], float]
 
     def url_of(self, result_id: str) -> str:
-        """Return a link to a result that opens for `LINK_S` from now."""
+        """Return a link to a result that is valid for `LINK_S` from now."""
         expires = str(int(self.now()) + LINK_S)
         signature = _signature(self.keys[0], result_id, expires)
         return f"{self.public_url}{LINK_PATH.format(result_id=result_id)}?expires={expires}&signature={signature}"
@@ -116,7 +116,7 @@ def read_secrets(path: Path) -> tuple[bytes, ...]:
 
 
 def _make(path: Path) -> None:
-    """Make the file with a new secret, whole when it appears, and durable; one that exists meanwhile stays."""
+    """Create the file with a new secret, atomically and durably; one that another process created first stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")  # only the owner may read it
     try:

@@ -176,7 +176,7 @@ def _decoded(text: memoryview, name: str) -> bytes:
 
 
 def _check_characters(text: memoryview, name: str) -> None:
-    """Check that a text has only what base64 has, and line breaks; the decoder leaves out all else.
+    """Check that a text has only characters of base64 and line breaks; the decoder would skip all others.
 
     Raises:
         InvalidRequest: it has something else, such as the `-` and `_` of the alphabet for addresses.

@@ -1,4 +1,4 @@
-"""Addresses as URLs have them."""
+"""Conversions of addresses between the forms in URLs and in sockets."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ def with_port(host: str, port: int) -> str:
 
 
 def without_brackets(host: str) -> str:
-    """Return a host as sockets take it: an IPv6 address without the brackets that URLs have."""
+    """Return a host in the form for sockets: an IPv6 address without the brackets that it has in URLs."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host

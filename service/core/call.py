@@ -74,5 +74,5 @@ class Call:
 
     @property
     def has_repeats(self) -> bool:
-        """Whether repeats may ask for its answer: then it goes on without its client once its results are stored."""
+        """Whether repeats may ask for its answer; then it continues without its client once its results are stored."""
         return self.repeat_key is not None and not self.is_job

@@ -29,7 +29,7 @@ def _checked_model_ref(text: str) -> str:
 ModelRef = Annotated[str, AfterValidator(_checked_model_ref), Field(json_schema_extra={"pattern": MODEL_REF})]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 _JOB_EVENTS = r"^(succeeded|failed|cancelled)(,(succeeded|failed|cancelled)){0,2}$"
-"""The form of a list of the ends of jobs."""
+"""The form of a list of job events, such as `succeeded,failed`."""
 
 
 def _checked_job_events(text: str) -> str:

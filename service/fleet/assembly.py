@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from service.ledger.postgres.server import PostgresServer
 
 _JOBS_PER_BATCH = 2
-"""Jobs of a process for each place in a batch: one computes while the other is read, decoded or saved."""
+"""Jobs of a process for each place in a batch: one is computed while the other is read, decoded or saved."""
 _UNSAVED_LOOK_S = 0.02
 
 

@@ -67,7 +67,7 @@ class SharedKeyUsage:
         self._keys = {key_id: blocks for key_id, blocks in self._keys.items() if key_id in key_ids}
 
     async def close(self) -> None:
-        """Stop fetching; what is in hand counts as used."""
+        """Stop fetching; what this process still holds counts as used."""
         tasks = [blocks.fetching for blocks in self._keys.values() if blocks.fetching]
         for task in tasks:
             task.cancel()

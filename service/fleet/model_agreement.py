@@ -64,7 +64,7 @@ def _agree(ledger: Transaction, agreement: SharedAgreement, held: list[str], ste
 
 
 def _forget_withdrawn(ledger: Transaction, still_held: set[str]) -> None:
-    """Remove versions that nobody has any more: pushed again, they need a new agreement."""
+    """Remove versions that no process has any more; if they are pushed again, they need a new agreement."""
     agreed = {row["version"] for row in ledger.execute("SELECT version FROM model_agreed")}
     ledger.executemany(
         "DELETE FROM model_agreed WHERE version = ?", [(version,) for version in sorted(agreed - still_held)]

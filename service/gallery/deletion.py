@@ -1,4 +1,4 @@
-"""Deletion of results: the tombstone first, then every copy, as often as it takes.
+"""Deletion of results: the tombstone first, then every copy, repeated until none is left.
 
 The tombstone is committed and synced before anything is removed. Whoever stores a copy at that moment finds it
 afterwards and removes the copy again; what a killed process left is removed by `finish`, in any process.

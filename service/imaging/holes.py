@@ -95,7 +95,7 @@ def bounding_box(mask: Bool2D) -> Box:
 def two_windows_cover(mask: Bool2D, bounds: Box, window: Size) -> bool:
     """Whether two windows can cover all masked pixels; that takes a tenth of the time of finding the holes.
 
-    Two that do reach all four sides of the mask's bounding box, so they also do in opposite corners of it.
+    Two such windows reach all four sides of the mask's bounding box, so two in opposite corners of it cover all, too.
     """
     height, width = (min(have, side) for have, side in zip(bounds.size, window, strict=True))
     inside = mask[bounds.top : bounds.bottom, bounds.left : bounds.right].view(np.uint8)
@@ -160,7 +160,7 @@ def groups_of(boxes: Boxes, numbers: NDArray[np.intp]) -> list[HoleGroup]:
 def _bounding_part(mask: Bool2D) -> tuple[Bool2D, tuple[int, int]]:
     """The rectangle around all masked pixels, `_REACH` pixels wider on every side, and its top left in the mask.
 
-    Its last column is one more, which stays empty when holes are joined, so that no run goes on in the next row.
+    One more column on the right stays empty when holes are joined, so that no run continues in the next row.
     """
     left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
     inside = np.zeros((height + 2 * _REACH, width + 2 * _REACH + 1), np.bool_)
@@ -169,7 +169,7 @@ def _bounding_part(mask: Bool2D) -> tuple[Bool2D, tuple[int, int]]:
 
 
 def _hole_boxes(joined: Any, labels: NDArray[np.int32], count: int) -> Boxes:
-    """The boxes of the joined holes, without what joining added.
+    """The boxes of the joined holes, without the pixels that joining added.
 
     From the runs of their rows: connectedComponentsWithStats takes eight times as long as without statistics.
     """

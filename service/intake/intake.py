@@ -1,6 +1,7 @@
 """A request for pictures from its admission to its answer: the steps that every API has in common.
 
-An API reads its own form of a request between `admitted` and `Intake.answered`, and writes its own form of a response.
+Between `admitted` and `Intake.answered` an API reads its own request format, and afterwards it writes its own response
+format.
 """
 
 from __future__ import annotations
@@ -175,9 +176,9 @@ class Intake:
         return await self.service.idempotency.run_once(name, fingerprint, kept_work)
 
     async def _to_its_end_once_stored(self, work: Awaitable[KeptResponse]) -> KeptResponse:
-        """Await `work`. If the client leaves when its results are stored, it goes on, so that repeats find the answer.
+        """Await `work`; once its results are stored, it continues without its client, so that repeats find the answer.
 
-        Else they would store second ones.
+        Otherwise repeats would store the results a second time.
         """
         working = asyncio.ensure_future(work)
         try:

@@ -44,7 +44,7 @@ def options_of(kind: type[OptionsT], values: Mapping[str, Any], names: Mapping[s
 
 
 def check_same_model(name: str, current: str, advice: str) -> None:
-    """Check that a client does not ask to change the model that an API fills with, for it would change for all.
+    """Check that a client does not ask to switch the model of an API, because that would switch it for all clients.
 
     Args:
         name: the model that is asked for.

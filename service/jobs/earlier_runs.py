@@ -1,6 +1,7 @@
 """Results that runs of a job have stored without ending it: taken by the next run, or removed.
 
-The ids of a job's results follow from the job, the run and the picture, so that a later run knows those of all before.
+The ids of a job's results are derived from the job, the run and the picture, so a later run knows those of earlier
+runs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _LOOK_EVERY_S = 0.5
 
 
 def result_id(job_id: str, run: int, picture: int) -> str:
-    """Make the id of a result: 32 hexadecimal digits, which nobody guesses who does not know the job.
+    """Make the id of a result: 32 hexadecimal digits that cannot be guessed without knowing the job.
 
     Args:
         job_id: id of the job.

@@ -34,7 +34,7 @@ from service.saving.storage.contract import is_result_id
 log = structlog.get_logger(__name__)
 _READ_AGAIN_S = 1.0
 _END_S = 2.0
-"""Longest time that a process which ends waits for the ends of computed jobs; what is not recorded is run again."""
+"""Longest time that a process that ends waits until computed jobs are recorded as ended; others are run again."""
 
 
 class Jobs:
@@ -87,7 +87,7 @@ class Jobs:
         return entered
 
     async def _enter(self, new: Job, order: Order, request_key: str | None) -> tuple[Job, Job | None]:
-        """Store the order, then the job, which is as old as that. See `start` for errors.
+        """Store the order, then the job, which gets the same time. See `start` for errors.
 
         Returns the job, and what `jobs_table.insert` returns for it. The order stays if the ledger fails, as the job
         may be entered nevertheless; `drop_orphans` removes it if not.

@@ -39,7 +39,8 @@ CREATE TABLE IF NOT EXISTS jobs_since (one INTEGER PRIMARY KEY, moment REAL NOT 
 
 _UNFINISHED_OF = "owner = ? AND finished_at IS NULL"
 IN_DOUBT_S = 10.0
-"""Age at which a process runs a job of its own that it neither runs nor is entering: its commit was in doubt."""
+"""Age at which a process takes up a job of its own that it neither runs nor is inserting, as its commit was in
+doubt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +75,11 @@ class Job:
         return left_s
 
     def is_for(self, served: Collection[str], now: float) -> bool:
-        """Whether a process that serves these models is to take it up; after its deadline any is, to end it."""
+        """Whether a process that serves these models should take it up; after its deadline any should, to end it."""
         return self.has_model_in(served) or self.facts.get("deadline_at", now) < now
 
     def has_model_in(self, served: Collection[str]) -> bool:
-        """Whether one of these is its model; each is if it names none: who has yet to fetch all would fail it."""
+        """Whether these models suffice to run it; a job that names none needs any, as without models it would fail."""
         model = self.facts.get("model")
         return bool(served) if model is None else model in served
 

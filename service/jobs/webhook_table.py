@@ -16,7 +16,8 @@ _BEGIN = "substr(lower(url), 1, 300)"
 _ORIGIN = f"substr({_BEGIN}, 1, length({_BEGIN}) - length(ltrim(substr({_BEGIN}, 9), '{_HOST_LETTERS}')))"
 """Scheme, host and port of a URL, in SQL: all up to the first letter after `https://` that is in no host."""
 _NEXT = "next_at + 0"
-"""The time as the index by origin has it: PostgreSQL would look for an origin's first ones among all by `next_at`."""
+"""The time as an expression of the index by origin; for plain `next_at` PostgreSQL would search all messages by
+time."""
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS deliveries (
     id TEXT PRIMARY KEY,
@@ -98,8 +99,8 @@ def due_in_turn(
 ) -> list[tuple[str, str]]:
     """Return ids and URLs of due messages, origins in turn: the longest due one of each, then the next of each.
 
-    Of these, those with the fewest attempts come first: thousands of receivers that failed before hide no new message.
-    Nor do thousands of new ones: the longest and the shortest due of them come in turn.
+    Those with the fewest attempts come first, so that thousands of receivers that failed before hide no new message. So
+    that thousands of new messages hide none either, the longest and the shortest due of them alternate.
 
     Args:
         ledger: the transaction.

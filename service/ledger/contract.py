@@ -1,7 +1,7 @@
 """Contract of the ledger: transactions, and connections that run them, whatever the database.
 
-The tables' statements are SQL that SQLite and PostgreSQL both speak, with `?` for values; `Transaction` has the few
-words that differ. Rows are read by the names of their columns.
+The tables' statements are SQL that SQLite and PostgreSQL both accept, with `?` for values; `Transaction` has the few
+parts that differ. Rows are read by the names of their columns.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import structlog
 _log = structlog.get_logger(__name__)
 
 END_WITHIN_S = 17.0
-"""Less than the launcher allows, which can say less about a process than the process itself."""
+"""Less than the launcher allows, because the process can report more about itself than the launcher can."""
 _LAST_RESORT_S = 1.0
 """Time after which C code ends the process: a thread that hangs may hold the interpreter's lock, or that of the log."""
 _STANDARD_ERROR = 2

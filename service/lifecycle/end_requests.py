@@ -1,8 +1,8 @@
 """Requests to end the server, counted from its signals.
 
 One request can arrive as several signals. A service manager signals every process of the group, and so do the launcher
-(its front ends) and `make` (its commands, with SIGTERM): what follows at once is no second request. Nor is SIGHUP, see
-sighup.py.
+(its front ends) and `make` (its commands, with SIGTERM): a signal that follows at once is no second request, and SIGHUP
+never is (sighup.py).
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from service.lifecycle.sighup import is_hangup
 
 LAUNCHER_APART_S = 1.0
 FRONT_END_APART_S = 0.5
-"""Half of the launcher's, as a front end may handle the first of two requests late. Not less: a repeat that the
-launcher passes on late must not cut the drain short. A swallowed request can be made again, lost work cannot."""
+"""Half of the launcher's interval, because a front end may handle the first of two requests late. Not less, because a
+repeat that the launcher passes on late must not cut the drain short: an ignored request can be repeated, lost work
+cannot."""
 
 
 class EndRequests:

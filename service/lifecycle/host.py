@@ -49,7 +49,7 @@ class IdleCores:
             weakref.finalize(self, os.close, self._descriptor)
 
     def count(self) -> int:
-        """Count them, the caller's core being none; where nothing is known, all cores."""
+        """Return how many cores are idle, without the caller's; all cores where the system does not tell."""
         if self._descriptor is None:
             return self._cores
         try:  # 8.65 9.82 7.16 RUNNING/ALL 21821

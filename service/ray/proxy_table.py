@@ -32,7 +32,7 @@ class ProxySlot:
 def plan_changes(wanted: Collection[str], slots: Mapping[str, ProxySlot]) -> dict[str, str]:
     """Return the slots to change, with their new address; "" empties a slot.
 
-    A server that HAProxy finds healthy keeps its slot: it may be the reports that are lost.
+    A server that HAProxy finds healthy keeps its slot: only its reports may have been lost.
 
     Args:
         wanted: addresses of the servers that there are. Those that find no free slot are left out.

@@ -35,7 +35,7 @@ class Reported:
             self._seen[address] = self._clock()
 
     def addresses(self) -> list[str]:
-        """Return the servers that there are, the longest known first."""
+        """Return the reported servers, the longest known first."""
         with self._lock:
             now = self._clock()
             self._seen = {address: at for address, at in self._seen.items() if now - at < _FORGET_S}

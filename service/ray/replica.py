@@ -96,7 +96,7 @@ class Replica:
             self._stopped.set()
 
     def _report(self, reports: Sequence[Report]) -> None:
-        """Tell all proxies of the server, again and again: one that does not hear of it for a while forgets it."""
+        """Report the server to all proxies repeatedly: a proxy forgets one that is not reported for a while."""
         while not (self._stopped.is_set() or self._server.ended.is_set()):
             if self._server.answers("/livez"):
                 self._pulse.beat()

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 def by_queue_depth(context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
     """Return the wanted number of replicas; Ray applies its bounds and delays.
 
-    As many as bring the queues of all together to the depth that is wanted of each; one fewer at a time, because an
-    empty queue does not say how many replicas keep it empty. None fewer while the depth of a queue is unknown, as that
-    of a server that is too busy to say it.
+    As many as bring the average queue to the wanted depth, but at most one fewer at a time, because an empty queue does
+    not show how many replicas keep it empty; and no fewer while the depth of a queue is unknown, as when a server is
+    too busy to answer.
     """
     shares = (context.aggregated_metrics or {}).get(QUEUE_SHARE, {})
     current = context.current_num_replicas

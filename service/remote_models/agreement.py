@@ -20,7 +20,7 @@ class Agreement(Protocol):
 
 
 class NoAgreement:
-    """The rule of a host without others: each version is served as soon as it is here."""
+    """The rule of a single host: each version is served as soon as it is here."""
 
     def agreed(self, held: Collection[str]) -> set[str]:
         """See `Agreement`."""

@@ -147,7 +147,7 @@ class ModelBucket:
         return version
 
     def withdraw(self, key: VersionKey) -> int:
-        """Remove a version from the bucket, also what a push that was interrupted left of it.
+        """Remove a version from the bucket, including the remains of an interrupted push.
 
         Returns the number of objects that were removed; 0 if there are none. Servers go back to the one before it.
         """

@@ -132,9 +132,9 @@ class Follower:
                 _log.info("model fetched", model=str(version.key))
 
     def _remove_withdrawn(self, there: Remote, installed: Installed) -> None:
-        """Remove versions that the bucket has no more, or has with other files, except the last one of a model.
+        """Remove versions that the bucket no longer has, or has with other files, except the last one of a model.
 
-        The newest of a model stays until a version of that model which the bucket has is installed.
+        The newest version of a model stays until one that the bucket has is installed.
         """
         withdrawn = {key for key, digest in installed.items() if digest and _is_withdrawn(key, digest, there)}
         if withdrawn and not there:
@@ -154,7 +154,7 @@ class Follower:
 
     @contextmanager
     def _going_on(self, what: object) -> Iterator[None]:
-        """Note an OSError of the block, and go on after it."""
+        """Record an OSError raised in the block, and continue after the block."""
         try:
             yield
         except OSError as error:

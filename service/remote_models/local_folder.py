@@ -22,7 +22,8 @@ _STAGE = ".fetched"
 _LOCK = ".lock"
 _PARTIAL = ".partial"
 _DAMAGED = "damaged"
-"""Digest of an installed version that lost bytes, as after a power failure: that of no version in the bucket."""
+"""In place of the digest of an installed version that lost bytes, as after a power failure; no real digest equals
+it."""
 _SPARE_BYTES = 64 * 2**20
 """Space that a fetch leaves on the disk."""
 
@@ -35,7 +36,7 @@ class LocalFolder:
 
     @contextmanager
     def held_alone(self) -> Iterator[bool]:
-        """Yield whether this process is the only one of the host that fetches; remove what a dead one left half."""
+        """Yield whether only this process of the host fetches; remove what a dead process left unfinished."""
         stage = self.root / _STAGE
         stage.mkdir(parents=True, exist_ok=True)
         with (stage / _LOCK).open("w") as lock:
@@ -98,7 +99,7 @@ class LocalFolder:
         _sync(place.parent)
 
     def remove(self, key: VersionKey) -> None:
-        """Remove an installed version, in one step for those that list the folder."""
+        """Remove an installed version, atomically for processes that list the folder."""
         away = self.root / _STAGE / f"{key.name}-{key.version}-removed{_PARTIAL}"
         self._place(key).rename(away)
         shutil.rmtree(away)

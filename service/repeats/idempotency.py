@@ -51,7 +51,8 @@ class Idempotency:
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     """Waits for a number of seconds, or until a key was answered in another process."""
     _held: list[Claim] = field(default_factory=list)
-    """The claims of this process that are being entered, answered or released; those of one moment are equal."""
+    """The claims of this process that are being entered, answered or released; two made in the same moment are
+    equal."""
     _background: set[asyncio.Task[Any]] = field(default_factory=set)
     """Tasks that go on when their requests have ended."""
 

@@ -86,7 +86,7 @@ class ResultCache:
         return self._flights.waiting
 
     async def run(self, order: Order, call: Call) -> Reply:
-        """Return the finished pictures of an order. Raises as `Pipeline.run`."""
+        """Return the reply to an order, from the cache or computed. Raises as `Pipeline.run`."""
         manifest = self._current_manifest(order)
         if manifest is None or (manifest.has_latent and order.options.seed is None):
             return await self.pipeline.run(order, call)

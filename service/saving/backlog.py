@@ -226,7 +226,7 @@ class Backlog:
             self._wake_if_due()
 
     def _let_go_of(self, waiting: UnsavedResult) -> None:
-        """Keep the image of a result no longer."""
+        """Stop keeping the image of a result in memory."""
         if waiting.body is not None:
             waiting.body = None
             self._kept_bytes -= waiting.size

@@ -13,7 +13,7 @@ from service.core.errors import NotReady
 from service.saving.store import ResultStore
 
 _AWAY_AFTER_S = 1.0
-"""A single failed attempt is repeated sooner than that, and refuses nobody."""
+"""Longer than the pause after a single failed attempt, so that one failure refuses no request."""
 _LOOK_EVERY_S = 0.5
 _LONGEST_RETRY_S = 60.0
 _TO_ANSWER_S = 0.25

@@ -60,7 +60,7 @@ class Writers:
 
     @property
     def failing_s(self) -> float:
-        """Seconds since the first of the attempts in a row that have failed; 0 if the last one succeeded."""
+        """Seconds since the first of the latest failed attempts; 0 if the last attempt succeeded."""
         since = self._failing_since
         return 0.0 if since is None else self.backlog.now() - since
 

@@ -18,7 +18,7 @@ NO_FIELD_FOR_IT = {
     "spool_full": "try again later",
     "storage_unavailable": "try again later",
 }
-"""Advice by the code of an error, for APIs that have no field to have a mask scaled, or a result not saved."""
+"""Advice by error code, for APIs without fields to scale a mask or to leave a result unsaved."""
 
 
 @dataclass(frozen=True, slots=True)

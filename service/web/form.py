@@ -23,7 +23,7 @@ _NAMES_SHOWN = 8
 FORM_TYPE = "multipart/form-data"
 URL_FORM_TYPE = "application/x-www-form-urlencoded"
 _LONGEST_URL_FORM = 3 * MAX_PARTS * MAX_FIELD_BYTES
-"""Bytes: what the fields of the other form may hold, each byte escaped as %XX."""
+"""Bytes of a URL-encoded form: those that fields may hold, each escaped as %XX."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ async def _is_empty(request: Request) -> bool:
 async def _next_piece(request: Request) -> tuple[bytes, bool]:
     """The next piece of a body, and whether there are more.
 
-    Starlette's `Request.stream` is a generator: with those around it, its steps would take longer than the form's.
+    Starlette's `Request.stream` is a generator inside others, whose steps would take longer than those of the form.
 
     Raises:
         Cancelled: the client left before the body was complete.

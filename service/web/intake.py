@@ -1,4 +1,4 @@
-"""An HTTP request for pictures from its admission to its answer; what is not of HTTP is in service/intake."""
+"""An HTTP request for pictures from its admission to its answer; the parts without HTTP are in service/intake."""
 
 from __future__ import annotations
 

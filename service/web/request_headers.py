@@ -100,9 +100,9 @@ def wants_openmetrics(accept: str) -> bool:
 
 
 def wanted_form(accept: str, *, several: bool) -> str:
-    """The media range that asks for the form of an answer that the Accept header asks for; `*/*` for the usual form.
+    """The media range that stands for the response form that the Accept header asks for; `*/*` for the usual form.
 
-    That is a file for one picture, JSON for several.
+    The usual form is a file for one picture, JSON for several.
     """
     if several:
         return "multipart/mixed" if wants_multipart(accept) else "*/*"

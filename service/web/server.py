@@ -109,7 +109,7 @@ class DrainingServer(uvicorn.Server):
         self.limit_end: Callable[[float], None] | None = None
         """Called once, with the longest time in seconds that the end may take; None: it is not limited."""
         self.failed = False
-        """Whether what serves beside could not be opened."""
+        """Whether the server beside this one could not be opened."""
         super().__init__(
             uvicorn.Config(
                 self.app,

@@ -21,7 +21,7 @@ def check_alpha(header: Header) -> None:
 
 
 def split_own_alpha(data: bytes, header: Header, max_pixels: int) -> tuple[bytes, bytes]:
-    """Return the picture without alpha as PNG, and the file as its mask; else a fill would stay transparent.
+    """Return the picture without alpha as PNG, because a fill would stay transparent, and the file itself as its mask.
 
     Raises:
         InvalidImage, InvalidOption: the file is broken, or has no alpha.

@@ -36,14 +36,14 @@ MEDIA_TYPES: dict[ImageFormat, str] = {"png": "image/png", "jpeg": "image/jpeg",
 MAX_SCANS = 100
 """Limit of scans in a progressive JPEG, each of which is a pass over the picture; encoders write about 10."""
 _LOOKED_AT = 1 << 16
-"""Bytes that are looked through at once, so that what numpy makes of them stays in the cache."""
+"""Bytes that are searched at a time, so that numpy's intermediate arrays stay in the cache."""
 
 _MAX_SIDES: dict[ImageFormat, int] = {"png": 2**31 - 1, "jpeg": 65_500, "webp": 16_383}
 _WEBP_METHOD = 2
 _WEBP_HEADER_BYTES = 32
 """Least bytes of a file that OpenCV accepts; a file of a few pixels can be shorter and is padded."""
 _SUBSAMPLING = "Could not determine subsampling level"
-"""libjpeg-turbo's words for planes whose sizes it has no name for, as of a CMYK file with one full plane in four."""
+"""libjpeg-turbo's message for plane sizes it has no name for, such as a CMYK file with one full plane of four."""
 _HARMLESS = re.compile(r"extraneous bytes before marker 0xd9|Invalid SOS parameters for sequential JPEG")
 """libjpeg warnings to ignore, for files of some phones: bytes after the last pixel, odd fields of the scan header."""
 

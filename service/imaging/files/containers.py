@@ -86,7 +86,7 @@ def jpeg_segments(data: bytes) -> Iterator[Chunk]:
 
 
 def _after_filled_marker(data: bytes, position: int) -> int:
-    """Return where a marker ends that more than one byte of 0xFF may precede.
+    """Return where a marker ends; it may be preceded by several fill bytes of 0xFF.
 
     Raises:
         InvalidImage: there is none.

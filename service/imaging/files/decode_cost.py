@@ -1,8 +1,8 @@
 """Estimates of a file's peak memory and time for decoding, from its header alone. Pure.
 
-The constants were measured and include the decoders' own buffers: OpenCV's libpng, which reads interlaced files and,
-where nothing was compiled, all, turns grey with alpha into BGRA, and a progressive JPEG is kept as coefficients until
-its last scan. The tests decode files and compare.
+The constants were measured and include the decoders' own buffers. OpenCV's libpng turns grey with alpha into BGRA; it
+reads interlaced files, and all files where the extension was not compiled. A progressive JPEG is kept as coefficients
+until its last scan. The tests decode files and compare.
 """
 
 from __future__ import annotations

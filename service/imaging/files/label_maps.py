@@ -76,5 +76,5 @@ def fit_ids_to_tile(ids: NDArray[Any], crop: Crop) -> NDArray[Any]:
 
 
 def _nearest_source_indices(have: int, want: int) -> NDArray[np.intp]:
-    """The index of the nearest of `have` source pixels, for each of `want` target pixels."""
+    """The indices of the nearest of `have` source pixels, one for each of `want` target pixels."""
     return ((np.arange(want) + 0.5) * have / want).astype(np.intp)

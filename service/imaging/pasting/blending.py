@@ -1,4 +1,4 @@
-"""A fill pasted into a picture and blended in the seam, with OpenCV and numpy, as where nothing was compiled."""
+"""Pastes a fill into a picture and blends it in the seam with OpenCV and numpy, if the extension was not compiled."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def paste(picture: Pixels, fill: Pixels, hole: Bool2D, seam: Seam) -> None:
 
 
 def _as_items(rows: Any) -> Any:
-    """Rows of C samples as one item each, which numpy writes four times as fast; not copied."""
+    """View of the pixels with all C samples of a pixel as one item, which numpy writes four times as fast."""
     return rows.view(np.dtype((np.void, rows.strides[0]))).reshape(-1)

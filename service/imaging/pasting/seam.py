@@ -1,4 +1,4 @@
-"""The seam of a mask, found with OpenCV and numpy, as where nothing was compiled. Pure. Rules: ADR 2."""
+"""Finds the seam of a mask with OpenCV and numpy, if the extension was not compiled. Pure. Rules: ADR 2."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def find_seam(mask: Bool2D, width: int) -> Seam:
 
 
 def _without_core(inside: Bool2D, width: int) -> Bool2D:
-    """The mask without the pixels deep inside, where distances would be measured for nothing; itself if not worth it.
+    """The mask without the pixels deep inside, which no seam reaches; the mask itself where that saves no time.
 
     The core is more than twice the seam's width from the pixels outside, so no pixel of the seam is nearer to it.
     """

@@ -39,7 +39,7 @@ _SMOOTHING = 0.1
 
 
 def no_more(_: object) -> Iterable[object]:
-    """Return no steps: there is no work after that of a call."""
+    """Return no further steps: nothing follows the work of the call."""
     return ()
 
 
@@ -180,7 +180,7 @@ class CodecWork:
 
 
 def _run_later(steps: Iterator[object]) -> None:
-    """Run steps from the iteration of the event loop on that follows the next, which sends the caller's messages."""
+    """Run steps from the iteration of the event loop after the next one, which sends the caller's messages."""
     loop = asyncio.get_running_loop()
     loop.call_soon(loop.call_soon, _run_step, steps)
 

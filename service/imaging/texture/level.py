@@ -113,7 +113,7 @@ def _blurred(values: Floats, sigma: float) -> Any:
 
 
 def _spared(picture: Floats) -> Floats:
-    """Return the picture flat, with `SPARE` values behind it."""
+    """Return the picture flat, with `SPARE` values after it."""
     return np.concatenate([picture.ravel(), np.zeros(SPARE, np.float32)]).astype(np.float32)
 
 

@@ -2,8 +2,8 @@
 
 It connects to the addresses that were checked, and reads no endless answer.
 
-An answer comes after a few interim ones (100 to 199) at most. aiohttp takes any number of them without a pause: a
-receiver that sent them on and on kept the event loop for as long as it liked.
+At most a few interim responses (100 to 199) may precede an answer. aiohttp accepts any number of them without a pause,
+so a receiver that never stopped sending them could block the event loop.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class CheckedResolver(AbstractResolver):
 
 
 class AnswerEndless(aiohttp.ClientError):
-    """A receiver sends interim answers on and on."""
+    """A receiver does not stop sending interim responses."""
 
 
 class FinalAnswer(aiohttp.ClientResponse):

@@ -5,8 +5,9 @@ with the fewest under way, of these to the one that was tried longest ago. An or
 it answers, and leaves some to the others. Those that did not answer their last attempt share a few; of these, the ones
 that answered before have one for themselves. Some places are for first attempts to origins that answer only.
 
-Attempts to new origins leave their places after a moment and go on without. So new ones are begun at a steady pace,
-which limits the connections that are made at a time, and each that hangs delays the others by a fraction of a moment.
+Attempts to new origins leave their places after `PLACE_S` and continue without one. So new ones begin at a steady pace,
+which limits the connections that are made at a time, and each one that hangs delays the others by a fraction of
+`PLACE_S`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _AT_ONCE_TO_SILENT = 4
 PLACE_S = 0.2
 """Time after which an attempt to a new origin leaves its place and goes on waiting for its answer."""
 _MOST_WAITING = 512
-"""Limit of those: nearly as many as begin in the time of an attempt, and few beside the connections of clients."""
+"""Limit of attempts that wait without a place: nearly as many as begin in the time of an attempt, and few compared with
+the connections of clients."""
 _MOST_ORIGINS = 4096
 """Limit of the origins that are remembered: of those that ever answered, and of the others."""
 _MOST_KNOWN = 500
@@ -74,7 +76,7 @@ class Answers:
 
 
 class Attempts:
-    """Attempts under way. A context manager that gives them a moment at its end, and then cancels them.
+    """Attempts in progress. A context manager that at its end waits `end_s` for them, and then cancels them.
 
     Args:
         answers: how origins answered.
@@ -87,7 +89,7 @@ class Attempts:
         self.under_way: dict[asyncio.Task[None], tuple[str, float]] = {}
         """Their tasks, with the origin that each goes to and the time at which it began, on the loop's clock."""
         self._waiting: set[asyncio.Task[None]] = set()
-        """Those that have left their places."""
+        """Attempts that have left their places."""
         self.due: dict[str, str] = {}
         """Ids of messages that were due at the last look and not chosen since, with their origins."""
         self.look_again_at = 0.0

@@ -1,4 +1,4 @@
-"""Closes connections on which the database does not answer: a host that hangs closes none, though its kernel answers.
+"""Closes connections on which the database does not answer; a host that hangs does not, and its kernel still answers.
 
 The database ends its own statements earlier (`statement_timeout`), so only one that hangs is closed. Time in which this
 process itself was paused does not count.

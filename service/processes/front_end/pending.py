@@ -32,7 +32,7 @@ class PendingSample:
     on_begun: Callable[[], None] | None
 
     def end(self, error: Exception | None = None) -> None:
-        """Drop the slot, so that no traceback of this object keeps it; fail the call with `error`, if any."""
+        """Drop the slot, which a traceback with this object would keep; fail the call with `error`, if any."""
         self.slot = None
         if error is not None:
             fail_future(self.answer, error)

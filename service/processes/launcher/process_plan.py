@@ -21,7 +21,7 @@ _DIVIDED = ("max_memory_mb", "spool_max_items")
 _CORES_FOR_MANY = 4
 """Cores from which on there is a front end for each; with fewer, the engine process needs one of them."""
 _MOST_BY_ITSELF = 16
-"""Most front ends that `auto` starts: that many were measured."""
+"""Most front ends that `auto` starts; more were not measured."""
 _RAN_WELL_S = 10.0
 _LONGEST_PAUSE_S = 10.0
 

@@ -14,7 +14,7 @@ import numpy as np
 from service.core.flow import HIGHEST_PRIORITY, Flow
 
 _HASHES = 256
-"""Many, as a quiet client that shares its hash with a busy one is refused on its account, whenever it asks."""
+"""Many, because a quiet client that shares its hash with a busy one is refused because of it, whenever it asks."""
 CELLS = (HIGHEST_PRIORITY + 1) * _HASHES
 
 

@@ -14,7 +14,7 @@ from service.core.errors import Overloaded
 DRAIN_WINDOW_S = 30.0
 """Older saves do not count towards how fast results are saved now."""
 UNKNOWN_DRAIN_RETRY_S = 5.0
-"""The pause when nothing was saved lately: the disk fails, or has only just been given work."""
+"""The pause when nothing was saved lately, because the disk fails or has just begun to get work."""
 LONGEST_RETRY_S = 60.0
 
 

@@ -44,7 +44,7 @@ class OwnRecords:
         self._places.update(places)
 
     def leave_out(self, result_ids: Collection[str]) -> None:
-        """Forget where results lie, which stay there; the caller holds `lock`."""
+        """Forget where results lie, without removing them; the caller holds `lock`."""
         for result_id in result_ids:
             del self._places[result_id]
 

@@ -90,7 +90,7 @@ class SpoolOwner:
         return [self.folder, *(self._all / name for name in names if name != self.id)]
 
     def sweep(self) -> None:
-        """Remove folders whose processes were killed while they made them. If one makes one just now: the next time."""
+        """Remove folders whose processes were killed while they made them; does nothing while a process makes one."""
         with suppress(OSError):
             entries = [entry for entry in os.scandir(self._all) if entry.name.startswith(".")]
             if unnamed := [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]:
@@ -99,7 +99,7 @@ class SpoolOwner:
                         _remove_if_empty(folder)
 
     def is_alive(self, owner_id: str) -> bool:
-        """Whether the process with that owner id still runs, or is another user's, who alone can tell.
+        """Whether the process with that owner id still runs; True for another user's, which cannot be checked.
 
         Raises:
             OSError: its lock cannot be tried, as no file descriptor is left.
@@ -123,7 +123,7 @@ class SpoolOwner:
 
 @contextmanager
 def _lock_of_makers(spool: Path, mode: int) -> Iterator[None]:
-    """Lock the spool: shared by those who make folders, alone by who sweeps. Raises OSError, as others have it."""
+    """Lock the spool: shared to make folders, exclusively to sweep. Raises OSError if others hold it."""
     descriptor = os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, mode)

@@ -90,7 +90,8 @@ class ResultFiles(Storage):
     def write_all(self, results: Sequence[tuple[bytes, dict[str, Any]]]) -> None:
         """See `Storage`. A single result is synced alone, which does not wait for unrelated writes.
 
-        So is one whose sidecar is there already, as a killed process left it: its image must be durable all the time.
+        So is a result whose sidecar exists already, left by a killed process: its image must be durable at every
+        moment.
         """
         group: list[_Files] = []
         for body, sidecar in results:

@@ -1,4 +1,4 @@
-"""The query of a list of results as the address has it, and its reply."""
+"""The query parameters of a list of results, and its reply."""
 
 from __future__ import annotations
 

@@ -37,15 +37,15 @@ def _refuse_repeats(request: Request) -> None:
 
 router = APIRouter()
 gallery_router = APIRouter(dependencies=[Depends(_refuse_repeats)])
-"""Routes that exist only where results have owners, or one machine alone can ask."""
+"""Routes that exist only where results have owners, or where only this machine can send requests."""
 link_router = APIRouter(dependencies=[Depends(_refuse_repeats)])
 """The route of links, which exists only where the server has a public URL. Needs no key: the signature is checked."""
 _Id = Annotated[str, Path(description="32 hexadecimal digits", json_schema_extra={"example": 32 * "0"})]
 _FOR_EVER = "private, max-age=31536000, immutable"
 """Cache-Control of a result, which never changes; deleting it through this address removes it from that cache."""
 _ASK_AGAIN = "private, no-cache"
-"""Cache-Control of a thumbnail or behind a link: it is kept, and asked for again with its entity tag, as it may have
-been deleted, or the link have expired."""
+"""Cache-Control of a thumbnail or of a result behind a link: it may be kept, but is revalidated with its entity tag, as
+it may have been deleted or the link may have expired."""
 
 
 @router.get("/v1/results/{result_id}", tags=["results"], **openapi.result_route())
@@ -137,7 +137,7 @@ def _owner(request: Request) -> str:
 async def _missing_error(request: Request, result_id: str, *, linked: bool = False) -> ServiceError:
     """Return the error for a result that cannot be read any more.
 
-    It is 410 for the owner of a deleted one and for who has a link to it, else 404.
+    It is 410 for the owner of a deleted result and for holders of a link to it, otherwise 404.
     """
     service: Service = request.state.service
     row = await service.results.known(result_id)
