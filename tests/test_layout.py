@@ -22,6 +22,7 @@ else:
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("retouch", "service", "engines", "export", "training")
+FOLDERS = {*PACKAGES, "benchmarks", "docker", "docs", "models", "requirements", "tests"}
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -81,6 +82,13 @@ def test_a_folder_has_at_most_14_files() -> None:
     files = [path for path in _files(*PACKAGES, "benchmarks", "tests") if path.stem != "__init__"]
     counts = Counter(str(path.parent.relative_to(ROOT)) for path in files)
     assert [found for found in counts.items() if found[1] > 14] == []
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git knows which files are tracked")
+def test_what_a_command_wrote_into_the_checkout_is_not_tracked() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tracked = {path.partition("/")[0] for path in listed.splitlines() if "/" in path and not path.startswith(".")}
+    assert tracked == FOLDERS
 
 
 def test_every_room_has_a_contract_that_a_new_file_breaks() -> None:
