@@ -129,7 +129,7 @@ async def opened(plan: Plan, folder: Path) -> AsyncIterator[Run]:
     rclone = shutil.which("rclone", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     async with contextlib.AsyncExitStack() as stack:
         proxy = await stack.enter_async_context(faults.s3_server(rclone, folder / "s3")) if rclone else None
-        disk = stack.enter_context(faults.small_disk(folder / "disk", 256))
+        disk = stack.enter_context(faults.small_disk(folder / "disk"))
         settings: dict[str, Any] = {"engine_cache_dir": folder / "cache", "hang_timeout_s": 1, "model_poll_s": 0.5}
         settings |= {"workers": plan.workers, "results_dir": (disk or folder) / "results", "body_timeout_s": 10}
         if proxy is not None:

@@ -270,10 +270,10 @@ async def s3_server(rclone: str, folder: Path) -> AsyncIterator[Proxy]:
 
 
 @contextlib.contextmanager
-def small_disk(folder: Path, megabytes: int) -> Iterator[Path | None]:
-    """Mount a small tmpfs; yields None if that is not allowed."""
+def small_disk(folder: Path) -> Iterator[Path | None]:
+    """Mount a tmpfs of 256 MB; yields None if that is not allowed."""
     folder.mkdir(parents=True)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", "size=256m", "tmpfs", str(folder)]
     try:
         mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
     except OSError:

@@ -97,7 +97,7 @@ class Faults:
     async def slow_the_database(self) -> None:
         """Slow the database to a fifth of its speed for 10 s."""
         primary = self.hosts.databases.primary
-        await _stutter(primary.freeze, primary.thaw, 10.0)
+        await _stutter(primary.freeze, primary.thaw)
 
     async def cut_a_node_from_the_database(self) -> None:
         """Lose all packets between a node and the database for 20 s, longer than a lease; clients reach the node."""
@@ -108,7 +108,7 @@ class Faults:
 
     async def slow_the_store(self) -> None:
         """Slow the S3 server to a fifth of its speed for 10 s."""
-        await _stutter(self.hosts.bucket.freeze, self.hosts.bucket.thaw, 10.0)
+        await _stutter(self.hosts.bucket.freeze, self.hosts.bucket.thaw)
 
     async def take_the_store_away(self) -> None:
         """SIGKILL the S3 server; it is started again after 8 s."""
@@ -126,9 +126,10 @@ class Faults:
         return number
 
 
-async def _stutter(freeze: Callable[[], None], thaw: Callable[[], None], lasts_s: float) -> None:
+async def _stutter(freeze: Callable[[], None], thaw: Callable[[], None]) -> None:
+    """Stop and continue something by turns for 10 s, so that it runs a fifth of the time."""
     still_s, runs_s = _STUTTER_S
-    for _ in range(round(lasts_s / (still_s + runs_s))):
+    for _ in range(round(10.0 / (still_s + runs_s))):
         freeze()
         await asyncio.sleep(still_s)
         thaw()

@@ -63,7 +63,7 @@ async def measure_part(part: str, subject: Subject) -> dict[str, Any]:
         return await abandon(subject)
     if part == "burst":
         seen = await burst(client, request)
-        await _patiently(client, request, 30)
+        await _patiently(client, request)
         return seen
     if part == "sigterm":
         return await drain(subject.server, client, request)
@@ -167,7 +167,7 @@ async def burst(client: Client, request: bytes) -> dict[str, Any]:
     await asyncio.gather(*late, return_exceptions=True)
     statuses = Counter(task.result().status for task in done)
     with_retry = sum("retry-after" in task.result().headers for task in done if task.result().status != 200)
-    after = await _patiently(client, request, 30)
+    after = await _patiently(client, request)
     return {
         "ok": statuses[200],
         "refused_with_retry_after": with_retry,
@@ -177,8 +177,9 @@ async def burst(client: Client, request: bytes) -> dict[str, Any]:
     }
 
 
-async def _patiently(client: Client, request: bytes, seconds: float) -> Reply:
-    end = time.monotonic() + seconds
+async def _patiently(client: Client, request: bytes) -> Reply:
+    """Repeat a request for up to 30 s until it is answered with 200; returns the last reply."""
+    end = time.monotonic() + 30
     while True:
         with contextlib.suppress(asyncio.TimeoutError):
             reply = await asyncio.wait_for(client.send(request), 10)

@@ -16,6 +16,7 @@ from export.foreign.ports import Ports
 from export.foreign.wiring import Wiring
 
 _IMAGE_RANGES: tuple[ImageRange, ...] = ("0..1", "-1..1", "0..255")
+_MASK_MEANINGS: tuple[MaskMeans, ...] = ("hole", "known")
 _MEASURED = ("image", "mask", "image-range", "mask-range", "mask-means", "hole-value", "output-range")
 _TRIED = ("image-range", "mask-range", "mask-means", "hole-value", "output-range", "composite")
 _MOST_SHOWN = 4
@@ -71,7 +72,7 @@ def _wirings(ports: Ports, declared: Declaration, result_type: str) -> Iterator[
         for image_range, mask_range, means, output_range in product(
             _choices(declared.image_range, _IMAGE_RANGES, whole=whole),
             _mask_ranges(declared.mask_range, ports.port(mask).dtype, joint=joint),
-            (declared.mask_means,) if declared.mask_means else _both_meanings(),
+            (declared.mask_means,) if declared.mask_means else _MASK_MEANINGS,
             _choices(declared.output_range, _IMAGE_RANGES, whole="int8" in result_type),
         ):
             yield Wiring(
@@ -99,10 +100,6 @@ def _mask_ranges(declared: MaskRange | None, dtype: str, *, joint: bool) -> Sequ
     if dtype in {"bool", "uint8"}:
         return ("0..1",) if dtype == "bool" else ("0..255",)
     return ("0..1", "-0.5..0.5") if joint else ("0..1", "0..255")
-
-
-def _both_meanings() -> tuple[MaskMeans, ...]:
-    return ("hole", "known")
 
 
 def _trials(net: Net, wirings: Iterator[Wiring], declared: Declaration, probe: Probe) -> list[_Trial]:

@@ -105,7 +105,7 @@ class Quantiser:
         return figures
 
 
-def prepare(calibration: Path, lpips_features: Path | None, sheet: Path | None = None, seed: int = 0) -> Quantiser:
+def prepare(calibration: Path, lpips_features: Path | None, sheet: Path | None = None) -> Quantiser:
     """Check all that a quantisation needs, so that nothing is found missing after minutes of calibration.
 
     Raises:
@@ -120,7 +120,7 @@ def prepare(calibration: Path, lpips_features: Path | None, sheet: Path | None =
         raise OptionInvalid(f"--sheet {sheet}: name a .png file in a folder that exists")
     if sheet is not None:
         check_output(sheet)
-    return Quantiser(split_pictures(calibration, seed), load_lpips(lpips_features), sheet)
+    return Quantiser(split_pictures(calibration, seed=0), load_lpips(lpips_features), sheet)
 
 
 def _feeds(split: PictureSplit, manifest: Manifest, purpose: str) -> Iterator[Feed]:

@@ -28,10 +28,10 @@ class Band(NamedTuple):
         return f"{self.low * 100:g}-{self.high * 100:g} %"
 
 
-def bands(coverage: Band, width: float = 0.1) -> list[Band]:
-    """Split the range into bands; the last one may be shorter."""
-    count = max(1, math.ceil(round((coverage.high - coverage.low) / width, 6)))
-    edges = [round(coverage.low + width * index, 6) for index in range(count)] + [coverage.high]
+def bands(coverage: Band) -> list[Band]:
+    """Split the range into bands of 0.1; the last one may be shorter."""
+    count = max(1, math.ceil(round((coverage.high - coverage.low) * 10, 6)))
+    edges = [round(coverage.low + 0.1 * index, 6) for index in range(count)] + [coverage.high]
     return [Band(low, high) for low, high in pairwise(edges)]
 
 

@@ -110,8 +110,8 @@ class Operator:
     """The memory that it allocated itself on the device, minus what it freed."""
 
 
-def top_operators(step: Callable[[], object], device: torch.device, steps: int, limit: int = 20) -> list[Operator]:
-    """Return the operators with the most self time on the device, including compiled kernels."""
+def top_operators(step: Callable[[], object], device: torch.device, steps: int) -> list[Operator]:
+    """Return the twenty operators with the most self time on the device, including compiled kernels."""
     with profile(activities=_activities(device), profile_memory=True) as found:
         for _ in range(steps):
             step()
@@ -131,7 +131,7 @@ def top_operators(step: Callable[[], object], device: torch.device, steps: int, 
         if _on_host(row)
     ]
     total = sum(row.device_s for row in rows) or 1.0
-    ranked = sorted(rows, key=lambda row: row.device_s, reverse=True)[:limit]
+    ranked = sorted(rows, key=lambda row: row.device_s, reverse=True)[:20]
     return [replace(row, share=row.device_s / total) for row in ranked if row.device_s > 0]
 
 
