@@ -265,7 +265,7 @@ def _published(output: Path, files: Mapping[str, Path], manifest: Manifest) -> t
 
 
 def _check_int8(request: ExportRequest) -> None:
-    """Refuse what INT8 lacks or excludes.
+    """Refuse a request for INT8 that lacks something it needs, or has an option that it excludes.
 
     Raises:
         OptionInvalid: precision int8 without a quantiser, or with a program.

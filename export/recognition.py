@@ -65,7 +65,7 @@ def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapp
 
 
 def _unrecognised(family: Family[Any], ranked: Sequence[StateDict], overrides: Mapping[str, str]) -> RecognisedNet:
-    """Return the part that is most like the family that the user names; the strict loader will name what differs.
+    """Return the part most similar to the family that the user names; the strict loader will name the differences.
 
     Raises:
         LayoutMismatch: without overrides, a part is a net of another family.
@@ -204,7 +204,7 @@ def _notes_on_parts(chosen: StateDict, parts: Sequence[StateDict]) -> list[str]:
 
 
 def _beside(chosen: StateDict, parts: Sequence[StateDict]) -> list[str]:
-    """Name what stands in the state dict that a part was cut from, by the first components of the other keys."""
+    """Name the rest of the state dict that a part was cut from, by the first components of its keys."""
     outer, _, prefix = chosen.path.rpartition("/")
     weight = next(iter(chosen.state.values()), None)
     for whole in parts:

@@ -59,7 +59,7 @@ class ProjectedJudgeConfig(DiscriminatorConfig):
 
 
 class JudgeConfig(DiscriminatorConfig):
-    """The discriminator of large patches; `ramp` and `alone` are of all judges."""
+    """The discriminator of large patches; `ramp` and `alone` apply to all judges."""
 
     widths: tuple[int, ...] = Field((32, 64, 128, 256, 384, 384), description="channels at 1/1, 1/2, … 1/32")
     ramp: tuple[int, int] = Field((1000, 3500), description="steps between which adversarial losses grow to full share")

@@ -37,7 +37,7 @@ from tests.service.fleet.hosts import FleetOfHosts, running_hosts
 _TRY_TIMEOUT_S = 8.0
 _BETWEEN_REQUESTS_S = (0.1, 0.5)
 _LAST_WEBHOOKS_S = 75.0
-"""Seconds longer than the lease of a message, after which another process sends it, the first or the second time."""
+"""Seconds that exceed the lease of a message, after which another process sends it, the first or the second time."""
 _SECRET = "whsec_" + "QUFB" * 12
 
 

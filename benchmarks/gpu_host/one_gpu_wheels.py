@@ -76,7 +76,7 @@ def rewrite(wheel: Path, arch: int, python: str) -> None:
 
 
 def main() -> None:
-    """Rewrite every wheel of the folder that is large."""
+    """Rewrite every large wheel of the folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--arch", type=int, default=90, help="the GPU's generation: 90 is an H100 or H200")

@@ -13,7 +13,7 @@ from training.evaluate.contact_sheet import Row, write_sheet
 from training.evaluate.painters import Painter
 
 _SEEN, _SHOWN = 128, 384
-"""Sides in pixels of the part of a picture that is enlarged, and of the enlarged part."""
+"""Sides in pixels of the part of a picture that is enlarged, before and after."""
 
 
 def write_sheets(rows: Sequence[Row], worst: Sequence[Case], painters: Sequence[Painter], folder: Path) -> None:

@@ -89,7 +89,7 @@ def percentile_ms(latencies: list[float], share: float) -> float:
 
 
 def is_todays() -> bool:
-    """Return whether the revision has today's rooms; `find_spec` would find those of the installed packages."""
+    """Return whether the revision has today's folders; `find_spec` would find those of the installed packages."""
     return Path(import_module("service").__path__[0], "core").is_dir()
 
 

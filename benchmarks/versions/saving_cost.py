@@ -43,7 +43,7 @@ def front_end_ms(before: Cost, after: Cost, requests: int) -> float:
 
 
 def differences(rounds: Mapping[str, Sequence[float]]) -> tuple[float, float, float]:
-    """Return what a saved request costs more: the lower quartile, the median, the upper quartile of the rounds."""
+    """Return the additional cost of a saved request: lower quartile, median and upper quartile of the rounds."""
     more = [saved - unsaved for unsaved, saved in zip(rounds["unsaved"], rounds["saved"], strict=True)]
     low, median, high = statistics.quantiles(more, n=4)
     return low, median, high

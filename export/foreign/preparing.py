@@ -113,7 +113,7 @@ def _probe(sample: ParityInput) -> Probe:
 
 
 def _composites_everywhere(net: Net, decision: Decision, declared: Declaration, samples: list[ParityInput]) -> bool:
-    """Check what was decided on one photograph on the other ones and in the second size.
+    """Check the decision, made on one photograph, on the other ones and in the second size.
 
     Returns:
         Whether known pixels come back unchanged on all of them.

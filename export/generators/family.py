@@ -128,7 +128,7 @@ class Family(ABC, Generic[OptionsT]):
         """Return a rewritten copy for the graph, whose convolutions may then become FP16; `net` is unchanged."""
 
     def lower_for_program(self, net: nn.Module, options: OptionsT) -> nn.Module:
-        """Return such a copy for program.pt2: the graph's, unless a GPU is better served by another form."""
+        """Return a rewritten copy for program.pt2: the graph's, unless another form is faster on a GPU."""
         return self.lower(net, options)
 
 

@@ -99,11 +99,11 @@ class AsyncRetouch:
         return await self._pictures("inpaint", {"image": image, "mask": mask}, options)
 
     async def translate(self, image: Source, **options: Unpack[TranslateOptions]) -> Result:
-        """Translate an image, or a label map, into the model's other domain; arguments and errors as of `inpaint`."""
+        """Translate an image, or a label map, into the model's other domain; arguments and errors as for `inpaint`."""
         return await self._pictures("translate", {"image": image}, options)
 
     async def generate(self, **options: Unpack[GenerateOptions]) -> Result:
-        """Make pictures from random numbers alone; options and errors as of `inpaint`."""
+        """Make pictures from random numbers alone; options and errors as for `inpaint`."""
         return await self._pictures("generate", {}, options)
 
     @overload
@@ -119,7 +119,7 @@ class AsyncRetouch:
     async def submit(
         self, task: Task, image: Source | None = None, mask: Source | None = None, **options: Any
     ) -> AsyncJob:
-        """Hand a call over to the server as a job, and return at once; arguments and errors as of `inpaint`."""
+        """Hand a call over to the server as a job, and return at once; arguments and errors as for `inpaint`."""
         pictures = {name: source for name, source in (("image", image), ("mask", mask)) if source is not None}
         call = await asyncio.to_thread(read_call, task, pictures, options, new_key, job=True)
         return AsyncJob(self._runner, self._exchanges, (await self._runner.run(self._exchanges.job(call))).id)
@@ -133,7 +133,7 @@ class AsyncRetouch:
         return AsyncJob(self._runner, self._exchanges, id_at_end(job_id))
 
     async def result(self, result_id: str) -> Result:
-        """Return a stored result by its id or its path (`url` of a picture); errors as of `inpaint`."""
+        """Return a stored result by its id or its path (`url` of a picture); errors as for `inpaint`."""
         return await self._runner.run(self._exchanges.stored(id_at_end(result_id)))
 
     async def results(self, **filters: Unpack[ResultFilter]) -> AsyncIterator[StoredResult]:
@@ -143,7 +143,7 @@ class AsyncRetouch:
             filters: see `ResultFilter`.
 
         Raises:
-            ClientError: as of `inpaint`, while iterating. Forbidden: the key lacks the scope `results:read`. NotFound:
+            ClientError: as for `inpaint`, while iterating. Forbidden: the key lacks the scope `results:read`. NotFound:
                 the server is public and has no keys, so that results have no owners.
         """
         cursor = None
@@ -155,11 +155,11 @@ class AsyncRetouch:
                 return
 
     async def thumbnail(self, result_id: str) -> Picture:
-        """Return a stored result as WebP of at most 320 pixels a side, by its id or path; errors as of `results`."""
+        """Return a stored result as WebP of at most 320 pixels a side, by its id or path; errors as for `results`."""
         return await self._runner.run(self._exchanges.thumbnail(id_at_end(result_id)))
 
     async def delete_result(self, result_id: str) -> None:
-        """Delete a stored result: nobody can fetch it any more. Copies that the server cannot reach now go later.
+        """Delete a stored result: nobody can fetch it any more. Copies out of the server's reach are deleted later.
 
         Args:
             result_id: id or path of a result of this key.
@@ -172,7 +172,7 @@ class AsyncRetouch:
         await self._runner.run(self._exchanges.deletion(id_at_end(result_id)))
 
     async def models(self) -> tuple[Model, ...]:
-        """Return the model versions of the server; errors as of `inpaint`."""
+        """Return the model versions of the server; errors as for `inpaint`."""
         return await self._runner.run(self._exchanges.models())
 
     async def close(self) -> None:

@@ -48,7 +48,7 @@ class Call:
     def multipart(self) -> dict[str, tuple[str | None, bytes | str]] | None:
         """Return the parts of the body, for httpx; None without a body. Fields are parts even where there are no files.
 
-        A file is called like its part: names on the caller's machine are nobody else's concern.
+        Each file is named after its part, so that file names of the caller's machine stay there.
         """
         if self.method != "POST":
             return None
@@ -61,7 +61,7 @@ class Call:
 def read_call(
     task: Task, pictures: Mapping[str, Source], options: Mapping[str, Any], new_key: Callable[[], str], *, job: bool
 ) -> Call:
-    """Return the request of a call with its pictures read, which blocks; arguments as of `picture_call`.
+    """Return the request of a call with its pictures read, which blocks; arguments as for `picture_call`.
 
     Raises:
         PictureUnusable: a picture, or an option that is a file, cannot be sent.
@@ -120,7 +120,7 @@ def _query_text(value: object) -> str:
 
 
 def _idempotency_key(options: Mapping[str, Any], new_key: Callable[[], str]) -> str | None:
-    """Return the key; without one from the caller a new one, unless nothing shall be stored: an answer to a key is."""
+    """Return the caller's key, or a new one; none if nothing may be stored, as the answer to a key is stored."""
     if "idempotency_key" in options:
         chosen = options["idempotency_key"]
         return None if chosen is None else _header_text(chosen)

@@ -33,7 +33,7 @@ class Connection:
 
     @classmethod
     def to(cls, url: str, api_key: str | None, timeout_s: float) -> Connection:
-        """Return the connection to a server; arguments and errors as of `Retouch`."""
+        """Return the connection to a server; arguments and errors as for `Retouch`."""
         if not timeout_s > 0:
             raise ValueError(f"timeout_s is {timeout_s}; pass seconds above 0")
         return cls(validated_url(url), key_headers(api_key), min(timeout_s, _LONGEST_S))

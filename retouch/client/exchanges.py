@@ -165,14 +165,14 @@ class Exchanges:
         return joined(results)
 
     def stored(self, result_id: str, *, until: float | None = None) -> Exchange[Result]:
-        """Return a stored result, from its image and its sidecar; `until` as of `reply_to`, raises as `result`."""
+        """Return a stored result, from its image and its sidecar; `until` as for `reply_to`, raises as `result`."""
         path = f"/v1/results/{result_id}"
         image = yield from self.reply_to(Call("GET", path), until=until)
         sidecar = yield from self.reply_to(Call("GET", path, {"Accept": "application/json"}), until=until)
         return read_stored(image, sidecar)
 
     def page(self, options: Mapping[str, Any], cursor: str | None) -> Exchange[ResultPage]:
-        """Return a page of the stored results; arguments as of `list_call`, raises as `result`."""
+        """Return a page of the stored results; arguments as for `list_call`, raises as `result`."""
         return read_page((yield from self.reply_to(list_call(options, cursor))))
 
     def thumbnail(self, result_id: str) -> Exchange[Picture]:
@@ -182,7 +182,7 @@ class Exchanges:
     def deletion(self, result_id: str) -> Exchange[None]:
         """Delete a stored result; raises as `reply_to`.
 
-        The answer that it is gone is no error if the request was sent before: then that one has deleted it.
+        The answer that it is gone is no error if the request was sent before, as the earlier one has deleted it.
         """
         yield from self.reply_to(Call("DELETE", f"/v1/results/{result_id}"), done_before=httpx.codes.GONE)
 

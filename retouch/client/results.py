@@ -37,7 +37,7 @@ class Picture:
         return Image.open(io.BytesIO(self.bytes))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the file as it is and return its path; the suffix changes nothing, `format` of the call does.
+        """Write the file and return its path; `format` of the call decides its format, not the suffix.
 
         Raises:
             OSError: it cannot be written.

@@ -40,7 +40,7 @@ Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, BinaryIO, 
 def file_bytes(source: Source) -> bytes:
     """Return the encoded file of a picture. Files are sent as they are; PIL images and arrays become PNG.
 
-    Of what a camera wrote into a PIL image, its EXIF orientation alone is sent, which the server applies as to a file.
+    Of a PIL image's metadata only the EXIF orientation is sent, which the server applies as it does to a file.
 
     Raises:
         PictureUnusable: it is none of these, is empty, or cannot be read or encoded.
@@ -86,7 +86,7 @@ def _encode_pil(image: PilImage) -> bytes:
 
 
 def _orientation_of(image: PilImage) -> Any:
-    """Return the EXIF data of a PIL image without all but its orientation; empty if it is upright or broken."""
+    """Return EXIF data with only the orientation of a PIL image; empty if it is upright or its EXIF is broken."""
     try:
         exif = image.getexif()
         orientation = exif.get(_ORIENTATION)

@@ -97,11 +97,11 @@ class Retouch:
         return self._pictures("inpaint", {"image": image, "mask": mask}, options)
 
     def translate(self, image: Source, **options: Unpack[TranslateOptions]) -> Result:
-        """Translate an image, or a label map, into the model's other domain; arguments and errors as of `inpaint`."""
+        """Translate an image, or a label map, into the model's other domain; arguments and errors as for `inpaint`."""
         return self._pictures("translate", {"image": image}, options)
 
     def generate(self, **options: Unpack[GenerateOptions]) -> Result:
-        """Make pictures from random numbers alone; options and errors as of `inpaint`."""
+        """Make pictures from random numbers alone; options and errors as for `inpaint`."""
         return self._pictures("generate", {}, options)
 
     @overload
@@ -113,7 +113,7 @@ class Retouch:
     @overload
     def submit(self, task: Literal["generate"], **options: Unpack[GenerateOptions]) -> Job: ...
     def submit(self, task: Task, image: Source | None = None, mask: Source | None = None, **options: Any) -> Job:
-        """Hand a call over to the server as a job, and return at once; arguments and errors as of `inpaint`."""
+        """Hand a call over to the server as a job, and return at once; arguments and errors as for `inpaint`."""
         pictures = {name: source for name, source in (("image", image), ("mask", mask)) if source is not None}
         return Job(
             self._runner,
@@ -130,7 +130,7 @@ class Retouch:
         return Job(self._runner, self._exchanges, id_at_end(job_id))
 
     def result(self, result_id: str) -> Result:
-        """Return a stored result by its id or its path (`url` of a picture); errors as of `inpaint`."""
+        """Return a stored result by its id or its path (`url` of a picture); errors as for `inpaint`."""
         return self._runner.run(self._exchanges.stored(id_at_end(result_id)))
 
     def results(self, **filters: Unpack[ResultFilter]) -> Iterator[StoredResult]:
@@ -140,7 +140,7 @@ class Retouch:
             filters: see `ResultFilter`.
 
         Raises:
-            ClientError: as of `inpaint`, while iterating. Forbidden: the key lacks the scope `results:read`. NotFound:
+            ClientError: as for `inpaint`, while iterating. Forbidden: the key lacks the scope `results:read`. NotFound:
                 the server is public and has no keys, so that results have no owners.
         """
         cursor = None
@@ -151,11 +151,11 @@ class Retouch:
                 return
 
     def thumbnail(self, result_id: str) -> Picture:
-        """Return a stored result as WebP of at most 320 pixels a side, by its id or path; errors as of `results`."""
+        """Return a stored result as WebP of at most 320 pixels a side, by its id or path; errors as for `results`."""
         return self._runner.run(self._exchanges.thumbnail(id_at_end(result_id)))
 
     def delete_result(self, result_id: str) -> None:
-        """Delete a stored result: nobody can fetch it any more. Copies that the server cannot reach now go later.
+        """Delete a stored result: nobody can fetch it any more. Copies out of the server's reach are deleted later.
 
         Args:
             result_id: id or path of a result of this key.
@@ -168,7 +168,7 @@ class Retouch:
         self._runner.run(self._exchanges.deletion(id_at_end(result_id)))
 
     def models(self) -> tuple[Model, ...]:
-        """Return the model versions of the server; errors as of `inpaint`."""
+        """Return the model versions of the server; errors as for `inpaint`."""
         return self._runner.run(self._exchanges.models())
 
     def close(self) -> None:

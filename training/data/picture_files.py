@@ -20,7 +20,7 @@ _MOST_PIXELS = 100_000_000
 def picture_paths(folder: Path, *, below: bool = True) -> list[Path]:
     """Return the pictures in a folder, sorted, and in its subfolders: dead links too, none without a folder.
 
-    Hidden files and those of hidden folders are not meant: a Mac's ._a.jpg beside a.jpg, a desktop's .thumbnails.
+    Hidden files and those of hidden folders are skipped: a Mac's ._a.jpg beside a.jpg, a desktop's .thumbnails.
 
     Args:
         folder: the folder.
@@ -32,7 +32,7 @@ def picture_paths(folder: Path, *, below: bool = True) -> list[Path]:
 
 
 def shard_paths(folder: Path) -> list[Path]:
-    """Return the tars in a folder, sorted; hidden ones are not meant either."""
+    """Return the tar files in a folder, sorted; hidden ones are skipped."""
     return sorted(path for path in folder.glob("*.tar") if not path.name.startswith("."))
 
 

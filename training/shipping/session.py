@@ -87,7 +87,7 @@ def ship(request: ShipRequest, notify: Callable[[str], None], progress: Progress
 
 
 def _check_data(request: ShipRequest, net: Interface) -> None:
-    """Check before the export that the net can be measured, and that there is what to measure on, and with.
+    """Check before the export that the net can be measured, and that the pictures and the metrics' weights are there.
 
     Raises:
         TrainingError: it cannot, or something is missing.

@@ -1,9 +1,9 @@
-"""The operators that a foreign graph may use: those of ai.onnx that compute, without chance, text or sequences."""
+"""The operators that a foreign graph may use: those of ai.onnx without random numbers, text or sequences."""
 
 from __future__ import annotations
 
 OLDEST_OPSET = 11
-"""Before, Clip and Pad had other forms, which the nodes round the net are not written in."""
+"""In older opsets Clip and Pad have other forms than in the nodes that are put around the net."""
 NEWEST_OPSET = 22
 NEWEST_IR = 11
 """The newest version of the file format; runtimes of the last two years read it."""
@@ -25,7 +25,7 @@ Unsqueeze Where Xor
 OPERATORS = frozenset(_NAMES.split())
 
 SIZE_OPERANDS = {"ConstantOfShape": (0,), "Expand": (1,), "Tile": (1,), "Resize": (2, 3), "Pad": (1,)}
-"""Operators whose output is as large as the values of an input say, and the places of those inputs."""
+"""Operators whose output size is given by the values of inputs, and the positions of those inputs."""
 
 SIZE_ATTRIBUTES = {
     *("pads", "kernel_shape", "strides", "dilations", "output_shape", "output_padding"),

@@ -1,4 +1,4 @@
-"""The net as a graph and as a program have it; the values are equal.
+"""The forms of the net for a graph and for a program; their values are equal.
 
 Graph: a gated convolution becomes two, one for features and one for the gate. The public code computes both with one
 convolution and splits its channels. OpenVINO fuses ELU and sigmoid only into convolutions whose channels are not split,

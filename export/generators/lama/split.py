@@ -1,4 +1,4 @@
-"""The generator as a GPU's program has it: local and global features apart, the transform with channels last.
+"""The generator in the form for a GPU's program: local and global features apart, the transform with channels last.
 
 Each layer has one convolution for each input instead of one for each output, so features are never joined and split
 again; 1×1 convolutions of the spectral transform are products over the channels (ADR 55). Nets with local
