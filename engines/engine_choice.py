@@ -256,7 +256,7 @@ def _race(
 def _in_order(candidates: tuple[Candidate, ...], race: Raced) -> list[Candidate]:
     """Return the candidates, those that raced sorted by the result among the positions that they had.
 
-    Candidates that failed in a race just now are left out.
+    Candidates that failed in this race are left out.
     """
     order = race.result.order
     raced = iter(sorted((one for one in candidates if one.name in order), key=lambda one: order.index(one.name)))

@@ -230,7 +230,7 @@ class Pipeline:
     async def _encode_and_spool(self, result: ComputedRequest) -> Reply:
         """Encode and spool. If the call is cancelled, work that has begun sees it in `result.abandoned`.
 
-        A call with an Idempotency-Key that is cancelled once its results are being stored goes on to its end, so that
+        A call with an Idempotency-Key that is cancelled once its results are being stored continues to its end, so that
         its repeats find the answer; else they would store second ones.
         """
         finishing: Awaitable[Reply] = self._finish(result)

@@ -7,7 +7,7 @@ from tempfile import TemporaryFile
 
 
 def check_output(path: Path) -> None:
-    """Check by writing that a file can be written there: its folder is made, everything else stays as it is.
+    """Check by writing that a file can be written there: its folder is made, everything else stays unchanged.
 
     Raises:
         OSError: it cannot.

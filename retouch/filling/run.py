@@ -90,7 +90,7 @@ def _read_parts(job: FillJob) -> dict[str, bytes]:
 def _write_file(out: Path, body: bytes) -> None:
     """Write the file atomically: an interrupted run leaves no partial picture.
 
-    One that is there keeps its mode, and a link goes on to lead to its file, whose content is replaced.
+    An existing file keeps its mode, and a link still leads to its file, whose content is replaced.
 
     Raises:
         FillFailed: it cannot be written.

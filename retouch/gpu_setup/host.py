@@ -121,7 +121,8 @@ class Places(NamedTuple):
 class Patience(NamedTuple):
     """How long the driver may take to answer.
 
-    seconds: after which it counts as stuck: 30, as one that is loaded for the question takes seconds for each GPU.
+    seconds: after which the driver counts as stuck: 30, because one that is loaded by this call takes seconds for each
+    GPU.
     quiet_seconds: after which `notify` tells people what is waited for.
     kill_seconds: how long a killed nvidia-smi may take to end; one that the driver holds does not.
     """

@@ -154,7 +154,7 @@ def write_rules(directory: Path, rules: FillRules) -> bool:
     """Write the rules into a model's manifest; everything else in it is unchanged.
 
     Returns:
-        Whether who may read it is unchanged, too, as `replace_file` says.
+        Whether its readers are unchanged, too, as `replace_file` says.
 
     Raises:
         ModelError: the manifest cannot be written.

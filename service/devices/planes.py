@@ -1,4 +1,4 @@
-"""The pixels of a tile as planes of floats, and back, with OpenCV and numpy, as where nothing was compiled. Pure."""
+"""Converts tiles to planes of floats and back with OpenCV and numpy, if the extension was not compiled. Pure."""
 
 from __future__ import annotations
 

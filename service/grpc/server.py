@@ -77,7 +77,7 @@ async def wait_until_quiet(
     clock: Callable[[], float] = perf_counter,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Return when no call has come for a moment, or after a longer time although some still come.
+    """Return when no call has come for a moment, or after `_LONGEST_SETTLE_S` even if calls still come.
 
     A moment in which the event loop was blocked does not count. A forced end is noticed within a step.
 

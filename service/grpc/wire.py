@@ -126,7 +126,7 @@ def _fields(data: memoryview, counted: _Counter) -> Iterator[_Field]:
 
 
 def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
-    """Return the number that begins at an index, and the index behind it."""
+    """Return the number that begins at an index, and the index after it."""
     value = 0
     for index, byte in enumerate(data[at : at + _LONGEST_VARINT]):
         value |= (byte & 0x7F) << 7 * index

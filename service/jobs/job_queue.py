@@ -37,7 +37,7 @@ class JobQueue(Protocol):
         """
 
     async def give_back(self, job_ids: Sequence[str]) -> None:
-        """Leave unfinished jobs of this process, which ends in order, to others: their runs count as no crash.
+        """Leave unfinished jobs of this process, which ends cleanly, to others: their runs do not count as crashes.
 
         Raises:
             NotReady: as `Database.write_until_done`.

@@ -49,7 +49,7 @@ class Job:
 
     owner: the process that runs it, or ran it until it died.
     attempts: how often it was started; the number of the run.
-    given_back: how many of these runs ended because their process did, in order: they are no crashes.
+    given_back: how many of these runs ended because their process ended cleanly: they are no crashes.
     shared_runs: the runs whose results other requests may have been given: they stay, whatever becomes of the job.
     facts: JSON values that another process needs to run it again. `model`: the one that it is for, as `name` or
         `name/version`; none if it was not there when the job was accepted.
@@ -156,7 +156,7 @@ def share(ledger: Transaction, job_id: str, owner: str, attempts: int) -> bool:
 
 
 def give_back(ledger: Transaction, job_ids: Sequence[str], owner: str, to: str) -> None:
-    """Queue jobs again that a process had begun and leaves unfinished as it ends in order; `to`: their owner then.
+    """Queue jobs again that a process had begun and leaves unfinished as it ends cleanly; `to`: their new owner.
 
     Their runs keep their numbers, as they may have stored results.
     """

@@ -54,7 +54,7 @@ class Idempotency:
     """The claims of this process that are being entered, answered or released; two made in the same moment are
     equal."""
     _background: set[asyncio.Task[Any]] = field(default_factory=set)
-    """Tasks that go on when their requests have ended."""
+    """Tasks that continue after their requests have ended."""
 
     async def run_once(self, name: str, fingerprint: str, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
         """Return the stored answer to the key, or run `work` and store its answer.

@@ -34,7 +34,8 @@ class _Work:
     ended: Callable[[], None] | None
     """Called on the loop when the function has ended, or was not begun because nobody waits for it."""
     then: Callable[[Any], Iterable[object]] | None = None
-    """Called with the result on the same thread, once the loop has it, for steps to go on with; `ended` follows."""
+    """Called with the result on the same thread, once the loop has it, to continue with further steps; `ended`
+    follows."""
 
     def answer(self, result: object, error: BaseException | None) -> None:
         """Pass the outcome on to the loop, then go on; called on the thread."""
@@ -184,7 +185,7 @@ class CodecPool:
             function: what is run, with `args`.
             args: of the function.
             large: whether it works on a large picture.
-            then: called with the result on the same thread for steps that it goes on with; errors are ignored.
+            then: called with the result on the same thread, which continues with these steps; errors are ignored.
 
         Raises:
             NotReady: the system starts no thread.

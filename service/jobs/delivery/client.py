@@ -125,9 +125,9 @@ class FinalAnswer(aiohttp.ClientResponse):
 
 
 def open_client(resolver: CheckedResolver) -> aiohttp.ClientSession:
-    """The HTTP client; who uses it limits attempts in number and time."""
+    """The HTTP client; its caller limits the number and the duration of attempts."""
     return aiohttp.ClientSession(
-        # each attempt resolves its name again, unless that is being resolved for another one just then
+        # each attempt resolves its name again, unless another attempt is resolving it at that moment
         connector=aiohttp.TCPConnector(limit=0, resolver=resolver, ttl_dns_cache=0, force_close=True),
         timeout=aiohttp.ClientTimeout(total=None),
         cookie_jar=aiohttp.DummyCookieJar(),

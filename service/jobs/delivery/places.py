@@ -131,7 +131,7 @@ class Attempts:
         self.under_way[asyncio.create_task(attempt)] = origin, asyncio.get_running_loop().time()
 
     def _leave_places(self) -> None:
-        """Let attempts to new origins that take long go on without a place; not in a look-up, of which few run."""
+        """Let long attempts to new origins continue without a place, except during a look-up, of which few run."""
         before = asyncio.get_running_loop().time() - self._place_s
         for attempt, (origin, began) in self.under_way.items():
             may_leave = self._answers.last(origin)[1] == "new" and host_of(origin) not in self._looking_up

@@ -1,8 +1,8 @@
 """Delivers webhooks at least once, in no particular order, with growing pauses, across restarts.
 
-One process at a time sends a message: who claims it has a lease, and sends nothing that would outlast it. A message
-arrives twice only if its sender dies, ends while the receiver takes longer than `_END_S`, or loses the ledger for
-longer than the lease, after the receiver has it and before that is recorded; both have the same id.
+One process at a time sends a message: it claims the message with a lease, and sends nothing that would outlast that. A
+message arrives twice only if its sender dies, ends while the receiver takes longer than `_END_S`, or loses the ledger
+for longer than the lease, after the receiver has it and before that is recorded; both have the same id.
 
 Which messages are next: places.py.
 """
@@ -114,7 +114,7 @@ class Deliverer:
             return []
 
     async def _choose(self, attempts: Attempts, now: float) -> list[str]:
-        """Choose messages to begin, of those found a moment ago if there are any: a look reads many of them."""
+        """Choose messages to begin, first of those that the last query found, as each query reads many."""
         time = asyncio.get_running_loop().time()
         if time >= attempts.look_again_at or not attempts.due:
             attempts.look_again_at = time + _LOOK_EVERY_S

@@ -1,4 +1,4 @@
-"""Starts the server's processes, restarts those that die, and ends them in order. It does nothing else.
+"""Starts the server's processes, restarts those that die, and ends them in a safe order. It does nothing else.
 
 Front ends listen on separate sockets on one port (SO_REUSEPORT), so a dead one gets no connections. On a signal front
 ends drain first; engine processes end once no front end is left.
@@ -220,7 +220,7 @@ class Launcher:
             stdin=subprocess.PIPE,
             env={**os.environ, **environment, **self._run_directory.environment},
             pass_fds=(listener, self._board_fd, self._run_directory.lock),
-            start_new_session=True,  # only the launcher gets Ctrl-C; it ends its processes in order
+            start_new_session=True,  # only the launcher gets Ctrl-C; it ends its processes itself
         )
         assert process.stdin is not None  # noqa: S101 -- asked for above
         with suppress(BrokenPipeError), process.stdin:  # the child was killed at once, which the next check finds
