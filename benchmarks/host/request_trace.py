@@ -4,7 +4,7 @@
 
 Server and client share a process; the engine is the fake one. A profile function on every thread of the server records
 each call of a function of ours, properties and comprehensions included, from the connection to 100 ms after the reply.
-Functions that the idle server calls periodically are left out. The store's threads, which save behind the reply, are
+Functions that the idle server calls periodically are left out. The store's threads, which save after the reply, are
 printed separately. An arrow marks a file that calls another file of ours. The frames are those that are live while the
 decoder runs: its thread's, and those of the task that waits for the thread.
 

@@ -77,7 +77,7 @@ class _FromLatent(nn.Module):
 
 
 def _is_last(state: State, index: int) -> bool:
-    """Return whether `main.INDEX` is a convolution without a norm behind it."""
+    """Return whether `main.INDEX` is a convolution without a norm after it."""
     return f"main.{index}.weight" in state and f"main.{index + 1}.weight" not in state
 
 

@@ -108,9 +108,9 @@ class _Rewriter:
     def keep_complements(self) -> None:
         """Write 1 - mask as |mask - 1|, which is the same for masks from 0 to 1.
 
-        Beside INT8 layers OpenVINO 2026.4 mistakes a difference from a constant for a dequantisation and moves it
-        behind the means and factors that follow. FillNet's shares of known pixels are then 1 - x with x within 1/1024
-        of 1, which bf16 cannot tell apart (docs/measurements/int8.md). It moves nothing past an absolute value.
+        Beside INT8 layers OpenVINO 2026.4 mistakes a difference from a constant for a dequantisation and moves it after
+        the means and factors that follow. FillNet's shares of known pixels are then 1 - x with x within 1/1024 of 1,
+        which bf16 cannot tell apart (docs/measurements/int8.md). It moves nothing past an absolute value.
         """
         for node in self._graph.node:
             if node.op_type != "Sub" or node.input[1] != "mask" or not self._is_one(node.input[0]):

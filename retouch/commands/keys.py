@@ -45,8 +45,8 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
     from service.auth.keys import KeyRecord, KeysInvalid, key_digest, lock_key_file, new_key, read_keys, write_keys  # noqa: PLC0415 -- the same
 
     path, now = _key_file_path(file), datetime.now(timezone.utc)
-    with lock_key_file(path) as behind:
-        keys = read_keys(behind) if behind.exists() else ()
+    with lock_key_file(path) as real_path:
+        keys = read_keys(real_path) if real_path.exists() else ()
         taken = {key.id for key in keys}
         key_id, key = new_key()
         while key_id in taken:
@@ -67,7 +67,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
             )
         except ValidationError as error:
             raise KeysInvalid(validation_message(error, "field")) from None
-        kept = write_keys(behind, (*keys, record))
+        kept = write_keys(real_path, (*keys, record))
     _warn_of_access(path, kept=kept)
     typer.secho(f"key {key_id} of {name} is in {path}; this is the only time that it is shown:", err=True)
     typer.echo(key)
@@ -110,8 +110,8 @@ def revoke(key_id: Annotated[str, typer.Argument(help="the key's id, as in the l
     from service.auth.keys import lock_key_file, read_keys, with_key_revoked, write_keys  # noqa: PLC0415 -- loads pydantic
 
     path = _key_file_path(file)
-    with lock_key_file(path) as behind:
-        kept = write_keys(behind, with_key_revoked(read_keys(behind), key_id, datetime.now(timezone.utc)))
+    with lock_key_file(path) as real_path:
+        kept = write_keys(real_path, with_key_revoked(read_keys(real_path), key_id, datetime.now(timezone.utc)))
     _warn_of_access(path, kept=kept)
     typer.echo(f"key {key_id} is revoked")
 

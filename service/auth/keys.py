@@ -132,14 +132,14 @@ def lock_key_file(path: Path) -> Iterator[Path]:
     Raises:
         KeysInvalid: its folder does not exist, or cannot be opened.
     """
-    behind = Path(os.path.realpath(path))  # `Path.resolve` would raise at links that lead in a circle
+    real_path = Path(os.path.realpath(path))  # `Path.resolve` would raise at links that lead in a circle
     try:
-        folder = os.open(behind.parent, os.O_RDONLY | os.O_DIRECTORY)
+        folder = os.open(real_path.parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise _unwritable_error(path, error) from error
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        yield behind
+        yield real_path
     finally:
         os.close(folder)
 

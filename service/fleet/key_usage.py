@@ -1,4 +1,4 @@
-"""The use of API keys over all hosts: every process admits from blocks that it fetches behind the requests."""
+"""The use of API keys over all hosts: every process admits from blocks that it fetches in the background."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Decoded pictures on the device, which also cuts the crops, so that a step needs no CPU work.
 
-Pictures of any size lie behind one another in one uint8 tensor of pixels; a crop is a gather of pixel numbers. Where
+Pictures of any size lie one after another in one uint8 tensor of pixels; a crop is a gather of pixel numbers. Where
 there is room, more pictures can be added while others are cut.
 """
 

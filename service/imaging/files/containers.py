@@ -38,7 +38,7 @@ def webp_chunks(data: bytes) -> Iterator[Chunk]:
     """The chunks of a WebP file, inside the length that its RIFF header gives.
 
     Raises:
-        InvalidImage: the file is shorter than its RIFF header says, a chunk ends behind it, or there are too many.
+        InvalidImage: the file is shorter than its RIFF header says, a chunk ends beyond it, or there are too many.
     """
     end = 8 + struct.unpack_from("<I", data, 4)[0]
     if end > len(data):
@@ -60,7 +60,7 @@ def jpeg_segments(data: bytes) -> Iterator[Chunk]:
     """The segments of a JPEG before its first scan, and the header of that scan (SOS) as the last one.
 
     Raises:
-        InvalidImage: there is something else than a marker, a segment ends behind the file, the file ends before its
+        InvalidImage: there is something else than a marker, a segment ends beyond the file, the file ends before its
             first scan, or there are too many segments.
     """
     position, size = 2, len(data)

@@ -85,8 +85,8 @@ def inflate(packed: bytes, expected: int, by: Deflate) -> tuple[NDArray[np.uint8
                 return None, 0
             lines[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
             at += len(piece)
-            fed, full = inflater.unconsumed_tail, len(piece) == _PIECE  # a full piece may have more behind it
+            fed, full = inflater.unconsumed_tail, len(piece) == _PIECE  # more output may follow a full piece
         if inflater.eof:
-            behind = len(packed) - min(len(packed), start + _FED)
-            return (lines if at == expected else None), len(inflater.unused_data) + behind
+            not_fed = len(packed) - min(len(packed), start + _FED)
+            return (lines if at == expected else None), len(inflater.unused_data) + not_fed
     return None, 0

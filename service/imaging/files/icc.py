@@ -41,7 +41,7 @@ def profile_for_channels(profile: bytes | None, channels: int) -> bytes | None:
 
 
 def embed_in_jpeg(jpeg: bytes, profile: bytes) -> bytes:
-    """Insert the profile into a JPEG file, in APP2 segments behind its JFIF header."""
+    """Insert the profile into a JPEG file, in APP2 segments after its JFIF header."""
     after = 4 + struct.unpack_from(">H", jpeg, 4)[0] if jpeg[2:4] == b"\xff\xe0" else 2
     pieces = [profile[at : at + _JPEG_PIECE] for at in range(0, len(profile), _JPEG_PIECE)]
     segments = [

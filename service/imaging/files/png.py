@@ -203,7 +203,7 @@ def _without_compression(data: bytes, chunks: list[Chunk], header: Header, by: D
     crc = 0
     for part in pieces:
         crc = by.crc32(part, crc)
-    first = len(PNG_SIGNATURE) + 25  # behind IHDR
+    first = len(PNG_SIGNATURE) + 25  # after IHDR
     size = struct.pack(">I", sum(map(len, pieces)) - 4)
     return _concatenate([data[:first], size, *pieces, struct.pack(">I", crc), *_chunk_pieces(b"IEND", b"", by)])
 

@@ -22,7 +22,7 @@ def png_chunks(data: bytes) -> Iterator[Chunk]:
     """The chunks of a PNG, IHDR to IEND; what follows IEND is ignored. CRCs are not checked.
 
     Raises:
-        InvalidImage: a chunk ends behind the end of the file, IEND is missing, or there are too many chunks.
+        InvalidImage: a chunk ends beyond the end of the file, IEND is missing, or there are too many chunks.
     """
     position = len(PNG_SIGNATURE)
     for _ in range(MAX_CHUNKS):
@@ -46,7 +46,7 @@ def ordered_png_chunks(data: bytes) -> Iterator[Chunk]:
 
     Raises:
         InvalidImage: as `png_chunks`, and: a chunk type is not of four letters or is critical and unknown; the IDAT
-            chunks are not consecutive; PLTE or tRNS comes twice or behind IDAT.
+            chunks are not consecutive; PLTE or tRNS comes twice or after IDAT.
     """
     previous, had = b"", set[bytes]()
     for chunk in png_chunks(data):

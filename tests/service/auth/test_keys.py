@@ -44,8 +44,8 @@ def test_a_change_through_a_link_changes_the_file_that_a_server_reads(tmp_path: 
     path.parent.mkdir()
     link.symlink_to(path)
     key = add_key(path)
-    with lock_key_file(link) as behind:
-        write_keys(behind, with_key_revoked(read_keys(behind), key_id_of(key) or "", CREATED))
+    with lock_key_file(link) as real_path:
+        write_keys(real_path, with_key_revoked(read_keys(real_path), key_id_of(key) or "", CREATED))
     assert link.is_symlink()
     assert [found.revoked_at for found in read_keys(path)] == [CREATED]
 
