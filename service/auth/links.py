@@ -1,7 +1,7 @@
 """Signed links to results: whoever has one sees that one result, without a key, until the link expires (ADR 25).
 
 The signature is HMAC-SHA256 of the result's id and the time of expiry. The secrets are in a file beside the results:
-who can read it can read the pictures themselves. With several secrets, as during a rotation, the first signs and all
+a user who can read it can read the pictures, too. With several secrets, as during a rotation, the first signs and all
 are accepted.
 """
 

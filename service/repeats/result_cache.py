@@ -59,7 +59,7 @@ class _Found:
             return not self.of_job
         try:
             return await asyncio.shield(self.entered)
-        except ServiceError:  # the ledger is away: who asks computes for itself
+        except ServiceError:  # the ledger is away: each request computes its own result
             return False
 
 

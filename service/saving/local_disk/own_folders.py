@@ -1,4 +1,4 @@
-"""Names of folders beside the results, in the results folder and in a bucket, for those who look for all of them."""
+"""Names of the folders beside the results, in the results folder and in a bucket."""
 
 from __future__ import annotations
 
