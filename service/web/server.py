@@ -15,7 +15,7 @@ from types import FrameType
 
 import structlog
 import uvicorn
-from prometheus_client import disable_created_metrics, start_http_server
+from prometheus_client import disable_created_metrics
 
 from service.app import Service
 from service.batching.backend import OpenBackend
@@ -28,6 +28,7 @@ from service.lifecycle.end_requests import EndRequests
 from service.lifecycle.sighup import handling_hangups
 from service.preflight import check_ports, run_preflight
 from service.telemetry.metrics import Metrics
+from service.telemetry.metrics_port import serve_metrics
 from service.web.application import App, ConnectionLimits, LimitedHttp
 from service.web.foreign_api import ForeignApi
 
@@ -217,7 +218,7 @@ class DrainingServer(uvicorn.Server):
         if not self._settings.metrics_port or metrics.shared:  # the launcher serves those of all processes
             return
         try:
-            start_http_server(self._settings.metrics_port, self._settings.host, metrics.registry)
+            serve_metrics(self._settings.host, self._settings.metrics_port, metrics.registry)
         except OSError as error:
             log.error("metrics port not available", port=self._settings.metrics_port, reason=str(error))  # noqa: TRY400 -- the reason is enough
             self.should_exit = self.failed = True

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
 import structlog
-from prometheus_client import start_http_server
 
 from service.core.settings import Settings, SettingsInvalid
 from service.lifecycle.end_requests import LAUNCHER_APART_S, EndRequests
@@ -30,6 +29,7 @@ from service.processes.launcher.signal_queue import Signals
 from service.processes.shared.assignment import Assignment
 from service.processes.shared.code_version import code_version
 from service.processes.shared.status_board import RowCounts, StatusBoard, make_board
+from service.telemetry.metrics_port import serve_metrics
 
 _log = structlog.get_logger(__name__)
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
@@ -96,7 +96,7 @@ class Launcher:
         """Serve the metrics of all processes on their own port; returns False if the port is not available."""
         port = self._settings.metrics_port
         try:
-            start_http_server(port, self._settings.host, self._run_directory.combined_metrics())
+            serve_metrics(self._settings.host, port, self._run_directory.combined_metrics())
         except OSError as error:
             _log.error("metrics port not available", port=port, reason=str(error))
             return False

@@ -146,6 +146,20 @@ def test_metrics_can_have_a_port_of_their_own(serve: Serve, free_port: int) -> N
         check_problem(client.get("/metrics"), 404, "not_found")
 
 
+@pytest.mark.parametrize("name", ["application/openmetrics-text", "text/plain"])
+def test_the_port_of_metrics_takes_every_version_that_a_scraper_asks_for(
+    serve: Serve, free_port: int, name: str
+) -> None:
+    serve(metrics_port=free_port)
+    kinds = {"text/plain": "text/plain; version=0.0.4; charset=utf-8"}
+    for version in ("x", "1.x", "0.0.1", "1.0.0", "2.0.0"):
+        accept = f"{name};version={version};q=0.5,*/*;q=0.1"
+        reply = httpx.get(f"http://127.0.0.1:{free_port}/metrics", headers={"Accept": accept})
+        kind = kinds.get(name, f"{name}; version=1.0.0; charset=utf-8")
+        assert (reply.status_code, reply.headers["content-type"]) == (200, kind), version
+        assert "retouch_ready 1.0" in reply.text
+
+
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
 def test_probes_answer_head_requests(server: Running, path: str) -> None:
     with server.client() as client:

@@ -1,0 +1,30 @@
+"""Port of its own for metrics: prometheus_client's server, with the formats of /metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
+
+
+def serve_metrics(host: str, port: int, registry: CollectorRegistry) -> None:
+    """Serve the metrics of a registry on a thread of their own, until the process ends.
+
+    Raises:
+        OSError: the port is not available.
+    """
+    server, _ = start_http_server(port, host, registry)
+    server.set_app(_without_versions(make_wsgi_app(registry)))
+
+
+def _without_versions(app: Callable[..., Any]) -> Callable[..., Any]:
+    """Hide the parameters of `Accept` from prometheus_client: it fails on a version that is no number."""
+
+    def served(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        accept = environ.get("HTTP_ACCEPT", "")
+        return app(
+            {**environ, "HTTP_ACCEPT": ",".join(part.split(";")[0] for part in accept.split(","))}, start_response
+        )
+
+    return served
