@@ -22,17 +22,17 @@ from service.core.addresses import with_port
 from service.core.lists_and_folders import listed
 from service.core.schemas import MODEL_REF
 from service.core.settings import Settings, SettingsInvalid
-from service.fleet.assembly import make_ledger_file, make_server
+from service.fleet.assembly import check_ledger, make_ledger_file, make_server
 from service.jobs.webhook_signing import read_secrets
 from service.ledger.database import Database
 from service.remote_models.assembly import open_model_bucket, parse_models_url
-from service.saving.assembly import open_storage
+from service.saving.assembly import check_places, open_storage
 from service.saving.local_disk.disk_state import INCOMING
 from service.saving.local_disk.own_folders import ORDERS, RESPONSES, THUMBNAILS
 from service.saving.spool.process_folder import SPOOL
-from service.saving.storage.s3 import check_endpoint
+from service.saving.storage.s3 import check_bucket, check_endpoint
 from service.telemetry.logs import configure_logs
-from service.telemetry.tracing import check_tracing
+from service.telemetry.tracing import check_collector, check_tracing
 
 _log = structlog.get_logger(__name__)
 _OPEN_FILES = 65_536
@@ -55,20 +55,15 @@ _PORT_SETTINGS = ("port", "metrics_port", "grpc_port")
 
 
 def run_preflight(settings: Settings) -> None:
-    """Check the settings against this machine, and raise this process's limit of open files.
+    """Check the settings in themselves and against this machine, and raise this process's limit of open files.
 
     Raises:
-        SettingsInvalid: results cannot be saved or models not be fetched as configured, no model can have the name of a
-            default, a public address has no API keys, a site's name can match no request, the S3
-            endpoint is no address, a package that the settings need is missing, traces have no address to go to, the
-            file of keys, of webhook secrets or of links' secrets is wrong, the ledger is damaged or cannot be reached,
-            or hosts that share one have no bucket.
+        SettingsInvalid: as for `check_values`; or results cannot be saved or models not be fetched as configured, a
+            package that the settings need is missing, the file of keys, of webhook secrets or of links' secrets is
+            wrong, or the ledger is damaged or cannot be reached.
     """
-    check_exposure(settings)
+    check_values(settings)
     check_tracing(settings)
-    _check_sites(settings)
-    _check_default_models(settings)
-    check_endpoint(settings.s3_endpoint)  # also without --results-url, which may have been forgotten
     _check_grpc(settings)
     _check_keys(settings)
     if settings.webhook_secret_file:
@@ -84,6 +79,28 @@ def run_preflight(settings: Settings) -> None:
     ledger = Database(make_server(settings)) if settings.ledger_url else make_ledger_file(settings)
     with ledger:  # only opened as a check: each process opens its own
         pass
+
+
+def check_values(settings: Settings) -> None:
+    """Check the settings in themselves, without a look at this machine: those that are only printed may be another's.
+
+    Raises:
+        SettingsInvalid: a public address has no API keys, traces have no address to go to, a site's name can match no
+            request, no model can have the name of a default, an address of a bucket, of the S3 endpoint or of the
+            ledger is none, hosts that share a ledger or replies that wait for a bucket have none, or two settings have
+            the same port.
+    """
+    check_exposure(settings)
+    check_collector(settings.otlp_endpoint)
+    _check_sites(settings)
+    _check_default_models(settings)
+    check_endpoint(settings.s3_endpoint)  # also without --results-url, which may have been forgotten
+    check_places(settings)
+    if settings.models_url:
+        check_bucket(parse_models_url(settings.models_url)[0], "models_url")
+    if settings.ledger_url:
+        check_ledger(settings)
+    _check_ports_differ(settings)
 
 
 def check_folders(results_dir: Path) -> None:
@@ -109,13 +126,22 @@ def check_ports(settings: Settings) -> None:
         SettingsInvalid: another server listens there, this user may not, the host is no name or address of this
             machine, or two settings have the same port.
     """
-    ports = [(name, port) for name in _PORT_SETTINGS if (port := getattr(settings, name)) or name == "port"]
+    _check_ports_differ(settings)
+    for name in _PORT_SETTINGS:
+        if (port := getattr(settings, name)) or name == "port":
+            check_address(settings.host, port, name)
+
+
+def _check_ports_differ(settings: Settings) -> None:
+    """Check that no two settings have the same port.
+
+    Raises:
+        SettingsInvalid: two have.
+    """
     used: dict[int, str] = {}
-    for name, port in ports:
-        if port and (other := used.setdefault(port, name)) != name:
+    for name in _PORT_SETTINGS:
+        if (port := getattr(settings, name)) and (other := used.setdefault(port, name)) != name:
             raise SettingsInvalid(f"{name} {port} is the {other}, too; choose another --{_dashed(name)}")
-    for name, port in ports:
-        check_address(settings.host, port, name)
 
 
 def check_address(host: str, port: int, setting: str = "port") -> None:

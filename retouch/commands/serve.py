@@ -27,7 +27,7 @@ _Config = Annotated[
 ]
 _PASSWORD = re.compile(r"(?<=://)[^@]*:.*@|(?<=[?&])(ssl)?password=[^&]*&?")
 """User and password of an address, or its password as an option; also where characters in it are not quoted."""
-_PrintConfig = Annotated[bool, typer.Option("--print-config", help="print the resolved settings as TOML and exit")]
+_PrintConfig = Annotated[bool, typer.Option("--print-config", help="check the settings, print them as TOML and exit")]
 
 
 def make_serve_command() -> Callable[..., None]:
@@ -42,6 +42,9 @@ def make_serve_command() -> Callable[..., None]:
         """
         settings = load_settings({name: value for name, value in flags.items() if value is not None}, config=config)
         if print_config:
+            from service.preflight import check_values  # noqa: PLC0415 -- loads what opens the ledger and the bucket
+
+            check_values(settings)
             typer.echo(to_toml(settings), nl=False)
             return
         from service.lifecycle.end_limit import write_stacks_on_request  # noqa: PLC0415 -- loads structlog

@@ -112,19 +112,36 @@ def make_ledger_file(
     return Database(SqliteFile(settings.results_dir / LEDGER_FILE, schemas, on_failed, on_replaced), ending=ending)
 
 
+def check_ledger(settings: Settings) -> None:
+    """Check what a `ledger_url` needs, without connecting; its own form only where psycopg is, which parses it.
+
+    Raises:
+        SettingsInvalid: no bucket is shared by all hosts, or the address is not valid.
+    """
+    if not settings.results_url:
+        raise SettingsInvalid(
+            "ledger_url needs results_url: jobs, answers and results that any host serves must be where all hosts can "
+            "read them, and results_dir is on this one; set results_url to s3://BUCKET/PREFIX, or leave ledger_url out"
+        )
+    if _has_psycopg():
+        from service.ledger.postgres.address import parse_address  # noqa: PLC0415 -- psycopg is an extra
+
+        parse_address(settings.ledger_url)
+
+
+def _has_psycopg() -> bool:
+    return bool(find_spec("psycopg") and find_spec("psycopg_pool"))
+
+
 def make_server(settings: Settings) -> PostgresServer:
     """The database of `ledger_url`, not yet connected.
 
     Raises:
         SettingsInvalid: psycopg is not installed, the address is not valid, or no bucket is shared by all hosts.
     """
-    if not (find_spec("psycopg") and find_spec("psycopg_pool")):
+    if not _has_psycopg():
         raise SettingsInvalid("ledger_url needs psycopg: install the extra, pip install '.[postgres]'")
-    if not settings.results_url:
-        raise SettingsInvalid(
-            "ledger_url needs results_url: jobs, answers and results that any host serves must be where all hosts can "
-            "read them, and results_dir is on this one; set results_url to s3://BUCKET/PREFIX, or leave ledger_url out"
-        )
+    check_ledger(settings)
     from service.ledger.postgres.address import parse_address  # noqa: PLC0415 -- psycopg is an extra
     from service.ledger.postgres.server import PostgresServer  # noqa: PLC0415 -- as above
 

@@ -21,11 +21,11 @@ def parse_models_url(url: str) -> tuple[str, float]:
     """Return the address of the bucket, and the share of the hosts that must have a version before it is served.
 
     Raises:
-        SettingsInvalid: there is more in its query than `share`, a number from 0 to 1.
+        SettingsInvalid: it is no address, or there is more in its query than `share`, a number from 0 to 1.
     """
-    parts = urlsplit(url)
-    query = parse_qsl(parts.query, keep_blank_values=True) or [("share", "1")]
     try:
+        parts = urlsplit(url)
+        query = parse_qsl(parts.query, keep_blank_values=True) or [("share", "1")]
         ((name, value),) = query
         share = float(value)
     except ValueError:

@@ -23,7 +23,7 @@ from service.saving.spool.process_folder import SpoolOwner
 from service.saving.spool_safeguard import UnsavedCounts
 from service.saving.storage.contract import Storage
 from service.saving.storage.disk import ResultFiles, unusable_folder
-from service.saving.storage.s3 import ObjectLocation, ObjectStorage, open_object_storage
+from service.saving.storage.s3 import ObjectLocation, ObjectStorage, check_bucket, open_object_storage
 from service.saving.store import ResultStore
 
 _log = structlog.get_logger(__name__)
@@ -82,18 +82,28 @@ async def open_store(
         await _flush_and_close_store(store, drain)
 
 
-def open_storage(settings: Settings) -> Storage:
-    """Open the durable storage; the results directory is created and probed in any case, because it has the spool.
+def check_places(settings: Settings) -> None:
+    """Check the address of the bucket of results, without opening anything.
 
     Raises:
-        SettingsInvalid: the directory cannot be written to, the URL is wrong, or replies are to wait for a storage that
-            there is not.
+        SettingsInvalid: the URL is wrong, or replies are to wait for a storage that there is not.
     """
     if settings.promise == "store" and not settings.results_url:
         raise SettingsInvalid(
             "promise=store needs results_url: replies wait until their results are in that bucket; set results_url to "
             "s3://BUCKET/PREFIX, or leave promise out"
         )
+    if settings.results_url:
+        check_bucket(settings.results_url)
+
+
+def open_storage(settings: Settings) -> Storage:
+    """Open the durable storage; the results directory is created and probed in any case, because it has the spool.
+
+    Raises:
+        SettingsInvalid: the directory cannot be written to, or as for `check_places`.
+    """
+    check_places(settings)
     files = ResultFiles(settings.results_dir, max_group_size=_MOST_AT_ONCE)
     files.prepare()
     if not settings.results_url:

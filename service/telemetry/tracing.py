@@ -35,15 +35,23 @@ _SAMPLING_BITS = 53
 """Random bits for sampling: the precision of a float."""
 
 
-def check_tracing(settings: Settings) -> None:
-    """Check that OpenTelemetry is installed if the settings need it, and that spans can be sent to the collector.
+def check_collector(endpoint: str) -> None:
+    """Check the address of the collector; an empty one is none.
 
     Raises:
-        SettingsInvalid: it is not installed, or the collector's address is not valid.
+        SettingsInvalid: no spans can be sent to it.
     """
-    if settings.otlp_endpoint and not _COLLECTOR.fullmatch(settings.otlp_endpoint):
-        endpoint = settings.otlp_endpoint.rpartition("@")[2]
-        raise SettingsInvalid(f"otlp_endpoint: {endpoint!r} is no address of a collector; write http://HOST:4318")
+    if endpoint and not _COLLECTOR.fullmatch(endpoint):
+        shown = endpoint.rpartition("@")[2]
+        raise SettingsInvalid(f"otlp_endpoint: {shown!r} is no address of a collector; write http://HOST:4318")
+
+
+def check_tracing(settings: Settings) -> None:
+    """Check that OpenTelemetry is installed if the settings need it.
+
+    Raises:
+        SettingsInvalid: it is not installed.
+    """
     if settings.otlp_endpoint and not (find_spec("opentelemetry") and find_spec("opentelemetry.sdk")):
         raise SettingsInvalid("otlp_endpoint needs OpenTelemetry: install the extra, pip install '.[otel]'")
 

@@ -25,6 +25,7 @@ from service.saving.storage.s3_credentials import shared_credentials
 _DAY_S = 86_400
 _DEFAULT_REGION = "us-east-1"
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_BUCKET = re.compile(r"(?i:s3)://[^/?#@:\[\]]+(/[^?#]*)?")
 _ENDPOINT = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/[^\s?#]*)?")
 
 
@@ -53,12 +54,8 @@ def open_object_storage(location: ObjectLocation, environ: Mapping[str, str] = o
         SettingsInvalid: the URL is not `s3://BUCKET/PREFIX`, the endpoint is not `http(s)://HOST:PORT`, the client is
             not installed, or a credentials file is wrong.
     """
+    check_bucket(location.url, location.setting)
     parts = urlsplit(location.url)
-    if parts.scheme != "s3" or not parts.netloc or parts.query or {"@", ":"} & set(parts.netloc):
-        raise SettingsInvalid(
-            f"{location.setting} {without_keys(location.url)!r} is not s3://BUCKET/PREFIX; "
-            "keys belong in the environment"
-        )
     endpoints = {"s3_endpoint": location.endpoint} | {name: environ.get(name, "") for name in _ENDPOINT_VARIABLES}
     setting, endpoint = next(((name, value) for name, value in endpoints.items() if value), ("", ""))
     check_endpoint(endpoint, setting)
@@ -85,6 +82,18 @@ def open_object_storage(location: ObjectLocation, environ: Mapping[str, str] = o
         **({"credential_provider": keys} if keys else {}),
     )
     return ObjectStorage(client, importlib.import_module("obstore"))
+
+
+def check_bucket(url: str, setting: str = "results_url") -> None:
+    """Check the address of a bucket.
+
+    Raises:
+        SettingsInvalid: it is not `s3://BUCKET/PREFIX`.
+    """
+    if not _BUCKET.fullmatch(url):
+        raise SettingsInvalid(
+            f"{setting} {without_keys(url)!r} is not s3://BUCKET/PREFIX; keys belong in the environment"
+        )
 
 
 def check_endpoint(endpoint: str, setting: str = "s3_endpoint") -> None:

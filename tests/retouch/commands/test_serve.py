@@ -23,6 +23,20 @@ else:
     import tomli as tomllib
 
 NAMES = sorted(Settings.model_fields)
+VALID = {
+    "apis": "openai",
+    "cors_origins": "https://other.example",
+    "host": "::1",
+    "ledger_url": "postgresql://other",
+    "models_url": "s3://other",
+    "otlp_endpoint": "http://other:4318",
+    "public_url": "https://other.example",
+    "results_url": "s3://other",
+    "s3_endpoint": "http://other",
+}
+"""Texts that are no default, for settings that do not take every text."""
+NEEDS = {name: {"RETOUCH_RESULTS_URL": "s3://other"} for name in ("ledger_url", "promise")}
+"""Environment without which a setting means nothing."""
 
 
 def serve(*arguments: str, env: dict[str, str] | None = None) -> Result:
@@ -47,7 +61,7 @@ def other_value(name: str) -> tuple[str, object]:
     elif choices := get_args(kind):
         value = next(choice for choice in choices if choice != field.default)
     else:
-        value = {"apis": "openai", "public_url": "https://other.example"}.get(name, "other")
+        value = VALID.get(name, "other")
     return str(value), value
 
 
@@ -61,8 +75,8 @@ def test_every_setting_has_a_flag_and_an_environment_twin(name: str) -> None:
         assert resolved(env={PREFIX + name.upper(): "false"})[name] is False
         return
     text, value = other_value(name)
-    assert resolved(flag_for(name, field), text)[name] == value
-    assert resolved(env={PREFIX + name.upper(): text})[name] == value
+    assert resolved(flag_for(name, field), text, env=NEEDS.get(name))[name] == value
+    assert resolved(env={PREFIX + name.upper(): text, **NEEDS.get(name, {})})[name] == value
 
 
 def test_help_lists_every_flag() -> None:
@@ -120,6 +134,38 @@ def test_a_wrong_setting_stops_the_start_with_exit_code_2(
     assert result.exit_code == 2
     assert message in result.stderr
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--host", "0.0.0.0"], "name their file with --keys-file"),
+        (["--cors-origins", "app.example"], "cors_origins: 'app.example' is no origin"),
+        (["--inpaint-model", "My Model"], "inpaint_model: 'My Model' is no name of a model"),
+        (["--s3-endpoint", "minio:9000"], "s3_endpoint: 'minio:9000' is not http"),
+        (["--otlp-endpoint", "collector"], "otlp_endpoint: 'collector' is no address"),
+        (["--results-url", "https://bucket"], "results_url 'https://bucket' is not s3://"),
+        (["--results-url", "s3://["], "results_url 's3://[' is not s3://"),
+        (["--models-url", "s3://models?share=2"], "models_url 's3://models?share=2' is not s3://"),
+        (["--models-url", "https://models"], "models_url 'https://models' is not s3://"),
+        (["--models-url", "s3://["], "models_url 's3://[' is not s3://"),
+        (["--promise", "store"], "promise=store needs results_url"),
+        (["--ledger-url", "postgresql://db"], "ledger_url needs results_url"),
+        (["--port", "8123", "--metrics-port", "8123"], "metrics_port 8123 is the port, too"),
+    ],
+)
+def test_a_configuration_that_no_server_would_start_with_is_not_printed(arguments: list[str], message: str) -> None:
+    result = serve(*arguments, "--print-config")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_printing_does_not_look_at_this_machine(tmp_path: Path) -> None:
+    elsewhere = {"keys_file": str(tmp_path / "keys"), "results_dir": str(tmp_path / "a/b"), "host": "192.0.2.1"}
+    flags = [part for name, value in elsewhere.items() for part in (flag_for(name, Settings.model_fields[name]), value)]
+    assert resolved(*flags).items() >= elsewhere.items()
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_first_line_of_the_log_comes_before_anything_is_loaded_and_names_the_models_folder(tmp_path: Path) -> None:
