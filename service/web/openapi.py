@@ -249,9 +249,9 @@ def result_route(*, link: bool = False) -> dict[str, Any]:
     }
 
 
-def listed_results() -> dict[str, Any]:
-    """Keyword arguments of the route that lists stored results, but for its reply."""
-    described = {"description": "A page of results", "headers": _headers({"Cache-Control": "`no-store`"})}
+def uncached_route(description: str) -> dict[str, Any]:
+    """Keyword arguments of a route whose reply no cache may keep, but for that reply's model."""
+    described = {"description": description, "headers": _headers({"Cache-Control": "`no-store`"})}
     return {"responses": {200: described, **problem_responses(404, 422, 503)}}
 
 

@@ -69,18 +69,14 @@ def image_calls() -> list[APIRoute]:
     return [route for route in router.routes if isinstance(route, APIRoute) and route.endpoint in work]
 
 
-@router.get(
-    "/v1/jobs/{job_id}", tags=["jobs"], response_model=JobReply, responses=openapi.problem_responses(404, 422, 503)
-)
+@router.get("/v1/jobs/{job_id}", tags=["jobs"], response_model=JobReply, **openapi.uncached_route("The job"))
 async def get_job(request: Request, job_id: _Id) -> Response:
     """The state of an asynchronous request."""
     service: Service = request.state.service
     return job_response(await service.jobs.get(job_id))
 
 
-@router.delete(
-    "/v1/jobs/{job_id}", tags=["jobs"], response_model=JobReply, responses=openapi.problem_responses(404, 422, 503)
-)
+@router.delete("/v1/jobs/{job_id}", tags=["jobs"], response_model=JobReply, **openapi.uncached_route("The job"))
 async def cancel_job(request: Request, job_id: _Id) -> Response:
     """Cancel an asynchronous request; samples whose computation has not begun are not computed."""
     service: Service = request.state.service

@@ -90,7 +90,9 @@ def _picture(request: Request, body: bytes, media_type: str, headers: dict[str, 
     return Response(part.cut(body), 206, {**headers, "Content-Range": part.content_range}, media_type)
 
 
-@gallery_router.get("/v1/results", tags=["results"], response_model=ResultsReply, **openapi.listed_results())
+@gallery_router.get(
+    "/v1/results", tags=["results"], response_model=ResultsReply, **openapi.uncached_route("A page of results")
+)
 async def list_results(request: Request, query: Annotated[ResultsQuery, Query()]) -> Response:
     """The results of this client, newest first; `next_cursor` leads to the next page."""
     service: Service = request.state.service

@@ -66,6 +66,14 @@ def test_an_asynchronous_request_is_a_job_that_can_be_polled_to_its_result(serve
         assert client.get(job["result_url"]).content == direct
 
 
+def test_no_cache_keeps_the_state_of_a_job(server: Running, files: Files) -> None:
+    with server.client() as client:
+        accepted = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
+        location = accepted.headers["location"]
+        states = [client.get(location), client.delete(location)]
+        assert [state.headers.get("cache-control") for state in states] == 2 * ["no-store"]
+
+
 def test_a_job_that_fails_says_why(server: Running, mask: bytes) -> None:
     with server.client() as client:
         accepted = client.post(
