@@ -73,6 +73,16 @@ def test_a_width_without_a_height_is_ignored_and_named(client: httpx.Client, pai
     assert "width" in reply.headers["X-Ignored-Fields"].split(", ")
 
 
+@pytest.mark.parametrize(("part", "field"), [("image", "init_images"), ("mask", "mask")])
+def test_an_error_names_the_field_in_which_the_file_came(
+    client: httpx.Client, pair: dict[str, str], part: str, field: str
+) -> None:
+    refused = img2img(client, {**pair, part: base64.b64encode(b"no picture").decode()})
+    assert refused.status_code == 415
+    assert refused.json()["detail"] == refused.json()["errors"]
+    assert refused.json()["detail"].startswith(f"`{field}`: ")
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "code"),
     [
