@@ -13,6 +13,9 @@ from engines.terminal.end_signals import ending_in_order
 if TYPE_CHECKING:
     from collections import Counter
 
+_BROKEN_SHOWN = 20
+"""Broken files of a source that are named; a damaged copy of a data set may have thousands."""
+
 
 def gather(
     recipe: Annotated[Path, typer.Argument(help="TOML file that names the sources; see training/photographs.toml")],
@@ -28,10 +31,14 @@ def gather(
 
     sources = Path(os.path.abspath(root))  # noqa: PTH100
     with ending_in_order():
-        manifest = run(read_recipe(recipe), sources, output, held_out or [], _print_source_counts)
+        manifest = run(read_recipe(recipe), sources, output, held_out or [], _print_source_report)
     size_mib = sum(manifest["shards"].values()) / 2**20
     typer.echo(f"{manifest['pictures']} pictures, {len(manifest['shards'])} shards, {size_mib:.0f} MiB in {output}")
 
 
-def _print_source_counts(name: str, counts: Counter[str]) -> None:
+def _print_source_report(name: str, counts: Counter[str], broken: list[str]) -> None:
     typer.echo(f"{name}: " + ", ".join(f"{count} {what}" for what, count in counts.items()), err=True)
+    for path in broken[:_BROKEN_SHOWN]:
+        typer.echo(f"  {path!r} is broken: no complete picture; copy it again, or remove it", err=True)
+    if (more := len(broken) - _BROKEN_SHOWN) > 0:
+        typer.echo(f"  and {more} more are broken", err=True)

@@ -43,7 +43,7 @@ def gather(
     root: Path,
     output: Path,
     held_out: Iterable[Path] = (),
-    report: Callable[[str, Counter[str]], None] = lambda _name, _counts: None,
+    report: Callable[[str, Counter[str], list[str]], None] = lambda _name, _counts, _broken: None,
 ) -> dict[str, Any]:
     """Write shards of the recipe's pictures and their manifest into `output`; returns the manifest.
 
@@ -52,7 +52,7 @@ def gather(
         root: the folder that the sources' paths are relative to.
         output: the folder for `photos-000.tar`, … and photos.json; those of an earlier run are replaced at the end.
         held_out: folders of pictures that must not be trained on, in any crop.
-        report: called with each source's counts when it is done.
+        report: called with each source's counts when it is done, and the paths of its broken files inside it.
 
     Raises:
         DataMissing: a source is missing or empty, or no picture is left.
@@ -65,8 +65,10 @@ def gather(
     counts: dict[str, Counter[str]] = {}
     for source in recipe.source:
         counts[source.name] = Counter()
-        kept += _kept_pictures(source, recipe, root, (excluded, seen), counts[source.name])
-        report(source.name, counts[source.name])
+        broken: list[str] = []
+        files = _screen_files(read_pictures(source, root, recipe.seed), recipe, source.crops, broken)
+        kept += _kept_pictures(source.name, files, recipe.jpeg_quality, (excluded, seen), counts[source.name])
+        report(source.name, counts[source.name], broken)
     if not kept:
         raise DataMissing(f"no picture is left of all sources, so {output} stays as it is; the counts say why")
     # mix the sources, so that each shard is a sample of all of them
@@ -81,11 +83,14 @@ def gather(
 
 
 def _kept_pictures(
-    source: Source, recipe: Recipe, root: Path, known: tuple[NearDuplicateSet, NearDuplicateSet], counts: Counter[str]
+    source: str,
+    files: Iterator[list[ScreenedPicture] | Rejected],
+    quality: int,
+    known: tuple[NearDuplicateSet, NearDuplicateSet],
+    counts: Counter[str],
 ) -> Iterator[KeptPicture]:
     excluded, seen = known
-    files = read_pictures(source, root, recipe.seed)
-    for number, screened in enumerate(_screen_files(files, recipe, source.crops)):
+    for number, screened in enumerate(files):
         counts["files"] += 1
         if isinstance(screened, str):
             counts[screened] += 1
@@ -96,16 +101,21 @@ def _kept_pictures(
             if reason == "kept":
                 seen.add(mark)
                 counts[f"side {min(pixels.shape[:2]) // _SIDE_STEP * _SIDE_STEP}"] += 1
-                jpeg = simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), recipe.jpeg_quality, colorsubsampling="420")
-                yield KeptPicture(f"{source.name}/{number:05}_{part}.jpg", jpeg)
+                jpeg = simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), quality, colorsubsampling="420")
+                yield KeptPicture(f"{source}/{number:05}_{part}.jpg", jpeg)
 
 
 def _screen_files(
-    files: Iterator[EncodedPicture], recipe: Recipe, crops: int
+    files: Iterator[EncodedPicture], recipe: Recipe, crops: int, broken: list[str]
 ) -> Iterator[list[ScreenedPicture] | Rejected]:
+    """Screen the files in order; the paths of those that are no picture are appended to `broken`."""
     with ThreadPoolExecutor() as threads:  # decoders release the GIL
         while batch := list(islice(files, _AT_ONCE)):
-            yield from threads.map(lambda file: screen(file.data, recipe, crops), batch)
+            results = threads.map(lambda file: screen(file.data, recipe, crops), batch)
+            for file, screened in zip(batch, results, strict=True):
+                if screened == "broken":
+                    broken.append(file.path)
+                yield screened
 
 
 def _fingerprints(folders: Iterable[Path], max_bits: int) -> NearDuplicateSet:

@@ -49,6 +49,7 @@ def test_command_leaves_out_what_is_held_out_or_came_before_and_counts_it(pictur
 
     done = _gather(tmp_path, tmp_path / "out")
     assert done.returncode == 0, done.stderr
+    assert "'broken.jpg' is broken: no complete picture; copy it again, or remove it" in done.stderr
     manifest = json.loads((tmp_path / "out/photos.json").read_text())
     first, second = manifest["sources"]
     assert first == {
@@ -78,6 +79,19 @@ def test_command_leaves_out_what_is_held_out_or_came_before_and_counts_it(pictur
     assert _gather(tmp_path, tmp_path / "again").returncode == 0
     for shard in manifest["shards"]:
         assert (tmp_path / "out" / shard).read_bytes() == (tmp_path / "again" / shard).read_bytes()
+
+
+def test_many_broken_files_are_named_in_part_and_counted(picture, tmp_path):
+    (tmp_path / "first").mkdir()
+    (tmp_path / "held").mkdir()
+    for folder in ("first", "held"):
+        picture(len(folder)).save(tmp_path / folder / "whole.jpg")
+    for number in range(23):
+        (tmp_path / f"first/{number}.jpg").write_bytes(b"\xff\xd8\xff")
+    (tmp_path / "recipe.toml").write_text(RECIPE.partition('[[source]]\nname = "second"')[0])
+    said = _gather(tmp_path, tmp_path / "out").stderr
+    assert said.count(".jpg' is broken") == 20
+    assert "and 3 more are broken" in said
 
 
 def test_nothing_is_enlarged_where_min_side_and_min_source_side_are_the_same_and_sides_are_counted(picture, tmp_path):
