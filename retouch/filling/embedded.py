@@ -27,7 +27,7 @@ from service.core.errors import InvalidOption
 from service.core.order import Order
 from service.core.reply import Reply
 from service.core.schemas import OPTIONS
-from service.core.settings import load_settings
+from service.core.settings import SettingsInvalid, load_settings
 from service.pipeline import Pipeline
 from service.telemetry.logs import configure_logs
 
@@ -72,12 +72,15 @@ async def open_embedded_filler(
         timeout_s: the time limit of one picture.
 
     Raises:
-        SettingsInvalid: a setting is unknown or out of range.
+        SettingsInvalid: a setting is unknown or out of range, or the task has no model.
     """
     with TemporaryDirectory(prefix="retouch-") as unused:
         settings = load_settings({"log_level": "warning", **flags, "save": False, "results_dir": Path(unused)})
         configure_logs(settings)
-        name, _, _ = (model or settings.default_models[task]).partition("/")
+        if not (reference := model or settings.default_models[task]):
+            variable = f"RETOUCH_{task.upper()}_MODEL"
+            raise SettingsInvalid(f"no model is chosen: name one with --model, or set {variable} to one")
+        name, _, _ = reference.partition("/")
         open_backend = partial(open_local_backend, only={name}, warm_up=False)  # a warm-up costs more than one picture
         async with open_pipeline(settings, open_backend) as pipeline:
             yield EmbeddedFiller(pipeline, timeout_s, lambda: uuid4().hex)

@@ -19,7 +19,7 @@ from retouch.client.options import Task
 from retouch.filling.embedded import open_embedded_filler
 from retouch.filling.filler import FillResult
 from service.core.errors import DeadlineExceeded, NotFound
-from service.core.settings import Settings
+from service.core.settings import Settings, SettingsInvalid
 from service.saving.store import ResultStore
 from tests.retouch.conftest import TEST_DATA
 from tests.retouch.small_models import write_model
@@ -137,6 +137,12 @@ def test_a_command_that_names_its_model_hears_nothing_of_a_servers_defaults(flag
     result, _ = make(flags, "translate", "extra")
     assert result.model == "extra/1"
     assert "default model" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize("task", ["inpaint", "translate"])
+def test_a_task_without_a_model_ends_before_anything_is_loaded(flags, task):
+    with pytest.raises(SettingsInvalid, match=f"name one with --model, or set RETOUCH_{task.upper()}_MODEL"):
+        make({**flags, f"{task}_model": ""}, task)
 
 
 def test_unknown_model_is_told_what_is_there(flags):
