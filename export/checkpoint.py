@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from export.archives.bundle import bundled_checkpoint, unpacked
-from export.archives.torch_zip import is_script, read_foreign_checkpoint, read_script
+from export.archives.torch_zip import is_script, numpy_message, read_foreign_checkpoint, read_script
 from export.archives.zip_entries import ZipEntries, open_zip
 from export.errors import CheckpointRefused, LayoutMismatch
 from export.generators.family import State
@@ -138,7 +138,7 @@ def _load_torch(path: Path) -> object:
         if (found := re.search(r"(?:GLOBAL|global) ([\w.]+)", str(error))) is None:
             raise CheckpointRefused(_unreadable_message(path)) from error
         message = f"{path}: needs {found[1]} to be unpickled, which could run code; {_SAVE_WEIGHTS}"
-        raise _UnsafePickle(message) from error
+        raise _UnsafePickle(numpy_message(path, found[1]) if found[1].startswith("numpy.") else message) from error
     except Exception as error:  # a hostile file can fail anywhere inside the reader, with any error
         raise CheckpointRefused(_unreadable_message(path)) from error
 

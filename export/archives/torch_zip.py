@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TypeGuard
 
@@ -45,9 +46,11 @@ _OF_CHECKPOINT = re.compile(
     rf"{_OF_BOTH}|{re.escape(_PARAMETER)}|collections\.defaultdict|typing\.\w+|argparse\.Namespace"
     r"|(__builtin__|builtins)\.(dict|list|set|tuple|int|float|str|bool)"
     r"|(pytorch_lightning|lightning|lightning_fabric|omegaconf)(\.\w+)+"
-    r"|numpy\.(_core|core)\.multiarray\.scalar|numpy\.dtype|_codecs\.encode|pathlib(\._local)?\.\w*Path"
+    r"|numpy\.(_core|core)\.multiarray\.(scalar|_reconstruct)|numpy\.(dtype|ndarray)|_codecs\.encode"
+    r"|pathlib(\._local)?\.\w*Path"
 )
-"""Names accepted besides tensors, for hyperparameters and metrics. NumPy's scalars are pickled as bytes (`encode`)."""
+"""Names accepted besides tensors, for hyperparameters and metrics. NumPy's values are pickled as bytes (`encode`)."""
+_ARRAY = re.compile(r"numpy\.(_core|core)\.multiarray\._reconstruct")
 
 
 def is_script(entries: ZipEntries) -> bool:
@@ -75,10 +78,23 @@ def read_foreign_checkpoint(entries: ZipEntries) -> object:
     """Read a checkpoint that names classes of Lightning, OmegaConf or NumPy, as dictionaries with tensors alone.
 
     Raises:
-        CheckpointRefused: the file is damaged, of another byte order, or names anything else.
+        CheckpointRefused: the file is damaged, of another byte order, names anything else, or has arrays of NumPy and
+            no tensor.
     """
     reader = _Reader(entries)
-    return _plain(reader, reader.unpickled(_OF_CHECKPOINT), "", {})
+    plain = _plain(reader, reader.unpickled(_OF_CHECKPOINT), "", {})
+    if reader.array and not reader.handed_out:
+        raise CheckpointRefused(numpy_message(entries.path, reader.array))
+    return plain
+
+
+def numpy_message(path: Path, found: str) -> str:
+    """Return why weights that are arrays of NumPy are refused, and how to make tensors of them."""
+    return (
+        f"{path}: has values of NumPy ({found}) where export needs tensors; in Python, where you trust the file, make "
+        "tensors of its arrays, torch.save({name: torch.from_numpy(array) for name, array in state.items()}, PATH), "
+        "leave its other values out, and export that"
+    )
 
 
 class _Reader:
@@ -99,18 +115,23 @@ class _Reader:
             )
         self.storages: dict[str, bytearray] = {}
         self.handed_out = 0
+        self.array = ""
+        """Path in the value of the first array of NumPy, as in `model/conv.weight`; empty while there is none."""
 
     def unpickled(self, allowed: re.Pattern[str]) -> object:
         """Return what `data.pkl` describes."""
-        data = self.entries.read(f"{self.root}/data.pkl", _MOST_PICKLE_BYTES)
+        name = f"{self.root}/data.pkl"
+        if self.entries.by_name[name].file_size > _MOST_PICKLE_BYTES and allowed is _OF_CHECKPOINT:
+            raise CheckpointRefused(numpy_message(self.entries.path, "kept in its pickle, which is over 4 MiB"))
+        data = self.entries.read(name, _MOST_PICKLE_BYTES)
         try:
             return read_pickle(data, lambda name: bool(allowed.fullmatch(name)))
         except NotReadable as error:
             if error.name is None:
                 raise CheckpointRefused(f"{self.entries.path}: {error}; copy it again") from error
-            name = error.name.removeprefix("__builtin__.")
+            needed = error.name.removeprefix("__builtin__.")
             raise CheckpointRefused(
-                f"{self.entries.path}: needs {name} to be unpickled, which could run code; "
+                f"{self.entries.path}: needs {needed} to be unpickled, which could run code; "
                 "save the generator's state_dict() alone with torch.save and export that"
             ) from error
 
@@ -183,6 +204,9 @@ def _plain(reader: _Reader, value: object, path: str, seen: dict[int, object]) -
     """Return dictionaries of tensors; `seen` keeps one that occurs twice, or in itself, from being read twice."""
     if isinstance(value, Made) and _is_tensor(value):
         return reader.tensor(value, path)
+    if isinstance(value, Made) and isinstance(value.of, Name) and _ARRAY.fullmatch(value.of.path):
+        reader.array = reader.array or path.lstrip("/")
+        return None
     entries = value.items if isinstance(value, Made) else value
     if not isinstance(entries, dict) or path.count("/") > _DEEPEST:
         return None

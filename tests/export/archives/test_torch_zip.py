@@ -134,6 +134,26 @@ def test_a_checkpoint_that_holds_itself_is_read_once(lightning, tmp_path):
     assert [part.path for part in read_checkpoint(tmp_path / "net.ckpt").parts] == ["state_dict"]
 
 
+def test_arrays_of_numpy_beside_the_weights_are_no_hindrance(tmp_path):
+    random_state = np.random.get_state()
+    value = {"model": {"a": torch.ones(2)}, "losses": np.zeros(3), "numpy": random_state}
+    torch.save(value, tmp_path / "net.pth")
+    (part,) = read_checkpoint(tmp_path / "net.pth").parts
+    assert (part.path, part.state["a"].tolist()) == ("model", [1, 1])
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "old"])
+@pytest.mark.parametrize("side", [2, 1100], ids=["small", "large"])
+def test_weights_that_are_arrays_of_numpy_are_refused_with_the_way_to_tensors(tmp_path, side, zipped):
+    value = {"model": {"conv.weight": np.ones((side, side), np.float32)}}
+    torch.save(value, tmp_path / "net.pth", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(
+        CheckpointRefused, match=r"values of NumPy \(.*torch\.from_numpy\(array\).*export that"
+    ) as refused:
+        read_checkpoint(tmp_path / "net.pth")
+    assert ("model/conv.weight" in str(refused.value)) == (zipped and side == 2)
+
+
 def test_numbers_of_numpy_and_paths_beside_the_weights_are_no_hindrance(tmp_path):
     value = {"state_dict": {"a": torch.ones(2)}, "psnr": np.float64(31.5), "epoch": np.int64(3), "folder": tmp_path}
     torch.save(value, tmp_path / "net.ckpt")
