@@ -190,6 +190,21 @@ def test_a_picture_is_pasted(open_tab: OpenTab, url: str) -> None:
     expect(tab.page.locator("#surface")).to_have_attribute("aria-label", "Picture image.png, 40 by 30 pixels")
 
 
+def test_what_is_pasted_or_dropped_while_a_dialog_is_open_changes_nothing_behind_it(open_tab: OpenTab, url: str) -> None:
+    tab = open_tab(url, permissions=["clipboard-read", "clipboard-write"]).open(PICTURES / "dress.jpg")
+    shown = tab.page.get_attribute("#surface", "aria-label")
+    tab.page.evaluate(COPY_A_PICTURE)
+    tab.page.click("#help")
+    tab.page.keyboard.press("Control+v")
+    data = tab.page.evaluate_handle(CARRIED, {"skirt.jpg": list((PICTURES / "skirt.jpg").read_bytes())})
+    tab.page.dispatch_event("#help-dialog", "drop", {"dataTransfer": data})
+    tab.page.wait_for_timeout(1000)
+    assert tab.page.get_attribute("#surface", "aria-label") == shown
+    tab.page.keyboard.press("Escape")
+    tab.page.keyboard.press("Control+v")
+    expect(tab.page.locator("#surface")).to_have_attribute("aria-label", "Picture image.png, 40 by 30 pixels")
+
+
 def test_the_page_works_over_plain_http_under_a_name(serve: Serve, open_tab: OpenTab) -> None:
     """Browsers give such a page no secure context: parts of `crypto` are missing there. It has no results."""
     served = serve(public_host="images.example")

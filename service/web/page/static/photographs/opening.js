@@ -26,8 +26,8 @@ export function connectOpening(open) {
   });
 }
 
-/** Opens what was dropped or pasted; false if no file is among it. */
+/** Opens what was dropped or pasted, but not behind a dialog; false if no file is among it. */
 function given({ files }, open) {
-  if (files.length) open([...files]);
+  if (files.length && !document.querySelector("dialog[open]")) open([...files]);
   return files.length > 0;
 }
