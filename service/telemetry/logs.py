@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import logging
 import sys
-from contextlib import suppress
-from typing import TextIO
 
 import structlog
 
 from service.core.settings import Settings
+from service.telemetry.log_stream import LogStream
 
 
-class _NamedLogger(structlog.WriteLogger):
-    """A logger that writes lines to a file; `name` is the module that logs."""
+class _NamedLogger:
+    """A logger that writes lines to a stream; `name` is the module that logs."""
 
-    def __init__(self, name: str, file: TextIO) -> None:
-        super().__init__(file)
+    def __init__(self, name: str, stream: LogStream) -> None:
         self.name = name
+        self._stream = stream
 
     def _write_line(self, message: str) -> None:
-        """Write a line; if that fails (terminal closed, disk full), drop it, so that the request goes on."""
-        with suppress(OSError):
-            self.msg(message)
+        self._stream.write(message + "\n")
 
     log = debug = info = warn = warning = _write_line
     fatal = failure = err = error = critical = exception = _write_line
@@ -41,6 +38,7 @@ def configure_logs(settings: Settings) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     console = sys.stderr.isatty()
+    stream = LogStream(sys.stderr)
     rendering: list[structlog.typing.Processor] = (
         [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if console
@@ -49,9 +47,9 @@ def configure_logs(settings: Settings) -> None:
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda name="", *_: _NamedLogger(name, sys.stderr),
+        logger_factory=lambda name="", *_: _NamedLogger(name, stream),
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

@@ -1,0 +1,106 @@
+"""Standard error for log lines: a reader that stalls holds up no request.
+
+Ctrl-S in a terminal, a lost SSH session or a stopped pager would block each write, and with it the event loop, for as
+long as it lasts. So the stream waits for the reader once, for a moment, and then drops lines until it reads again.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import time
+import weakref
+from threading import RLock
+from typing import TextIO
+
+import structlog
+
+_log = structlog.get_logger(__name__)
+
+_PATIENCE_S = 1.0
+
+
+class LogStream:
+    """A stream of lines to a file; what the file does not accept (its terminal closed, its disk is full) is dropped.
+
+    A pipe or terminal is opened once more where the system can (Linux), because O_NONBLOCK on the descriptor that was
+    inherited would hold for all programs that share it.
+
+    Args:
+        file: standard error.
+        patience_s: longest time that a write waits for a reader that has not stalled before.
+    """
+
+    def __init__(self, file: TextIO, patience_s: float = _PATIENCE_S) -> None:
+        self._file = file
+        self._patience_s = patience_s
+        self._lock = RLock()  # a signal's handler may log while its thread writes
+        self._rest = b""  # the end of a line whose beginning was read, or all of it
+        self._stalled = False
+        self._lost = 0
+        self._descriptor = _opened_again(file)
+        if self._descriptor is not None:
+            weakref.finalize(self, os.close, self._descriptor).atexit = False  # other threads log to the end
+
+    def write(self, text: str) -> None:
+        """Write a line that ends with its newline."""
+        try:
+            if self._descriptor is None:
+                self._file.write(text)
+                self._file.flush()
+            else:
+                self._write_or_drop(self._descriptor, text.encode("utf-8", "backslashreplace"))
+        except OSError:
+            return
+
+    def _write_or_drop(self, descriptor: int, line: bytes) -> None:
+        with self._lock:
+            if not self._write_rest(descriptor):
+                self._lost += 1
+                return
+            self._rest = line
+            complete = self._write_rest(descriptor)
+            lost, self._lost = (self._lost, 0) if complete else (0, self._lost)
+        if lost:
+            _log.warning("log lines were dropped, as nobody read them", lines=lost)
+
+    def _write_rest(self, descriptor: int) -> bool:
+        """Write what is left of the last line; returns whether all of it was accepted."""
+        end = time.monotonic() + (0 if self._stalled else self._patience_s)
+        while self._rest:
+            accepted = _write_some(descriptor, self._rest)
+            self._rest = self._rest[accepted:]
+            wait_s = end - time.monotonic()
+            if not accepted and wait_s <= 0:
+                self._stalled = True
+                return False
+            if not accepted:
+                _wait_for_room(descriptor, wait_s)
+        self._stalled = False
+        return True
+
+
+def _write_some(descriptor: int, data: bytes) -> int:
+    """Write as much as there is room for; returns the number of bytes."""
+    try:
+        return os.write(descriptor, data)
+    except BlockingIOError:
+        return 0
+
+
+def _wait_for_room(descriptor: int, seconds: float) -> None:
+    room = select.poll()
+    room.register(descriptor, select.POLLOUT)
+    room.poll(seconds * 1e3)
+
+
+def _opened_again(file: TextIO) -> int | None:
+    """Open a pipe or terminal for writes that do not block; None for others, and where that is not possible."""
+    try:
+        descriptor = file.fileno()
+        if not (stat.S_ISFIFO(os.fstat(descriptor).st_mode) or os.isatty(descriptor)):
+            return None
+        return os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:  # also of a file without a descriptor
+        return None
