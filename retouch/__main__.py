@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
 import sys
 import warnings
@@ -15,9 +16,13 @@ _OF_SERVE = re.compile(r"([\w.-]+)[^;]*; extra == .serve.")
 _INTERRUPTED = 130
 """The exit status of a command that SIGINT ended, as shells have it."""
 
+_STANDARD_ERROR = 2
+"""The largest descriptor of the standard streams."""
+
 
 def main() -> None:
     """Run the command line; the entry point of the console script."""
+    open_closed_streams()
     try:
         from retouch.command_line import app  # noqa: PLC0415 -- needs typer
 
@@ -32,6 +37,20 @@ def main() -> None:
         )
     except KeyboardInterrupt:  # while the libraries are loaded; later typer ends the command with the same status
         sys.exit(_INTERRUPTED)
+
+
+def open_closed_streams() -> None:
+    """Open the null device as each of the standard streams that the parent closed (`2>&-`, some supervisors).
+
+    Otherwise Python has None in place of that stream, and the next file that is opened gets its descriptor: what a
+    library prints would be written into a result.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    sys.stdin = sys.stdin or os.fdopen(0)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(_STANDARD_ERROR, "w")
 
 
 def _formatted(by_default: Callable[..., str]) -> Callable[..., str]:

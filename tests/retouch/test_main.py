@@ -118,3 +118,19 @@ def test_advice_on_a_setting_that_went_is_one_line_without_source_code() -> None
     command = [sys.executable, "-m", "retouch", "serve", "--slots-mb", "3", "--print-config"]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     assert re.fullmatch(r"warning: the setting slots_mb has gone; remove it: [^\n]+\n", ended.stderr)
+
+
+def test_a_standard_stream_that_the_parent_closed_is_the_null_device() -> None:
+    """Without it `retouch serve 2>&-` ended with status 1 and no word, and a result could get descriptor 1."""
+    code = """
+import os, sys
+from retouch.__main__ import open_closed_streams
+for stream in range(3):
+    os.close(stream)
+sys.stdin = sys.stdout = sys.stderr = None
+open_closed_streams()
+print("nobody reads this", file=sys.stderr)
+streams = [os.readlink(f"/proc/self/fd/{stream.fileno()}") for stream in (sys.stdin, sys.stdout, sys.stderr)]
+os._exit(0 if streams == ["/dev/null"] * 3 and os.get_inheritable(2) else 1)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
