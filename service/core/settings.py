@@ -248,7 +248,7 @@ def load_settings(
     Raises:
         SettingsInvalid: an unknown or misspelt name in any of them, or a value out of range.
     """
-    path = config or (Path(named) if (named := environ.get(CONFIG_VARIABLE)) else None)
+    path = config or (Path(named) if (named := environ.get(CONFIG_VARIABLE, "").strip()) else None)
     merged: dict[str, Any] = {}
     for layer in (_read_config(path) if path else {}, _read_environment(environ), flags or {}):
         try:
@@ -279,7 +279,7 @@ def _read_environment(environ: Mapping[str, str]) -> dict[str, str]:
         raise SettingsInvalid(
             _unknown_names_message("environment setting", unknown, [PREFIX + n.upper() for n in Settings.model_fields])
         )
-    return {known[name]: value for name, value in environ.items() if name in known}
+    return {known[name]: value.strip() for name, value in environ.items() if name in known}
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -28,6 +28,16 @@ def test_the_config_file_can_be_named_by_the_environment(tmp_path: Path) -> None
     assert load_settings({}, {"RETOUCH_CONFIG": ""}).port == 8000, "empty, as compose files pass what is not set"
 
 
+@pytest.mark.parametrize("after", [" ", "\t", "\r"])
+def test_blanks_and_ends_of_lines_around_a_value_of_the_environment_do_not_count(after: str, tmp_path: Path) -> None:
+    """Files of `docker --env-file` have them, with CR where they were edited on Windows; a folder's name would too."""
+    config = tmp_path / "retouch.toml"
+    config.write_text("port = 7\n")
+    written = {"RESULTS_DIR": "/results", "SAVE": "false", "WORKERS": "auto", "CONFIG": str(config)}
+    settings = load_settings({}, {f"RETOUCH_{name}": f" {value}{after}" for name, value in written.items()})
+    assert (str(settings.results_dir), settings.save, settings.workers, settings.port) == ("/results", False, "auto", 7)
+
+
 @pytest.mark.parametrize("written", ["::1", "[::1]"])
 def test_an_ipv6_host_may_be_in_brackets_as_in_urls(written: str) -> None:
     assert load_settings({"host": written}, {}).host == load_settings({}, {"RETOUCH_HOST": written}).host == "::1"
