@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import stat
+import sys
 import time
 import weakref
 from threading import RLock
@@ -97,6 +98,8 @@ def _wait_for_room(descriptor: int, seconds: float) -> None:
 
 def _opened_again(file: TextIO) -> int | None:
     """Open a pipe or terminal for writes that do not block; None for others, and where that is not possible."""
+    if sys.platform != "linux":
+        return None
     try:
         descriptor = file.fileno()
         if not (stat.S_ISFIFO(os.fstat(descriptor).st_mode) or os.isatty(descriptor)):
