@@ -62,6 +62,12 @@ def _files(*folders: str) -> list[Path]:
     return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
+def test_what_commands_write_while_they_are_tried_is_not_kept() -> None:
+    tracked = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=False, cwd=ROOT).stdout.split()
+    folders = {path.partition("/")[0] for path in tracked if "/" in path}
+    assert folders <= {*PACKAGES, "benchmarks", "docker", "docs", "models", "requirements", "tests", ".ci"}
+
+
 def test_a_file_has_at_most_300_lines() -> None:
     lines = {path: len(path.read_text("utf-8").splitlines()) for path in _files(*PACKAGES, "benchmarks", "tests")}
     assert {str(path): count for path, count in lines.items() if count > 300} == {}
