@@ -74,7 +74,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
     Raises:
         CheckpointRefused: the file is missing, truncated, foreign, needs unsafe unpickling, would unpack to more than
-            it holds, has no state dict, or a weight is not dense, real and finite; the message says which.
+            it holds, has no state dict or none of real and finite values, or a weight is not dense; the message says
+            which. What stands beside a usable state dict, such as the best loss so far, may be infinite.
     """
     digest = sha256_of(path)
     whole = [
@@ -83,7 +84,19 @@ def read_checkpoint(path: Path) -> Checkpoint:
     parts = tuple(part for each in whole for part in (each, *_nets_by_prefix(each)))
     if not parts:
         raise CheckpointRefused(f"{path}: holds no state dict (names with tensors); export needs a generator's weights")
+    if all(faults := [_unusable(part.state) for part in parts]):
+        raise CheckpointRefused(f"{path}: {faults[0]}")
     return Checkpoint(digest, parts)
+
+
+def refuse_unusable(part: StateDict) -> None:
+    """Refuse weights that are not real and finite, once they are those to be used.
+
+    Raises:
+        CheckpointRefused: there is such a tensor; the message names it.
+    """
+    if (fault := _unusable(part.state)) is not None:
+        raise CheckpointRefused(f"{part.path}: {fault}" if part.path else fault)
 
 
 def sha256_of(path: Path) -> str:
@@ -216,19 +229,25 @@ def _checked_tensor(tensor: Tensor, name: str, path: Path) -> Tensor:
         raise CheckpointRefused(f"{path}: {name} is sparse, nested or quantised; export needs dense weights")
     if tensor.is_meta:
         raise CheckpointRefused(f"{path}: {name} has a shape and no values; {_SAVE_WEIGHTS}")
-    if not (tensor.is_floating_point() or tensor.dtype in _INTEGERS):
-        kind = str(tensor.dtype).removeprefix("torch.")
-        raise CheckpointRefused(f"{path}: {name} holds {kind} values; export needs real numbers")
+    if not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype in _INTEGERS):
+        raise CheckpointRefused(f"{path}: {name} {_not_real(tensor)}")
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
         raise CheckpointRefused(f"{path}: {name} claims shape {tuple(tensor.shape)} but holds fewer values")
-    if not tensor.is_floating_point():
-        return tensor.detach()
-    dense = tensor.detach().float().contiguous()
-    if not name.endswith(_COUNTER) and not bool(torch.isfinite(dense).all()):
-        raise CheckpointRefused(
-            f"{path}: {name} holds NaN or infinity; the training had diverged, take an earlier file"
-        )
-    return dense
+    return tensor.detach().float().contiguous() if tensor.is_floating_point() else tensor.detach()
+
+
+def _unusable(state: State) -> str | None:
+    """Name the first tensor that is no weight of a net, with the reason; None if there is none."""
+    for name, tensor in state.items():
+        if tensor.is_complex():
+            return f"{name} {_not_real(tensor)}"
+        if not name.endswith(_COUNTER) and not bool(torch.isfinite(tensor).all()):
+            return f"{name} holds NaN or infinity; the training had diverged, take an earlier file"
+    return None
+
+
+def _not_real(tensor: Tensor) -> str:
+    return f"holds {str(tensor.dtype).removeprefix('torch.')} values; export needs real numbers"
 
 
 def load_strictly(net: torch.nn.Module, state: State) -> None:

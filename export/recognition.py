@@ -13,7 +13,7 @@ import torch
 from pydantic import ValidationError
 
 from engines.validation import fault_message
-from export.checkpoint import StateDict
+from export.checkpoint import StateDict, refuse_unusable
 from export.errors import LayoutMismatch, OptionInvalid
 from export.generators import FAMILIES
 from export.generators.family import Family, GeneratorOptions, State
@@ -43,7 +43,15 @@ def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapp
     Raises:
         OptionInvalid: the generator, an option or its value is unknown; the message names the known ones.
         LayoutMismatch: no family recognises any of the parts, or another one than the named.
+        CheckpointRefused: the weights found are not real and finite, whatever else the file holds.
     """
+    found = _found(parts, generator, overrides)
+    path = next((part.path for part in parts if part.state is found.state), "")
+    refuse_unusable(StateDict(path, found.state))
+    return found
+
+
+def _found(parts: Sequence[StateDict], generator: str | None, overrides: Mapping[str, str]) -> RecognisedNet:
     families = FAMILIES.values() if generator is None else [family_named(generator)]
     ranked = sorted(parts, key=_path_preference)
     for family in families:  # first, so that one of several nets is not mistaken for the whole model

@@ -188,6 +188,20 @@ def test_diverged_weights_are_refused_by_name(tmp_path, value):
         read_checkpoint(_saved(tmp_path, {**STATE, "enc.bias": torch.tensor([1, value])}))
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"best_loss": torch.tensor(float("inf"))},
+        {"netD": {"head.weight": torch.full((2,), float("nan"))}},
+        {"loss": {"freqs": torch.zeros(2, dtype=torch.complex64)}},
+    ],
+    ids=["best loss", "diverged discriminator", "complex buffer"],
+)
+def test_what_stands_beside_the_weights_need_be_no_weight(tmp_path, beside):
+    parts = read_checkpoint(_saved(tmp_path, {"netG": STATE, **beside})).parts
+    assert "netG" in {part.path for part in parts}
+
+
 def test_sparse_weights_are_refused_by_name(tmp_path):
     with pytest.raises(CheckpointRefused, match=r"enc\.bias is sparse"):
         read_checkpoint(_saved(tmp_path, {"enc.bias": torch.eye(2).to_sparse()}))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from export.checkpoint import StateDict, read_checkpoint
-from export.errors import LayoutMismatch, OptionInvalid
+from export.errors import CheckpointRefused, LayoutMismatch, OptionInvalid
 from export.generators import FAMILIES
 from export.generators.pconv.unet import PConv, PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
@@ -96,6 +96,13 @@ def test_a_net_cut_out_of_its_file_by_a_prefix_does_not_leave_the_file_out(state
     prefixed = {f"generator.{key}": tensor for key, tensor in state.items()}
     found = recognise([StateDict("", prefixed), StateDict("generator", state)], None, {})
     assert (found.options, found.notes) == (TINY, ("used the weights of generator",))
+
+
+def test_the_weights_that_would_be_used_are_refused_if_diverged_whatever_else_would_do(state, tmp_path):
+    averaged = {**state, "enc_1.conv.input_conv.bias": torch.full((2,), float("nan"))}
+    torch.save({"model": state, "ema": averaged}, tmp_path / "net.pth")
+    with pytest.raises(CheckpointRefused, match=r"^ema: enc_1\.conv\.input_conv\.bias holds NaN or infinity"):
+        recognise(read_checkpoint(tmp_path / "net.pth").parts, None, {})
 
 
 @pytest.mark.parametrize("shape", [(), (4,), (4, 99, 4, 4)])

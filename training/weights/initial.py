@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from export.checkpoint import read_checkpoint
+from export.checkpoint import read_checkpoint, refuse_unusable
 from export.errors import ExportError
 from export.generators.family import State
 from training.errors import CheckpointMismatch
@@ -18,7 +18,8 @@ def load_initial(net: nn.Module, path: Path, translate: Callable[[State], State]
     """Load the first state dict of a checkpoint that fits the net after `translate`.
 
     Raises:
-        CheckpointMismatch: the file cannot be read, or no state dict in it fits the net.
+        CheckpointMismatch: the file cannot be read, no state dict in it fits the net, or the one that does is not real
+            and finite.
     """
     try:
         parts = read_checkpoint(path).parts
@@ -28,6 +29,10 @@ def load_initial(net: nn.Module, path: Path, translate: Callable[[State], State]
     for part in parts:
         state = translate(part.state)
         if {key: tensor.shape for key, tensor in state.items()} == wanted:
+            try:
+                refuse_unusable(part)
+            except ExportError as error:
+                raise CheckpointMismatch(f"{path}: {error}") from error
             net.load_state_dict(state, strict=False)
             return
     raise CheckpointMismatch(f"{path}: holds no weights that fit the config's net; compare its levels and widths")
