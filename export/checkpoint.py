@@ -37,19 +37,9 @@ _AVERAGED = "n_averaged"
 _DEEPEST_WRAPPER = 4
 _NAMES_SHOWN = 8
 _SAVE_WEIGHTS = "save the generator's state_dict() alone with torch.save and export that"
-_INTEGERS = frozenset(
-    (
-        torch.bool,
-        torch.uint8,
-        torch.int8,
-        torch.int16,
-        torch.int32,
-        torch.int64,
-        torch.uint16,
-        torch.uint32,
-        torch.uint64,
-    )
-)
+_SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
+_UNSIGNED = (torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+_INTEGERS = frozenset(_SIGNED + _UNSIGNED)
 
 
 @dataclass(frozen=True)
@@ -237,8 +227,13 @@ def _checked_tensor(tensor: Tensor, name: str, path: Path) -> Tensor:
 
 
 def _unusable(state: State) -> str | None:
-    """Name the first tensor that is no weight of a net, with the reason; None if there is none."""
+    """Name the first tensor that is no weight of a net, with the reason; None if there is none.
+
+    Tensors of a shape alone, of a net that was never in a file, have no values to look at.
+    """
     for name, tensor in state.items():
+        if tensor.is_meta:
+            continue
         if tensor.is_complex():
             return f"{name} {_not_real(tensor)}"
         if not name.endswith(_COUNTER) and not bool(torch.isfinite(tensor).all()):
