@@ -34,7 +34,7 @@ _NOT_WEIGHTS = re.compile(r"optim|sched|param_groups|scaler|rng", re.IGNORECASE)
 _COUNTER = ".num_batches_tracked"
 """Counters of batch norms: nothing reads them after the training, so converted files lack or overflow them."""
 _AVERAGED = "n_averaged"
-_DEEPEST_WRAPPER = 4
+_DEEPEST_WRAPPER, _DEEPEST_PREFIX = 4, 2
 _NAMES_SHOWN = 8
 _SAVE_WEIGHTS = "save the generator's state_dict() alone with torch.save and export that"
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
@@ -71,7 +71,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     whole = [
         StateDict(where, _checked_state(state, path)) for where, state in _state_dicts(_load_file(path), "", 0, {})
     ]
-    parts = tuple(part for each in whole for part in (each, *_nets_by_prefix(each)))
+    parts = tuple(part for each in whole for part in _with_nets_by_prefix(each, _DEEPEST_PREFIX))
     if not parts:
         raise CheckpointRefused(f"{path}: holds no state dict (names with tensors); export needs a generator's weights")
     if all(faults := [_unusable(part.state) for part in parts]):
@@ -189,6 +189,14 @@ def _state_dicts(value: object, where: str, depth: int, seen: dict[int, int]) ->
     for key, inner in value.items():
         if isinstance(key, str) and isinstance(inner, Mapping) and not _NOT_WEIGHTS.search(key):
             yield from _state_dicts(inner, f"{where}/{key}".lstrip("/"), depth + 1, seen)
+
+
+def _with_nets_by_prefix(part: StateDict, depth: int) -> Iterator[StateDict]:
+    """Yield a part and the nets in it, also one in a net, as the `netG` of `model.netG.enc_1.conv.weight`."""
+    yield part
+    if depth:
+        for net in _nets_by_prefix(part):
+            yield from _with_nets_by_prefix(net, depth - 1)
 
 
 def _nets_by_prefix(part: StateDict) -> Iterator[StateDict]:

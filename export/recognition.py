@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -184,13 +185,18 @@ def _invalid_options(error: ValidationError) -> str:
 
 
 def _join_parts(parts: Sequence[StateDict]) -> list[StateDict]:
-    """Join all parts into one state, for families of several nets; for equal keys the first part wins."""
-    if len(parts) < 2:
-        return []
-    state: State = {}
-    for part in reversed(parts):
-        state.update(part.state)
-    return [StateDict("", state)]
+    """Join parts: those of one path, for a net in several files; all, for families of several nets.
+
+    For equal keys the first part wins.
+    """
+    paths = Counter(part.path for part in parts)
+    groups = [[part for part in parts if part.path == path] for path, times in paths.items() if times > 1]
+    if len(parts) > 1:
+        groups.append(list(parts))
+    return [
+        StateDict("", {key: tensor for part in reversed(group) for key, tensor in part.state.items()})
+        for group in groups
+    ]
 
 
 def _together(parts: Sequence[StateDict]) -> str:

@@ -105,6 +105,24 @@ def test_the_weights_that_would_be_used_are_refused_if_diverged_whatever_else_wo
         recognise(read_checkpoint(tmp_path / "net.pth").parts, None, {})
 
 
+def test_a_net_under_the_prefix_of_the_model_that_holds_it_is_found(state, tmp_path):
+    flat = {f"model.netG.{key}": tensor for key, tensor in state.items()} | {"model.netD.weight": torch.zeros(1)}
+    torch.save({"state_dict": flat}, tmp_path / "last.ckpt")
+    found = recognise(read_checkpoint(tmp_path / "last.ckpt").parts, None, {})
+    assert found.options == TINY
+    assert found.notes == ("used the weights of state_dict/model/netG", "left out: state_dict/model/netD")
+
+
+def test_a_net_whose_keys_begin_as_a_wrapper_is_put_together_from_several_files(tmp_path):
+    options = Pix2PixOptions(ngf=1)
+    state = dict(Pix2Pix().build(options).state_dict())
+    for number in range(2):
+        torch.save(dict(list(state.items())[number::2]), tmp_path / f"{number}.pth")
+    files = [read_checkpoint(tmp_path / f"{number}.pth") for number in range(2)]
+    found = recognise([part for file in files for part in file.parts], None, {})
+    assert (found.options, found.state.keys()) == (options, state.keys())
+
+
 @pytest.mark.parametrize("shape", [(), (4,), (4, 99, 4, 4)])
 def test_shapes_that_no_option_makes_are_not_recognised(shape):
     state = {key: torch.zeros(shape) for key in ("main.0.weight", "main.12.weight", "enc_1.conv.input_conv.weight")}
