@@ -158,6 +158,8 @@ def _folded_layers(path: Path) -> dict[str, FoldedLayer]:
 def _read_graph(path: Path) -> onnx.GraphProto:
     try:
         return onnx.load(path).graph
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CheckpointMismatch(f"{path.parent}: no model is there; give models/NAME/VERSION") from error
     except (OSError, ValueError, DecodeError) as error:
         raise CheckpointMismatch(f"{path}: not a graph that can be read ({error})") from error
 

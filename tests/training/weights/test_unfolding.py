@@ -133,3 +133,12 @@ def test_the_graph_of_fillnet_holds_the_weights_of_the_net(
     assert all(torch.equal(found[key], tensor.half()) for key, tensor in state.items())
     with pytest.raises(CheckpointMismatch, match="not the layers of a FillNet"):
         unfold_fillnet(model)
+
+
+@pytest.mark.parametrize("kind", ["nothing", "a checkpoint"])
+def test_what_is_no_models_folder_is_told_apart_from_a_damaged_graph(kind, tmp_path):
+    path = tmp_path / "generator.pth"
+    if kind == "a checkpoint":
+        torch.save({"weight": torch.zeros(1)}, path)
+    with pytest.raises(CheckpointMismatch, match=r"generator\.pth: no model is there; give models/NAME/VERSION"):
+        unfold_fillnet(path)
