@@ -1,10 +1,9 @@
-"""For everyone: keyboard alone, screen readers, small and large screens, dark and light."""
+"""For everyone: screen readers, small and large screens, fingers, dark and light, high contrast, right to left."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 
@@ -169,17 +168,6 @@ def test_no_frame_is_around_the_picture_while_one_paints_on_it_with_the_mouse(ta
     assert tab.page.locator("#surface").evaluate(framed), "the keyboard's place is not seen"
 
 
-def test_the_picture_is_in_hand_once_it_is_opened_with_the_keyboard(tab: Tab) -> None:
-    tab.page.on("filechooser", lambda _: None)
-    tab.go()
-    tab.page.focus("#open-first")
-    with tab.page.expect_file_chooser() as chooser:
-        tab.page.keyboard.press("Enter")
-    chooser.value.set_files(PICTURES / "dress.jpg")
-    tab.says("open")
-    expect(tab.page.locator("#surface")).to_be_focused()
-
-
 def test_the_size_of_the_brush_is_read_out_once(tab: Tab) -> None:
     nodes = tab.cdp.send("Accessibility.getFullAXTree")["nodes"]
     live = [
@@ -188,92 +176,6 @@ def test_the_size_of_the_brush_is_read_out_once(tab: Tab) -> None:
         if any(part["name"] == "live" and part["value"]["value"] == "polite" for part in node.get("properties", []))
     ]
     assert sorted(live) == ["", "Zoom"]  # what happened, and the zoom
-
-
-def test_every_control_has_a_name_and_is_reached_with_the_tab_key(tab: Tab) -> None:
-    tab.open(PICTURES / "dress.jpg").collect()
-    wanted = {
-        "code",
-        "theme",
-        "help",
-        "size",
-        "surface",
-        "open",
-        "zoom-in",
-        "zoom-out",
-        "fit",
-        "compare",
-        "peek",
-        "instant",
-        "texture",
-    }
-    seen = set()
-    for _ in range(60):
-        tab.page.keyboard.press("Tab")
-        seen.add(tab.page.evaluate("document.activeElement.id"))
-    assert wanted - seen == set()
-    unnamed = "[...document.querySelectorAll('button')].filter(b => !(b.ariaLabel || b.textContent.trim())).length"
-    assert tab.page.evaluate(unnamed) == 0
-
-
-def test_a_picture_is_filled_and_saved_with_the_keyboard_alone(tab: Tab) -> None:
-    tab.page.on("filechooser", lambda _: None)  # before the page is loaded: choosers are caught only later else
-    tab.go()
-    with tab.page.expect_file_chooser() as chooser:
-        tab.page.keyboard.press("Control+o")
-    chooser.value.set_files(PICTURES / "dress.jpg")
-    tab.says("open")
-    tab.page.focus("#surface")
-    for key in ("b", "Enter", *("ArrowRight",) * 3, "Enter"):
-        tab.page.keyboard.press(key)
-    tab.filled()
-    for key, pressed in (("l", "lasso"), ("r", "rectangle"), ("e", "eraser")):
-        tab.page.keyboard.press(key)
-        expect(tab.page.locator(f'[data-tool="{pressed}"]')).to_have_attribute("aria-pressed", "true")
-    tab.page.keyboard.press("d")
-    divider = tab.page.locator("#divider")
-    divider.focus()
-    tab.page.keyboard.press("ArrowRight")
-    expect(divider).to_have_attribute("aria-valuenow", "52")
-    with tab.page.expect_download():
-        tab.page.keyboard.press("Control+s")
-    tab.page.keyboard.press("?")
-    expect(tab.page.locator("#help-dialog")).to_be_visible()
-
-
-def test_what_is_chosen_or_cancelled_with_the_keyboard_leaves_the_focus_near(open_tab: OpenTab, serve: Serve) -> None:
-    tab = open_tab(f"{serve(fake_batch_ms=5000).url}/").open(PICTURES / "dress.jpg").collect()
-    tab.page.focus("#mask-menu summary")
-    for key in ("Enter", "Tab", "Tab", "Tab", "Enter"):
-        tab.page.keyboard.press(key)
-    expect(tab.page.locator("#mask-menu summary")).to_be_focused()
-    expect(tab.page.locator("#mask-menu")).not_to_have_attribute("open", "")
-    tab.page.keyboard.press("Control+z")
-    tab.drag(((100, 150), (140, 150)))
-    tab.page.keyboard.press("f")
-    tab.page.focus("#cancel")
-    tab.page.keyboard.press("Enter")
-    tab.says("Cancelled")
-    expect(tab.page.locator("#surface")).to_be_focused()
-
-
-def test_a_button_with_nothing_more_to_do_keeps_the_focus_and_does_nothing(tab: Tab) -> None:
-    tab.open(PICTURES / "dress.jpg").collect()
-    tab.drag(((100, 150), (140, 150)))
-    for button, other in (("#undo", "#redo"), ("#redo", "#undo")):
-        tab.page.focus(button)
-        tab.page.keyboard.press("Enter")
-        expect(tab.page.locator(button)).to_be_disabled()
-        expect(tab.page.locator(button)).to_be_focused()
-        tab.page.keyboard.press("Enter")
-        expect(tab.page.locator(other)).to_be_enabled()
-    tab.page.focus("#fill")
-    tab.page.keyboard.press("Enter")
-    tab.filled()
-    expect(tab.page.locator("#fill")).to_be_disabled()
-    expect(tab.page.locator("#fill")).to_be_focused()
-    assert tab.page.locator("#undo").evaluate("button => getComputedStyle(button).opacity") == "1"
-    assert tab.page.locator("#redo").evaluate("button => getComputedStyle(button).opacity") == "0.6"
 
 
 def test_the_switch_turns_dark_into_light_and_is_remembered(browser: Browser, open_tab: OpenTab, url: str) -> None:
@@ -285,15 +187,3 @@ def test_the_switch_turns_dark_into_light_and_is_remembered(browser: Browser, op
     assert light != dark
     tab.go()
     assert tab.page.evaluate(back) == light
-
-
-def test_enter_held_down_puts_the_brush_down_once(blank: Tab) -> None:
-    blank.page.focus("#surface")
-    for _ in range(4):  # the key repeats itself
-        blank.page.keyboard.down("Enter")
-    blank.page.keyboard.up("Enter")
-    for _ in range(10):
-        blank.page.keyboard.press("ArrowRight")
-    blank.page.keyboard.press("Enter")
-    columns = np.flatnonzero(blank.mask().any(axis=0))
-    assert np.ptp(columns) == len(columns) - 1 > 4 * int(blank.page.inner_text("#size-shown"))

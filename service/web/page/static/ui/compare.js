@@ -25,9 +25,7 @@ export class Compare {
     for (const [type, held] of Object.entries({ pointerdown: true, pointerup: false, pointerleave: false, pointercancel: false, blur: false })) {
       $("peek").addEventListener(type, () => this.hold(held));
     }
-    for (const [type, held] of Object.entries({ keydown: true, keyup: false })) {
-      $("peek").addEventListener(type, ({ key }) => (key === "Enter" || key === " ") && this.hold(held));
-    }
+    $("peek").addEventListener("keydown", ({ key }) => (key === "Enter" || key === " ") && this.hold(true)); // until a key is let go
   }
 
   /** Shows or hides the divider. */

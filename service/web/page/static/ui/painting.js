@@ -152,6 +152,7 @@ export class Painting {
       const within = (value, limit) => Math.min(limit - 0.5, Math.max(0.5, value));
       this.#cursor = { x: within(this.#cursor.x + arrow[0] * step, width), y: within(this.#cursor.y + arrow[1] * step, height) };
       this.#move(this.#cursor, 1);
+      this.view.reveal(this.#cursor);
     }
     clearTimeout(this.#spoken); // what Enter leads to is said instead
     const { x, y } = this.#cursor;

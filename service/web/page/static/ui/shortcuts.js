@@ -2,6 +2,9 @@
 
 import { $, typing } from "./dom.js";
 
+/** The letter of a key; of one that has none of ours, as in Greek or Hebrew, the letter at its place. @param {KeyboardEvent} event */
+const letterOf = ({ key, code }) => (key > "\u024f" ? code.replace("Key", "") : key).toLowerCase();
+
 /**
  * Connects the keys.
  * @param {{view: import("../view/view.js").View, workspace: import("../photographs/workspace.js").Workspace, painting: import("./painting.js").Painting,
@@ -16,6 +19,8 @@ export function connectShortcuts({ view, workspace, painting, fills, menu, compa
     r: () => painting.choose("rectangle"),
     "[": () => painting.step(-1),
     "]": () => painting.step(1),
+    bracketleft: () => painting.step(-1),
+    bracketright: () => painting.step(1),
     f: () => {
       painting.lift();
       fills.fill();
@@ -47,14 +52,15 @@ export function connectShortcuts({ view, workspace, painting, fills, menu, compa
   };
   const withShift = { z: () => menu.redo() }; // the others are the browser's
   addEventListener("keydown", (event) => {
-    if (typing(event) || event.altKey || $("panel-inpaint").hidden) return;
-    const key = event.key.toLowerCase();
+    const key = letterOf(event);
+    // on a Mac, brackets may be typed with the Alt key; with letters it is the browser's
+    if (typing(event) || (event.altKey && /\w/.test(key)) || $("panel-inpaint").hidden) return;
     const control = event.ctrlKey || event.metaKey;
     const act = (!control ? plain : event.shiftKey ? withShift : withControl)[key];
     if (!act || (control && key === "c" && String(getSelection()))) return;
     event.preventDefault();
     act();
   });
-  addEventListener("keyup", ({ key }) => key.toLowerCase() === "c" && compare.hold(false));
-  addEventListener("blur", () => compare.hold(false)); // the key may be let go in another window
+  // the key may be let go in another window
+  for (const type of ["keyup", "blur"]) addEventListener(type, () => compare.hold(false));
 }

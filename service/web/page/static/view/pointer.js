@@ -77,9 +77,14 @@ export function connectPointers(stage, view, hands) {
   stage.addEventListener("pointerleave", () => hands.hover(null));
   stage.addEventListener("contextmenu", (event) => event.preventDefault());
   stage.addEventListener("wheel", (event) => wheel(view, event), { passive: false });
-  // space and drag pans, as in other editors; the keyboard's own painting uses Enter
+  // space and drag pans, as in other editors, also after a button was pressed with the mouse; it presses the button
+  // that the Tab key went to; the keyboard's own painting uses Enter
+  let pointed = false;
+  addEventListener("pointerdown", () => (pointed = true), true);
+  addEventListener("keydown", ({ key }) => key === "Tab" && (pointed = false));
   const space = (held) => (event) => {
-    if (event.code !== "Space" || event.target.closest("button, input, select, textarea, summary, dialog")) return;
+    const panning = pointed && stage.matches(":hover");
+    if (event.code !== "Space" || event.target.closest(panning ? "dialog" : "button, input, select, summary, dialog")) return;
     event.preventDefault();
     spaceHeld = held;
     stage.classList.toggle("panning", held);

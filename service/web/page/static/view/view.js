@@ -71,6 +71,14 @@ export class View {
     if (this.picture) this.#move(panned(this.transform, dx, dy, this.picture, this.#size));
   }
 
+  /** Pans as far as a point of the picture needs to be seen. @param {{x: number, y: number}} point */
+  reveal(point) {
+    const { scale, x, y } = this.transform;
+    const missing = (at, size) => Math.max(0, 24 - at) + Math.min(0, size - 24 - at);
+    const [dx, dy] = [missing(point.x * scale + x, this.#size.width), missing(point.y * scale + y, this.#size.height)];
+    if (dx || dy) this.panBy(dx, dy);
+  }
+
   /** The picture's point under a pointer. @param {{clientX: number, clientY: number}} event */
   at({ clientX, clientY }) {
     return toPicture(this.transform, this.onStage({ clientX, clientY }));
