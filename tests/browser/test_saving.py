@@ -196,3 +196,19 @@ def test_a_file_that_is_no_picture_is_refused_in_words(open_tab: OpenTab, url: s
     tab.says("is neither a JPEG, PNG nor WebP picture")
     assert evil in tab.page.inner_text("#status")
     assert tab.page.locator("#status img").count() == 0
+
+
+def test_nothing_of_what_was_filled_is_seen_through_a_half_transparent_fill(tab: Tab) -> None:
+    picture = Image.new("RGBA", (SIDE, SIDE), (0, 160, 0, 128))
+    picture.paste((255, 0, 0, 128), (100, 90, 140, 110))
+    tab.open(encoded(picture, "glass.png")).collect()
+    tab.brush(50)
+    tab.drag(LINE)
+    tab.fill()
+    saved = np.asarray(tab.saved())[100, 120].astype(int)
+    assert saved[0] < 60, "the fill itself is red"
+    assert tab.saved("jpeg").getpixel((120, 100))[0] < 160  # on white half of it is 128
+    x, y = tab.on_screen((120, 100))
+    shown = Image.open(io.BytesIO(tab.page.screenshot(clip={"x": x, "y": y, "width": 1, "height": 1})))
+    red, green, _ = shown.convert("RGB").getpixel((0, 0))
+    assert red < green - 40

@@ -22,12 +22,24 @@ export class Patch {
     this.id = id;
     this.pixels = pixels;
     this.inside = inside;
-    this.canvas = new OffscreenCanvas(rect.width, rect.height);
-    this.canvas.getContext("2d").putImageData(new ImageData(pixels, rect.width, rect.height), 0, 0);
+    this.canvas = canvasOf(pixels, rect);
+    if (inside.some((set, i) => set && pixels[i * 4 + 3] < 255)) {
+      this.hole = canvasOf(pixels.map((_, i) => (i % 4 === 3 ? 255 * inside[i >> 2] : 0)), rect);
+    }
   }
 
   get bytes() {
-    return this.inside.length * 9; // pixels, their canvas and the mask
+    return this.inside.length * (this.hole ? 13 : 9); // pixels, their canvases and the mask
+  }
+
+  /** Draws it in the place of what is there, which would be seen through a fill that is half transparent. */
+  draw(context, x, y, width = this.width, height = this.height) {
+    if (this.hole) {
+      context.globalCompositeOperation = "destination-out";
+      context.drawImage(this.hole, x, y, width, height);
+      context.globalCompositeOperation = "source-over";
+    }
+    context.drawImage(this.canvas, x, y, width, height);
   }
 
   /** What a worker or a store gets: the same without its canvas. */
@@ -35,6 +47,12 @@ export class Patch {
     const { id, x, y, width, height, pixels, inside } = this;
     return { id, x, y, width, height, pixels, inside };
   }
+}
+
+function canvasOf(pixels, { width, height }) {
+  const canvas = new OffscreenCanvas(width, height);
+  canvas.getContext("2d").putImageData(new ImageData(pixels, width, height), 0, 0);
+  return canvas;
 }
 
 export class Picture {
@@ -100,7 +118,7 @@ export class Picture {
     const canvas = new OffscreenCanvas(rect.width, rect.height);
     const context = canvas.getContext("2d", { willReadFrequently: true });
     context.drawImage(this.bitmap, -rect.x, -rect.y);
-    for (const patch of this.patches) context.drawImage(patch.canvas, patch.x - rect.x, patch.y - rect.y);
+    for (const patch of this.patches) patch.draw(context, patch.x - rect.x, patch.y - rect.y);
     return canvas;
   }
 

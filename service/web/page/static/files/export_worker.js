@@ -63,13 +63,14 @@ async function drawn(file, patches, ground) {
   const bitmap = await createImageBitmap(file, RAW);
   const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
   const context = canvas.getContext("2d", { willReadFrequently: true });
-  if (ground) {
-    context.fillStyle = ground;
-    context.fillRect(0, 0, bitmap.width, bitmap.height);
-  }
   context.drawImage(bitmap, 0, 0);
   bitmap.close();
-  for (const patch of patches) context.drawImage(new Patch(patch, patch.pixels).canvas, patch.x, patch.y);
+  for (const patch of patches) new Patch(patch, patch.pixels, patch.inside).draw(context, patch.x, patch.y);
+  if (ground) {
+    context.globalCompositeOperation = "destination-over";
+    context.fillStyle = ground;
+    context.fillRect(0, 0, canvas.width, canvas.height);
+  }
   return canvas;
 }
 

@@ -28,11 +28,13 @@ export class View {
   #dirty = { picture: false, mask: /** @type {Rect | "all" | null} */ (null), tool: false };
   #frame = 0;
   #fits = true;
+  #chequers; // seen through what is transparent
 
   /** @param {HTMLElement} stage @param {{picture: HTMLCanvasElement, mask: HTMLCanvasElement, tool: HTMLCanvasElement}} canvases */
   constructor(stage, canvases) {
     this.#stage = stage;
     this.#layers = Object.fromEntries(Object.entries(canvases).map(([name, canvas]) => [name, canvas.getContext("2d")]));
+    this.#chequers = chequers(this.#layers.picture);
     new ResizeObserver(() => this.#resize()).observe(stage);
     this.#resize();
   }
@@ -139,13 +141,12 @@ export class View {
     const context = this.#layers.picture;
     this.#clear(context);
     if (!this.picture?.bitmap) return;
-    const { bitmap, preview, width, height, patches } = this.picture;
+    const { bitmap, preview, width, height, patches, facts } = this.picture;
     const { scale, x, y } = this.#device();
     const small = preview && scale * width <= preview.width;
     context.imageSmoothingEnabled = scale < 2; // pixels are seen as such from near
     context.imageSmoothingQuality = "medium";
     context.drawImage(small ? preview : bitmap, x, y, width * scale, height * scale);
-    if (this.original) return;
     context.save();
     if (this.divider !== null) {
       const edge = this.divider * context.canvas.width;
@@ -153,10 +154,15 @@ export class View {
       context.rect(edge, 0, context.canvas.width - edge, context.canvas.height);
       context.clip();
     }
-    for (const patch of patches) {
-      context.drawImage(patch.canvas, x + patch.x * scale, y + patch.y * scale, patch.width * scale, patch.height * scale);
+    for (const patch of this.original ? [] : patches) {
+      patch.draw(context, x + patch.x * scale, y + patch.y * scale, patch.width * scale, patch.height * scale);
     }
     context.restore();
+    if (facts.opaque) return;
+    context.globalCompositeOperation = "destination-over";
+    context.fillStyle = this.#chequers;
+    context.fillRect(x, y, width * scale, height * scale);
+    context.globalCompositeOperation = "source-over";
   }
 
   #drawMask(area) {
@@ -186,6 +192,17 @@ export class View {
     if (this.#fits) this.fit();
     else this.redraw();
   }
+}
+
+/** A pattern of grey squares. @param {CanvasRenderingContext2D} context */
+function chequers(context) {
+  const canvas = new OffscreenCanvas(32, 32);
+  const squares = canvas.getContext("2d");
+  for (const [i, colour] of ["#aaa", "#ddd", "#ddd", "#aaa"].entries()) {
+    squares.fillStyle = colour;
+    squares.fillRect((i & 1) * 16, (i >> 1) * 16, 16, 16);
+  }
+  return context.createPattern(canvas, "");
 }
 
 function union(a, b) {
