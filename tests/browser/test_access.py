@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
+from PIL import Image
 from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import CHROMIUM, SWITCHES, OpenTab, Serve
-from tests.browser.tab import PICTURES, Tab
+from tests.browser.tab import PICTURES, Tab, encoded
 
 AXE = Path(__file__).parents[2] / ".venv-browser/node_modules/axe-core/axe.min.js"
 SCREENS = {"phone": (390, 844), "phone on its side": (844, 390), "desktop": (1440, 900), "4K": (3840, 2160)}
@@ -187,3 +191,94 @@ def test_the_switch_turns_dark_into_light_and_is_remembered(browser: Browser, op
     assert light != dark
     tab.go()
     assert tab.page.evaluate(back) == light
+
+
+def seen(tab: Tab, left: int, top: int, right: int, bottom: int) -> NDArray[np.uint8]:
+    """What is on the screen of an area of the picture, as pixels of RGB."""
+    tab.page.mouse.move(0, 0)
+    tab.page.wait_for_timeout(200)
+    (x, y), (x2, y2) = tab.on_screen((left, top)), tab.on_screen((right, bottom))
+    shot = tab.page.screenshot(clip={"x": round(x), "y": round(y), "width": round(x2 - x), "height": round(y2 - y)})
+    return np.asarray(Image.open(io.BytesIO(shot)).convert("RGB"))
+
+
+def contrast(tab: Tab, *area: int) -> float:
+    """The largest contrast of two pixels of an area, as WCAG computes it."""
+    linear = (seen(tab, *area) / 255) ** 2.2
+    luminance = linear @ (0.2126, 0.7152, 0.0722)
+    return float((luminance.max() + 0.05) / (luminance.min() + 0.05))
+
+
+@pytest.mark.parametrize("colour", [(236, 43, 116), (150, 20, 90), (255, 255, 255), (0, 0, 0)])
+def test_what_is_painted_is_seen_on_a_picture_of_any_colour(tab: Tab, colour: tuple[int, int, int]) -> None:
+    tab.open(encoded(Image.new("RGB", (320, 320), colour), "plain.png")).collect()
+    tab.brush(50)
+    tab.drag(((100, 160), (220, 160)))
+    tab.page.mouse.move(0, 0)
+    assert contrast(tab, 110, 110, 210, 210) > 1.5
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_black_line_on_nothing_is_seen_as_is_where_the_picture_ends(open_tab: OpenTab, url: str, scheme: str) -> None:
+    picture = Image.new("RGBA", (320, 320))
+    picture.paste((0, 0, 0, 255), (100, 100, 220, 120))
+    tab = open_tab(url, color_scheme=scheme).open(encoded(picture, "line.png"))
+    assert contrast(tab, 90, 90, 230, 130) > 7
+    inside, outside = seen(tab, 1, 150, 40, 190), seen(tab, -15, 150, -1, 190)
+    assert len(np.unique(inside.reshape(-1, 3), axis=0)) > 1 == len(np.unique(outside.reshape(-1, 3), axis=0))
+
+
+def test_a_black_photograph_ends_somewhere_on_a_dark_page(open_tab: OpenTab, url: str) -> None:
+    tab = open_tab(url, color_scheme="dark").open(encoded(Image.new("RGB", (320, 320)), "night.png"))
+    assert contrast(tab, -10, 150, 10, 170) > 1.3
+
+
+def test_a_finger_leaves_no_button_looking_as_if_it_were_on(open_tab: OpenTab, url: str) -> None:
+    tab = open_tab(url, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    tab.open(PICTURES / "dress.jpg")
+    ground = "button => getComputedStyle(button).backgroundColor"
+    before = tab.page.locator("#compare").evaluate(ground)
+    tab.page.tap("#compare")
+    assert tab.page.locator("#compare").evaluate(ground) != before
+    tab.page.tap("#compare")
+    assert tab.page.locator("#compare").evaluate(ground) == before
+
+
+@pytest.mark.parametrize("size", [(1440, 900), (844, 390), (820, 1180), (390, 844)])
+def test_a_menu_is_whole_on_the_screen_from_right_to_left(open_tab: OpenTab, url: str, size: tuple[int, int]) -> None:
+    tab = open_tab(url, viewport=dict(zip(("width", "height"), size, strict=True))).open(PICTURES / "dress.jpg")
+    tab.page.evaluate("document.documentElement.dir = 'rtl'")  # as a browser that translates the page does
+    for menu in ("mask", "save"):
+        tab.page.click(f"#{menu}-menu summary")
+        box = tab.page.locator(f"#{menu}-menu > div").bounding_box()
+        assert box["x"] >= 0, menu
+        assert box["x"] + box["width"] <= size[0], menu
+        tab.page.keyboard.press("Escape")
+
+
+def test_what_is_chosen_and_what_is_said_have_a_border_in_high_contrast(open_tab: OpenTab, url: str) -> None:
+    tab = open_tab(url, forced_colors="active").open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg")
+    tab.page.click("#compare")
+    border = "element => getComputedStyle(element).border"
+    for one, other in (
+        ("#strip [aria-current=true]", "#strip [aria-current=false]"),
+        ("#tab-inpaint", "#tab-translate"),
+        ("#compare", "#peek"),
+    ):
+        assert tab.page.locator(one).evaluate(border) != tab.page.locator(other).evaluate(border), one
+    for said in ("#status", "#divider span"):
+        assert float(tab.page.locator(said).evaluate("e => parseFloat(getComputedStyle(e).borderTopWidth)")) > 0, said
+
+
+def test_a_field_is_so_large_that_a_phone_does_not_zoom_in_on_it(open_tab: OpenTab, url: str) -> None:
+    tab = open_tab(url, viewport={"width": 390, "height": 844}, has_touch=True)
+    fields = "[...document.querySelectorAll('select, input:not([type=range], [type=checkbox], [hidden])')]"
+    sizes = tab.page.evaluate(f"{fields}.map(field => parseFloat(getComputedStyle(field).fontSize))")
+    assert len(sizes) > 3
+    assert min(sizes) >= 16
+
+
+def test_help_needs_no_sideways_scrolling_on_a_narrow_phone(open_tab: OpenTab, url: str) -> None:
+    tab = open_tab(url, viewport={"width": 280, "height": 650})
+    tab.page.click("#help")
+    assert tab.page.locator("#help-dialog").evaluate("dialog => dialog.scrollWidth <= dialog.clientWidth")

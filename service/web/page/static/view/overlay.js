@@ -2,7 +2,8 @@
 
 import { TILE } from "../editing/mask.js";
 
-const COLOUR = [236, 43, 116];
+/** Of the hatching, which is seen on pictures of any colour. */
+const COLOURS = [[236, 43, 116], [150, 20, 90]];
 const OPACITY = 150;
 
 /**
@@ -50,17 +51,17 @@ function drawTile(context, mask, { scale, x, y }, tile, target) {
   const pixels = new Uint32Array(image.data.buffer);
   // zoomed out, several samples a pixel, so that thin lines stay visible
   const samples = scale >= 0.75 ? 1 : scale >= 0.35 ? 2 : 3;
-  const shades = shadesFor(samples);
+  const shades = COLOURS.map((colour) => shadesFor(samples, colour));
   const columns = sampleColumns(mask, left, right, samples, scale, x);
   for (let row = top; row < bottom; row++) {
+    const to = (row - top) * image.width;
     for (let s = 0; s < samples; s++) {
       const sy = Math.min(mask.height - 1, Math.max(0, Math.floor((row + (s + 0.5) / samples - y) / scale)));
       const line = sy * mask.width;
-      const to = (row - top) * (right - left);
       for (let i = 0; i < columns.length; i++) pixels[to + Math.floor(i / samples)] += mask.data[line + columns[i]];
     }
+    for (let i = 0; i < image.width; i++) pixels[to + i] = shades[((left + i + row) >> 3) & 1][pixels[to + i]];
   }
-  for (let i = 0; i < pixels.length; i++) pixels[i] = shades[pixels[i]];
   context.putImageData(image, left, top);
 }
 
@@ -72,10 +73,10 @@ function sampleColumns(mask, left, right, samples, scale, x) {
 }
 
 /** Colour of a pixel by the number of its samples that are set; one of nine is still seen. */
-function shadesFor(samples) {
+function shadesFor(samples, colour) {
   const most = samples * samples;
   const shades = new Uint32Array(most + 1);
   const bytes = new Uint8Array(shades.buffer);
-  for (let n = 1; n <= most; n++) bytes.set([...COLOUR, Math.round(OPACITY * Math.min(1, 0.45 + (0.55 * n) / most))], n * 4);
+  for (let n = 1; n <= most; n++) bytes.set([...colour, Math.round(OPACITY * Math.min(1, 0.45 + (0.55 * n) / most))], n * 4);
   return shades;
 }
