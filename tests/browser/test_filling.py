@@ -166,6 +166,22 @@ def test_the_last_mask_is_filled_again_in_another_way_as_one_step(tab: Tab) -> N
     assert (np.asarray(tab.saved()) == smooth).all()
 
 
+def test_a_fill_that_is_seen_is_read_out_without_words_over_the_picture(tab: Tab) -> None:
+    tab.open(PICTURES / "dress.jpg")
+    tab.drag(LINE)
+    tab.filled()
+    expect(tab.page.locator("#status")).to_have_class("unseen")
+
+
+def test_an_eraser_that_meets_no_mask_says_how_a_fill_is_taken_back(tab: Tab) -> None:
+    tab.open(PICTURES / "dress.jpg")
+    tab.drag(LINE)
+    tab.filled()
+    tab.page.keyboard.press("e")
+    tab.drag(LINE)
+    tab.says("Nothing is painted there. Undo takes a fill back.")
+
+
 def test_a_model_that_is_gone_is_replaced_by_those_that_are_there(
     open_tab: OpenTab, serve: Serve, tmp_path: Path
 ) -> None:

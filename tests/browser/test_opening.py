@@ -260,6 +260,22 @@ def test_a_photograph_is_painted_while_the_models_come_and_filled_when_they_are_
     tab.fill()
 
 
+def test_what_is_being_opened_is_named_for_as_long_as_it_takes(tab: Tab) -> None:
+    tab.page.evaluate(
+        """() => {
+            const decode = createImageBitmap;
+            globalThis.createImageBitmap = async (...what) => {
+                await new Promise(resolve => { globalThis.goOn = resolve; });
+                return decode(...what);
+            };
+        }"""
+    )
+    tab.page.set_input_files("#pick-pictures", PICTURES / "dress.jpg")
+    expect(tab.page.locator("#status")).to_have_text("Opening dress.jpg…")
+    tab.page.evaluate("goOn()")
+    tab.says("dress.jpg is open.")
+
+
 def test_what_cannot_be_opened_is_named_though_others_are_open(tab: Tab) -> None:
     heic = {"name": "1.heic", "mimeType": "image/heic", "buffer": b"\0\0\0\x18ftypheic"}
     pictures = [encoded(noise(40, 40), "0.png"), heic, encoded(noise(40, 40), "2.png")]

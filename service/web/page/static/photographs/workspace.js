@@ -20,6 +20,7 @@ export class Workspace extends EventTarget {
     const opened = []; // others may come meanwhile
     const failures = [];
     for (const file of files) {
+      say(`Opening ${file.name}…`);
       try {
         const picture = await Picture.open(file, file.name || "pasted.png");
         opened.push(picture);

@@ -82,8 +82,11 @@ export class FillControl {
     this.update();
     if (!done) return;
     const seed = done.seed ? ` Seed ${done.seed}.` : "";
-    say(done.patches.length > 1 ? `${done.patches.length} variants: choose one.${seed}` : `Filled.${seed}`);
-    if (done.patches.length > 1 && picture === this.workspace.active) this.#offer(picture, done.patches);
+    const shown = picture === this.workspace.active;
+    const { length } = done.patches;
+    // a fill that is seen is only read out: words would cover the next place to paint
+    say(length > 1 ? `${length} variants: choose one.${seed}` : `Filled.${seed}`, false, !shown || seed !== "");
+    if (length > 1 && shown) this.#offer(picture, done.patches);
   }
 
   /** Fills a picture within `Busy.run`. */
@@ -112,7 +115,7 @@ export class FillControl {
     const buttons = patches.map((patch, i) => {
       const area = widened(patch, Math.round(Math.max(patch.width, patch.height) / 4) + 8, picture);
       const shown = picture.render(area);
-      shown.getContext("2d").drawImage(patch.canvas, patch.x - area.x, patch.y - area.y);
+      patch.draw(shown.getContext("2d"), patch.x - area.x, patch.y - area.y);
       const button = element("button", { ariaLabel: `Variant ${i + 1}` }, thumbnail(shown, shown.width, shown.height, 84));
       button.setAttribute("aria-pressed", String(i === 0));
       button.onclick = () => {

@@ -124,7 +124,7 @@ export class Painting {
     this.#last = this.#cursor ?? this.#hover;
     const changed = stroke?.end();
     this.view.redraw();
-    if (!changed) return;
+    if (!changed) return stroke?.value === 0 && say("Nothing is painted there. Undo takes a fill back.");
     this.workspace.edited(stroke.picture);
     if (stroke.value && stroke.picture === this.workspace.active) this.onStroke();
   }
