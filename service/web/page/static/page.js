@@ -52,7 +52,7 @@ export async function startPage() {
   workspace.addEventListener("active", ({ detail: picture }) => {
     view.show(picture);
     hide($("empty"), picture !== null);
-    $("surface").setAttribute("aria-label", picture ? `Picture ${picture.name}, ${picture.width} by ${picture.height} pixels` : "Picture");
+    $("surface").ariaLabel = picture ? `Picture ${picture.name}, ${picture.width} by ${picture.height} pixels` : "Picture";
   });
   workspace.addEventListener("edit", ({ detail }) => detail === workspace.active && view.redraw());
   tabs.addEventListener("change", () => {

@@ -86,8 +86,7 @@ export class Strip {
   }
 
   #item(picture, current) {
-    const choose = element("button", { ariaLabel: picture.name, title: picture.name }, this.#thumbnail(picture));
-    choose.setAttribute("aria-current", String(current));
+    const choose = element("button", { ariaLabel: picture.name, title: picture.name, ariaCurrent: current }, this.#thumbnail(picture));
     choose.onclick = () => this.workspace.activate(picture);
     const remove = element("button", { className: "icon", ariaLabel: `Close ${picture.name}` }, icon("close"));
     remove.onclick = () => {

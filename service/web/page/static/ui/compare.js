@@ -32,7 +32,7 @@ export class Compare {
   toggle() {
     const shown = this.view.divider === null;
     hide($("divider"), !shown);
-    $("compare").setAttribute("aria-pressed", String(shown));
+    $("compare").ariaPressed = shown;
     if (shown) this.#put(0.5);
     else {
       this.view.divider = null;
@@ -51,8 +51,8 @@ export class Compare {
     this.view.divider = Math.min(1, Math.max(0, share));
     const percent = Math.round(this.view.divider * 100);
     $("divider").style.left = `${this.view.divider * 100}%`;
-    $("divider").setAttribute("aria-valuenow", String(percent));
-    $("divider").setAttribute("aria-valuetext", `original left of ${percent} %`);
+    $("divider").ariaValueNow = percent;
+    $("divider").ariaValueText = `original left of ${percent} %`;
     this.view.redrawPicture();
   }
 }

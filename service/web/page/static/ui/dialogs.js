@@ -81,8 +81,7 @@ function connectMenus() {
       shut(menu);
       menu.querySelector("summary").focus();
     };
-    // a choice by mouse leaves the keys, such as the space bar, to the picture
-    menu.onclick = ({ target, detail }) => target.closest("button") && (detail ? shut(menu) : leave());
+    menu.onclick = ({ target }) => target.closest("button") && leave();
     menu.addEventListener("focusout", ({ relatedTarget }) => relatedTarget && !menu.contains(relatedTarget) && shut(menu));
     menu.onkeydown = (event) => {
       if (event.key !== "Escape" || !menu.open) return;

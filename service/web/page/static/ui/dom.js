@@ -51,5 +51,5 @@ export function thumbnail(source, width, height, side) {
 
 /** Whether a key press goes into a field and is no shortcut. @param {KeyboardEvent} event */
 export function typing(event) {
-  return event.target.closest("input:not([type=range], [type=checkbox]), select, textarea, dialog") !== null;
+  return event.target.closest("input:not([type=range], [type=checkbox]), select, dialog") !== null;
 }

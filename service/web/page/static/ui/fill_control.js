@@ -116,11 +116,10 @@ export class FillControl {
       const area = widened(patch, Math.round(Math.max(patch.width, patch.height) / 4) + 8, picture);
       const shown = picture.render(area);
       patch.draw(shown.getContext("2d"), patch.x - area.x, patch.y - area.y);
-      const button = element("button", { ariaLabel: `Variant ${i + 1}` }, thumbnail(shown, shown.width, shown.height, 84));
-      button.setAttribute("aria-pressed", String(i === 0));
+      const button = element("button", { ariaLabel: `Variant ${i + 1}`, ariaPressed: i === 0 }, thumbnail(shown, shown.width, shown.height, 84));
       button.onclick = () => {
         swap(picture, entry, patch);
-        buttons.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
+        for (const other of buttons) other.ariaPressed = other === button;
         this.workspace.edited(picture);
         $("variants").hidden = false;
         button.focus();

@@ -75,7 +75,7 @@ export class Painting {
   choose(tool) {
     this.#tool = tool;
     for (const button of document.querySelectorAll("[data-tool]")) {
-      button.setAttribute("aria-pressed", String(button.dataset.tool === tool));
+      button.ariaPressed = button.dataset.tool === tool;
     }
     prefer({ tool });
     this.view.redrawTool();
@@ -91,7 +91,7 @@ export class Painting {
   #resize(size) {
     this.#size = Math.min(LARGEST_BRUSH, Math.max(1, Math.round(size)));
     $("size").value = String(toSlider(this.#size));
-    $("size").setAttribute("aria-valuetext", `${this.#size} pixels`);
+    $("size").ariaValueText = `${this.#size} pixels`;
     $("size-shown").textContent = String(this.#size);
     this.view.redrawTool();
   }

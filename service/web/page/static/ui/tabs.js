@@ -66,7 +66,7 @@ export class Tabs extends EventTarget {
     this.task = task;
     for (const other of TASKS) {
       $(`panel-${other}`).hidden = other !== task;
-      $(`tab-${other}`).setAttribute("aria-selected", String(other === task));
+      $(`tab-${other}`).ariaSelected = other === task;
       $(`tab-${other}`).tabIndex = other === task ? 0 : -1;
     }
     const options = this.#models[task].map(({ key, label }) => element("option", { value: key, textContent: label }));

@@ -8,7 +8,7 @@ export function connectTheme() {
   const show = () => {
     const { theme } = preferences();
     if (theme) document.documentElement.dataset.theme = theme;
-    $("theme").setAttribute("aria-pressed", String(theme ? theme === "dark" : system.matches));
+    $("theme").ariaPressed = theme ? theme === "dark" : system.matches;
   };
   $("theme").onclick = () => {
     prefer({ theme: $("theme").getAttribute("aria-pressed") === "true" ? "light" : "dark" });

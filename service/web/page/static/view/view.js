@@ -198,10 +198,10 @@ export class View {
 function chequers(context) {
   const canvas = new OffscreenCanvas(32, 32);
   const squares = canvas.getContext("2d");
-  for (const [i, colour] of ["#aaa", "#ddd", "#ddd", "#aaa"].entries()) {
-    squares.fillStyle = colour;
-    squares.fillRect((i & 1) * 16, (i >> 1) * 16, 16, 16);
-  }
+  squares.fillStyle = "#ddd";
+  squares.fillRect(0, 0, 32, 32);
+  squares.fillStyle = "#aaa";
+  for (const at of [0, 16]) squares.fillRect(at, at, 16, 16);
   return context.createPattern(canvas, "");
 }
 
