@@ -199,3 +199,20 @@ def test_space_presses_the_button_that_the_tab_key_went_to(tab: Tab) -> None:
     expect(tab.page.locator("#undo")).to_be_focused()
     tab.page.keyboard.press(" ")
     expect(tab.page.locator("#undo")).to_be_disabled()
+
+
+@pytest.mark.parametrize("tool", ["b", "l", "r"])
+def test_escape_takes_back_the_stroke_in_progress(blank: Tab, tool: str) -> None:
+    blank.page.keyboard.press(tool)
+    blank.page.mouse.move(*blank.on_screen((80, 80)))
+    blank.page.mouse.down()
+    blank.page.mouse.move(*blank.on_screen((160, 80)), steps=4)
+    blank.page.mouse.move(*blank.on_screen((160, 160)), steps=4)
+    blank.page.keyboard.press("Escape")
+    blank.page.mouse.move(*blank.on_screen((240, 160)), steps=4)
+    blank.page.mouse.up()
+    expect(blank.page.locator("#undo")).to_be_disabled()
+    expect(blank.page.locator("#fill")).to_be_disabled()
+    blank.page.keyboard.press("b")
+    blank.drag(((80, 80), (160, 80)))
+    expect(blank.page.locator("#undo")).to_be_enabled()

@@ -9,7 +9,7 @@ const KEYS = [
   ["B E L R", "brush, eraser, lasso, rectangle"],
   ["[ ]", "smaller and larger brush"],
   ["Shift and click", "a straight line from the last stroke"],
-  ["F", "fill; Esc cancels"],
+  ["F", "fill; Esc cancels it, or a stroke"],
   ["Ctrl Z, Ctrl Shift Z", "undo, redo"],
   ["G S I Del", "grow, shrink, invert, clear the mask"],
   ["A", "fill the last mask again, as with another model"],

@@ -40,7 +40,7 @@ export class Painting {
       },
       move: (point, pressure) => this.#move(point, pressure),
       end: () => this.#end(),
-      abort: () => this.#abort(),
+      abort: () => this.abort(),
       hover: (point) => {
         this.#hover = point;
         view.redrawTool();
@@ -129,10 +129,13 @@ export class Painting {
     if (stroke.value && stroke.picture === this.workspace.active) this.onStroke();
   }
 
-  #abort() {
-    this.#stroke?.abort();
+  /** Takes back the stroke in progress; null if there is none. */
+  abort() {
+    const stroke = this.#stroke;
+    stroke?.abort();
     this.#stroke = null;
     this.view.redraw();
+    return stroke;
   }
 
   #key(event) {

@@ -40,7 +40,7 @@ export function connectShortcuts({ view, workspace, painting, fills, menu, compa
     d: () => compare.toggle(),
     pageup: () => workspace.step(-1),
     pagedown: () => workspace.step(1),
-    escape: () => busy.cancel(),
+    escape: () => painting.abort() ?? busy.cancel(),
     "?": () => $("help-dialog").showModal(),
   };
   const withControl = {
