@@ -111,18 +111,19 @@ class ComputedRequest:
         self._stop_if_abandoned()
         with timed_stage(timings, "postprocess"):
             picture = self.prepared.finish(tiles)
-        copied = self._copy_texture(picture, timings)
+        copied = self._copy_texture(picture, timings, side_by_side)
         with timed_stage(timings, "encode"):
             order, ahead = self.order, self.prepared.strips()
             body = codec.encode(picture, order.format, order.options.quality, side_by_side, ahead)
         return Finished(body, copied)
 
-    def _copy_texture(self, picture: Picture, timings: Timings) -> bool:
+    def _copy_texture(self, picture: Picture, timings: Timings, side_by_side: StepRunner) -> bool:
         plan = self.prepared.texture
         if self.texture is None or plan is None:
             return False
         with timed_stage(timings, "texture"):
-            return copy_texture(picture, plan, StoppableKernel(self.texture, self._stop_if_abandoned))
+            kernel = StoppableKernel(self.texture, self._stop_if_abandoned)
+            return copy_texture(picture, plan, kernel, side_by_side=side_by_side)
 
     def _stop_if_abandoned(self) -> None:
         if self.abandoned.is_set():

@@ -63,7 +63,7 @@ def main() -> None:
     nets = MetricNets(lpips=load_lpips(options.lpips_features), vgg=PatchFeatures(load_features(options.vgg_features)))
     engine = EngineOptions(threads=1, cache_dir=options.cache_dir)
     with closing(open_model(options.model, engine)) as model:
-        texture = TexturePainter(model, kernel, chosen, options.seed)
+        texture = TexturePainter(model, kernel, chosen)
         painters = [model, texture, OpenCvPainter("telea")]
         found = evaluate(painters, protocol, nets)
         milliseconds = np.array(texture.seconds) * 1000
@@ -95,7 +95,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--coverage", type=float, nargs=2, default=(0.1, 0.5), metavar=("LOW", "HIGH"))
     parser.add_argument("--limit", type=int, help="measure on the first so many pictures only")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the stage's random search")
     parser.add_argument("--cache-dir", type=Path, default=Path.home() / ".cache/retouch-benchmarks")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--sheets", type=Path, metavar="DIR")

@@ -17,8 +17,8 @@ class TexturePainter(Painter):
 
     label = "texture"
 
-    def __init__(self, net: Painter, kernel: Kernel, parameters: Parameters, seed: int) -> None:
-        self._net, self._kernel, self._parameters, self._seed = net, kernel, parameters, seed
+    def __init__(self, net: Painter, kernel: Kernel, parameters: Parameters) -> None:
+        self._net, self._kernel, self._parameters = net, kernel, parameters
         self.seconds: list[float] = []
 
     def paint(self, case: Case) -> Pixels:
@@ -27,7 +27,7 @@ class TexturePainter(Painter):
             return fill
         painted = fill.copy()
         begun = time.process_time()
-        copy_texture(Picture(painted), plan_texture(case.hole), self._kernel, self._parameters, self._seed)
+        copy_texture(Picture(painted), plan_texture(case.hole), self._kernel, self._parameters)
         self.seconds.append(time.process_time() - begun)
         return painted
 

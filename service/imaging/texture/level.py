@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import math
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import cv2
 import numpy as np
 
 from service.core.pictures import Bool2D
+from service.imaging.pool.parallel_steps import StepRunner
 from service.imaging.texture.parameters import REACH, Parameters
-from service.imaging.texture.patch_match import GUIDE, SPARE, Floats, Kernel, Places, Step, View
+from service.imaging.texture.patch_match import SPARE, Floats, Kernel, Part, Places, Step, View
 
 LEAST_SOURCES = 50
 """Known patches below which there is no texture to copy."""
 _SIDE = 2 * REACH + 1
+_PART = 4096
+"""Least targets of a part of a sweep, about 1 ms of a core: handing over less takes as long as it saves."""
+_MOST_PARTS = 8
+"""Most parts of a sweep. At their borders matches spread one sweep later."""
+_SEEDS = 1_000_003
+"""Distance between the seeds of two sweeps: those of the parts of one are nearer to each other."""
 
 
 class Level:
@@ -28,59 +37,97 @@ class Level:
         redrawn: H×W, the part of the hole that gets texture.
         parameters: the choices of the stage.
         scale: side of one pixel of this size, in pixels of the full size.
+        side_by_side: runs several steps in parallel; the result does not depend on how many at once.
     """
 
-    def __init__(self, picture: Floats, hole: Bool2D, redrawn: Bool2D, parameters: Parameters, scale: float) -> None:
-        self.redrawn, self.parameters = redrawn, parameters
+    def __init__(
+        self,
+        picture: Floats,
+        hole: Bool2D,
+        redrawn: Bool2D,
+        parameters: Parameters,
+        scale: float,
+        side_by_side: StepRunner,
+    ) -> None:
+        self.parameters, self._side_by_side = parameters, side_by_side
         self.height, self.width = hole.shape
-        marked = hole.astype(np.uint8)
         inner = np.zeros_like(hole)
         inner[REACH : self.height - REACH, REACH : self.width - REACH] = True
         known = inner & ~touched(hole)
-        self._low = parameters.low_share * _blurred(picture, parameters.low_sigma / scale)
+        targets = _places(inner & touched(redrawn))
+        numbers = np.full(hole.size, -1, np.int32)
+        numbers[targets] = np.arange(len(targets), dtype=np.int32)
+        low, guide = side_by_side(
+            [
+                partial(_blurred, picture, parameters.low_sigma / scale),
+                partial(_guide, picture, hole, parameters, scale, side_by_side),
+            ]
+        )
+        self._low = parameters.low_share * low
         self._now = _spared(picture - self._low)
-        trust = parameters.trust_decay ** cv2.distanceTransform(marked, cv2.DIST_L2, 3)
+        trust = parameters.trust_decay ** cv2.distanceTransform(hole.astype(np.uint8), cv2.DIST_L2, 3)
         self.view = View(
             self.height,
             self.width,
             now=self._now,
             source=self._now.copy(),
             trust=np.maximum(trust, parameters.trust_least).astype(np.float32).ravel(),
-            guide=_guide(picture, hole, parameters, scale).ravel(),
+            guide=guide.ravel(),
             valid=known.astype(np.uint8).ravel(),
-            targets=_places(inner & touched(redrawn)),
+            redrawn=redrawn.astype(np.uint8).ravel(),
+            numbers=numbers,
+            targets=targets,
             sources=_places(known),
         )
-        self.matches: Places = np.full(len(self.view.targets), -1, np.int32)
-        self.distances: Floats = np.zeros(len(self.view.targets), np.float32)
+        self.matches: Places = np.full(len(targets), -1, np.int32)
+        self.distances: Floats = np.zeros(len(targets), np.float32)
 
     @property
     def has_sources(self) -> bool:
         return len(self.view.sources) >= LEAST_SOURCES
 
-    def search_afresh(self, kernel: Kernel, seed: int) -> None:
+    def search_afresh(self, kernel: Kernel) -> None:
         """Find matches in the whole picture, without coherence: at first all matches are random, neighbours' too."""
         anywhere = max(self.height, self.width)
-        how = Step(self.parameters.guide_weight, 0, 0, self.parameters.first_sweeps, anywhere, fresh=True, seed=seed)
-        kernel.search(self.view, how, self.matches, self.distances)
+        step = Step(
+            self.parameters.guide_weight,
+            0,
+            0,
+            anywhere,
+            fresh=True,
+            first=True,
+            backward=False,
+            seed=self.parameters.seed,
+        )
+        self._search(kernel, step, self.parameters.first_sweeps)
 
-    def improve(self, kernel: Kernel, seed: int) -> None:
-        """Run one round: improve the matches, then fill the hole from them."""
+    def improve(self, kernel: Kernel, number: int) -> None:
+        """Run round `number` (from 0): improve the matches, then fill the hole from them."""
         chosen = self.parameters
+        seed = chosen.seed + 1 + number
         coherence = chosen.coherence, chosen.coherence_flat
-        how = Step(chosen.guide_weight, *coherence, chosen.sweeps, chosen.reach, fresh=False, seed=seed)
-        kernel.search(self.view, how, self.matches, self.distances)
+        step = Step(chosen.guide_weight, *coherence, chosen.reach, fresh=False, first=True, backward=False, seed=seed)
+        self._search(kernel, step, chosen.sweeps)
         self._vote(kernel)
+
+    def _search(self, kernel: Kernel, step: Step, sweeps: int) -> None:
+        """Sweep from the top and from the bottom in turn; the parts of a sweep do not depend on the threads."""
+        count = len(self.view.targets)
+        parts = _parts(count, min(_MOST_PARTS, max(1, count // _PART)))
+        for number in range(sweeps):
+            now = step._replace(first=number == 0, backward=number % 2 == 1, seed=step.seed + _SEEDS * number)
+            before = self.matches.copy()
+            self._side_by_side(
+                [partial(kernel.sweep, self.view, now, part, before, self.matches, self.distances) for part in parts]
+            )
 
     def _vote(self, kernel: Kernel) -> None:
         """Set each pixel to the mean of the matched patches over it; close matches in trusted places weigh most."""
         typical = np.percentile(self.distances, 75) + 1e-6
         weights = self.view.trust[self.view.targets] * np.exp(-self.distances / typical) + 1e-6
-        window = _window(self.parameters.vote_decay)
-        sums, totals = kernel.vote(self.view, self.matches, weights.astype(np.float32), window)
-        filled = np.flatnonzero(self.redrawn.ravel() & (totals > 0))
-        now = self._now[:-SPARE].reshape(-1, 3)
-        now[filled] = sums.reshape(-1, 3)[filled] / totals[filled, None]
+        arrays = self.matches, weights.astype(np.float32), _window(self.parameters.vote_decay)
+        rows = _parts(self.height, min(_MOST_PARTS, max(1, len(self.view.targets) // _PART)))
+        self._side_by_side([partial(kernel.vote, self.view, part, *arrays) for part in rows])
 
     def take_matches(self, half: Level, random: np.random.Generator) -> None:
         """Start from the matches at half the size; where those are not known patches of this size, from random ones."""
@@ -101,6 +148,12 @@ class Level:
         """Return the picture as it is filled so far, H×W×3; values may leave [0, 1] a little."""
         found: Floats = self._now[:-SPARE].reshape(self.height, self.width, 3) + self._low
         return found
+
+
+def _parts(count: int, parts: int) -> list[Part]:
+    """Divide `count` things evenly."""
+    borders = [count * number // parts for number in range(parts + 1)]
+    return [Part(begin, end) for begin, end in pairwise(borders)]
 
 
 def touched(hole: Bool2D) -> Bool2D:
@@ -127,35 +180,44 @@ def _window(decay: float) -> Floats:
     return np.array([math.exp(-decay * (y * y + x * x)) for y in offsets for x in offsets], np.float32)
 
 
-def _guide(picture: Floats, hole: Bool2D, parameters: Parameters, scale: float) -> Floats:
-    """Describe each pixel, H×W×16: colour at two blurs, the grey on four sides, four contrasts; two values are 0.
+def _guide(picture: Floats, hole: Bool2D, parameters: Parameters, scale: float, side_by_side: StepRunner) -> Floats:
+    """Describe each pixel, H×W×16: colour at two blurs, the grey on four sides, four contrasts, its place.
 
     Darabi et al., "Image Melding", SIGGRAPH 2012, match gradients. Those of the net's fill are unreliable, so their
     energy is matched here.
     """
-    low = _blurred(picture, parameters.guide_sigma / scale)
-    guide = np.zeros((*picture.shape[:2], GUIDE), np.float32)
-    guide[..., 0:3] = 0.7 * low
-    guide[..., 3:6] = 0.5 * _blurred(picture, 2.5 * parameters.guide_sigma / scale)
-    guide[..., 6:10] = 0.5 * _beside(low.mean(2))
-    guide[..., 10:14] = parameters.contrast_weight * _contrasts(picture.mean(2), parameters.contrast_sigma)
-    guide[..., 14:16] = parameters.nearness / 256 * scale * np.moveaxis(np.indices(hole.shape, np.float32), 0, 2)
+    low, lower, contrasts = side_by_side(
+        [
+            partial(_blurred, picture, parameters.guide_sigma / scale),
+            partial(_blurred, picture, 2.5 * parameters.guide_sigma / scale),
+            partial(_contrasts, picture.mean(2), parameters.contrast_sigma),
+        ]
+    )
     near = cv2.dilate(hole.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
-    guide[..., 10:14][near] *= parameters.contrast_gain
-    return guide
+    gain = np.float32(parameters.contrast_weight) * np.where(near, np.float32(parameters.contrast_gain), np.float32(1))
+    places = np.float32(parameters.nearness / 256 * scale) * np.indices(hole.shape, np.float32)
+    planes = [
+        *cv2.split(0.7 * low),
+        *cv2.split(0.5 * lower),
+        *(0.5 * beside for beside in _beside(low.mean(2))),
+        *(gain * contrast for contrast in contrasts),
+        *places,
+    ]
+    guide: Any = cv2.merge(planes)  # in one pass over its memory
+    return np.asarray(guide, np.float32)
 
 
-def _beside(grey: Floats) -> Floats:
+def _beside(grey: Floats) -> list[Floats]:
     """Return the values above, below, left and right at the distance of a patch's edge."""
     height, width = grey.shape
-    padded = cv2.copyMakeBorder(grey, REACH, REACH, REACH, REACH, cv2.BORDER_REFLECT_101)
+    padded: Any = cv2.copyMakeBorder(grey, REACH, REACH, REACH, REACH, cv2.BORDER_REFLECT_101)
     offsets = ((0, REACH), (2 * REACH, REACH), (REACH, 0), (REACH, 2 * REACH))
-    return np.stack([padded[y : y + height, x : x + width] for y, x in offsets], 2)
+    return [padded[y : y + height, x : x + width] for y, x in offsets]
 
 
-def _contrasts(grey: Floats, sigma: float) -> Floats:
-    """Return the local RMS, H×W×4, of horizontal and vertical differences, and of what blurs of 1.2, and 3, remove."""
+def _contrasts(grey: Floats, sigma: float) -> list[Floats]:
+    """Return the local RMS, H×W each, of differences across and down, and of what blurs of 1.2, and 3, remove."""
     fine, coarse = _blurred(grey, 1.2), _blurred(grey, 3)
     across, down = cv2.Sobel(grey, -1, 1, 0, ksize=1), cv2.Sobel(grey, -1, 0, 1, ksize=1)
     energies = (0.5 * across**2, 0.5 * down**2, (grey - fine) ** 2, (fine - coarse) ** 2)
-    return np.stack([np.sqrt(_blurred(energy, sigma) + 1e-6) for energy in energies], 2)
+    return [np.sqrt(_blurred(energy, sigma) + 1e-6) for energy in energies]

@@ -53,3 +53,5 @@ class Parameters:
     """Largest step of the random search at full size: the match at half size is nearly right."""
     vote_decay: float = 0.35
     """Decay of a patch's vote with the squared distance from its centre: equal votes would blur the picture."""
+    seed: int = 0
+    """Seed of the random search."""

@@ -1,8 +1,11 @@
-// The search of PatchMatch and the vote of its matches, on one core; patch_match.py calls them.
+// A sweep of PatchMatch over a part of its targets, and the vote of the matches for some rows. patch_match.py calls them,
+// several at once, too. A sweep writes to its own targets alone, and sees the matches of the others as they were before,
+// so the result is the same however many threads there are.
 //
 // Sources: Barnes et al., "PatchMatch", SIGGRAPH 2009 (propagation, random search); Wexler et al., "Space-Time Completion
 // of Video", PAMI 2007 (the vote). Vectors of GCC and Clang in place of intrinsics: the compiler splits them for the
 // instruction set that it is given. Every sum has a fixed order, so that all of them compute the same bits.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -14,17 +17,24 @@ typedef float Quarter __attribute__((vector_size(16)));
 
 struct View {  // as View in patch_match.py; planes are height*width*3 floats, and 16 more may be read or written
     int32_t height, width, target_count, source_count;
-    const float *now, *source;  // the picture as filled so far; the same, of which known patches are copied
+    float *now;                 // the picture as filled so far
+    const float *source;        // the picture of which known patches are copied
     const float *trust;         // height*width: what a pixel weighs in a patch
     const float *guide;         // height*width*16: what the fill looks like at a distance
     const uint8_t *valid;       // height*width: 1 at centres of known patches
+    const uint8_t *redrawn;     // height*width: 1 where the vote counts
+    const int32_t *numbers;     // height*width: number of the target at that place, else -1
     const int32_t *targets, *sources;  // centres of patches to be matched, and of known ones, in order of rows
 };
 
 struct Step {  // as Step in patch_match.py
     float guide_weight, coherence, coherence_flat;
-    int32_t sweeps, reach, fresh;
+    int32_t reach, fresh, first, backward;
     uint32_t seed;
+};
+
+struct Part {  // as Part in patch_match.py
+    int32_t begin, end;
 };
 
 static inline Row load(const float *from) {
@@ -59,9 +69,10 @@ struct Patch {  // a target
 class Search {
     const View &view;
     const Step &step;
+    const Part part;
+    const int32_t *before;  // the matches of all targets before this sweep
     int32_t *matches;
     float *distances;
-    std::vector<int32_t> index;  // of a target by its place, else -1
     Random random;
     Patch patch;
     int wanted[4], wanted_count, best;  // sources that continue the matches of the neighbours
@@ -105,14 +116,20 @@ class Search {
 
     void attempt(int source) {
         if (source == best) return;
-        const float part = disagreement(source);
-        const float factor = 1 + step.coherence * part, flat = step.coherence_flat * part;
+        const float differing = disagreement(source);
+        const float factor = 1 + step.coherence * differing, flat = step.coherence_flat * differing;
         const float found = measure(source, (score - flat) / factor);
         if (found * factor + flat < score) best = source, distance = found, score = found * factor + flat;
     }
 
+    int match_at(int place) const {  // -1 if no target is there, or it has none
+        const int which = view.numbers[place];
+        if (which < 0) return -1;
+        return which >= part.begin && which < part.end ? matches[which] : before[which];
+    }
+
     void continue_neighbour(int at, int shift) {  // shift: from the neighbour to this target
-        const int known = index[at] < 0 ? -1 : matches[index[at]];
+        const int known = match_at(at);
         if (known < 0) return;
         const int source = known + shift;
         if (source >= 0 && source < view.height * view.width && view.valid[source]) attempt(source);
@@ -132,20 +149,20 @@ class Search {
         const int shifts[4] = {-1, 1, -view.width, view.width};
         wanted_count = 0;
         for (int shift : shifts) {  // targets keep R pixels from the border: neighbours are in the picture
-            const int neighbour = index[target + shift];
-            if (neighbour >= 0 && matches[neighbour] >= 0) wanted[wanted_count++] = matches[neighbour] - shift;
+            const int known = match_at(target + shift);
+            if (known >= 0) wanted[wanted_count++] = known - shift;
         }
     }
 
-    void improve(int which, int direction, bool first) {
+    void improve(int which, int direction) {
         const int target = view.targets[which];
         read(target);
         best = matches[which];
-        if (first && (step.fresh || best < 0)) best = view.sources[random.below(view.source_count)];
+        if (step.first && (step.fresh || best < 0)) best = view.sources[random.below(view.source_count)];
         distance = measure(best, 1e30f);
         ask_neighbours(target);
-        const float part = disagreement(best);
-        score = distance * (1 + step.coherence * part) + step.coherence_flat * part;
+        const float differing = disagreement(best);
+        score = distance * (1 + step.coherence * differing) + step.coherence_flat * differing;
         continue_neighbour(target - direction, direction);
         continue_neighbour(target - direction * view.width, direction * view.width);
         look_around();
@@ -153,39 +170,52 @@ class Search {
     }
 
   public:
-    Search(const View &v, const Step &s, int32_t *m, float *d)
-        : view(v), step(s), matches(m), distances(d), index(size_t(v.height) * v.width, -1), random(s.seed) {
-        for (int which = 0; which < v.target_count; which++) index[v.targets[which]] = which;
-    }
+    Search(const View &v, const Step &s, Part p, const int32_t *b, int32_t *m, float *d)
+        : view(v), step(s), part(p), before(b), matches(m), distances(d), random(s.seed + uint32_t(p.begin)) {}
 
     void run() {
-        for (int sweep = 0; sweep < step.sweeps; sweep++)
-            for (int k = 0; k < view.target_count; k++)
-                improve(sweep % 2 ? view.target_count - 1 - k : k, sweep % 2 ? -1 : 1, sweep == 0);
+        if (step.backward)
+            for (int which = part.end - 1; which >= part.begin; which--) improve(which, -1);
+        else
+            for (int which = part.begin; which < part.end; which++) improve(which, 1);
     }
 };
 
-// Improves matches (the source of each target, -1: none yet) and sets distances, target_count of each.
-extern "C" void search(const View *view, const Step *step, int32_t *matches, float *distances) {
-    Search(*view, *step, matches, distances).run();
+// Improves the matches of a part of the targets (the source of each, -1: none yet) and sets their distances; the arrays
+// are those of all targets.
+extern "C" void sweep(const View *view, const Step *step, const Part *part, const int32_t *before, int32_t *matches,
+                      float *distances) {
+    Search(*view, *step, *part, before, matches, distances).run();
 }
 
-// Adds every match, weighted and under the window (25 floats), to sums (height*width*3) and totals (height*width).
-extern "C" void vote(const View *view, const int32_t *matches, const float *weights, const float *window, float *sums,
-                     float *totals) {
-    for (int which = 0; which < view->target_count; which++)
+// Sets the redrawn pixels of some rows to the mean of the matched patches over them, weighted and under the window (25
+// floats). Every pixel adds its patches in the order of targets.
+extern "C" void vote(const View *view, const Part *rows, const int32_t *matches, const float *weights,
+                     const float *window) {
+    const int width = view->width, end_row = std::min(rows->end + R, view->height);
+    const size_t pixels = size_t(rows->end - rows->begin) * width, start = size_t(rows->begin) * width;
+    std::vector<float> sums(pixels * PLANES + 16), totals(pixels);
+    const int32_t *const targets = view->targets, *const after = targets + view->target_count;
+    const int first = std::lower_bound(targets, after, std::max(rows->begin - R, 0) * width) - targets;
+    const int last = std::lower_bound(targets, after, end_row * width) - targets;
+    for (int which = first; which < last; which++)
         for (int y = 0; y < SIDE; y++) {
-            const int shift = (y - R) * view->width - R, place = view->targets[which] + shift;
+            const int shift = (y - R) * width - R, place = view->targets[which] + shift, row = place / width;
+            if (row < rows->begin || row >= rows->end) continue;
             float part[16] = {0};
             for (int x = 0; x < SIDE; x++) {
                 const float weight = weights[which] * window[y * SIDE + x];
-                totals[place + x] += weight;
+                totals[place - start + x] += weight;
                 for (int plane = 0; plane < PLANES; plane++) part[x * PLANES + plane] = weight;
             }
-            float *sum = sums + size_t(place) * PLANES;
-            const Row row = load(sum) + load(part) * load(view->source + size_t(matches[which] + shift) * PLANES);
-            memcpy(sum, &row, sizeof row);
+            float *sum = sums.data() + (place - start) * PLANES;
+            const Row more = load(sum) + load(part) * load(view->source + size_t(matches[which] + shift) * PLANES);
+            memcpy(sum, &more, sizeof more);
         }
+    for (size_t pixel = 0; pixel < pixels; pixel++)
+        if (view->redrawn[start + pixel] && totals[pixel] > 0)
+            for (int plane = 0; plane < PLANES; plane++)
+                view->now[(start + pixel) * PLANES + plane] = sums[pixel * PLANES + plane] / totals[pixel];
 }
 
-extern "C" uint32_t built_from() { return 0xb8e3bcc5; }  // CRC-32 of the other lines; compiled.py asks for it
+extern "C" uint32_t built_from() { return 0xc80a23c4; }  // CRC-32 of the other lines; compiled.py asks for it

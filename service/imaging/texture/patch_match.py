@@ -13,7 +13,7 @@ from service.lifecycle.compiled import address, load_library
 
 _EXTENSION = f"{__package__}._patch_match"
 """Name of the extension module in pyproject.toml."""
-_SOURCE = 0xB8E3BCC5
+_SOURCE = 0xC80A23C4
 """Digest of patch_match.cpp, which has it, too."""
 GUIDE = 16
 """Values of the guide at each pixel, as the C++ reads them."""
@@ -26,15 +26,26 @@ Places = NDArray[np.int32]
 
 
 class Step(NamedTuple):
-    """One search, with its parameters. `fresh`: from random matches, with two random sources tried for each target."""
+    """One sweep over the targets, with its parameters."""
 
     guide_weight: float
     coherence: float
     coherence_flat: float
-    sweeps: int
     reach: int
     fresh: bool
+    """From random matches, with two random sources tried for each target."""
+    first: bool
+    """Whether targets may have no match yet; `fresh`: those that they have are not used."""
+    backward: bool
+    """From the last target to the first."""
     seed: int
+
+
+class Part(NamedTuple):
+    """A part of the targets by their numbers, or of the rows, without `end`."""
+
+    begin: int
+    end: int
 
 
 class View(NamedTuple):
@@ -43,7 +54,7 @@ class View(NamedTuple):
     height: int
     width: int
     now: Floats
-    """H·W·3, the picture as it is filled so far."""
+    """H·W·3, the picture as it is filled so far; the vote writes to it."""
     source: Floats
     """H·W·3, the picture that known patches are copied from."""
     trust: Floats
@@ -52,23 +63,37 @@ class View(NamedTuple):
     """H·W·16: the features of each pixel that are matched besides its colour."""
     valid: NDArray[np.uint8]
     """H·W, 1 at centres of known patches."""
+    redrawn: NDArray[np.uint8]
+    """H·W, 1 where the vote sets pixels."""
+    numbers: Places
+    """H·W, the number of the target at each pixel, -1 where there is none."""
     targets: Places
-    """Centres of the patches that touch the hole."""
+    """Centres of the patches that touch the hole, in the order of rows."""
     sources: Places
     """Centres of known patches."""
 
 
 class Kernel(Protocol):
-    """The two loops that take nearly all of the stage's time."""
+    """The two loops that take most of the stage's time. Parts may be computed at once, by several threads."""
 
-    def search(self, view: View, step: Step, matches: Places, distances: Floats) -> None:
-        """Improve `matches`, the source of each target (-1: none yet), and set `distances`, both in place."""
-
-    def vote(self, view: View, matches: Places, weights: Floats, window: Floats) -> tuple[Floats, Floats]:
-        """Return the weighted sums of the matched patches' colours at each pixel, H·W·3, and of their weights, H·W.
+    def sweep(self, view: View, step: Step, part: Part, before: Places, matches: Places, distances: Floats) -> None:
+        """Improve the matches of a part of the targets in `matches` and `distances`, in place.
 
         Args:
             view: the picture.
+            step: the sweep.
+            part: the targets.
+            before: a copy of `matches` before the sweep, which is what neighbours in other parts are taken for.
+            matches: the source of each target of all (-1: none yet).
+            distances: the distance of each to its source.
+        """
+
+    def vote(self, view: View, rows: Part, matches: Places, weights: Floats, window: Floats) -> None:
+        """Set the redrawn pixels of some rows of `view.now` to the weighted mean of the matched patches over them.
+
+        Args:
+            view: the picture.
+            rows: the rows.
             matches: the source of each target.
             weights: the weight of each target's patch.
             window: 5·5, the weights of the pixels of a patch.
@@ -76,17 +101,17 @@ class Kernel(Protocol):
 
 
 class StoppableKernel(NamedTuple):
-    """A kernel that calls `stop` before each search of up to 0.6 s; `stop` raises an error to end the stage."""
+    """A kernel that calls `stop` before each part of a sweep; `stop` raises an error to end the stage."""
 
     kernel: Kernel
     stop: Callable[[], None]
 
-    def search(self, view: View, step: Step, matches: Places, distances: Floats) -> None:
+    def sweep(self, view: View, step: Step, part: Part, before: Places, matches: Places, distances: Floats) -> None:
         self.stop()
-        self.kernel.search(view, step, matches, distances)
+        self.kernel.sweep(view, step, part, before, matches, distances)
 
-    def vote(self, view: View, matches: Places, weights: Floats, window: Floats) -> tuple[Floats, Floats]:
-        return self.kernel.vote(view, matches, weights, window)
+    def vote(self, view: View, rows: Part, matches: Places, weights: Floats, window: Floats) -> None:
+        self.kernel.vote(view, rows, matches, weights, window)
 
 
 def installed_kernel() -> CompiledKernel | None:
@@ -95,19 +120,26 @@ def installed_kernel() -> CompiledKernel | None:
     return None if library is None else CompiledKernel(library)
 
 
+_PLANES = "now", "source", "trust", "guide", "valid", "redrawn", "numbers", "targets", "sources"
+
+
 class _View(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("height", "width", "target_count", "source_count")),
-        *((name, ctypes.c_void_p) for name in ("now", "source", "trust", "guide", "valid", "targets", "sources")),
+        *((name, ctypes.c_void_p) for name in _PLANES),
     ]
 
 
 class _Step(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_float) for name in ("guide_weight", "coherence", "coherence_flat")),
-        *((name, ctypes.c_int32) for name in ("sweeps", "reach", "fresh")),
+        *((name, ctypes.c_int32) for name in ("reach", "fresh", "first", "backward")),
         ("seed", ctypes.c_uint32),
     ]
+
+
+class _Part(ctypes.Structure):
+    _fields_ = [("begin", ctypes.c_int32), ("end", ctypes.c_int32)]
 
 
 class CompiledKernel:
@@ -115,29 +147,19 @@ class CompiledKernel:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
-        self._library.search.restype = self._library.vote.restype = None
+        self._library.sweep.restype = self._library.vote.restype = None
 
-    def search(self, view: View, step: Step, matches: Places, distances: Floats) -> None:
+    def sweep(self, view: View, step: Step, part: Part, before: Places, matches: Places, distances: Floats) -> None:
         chosen = _Step(*step[:-1], step.seed % 2**32)
-        self._library.search(_passed(view), ctypes.byref(chosen), address(matches), address(distances))
+        arrays = map(address, (before, matches, distances))
+        self._library.sweep(_passed(view), ctypes.byref(chosen), ctypes.byref(_Part(*part)), *arrays)
 
-    def vote(self, view: View, matches: Places, weights: Floats, window: Floats) -> tuple[Floats, Floats]:
-        pixels = view.height * view.width
-        sums, totals = np.zeros(pixels * 3 + SPARE, np.float32), np.zeros(pixels, np.float32)
-        self._library.vote(_passed(view), *map(address, (matches, weights, window, sums, totals)))
-        return sums[:-SPARE], totals
+    def vote(self, view: View, rows: Part, matches: Places, weights: Floats, window: Floats) -> None:
+        arrays = map(address, (matches, weights, window))
+        self._library.vote(_passed(view), ctypes.byref(_Part(*rows)), *arrays)
 
 
 def _passed(view: View) -> Any:
     """Return a reference to the view's fields in the order of the C++; it holds addresses, not the arrays."""
-    planes: tuple[NDArray[Any], ...] = (
-        view.now,
-        view.source,
-        view.trust,
-        view.guide,
-        view.valid,
-        view.targets,
-        view.sources,
-    )
     counts = len(view.targets), len(view.sources)
-    return ctypes.byref(_View(view.height, view.width, *counts, *map(address, planes)))
+    return ctypes.byref(_View(view.height, view.width, *counts, *(address(getattr(view, name)) for name in _PLANES)))

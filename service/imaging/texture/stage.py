@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.core.pictures import Bool2D
+from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
 from service.imaging.texture.level import Level
 from service.imaging.texture.parameters import Parameters
 from service.imaging.texture.patch_match import Floats, Kernel
@@ -26,34 +27,35 @@ def add_texture(
     hole: Bool2D,
     kernel: Kernel,
     parameters: Parameters = AS_CHOSEN,
-    seed: int = 0,
     redrawn: Bool2D | None = None,
+    side_by_side: StepRunner = run_one_by_one,
 ) -> Rgb | None:
     """Return the fill H×W×3 with copied texture in the hole H×W; other pixels keep their bits.
 
-    It is None where too few patches are known. The same arguments give the same bytes.
+    It is None where too few patches are known. The same arguments give the same bytes, however many threads there are.
 
     Args:
         fill: the picture, filled by the net.
         hole: True where nothing is copied from.
         kernel: the compiled loops.
         parameters: the choices of the stage.
-        seed: of the random search.
         redrawn: the part of the hole that gets texture; None: all of it.
+        side_by_side: runs several steps in parallel.
     """
     redrawn = hole if redrawn is None else redrawn
     full = np.ascontiguousarray(fill, np.float32) / np.float32(255)
-    level = Level(full, hole, redrawn, parameters, 1)
+    level = Level(full, hole, redrawn, parameters, 1, side_by_side)
     if not redrawn.any() or not level.has_sources:
         return None
-    half = Level(_halved_picture(full), _halved(hole), _halved(redrawn), parameters, 2)
+    halved = _halved_picture(full), _halved(hole), _halved(redrawn)
+    half = Level(*halved, parameters, 2, side_by_side)
     if half.has_sources and len(half.view.targets):
-        half.search_afresh(kernel, seed)
-        level.take_matches(half, np.random.default_rng(seed))
+        half.search_afresh(kernel)
+        level.take_matches(half, np.random.default_rng(parameters.seed))
     else:
-        level.search_afresh(kernel, seed)
+        level.search_afresh(kernel)
     for number in range(parameters.rounds):
-        level.improve(kernel, seed + 1 + number)
+        level.improve(kernel, number)
     drawn = np.rint(level.picture().clip(0, 1) * 255)
     return np.asarray(np.where(redrawn[..., None], drawn, fill), np.uint8)
 

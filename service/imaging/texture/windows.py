@@ -20,6 +20,7 @@ from service.core.pictures import Bool2D, Box, Picture, Size
 from service.imaging.files.pixels import to_8_bits, to_channels
 from service.imaging.holes import bounding_box
 from service.imaging.pasting.areas import boxes_of_holes
+from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
 from service.imaging.texture.level import touched
 from service.imaging.texture.parameters import Parameters
 from service.imaging.texture.patch_match import Kernel
@@ -80,14 +81,18 @@ def working_bytes(pixels: int) -> int:
 
 
 def copy_texture(
-    picture: Picture, plan: TexturePlan, kernel: Kernel, parameters: Parameters = AS_CHOSEN, seed: int = 0
+    picture: Picture,
+    plan: TexturePlan,
+    kernel: Kernel,
+    parameters: Parameters = AS_CHOSEN,
+    side_by_side: StepRunner = run_one_by_one,
 ) -> bool:
     """Copy texture into the filled holes of a picture, in place. Other pixels, alpha and profile are not touched.
 
     Returns:
         Whether any window had enough known patches to copy.
     """
-    draw = partial(add_texture, kernel=kernel, parameters=parameters, seed=seed)
+    draw = partial(add_texture, kernel=kernel, parameters=parameters, side_by_side=side_by_side)
     copied = [_redraw(picture.pixels, plan.hole, window, draw) for window in plan.windows]
     return any(copied)
 

@@ -16,26 +16,26 @@ from tests.serving.waiting import wait_until
 Serve = Callable[..., Any]
 Files = dict[str, tuple[str, bytes, str]]
 COPIED = {"texture": "copied"}
-SEARCHES = 4
-"""Searches of a picture with one window."""
+SEARCHES = 10
+"""Sweeps of a picture with one window that is too small for parts: four at half the size, six at full size."""
 pytestmark = pytest.mark.skipif(installed_kernel() is None, reason="Retouch was installed without a C++ compiler")
 
 
 class Held:
-    """A kernel whose searches wait until they may go on."""
+    """A kernel whose sweeps wait until they may go on."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.searches = 0
         self.go_on = threading.Event()
 
-    def search(self, *args: Any) -> None:
+    def sweep(self, *args: Any) -> None:
         self.searches += 1
         assert self.go_on.wait(30)
-        self._kernel.search(*args)
+        self._kernel.sweep(*args)
 
-    def vote(self, *args: Any) -> Any:
-        return self._kernel.vote(*args)
+    def vote(self, *args: Any) -> None:
+        self._kernel.vote(*args)
 
 
 def ask(running: Any, files: Files, data: dict[str, str], allowed_ms: int = 30_000) -> httpx.Response:

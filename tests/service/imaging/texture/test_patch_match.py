@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.imaging.texture import patch_match
-from service.imaging.texture.patch_match import CompiledKernel, Step, View, installed_kernel
+from service.imaging.texture.patch_match import CompiledKernel, Part, Step, View, installed_kernel
 
 
 def test_without_the_extension_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,24 +14,75 @@ def test_without_the_extension_there_is_no_kernel(monkeypatch: pytest.MonkeyPatc
     assert installed_kernel() is None
 
 
-def test_the_search_finds_the_patch_that_is_equal(kernel: CompiledKernel) -> None:
-    """The right half repeats the left one, and one patch of it is wanted."""
+STEP = Step(1, 0, 0, 48, fresh=False, first=True, backward=False, seed=0)
+
+
+def view_of(picture: np.ndarray, valid: np.ndarray, targets: np.ndarray) -> View:
+    """A picture H×W×3 whose pixels all look alike from afar, and count alike."""
+    height, width = valid.shape
+    flat = np.concatenate([picture.ravel(), np.zeros(16, np.float32)]).astype(np.float32)
+    numbers = np.full(height * width, -1, np.int32)
+    numbers[targets] = np.arange(len(targets))
+    return View(
+        height,
+        width,
+        now=flat.copy(),
+        source=flat,
+        trust=np.ones(height * width, np.float32),
+        guide=np.zeros(height * width * 16, np.float32),
+        valid=valid.astype(np.uint8).ravel(),
+        redrawn=(numbers >= 0).astype(np.uint8),
+        numbers=numbers,
+        targets=targets.astype(np.int32),
+        sources=np.flatnonzero(valid).astype(np.int32),
+    )
+
+
+def halves() -> View:
+    """The right half repeats the left one, which is known; the rows from 2 to 22 of the right one are wanted."""
     left = np.random.default_rng(3).random((24, 24, 3), np.float32)
-    picture = np.concatenate([np.hstack([left, left]).ravel(), np.zeros(16, np.float32)])
-    valid = np.zeros((24, 48), np.uint8)
-    valid[2:22, 2:22] = 1
-    targets = np.array([12 * 48 + 36], np.int32)
-    sources = np.flatnonzero(valid).astype(np.int32)
-    trust, guide = np.ones(24 * 48, np.float32), np.zeros(24 * 48 * 16, np.float32)
-    view = View(24, 48, picture, picture, trust, guide, valid.ravel(), targets, sources)
-    matches, distances = np.full(1, -1, np.int32), np.ones(1, np.float32)
-    for seed in range(200):
-        kernel.search(view, Step(1, 0, 0, 2, 48, fresh=seed == 0, seed=seed), matches, distances)
-    assert (matches[0], distances[0]) == (12 * 48 + 12, 0)
+    valid, wanted = np.zeros((2, 24, 48), np.bool_)
+    valid[2:22, 2:22] = wanted[2:22, 26:46] = True
+    return view_of(np.hstack([left, left]), valid, np.flatnonzero(wanted))
+
+
+def test_sweeps_find_the_patches_that_are_equal(kernel: CompiledKernel) -> None:
+    view, count = halves(), 400
+    matches, distances = np.full(count, -1, np.int32), np.ones(count, np.float32)
+    for number in range(60):
+        step = STEP._replace(fresh=number == 0, backward=number % 2 == 1, seed=number)
+        kernel.sweep(view, step, Part(0, count), matches.copy(), matches, distances)
+    assert (matches == view.targets - 24).all()
+    assert (distances == 0).all()
+
+
+def test_a_part_of_a_sweep_writes_to_its_targets_and_sees_the_others_as_they_were(kernel: CompiledKernel) -> None:
+    view, count = halves(), 400
+    before = np.where(np.arange(count) < 200, view.targets - 24, -1).astype(np.int32)
+    alone, beside = (np.full(count, 7, np.int32) for _ in range(2))
+    alone[200:], beside[200:] = -1, -1
+    beside[:200] = 5  # another thread is at work there
+    for matches in (alone, beside):
+        kernel.sweep(view, STEP, Part(200, 400), before, matches, np.ones(count, np.float32))
+    assert (alone[200:] == beside[200:]).all()
+    assert (alone[200:] == view.targets[200:] - 24).mean() > 0.9  # they continue what is right above them
+    assert ((alone[:200] == 7) & (beside[:200] == 5)).all()
+
+
+def test_the_vote_of_parts_is_that_of_the_whole_to_the_bit(kernel: CompiledKernel) -> None:
+    matches = np.random.default_rng(0).choice(halves().sources, 400)
+    found = []
+    for rows in ([Part(0, 24)], [Part(0, 1), Part(1, 9), Part(9, 12), Part(12, 24)]):
+        view = halves()
+        weights = np.linspace(0.1, 1, 400, dtype=np.float32)
+        for part in rows:
+            kernel.vote(view, part, matches, weights, np.linspace(0.5, 1, 25, dtype=np.float32))
+        found.append(view.now)
+    assert np.array_equal(*found)
+    assert not np.array_equal(found[0], halves().now)
 
 
 def test_arrays_with_gaps_are_refused(kernel: CompiledKernel) -> None:
-    gaps = np.zeros(50, np.float32)[::2]
-    view = View(5, 5, gaps, gaps, gaps, gaps, np.zeros(25, np.uint8), np.zeros(1, np.int32), np.zeros(1, np.int32))
+    view = halves()._replace(trust=np.zeros(50, np.float32)[::2])
     with pytest.raises(ValueError, match="contiguous"):
-        kernel.vote(view, np.zeros(1, np.int32), np.ones(1, np.float32), np.ones(25, np.float32))
+        kernel.vote(view, Part(0, 1), view.targets, view.trust, view.trust)

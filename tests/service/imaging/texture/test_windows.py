@@ -148,12 +148,12 @@ class Stopped(Exception):
     pass
 
 
-def test_it_can_be_stopped_before_each_search(kernel: CompiledKernel) -> None:
+def test_it_can_be_stopped_before_each_part_of_a_sweep(kernel: CompiledKernel) -> None:
     filled = textured(900, 900, (slice(10, 60), slice(10, 60)), (slice(800, 880), slice(800, 880)))
     plan, calls = plan_texture(filled.hole), []
     stoppable = StoppableKernel(kernel, lambda: calls.append(1))
     copy_texture(Picture(filled.fill.copy()), plan, stoppable)
-    assert len(calls) == 4 * len(plan.windows) == 8
+    assert len(calls) >= 10 * len(plan.windows) == 20  # four sweeps at half the size, six at full size
 
     def stop() -> None:
         raise Stopped
