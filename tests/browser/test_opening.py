@@ -191,7 +191,9 @@ def test_a_picture_is_pasted(open_tab: OpenTab, url: str) -> None:
     expect(tab.page.locator("#surface")).to_have_attribute("aria-label", "Picture image.png, 40 by 30 pixels")
 
 
-def test_what_is_pasted_or_dropped_while_a_dialog_is_open_changes_nothing_behind_it(open_tab: OpenTab, url: str) -> None:
+def test_what_is_pasted_or_dropped_while_a_dialog_is_open_changes_nothing_behind_it(
+    open_tab: OpenTab, url: str
+) -> None:
     tab = open_tab(url, permissions=["clipboard-read", "clipboard-write"]).open(PICTURES / "dress.jpg")
     shown = tab.page.get_attribute("#surface", "aria-label")
     tab.page.evaluate(COPY_A_PICTURE)
