@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
-import numpy as np
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Route, expect
@@ -206,23 +205,6 @@ def test_what_is_pasted_or_dropped_while_a_dialog_is_open_changes_nothing_behind
     tab.page.keyboard.press("Escape")
     tab.page.keyboard.press("Control+v")
     expect(tab.page.locator("#surface")).to_have_attribute("aria-label", "Picture image.png, 40 by 30 pixels")
-
-
-@pytest.mark.parametrize("kind", ["PNG", "WebP"])
-def test_an_opened_mask_counts_by_its_colours_whatever_its_alpha_is(open_tab: OpenTab, url: str, kind: str) -> None:
-    tab = open_tab(url, expected="GPU stall due to ReadPixels").open(encoded(noise(320, 320), "noise.png")).collect()
-    pixels = np.zeros((320, 320, 4), np.uint8)
-    pixels[:, :, 3] = np.arange(320, dtype=np.uint8)[:, None]
-    pixels[10:50, 20:90, :3] = 255
-    pixels[60:100, 20:90, 0] = 255  # red, whose luminance is 76
-    white = pixels[:, :, 1] > 0
-    options = {"lossless": True, "exact": True} if kind == "WebP" else {}
-    for alpha in (pixels[:, :, 3].copy(), 0):
-        pixels[:, :, 3] = alpha
-        tab.page.set_input_files("#pick-mask", encoded(pixels, "mask", kind, **options))
-        tab.says("is the mask now")
-        assert (tab.mask() == white).all()
-        tab.choose("mask-menu", '[data-mask="clear"]')
 
 
 def test_the_page_works_over_plain_http_under_a_name(serve: Serve, open_tab: OpenTab) -> None:

@@ -1,7 +1,6 @@
 // Undo and redo, changes of the whole mask, and the mask as a file.
 
 import { clear, grow, invert, replace, shrink, writeSent } from "../editing/morphology.js";
-import { RAW, pixelsOf } from "../editing/raw.js";
 import { safeName, stem } from "../files/bytes.js";
 import { download } from "../files/export.js";
 import { maskPng } from "../files/png_writer.js";
@@ -82,9 +81,11 @@ export class EditMenu {
 
   async #import(file) {
     const picture = this.workspace.active;
-    const bitmap = await createImageBitmap(file, RAW).catch(() => null);
+    const bitmap = await createImageBitmap(file).catch(() => null);
     if (!picture || !bitmap) return say(`${file.name} is no mask that can be read.`, true);
-    const data = pixelsOf(bitmap);
+    const context = new OffscreenCanvas(bitmap.width, bitmap.height).getContext("2d", { willReadFrequently: true });
+    context.drawImage(bitmap, 0, 0);
+    const { data } = context.getImageData(0, 0, bitmap.width, bitmap.height);
     const bytes = new Uint8Array(bitmap.width * bitmap.height);
     for (let i = 0; i < bytes.length; i++) bytes[i] = brightness(data, i * 4) >= THRESHOLD ? 1 : 0;
     await picture.rest();
