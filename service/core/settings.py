@@ -283,14 +283,16 @@ def _read_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
+    file, fields = f"config file {path}", Settings.model_fields
     try:
-        values: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+        values: dict[str, Any] = tomllib.loads(path.read_text("utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsInvalid(f"config file {path}: {error}") from error
-    if unknown := [name for name in values if name not in Settings.model_fields and name not in RETIRED]:
-        raise SettingsInvalid(
-            f"config file {path}: {_unknown_names_message('setting', unknown, Settings.model_fields)}"
-        )
+        raise SettingsInvalid(f"{file}: {error}") from error
+    if unknown := [name for name in values if name not in fields and name not in RETIRED]:
+        raise SettingsInvalid(f"{file}: {_unknown_names_message('setting', unknown, fields)}")
+    for name, value in values.items():  # pydantic takes true for 1
+        if isinstance(value, bool) and name in fields and "bool" not in str(fields[name].annotation):
+            raise SettingsInvalid(f"{file}: {name}: {str(value).lower()} is no number and no text")
     return values
 
 

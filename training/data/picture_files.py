@@ -20,7 +20,8 @@ _MOST_PIXELS = 100_000_000
 def picture_paths(folder: Path, *, below: bool = True) -> list[Path]:
     """Return the pictures in a folder, sorted, and in its subfolders: dead links too, none without a folder.
 
-    Hidden files and those of hidden folders are skipped: a Mac's ._a.jpg beside a.jpg, a desktop's .thumbnails.
+    Pipes and sockets are skipped, because reading them would wait for a writer. Hidden files and those
+    in hidden folders are skipped, too: a Mac's ._a.jpg beside a.jpg, a desktop's .thumbnails.
 
     Args:
         folder: the folder.
@@ -28,7 +29,7 @@ def picture_paths(folder: Path, *, below: bool = True) -> list[Path]:
     """
     named = (path for path in folder.glob("**/*" if below else "*") if path.suffix.lower() in SUFFIXES)
     shown = (path for path in named if not any(part.startswith(".") for part in path.relative_to(folder).parts))
-    return sorted(path for path in shown if not path.is_dir())
+    return sorted(path for path in shown if path.is_file() or not path.exists())
 
 
 def shard_paths(folder: Path) -> list[Path]:

@@ -117,6 +117,20 @@ def test_a_wrong_config_file_stops_the_start(tmp_path: Path, content: str) -> No
         load_settings({}, {}, config)
 
 
+@pytest.mark.parametrize("name", ["max_batch_size", "request_timeout_s", "host"])
+def test_a_boolean_of_the_config_file_is_no_number(tmp_path: Path, name: str) -> None:
+    config = tmp_path / "retouch.toml"
+    config.write_text(f"{name} = true")
+    with pytest.raises(SettingsInvalid, match=rf"{name}: true is no number"):
+        load_settings({}, {}, config)
+
+
+def test_a_config_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    config = tmp_path / "retouch.toml"
+    config.write_text("port = 9000", "utf-8-sig")
+    assert load_settings({}, {}, config).port == 9000
+
+
 def test_a_missing_config_file_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(SettingsInvalid, match=r"none\.toml"):
         load_settings({}, {}, tmp_path / "none.toml")
