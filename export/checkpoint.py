@@ -165,11 +165,12 @@ def _refuse_packed(entries: ZipEntries) -> None:
 def _unreadable_message(path: Path) -> str:
     """Describe a file that torch cannot read, without torch's message, which suggests to load it unsafely."""
     with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if file.read(1) == b"{" and length < path.stat().st_size:
-            return (
-                f"{path}: a safetensors file under another name; rename it to {path.with_suffix('.safetensors').name}"
-            )
+        head = file.read(9)
+    if head[8:] == b"{" and int.from_bytes(head[:8], "little") < path.stat().st_size:
+        renamed = path.with_suffix(".safetensors").name
+        return f"{path}: a safetensors file under another name; rename it to {renamed}"
+    if head.startswith(b"\x1f\x8b"):
+        return f"{path}: compressed with gzip; unpack it first (gunzip, or tar -xzf)"
     if path.suffix.lower() == ".onnx":
         return f"{path}: not a torch checkpoint; an ONNX graph becomes a model by retouch import {path}"
     return (

@@ -21,11 +21,17 @@ def bundled_checkpoint(entries: ZipEntries) -> str | None:
     """Return the entry that is the checkpoint of a zip; None if the zip is one itself.
 
     Raises:
-        CheckpointRefused: there are several, or none.
+        CheckpointRefused: there are several, or none; it says how if they are arrays of NumPy.
     """
     if any(name.endswith("/data.pkl") for name in entries.by_name):
         return None
     found = [name for name in entries.by_name if name.endswith(_SUFFIXES) and not name.startswith("__MACOSX/")]
+    if entries.by_name and all(name.endswith(".npy") for name in entries.by_name):
+        raise CheckpointRefused(
+            f"{entries.path}: arrays of NumPy (.npz) where export needs tensors; in Python make a checkpoint of them, "
+            "torch.save({name: torch.from_numpy(array) for name, array in numpy.load(FILE).items()}, PATH), and export "
+            "that"
+        )
     if not found:
         raise CheckpointRefused(
             f"{entries.path}: not a torch checkpoint, and a zip file without one ({', '.join(_SUFFIXES)})"

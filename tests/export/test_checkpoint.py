@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import pickle
@@ -141,6 +142,13 @@ def test_an_onnx_graph_is_sent_to_the_command_that_takes_it(tmp_path):
     (tmp_path / "net.onnx").write_bytes(b"\x08\x08")
     with pytest.raises(CheckpointRefused, match=r"becomes a model by retouch import .*net\.onnx$"):
         read_checkpoint(tmp_path / "net.onnx")
+
+
+def test_a_file_that_gzip_compressed_is_to_be_unpacked_first(tmp_path):
+    packed = tmp_path / "net.pth.gz"
+    packed.write_bytes(gzip.compress(_saved(tmp_path, {"a": torch.rand(9)}).read_bytes()))
+    with pytest.raises(CheckpointRefused, match=r"net\.pth\.gz: compressed with gzip; unpack it first"):
+        read_checkpoint(packed)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n" + bytes(100), b"<!doctype html>", bytes(1000)])

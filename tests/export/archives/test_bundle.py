@@ -53,8 +53,9 @@ def test_an_entry_whose_name_leads_out_is_read_and_written_nowhere_else(name, tm
         ({"a.pth": _saved(os.system)}, r"net\.zip, a\.pth: needs posix\.system"),
         ({"a.pth": zipped({"b.pth": b"x"})}, r"net\.zip, a\.pth: truncated or not a torch checkpoint"),
         ({"../../a.txt": b"x"}, r"net\.zip: not a torch checkpoint, and a zip file without one \(\.ckpt, \.pth"),
+        ({"enc.weight.npy": b"x", "enc.bias.npy": b"x"}, r"net\.zip: arrays of NumPy .* torch\.from_numpy"),
     ],
-    ids=["two", "bomb", "web page", "system call", "zip in a zip in a zip", "nothing"],
+    ids=["two", "bomb", "web page", "system call", "zip in a zip in a zip", "nothing", "arrays of NumPy"],
 )
 def test_hostile_bundles_are_refused(entries, message, tmp_path):
     with pytest.raises(CheckpointRefused, match=message):
