@@ -10,6 +10,7 @@ from pathlib import Path
 import certifi
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 from structlog.typing import Processor
 
 from service.lifecycle.host import usable_cores
@@ -30,6 +31,12 @@ LONGEST = (
     "training/study/test_session.py",
 )
 """Files that take longest; the last ones that run shall be short."""
+
+
+def pytest_configure() -> None:
+    """Let Hypothesis try the same examples in each run, however long they take: a busy machine fails no test."""
+    settings.register_profile("retouch", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("retouch")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -111,7 +111,7 @@ def test_a_right_request_is_read() -> None:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_message_with_changed_bytes_is_read_or_refused(data: st.DataObject) -> None:
     request = with_parameters(files_request(b"file", b"mask"), timeout=5, format="png")
     message = bytearray(request.SerializeToString())

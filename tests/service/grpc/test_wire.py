@@ -28,7 +28,7 @@ def inputs(draw: st.DrawFn) -> ModelInferRequest.InferInputTensor:
 
 
 @given(st.lists(inputs(), max_size=4), _FILES, _TEXTS, _TEXTS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_nothing_is_lost_or_changed(tensors: list, raw: list[bytes], model: str, request_id: str) -> None:
     whole = ModelInferRequest(model_name=model, id=request_id, inputs=tensors, raw_input_contents=raw)
     parts = split_request(whole.SerializeToString())
@@ -45,7 +45,7 @@ def test_nothing_is_lost_or_changed(tensors: list, raw: list[bytes], model: str,
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_bytes_are_divided_or_refused(data: bytes) -> None:
     with suppress(InvalidRequest, TooLarge):
         split_request(data)

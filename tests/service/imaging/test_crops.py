@@ -83,7 +83,7 @@ def masks(draw: st.DrawFn) -> NDArray[np.bool_]:
     return mask.astype(np.bool_)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(masks(), st.sampled_from(sorted(RULES)), st.sampled_from(["auto", "crop", "whole"]))
 def test_every_masked_pixel_is_filled_once_by_a_crop_that_fits_its_tile(
     mask: NDArray[np.bool_], rule: str, strategy: Any
@@ -91,7 +91,7 @@ def test_every_masked_pixel_is_filled_once_by_a_crop_that_fits_its_tile(
     check(mask, plan_crops(mask, RULES[rule], strategy), RULES[rule])
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(masks(), st.sampled_from(sorted(RULES)))
 def test_what_only_goes_whole_is_planned_as_if_its_holes_had_been_looked_for(
     mask: NDArray[np.bool_], rule: str
@@ -119,7 +119,7 @@ def test_a_mask_whose_thickness_decides_is_measured_once(monkeypatch: pytest.Mon
     assert crop.scaled != crop.box.size, "it is scaled down"
 
 
-@settings(derandomize=True, deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(st.floats(0.0001, 0.5), st.integers(0, 5), st.sampled_from(["pad", "small", "limited", "fixed crop"]))
 def test_noise_is_filled_once_too(share: float, seed: int, rule: str) -> None:
     mask = np.random.default_rng(seed).random((700, 900)) < share

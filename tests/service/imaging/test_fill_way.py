@@ -39,7 +39,7 @@ def some_boxes(seed: int, size: Size, most: int) -> NDArray[np.bool_]:
     return mask
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.sampled_from(SIDES), st.tuples(st.integers(8, 64), st.integers(8, 64)), st.integers(0, 2**32), st.integers(1, 5)
 )
@@ -62,7 +62,7 @@ def test_crops_are_taken_where_they_cost_half_of_the_whole(crops: int) -> None:
     assert plan_crops(mask, rule((32, 64), None), "auto")[0].tile == Size(32, 32)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 12), st.integers(1, 12))
 def test_two_windows_cover_a_mask_exactly_if_some_two_positions_of_them_do(
     seed: int, boxes: int, height: int, width: int

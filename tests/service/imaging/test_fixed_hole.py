@@ -72,7 +72,7 @@ def holes(draw: st.DrawFn) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
 
 @pytest.mark.parametrize("target", [(32, 32, 96, 96), (10, 40, 90, 70)])
 @given(case=holes())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_hole_lands_inside_the_models_hole_with_its_aspect_kept(
     target: tuple[int, int, int, int], case: tuple[tuple[int, int], tuple[int, int, int, int]]
 ) -> None:

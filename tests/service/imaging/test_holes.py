@@ -3,7 +3,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -88,7 +88,6 @@ boxes_strategy = st.lists(
 ).map(lambda rows: np.array([(top, left, top + h, left + w) for top, left, h, w in rows], np.intp))
 
 
-@settings(derandomize=True, deadline=None)
 @given(boxes_strategy, st.integers(1, 200), st.integers(1, 200))
 def test_groups_fit_the_window_unless_a_single_box_does_not(boxes: NDArray[np.intp], height: int, width: int) -> None:
     alone = np.zeros(len(boxes), np.bool_)

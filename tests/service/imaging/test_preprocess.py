@@ -80,7 +80,7 @@ def test_channels_and_depth_become_the_models(dtype: Any) -> None:
     assert np.unique(image) == [76]
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 64), st.integers(1, 64), st.integers(0, 99))
 def test_scaling_marks_every_pixel_that_holds_a_part_of_a_hole(
     height: int, width: int, to_height: int, to_width: int, seed: int

@@ -101,7 +101,7 @@ def test_a_webp_with_broken_pixels_is_refused(capfd: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("name", WHOLE)
-@settings(derandomize=True, deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.data())
 def test_mutations_raise_nothing_but_service_errors(name: str, draw: st.DataObject) -> None:
     changed = bytearray(WHOLE[name])

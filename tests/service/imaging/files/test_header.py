@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.core.errors import InvalidImage, ServiceError, TooLarge, UnsupportedType
@@ -249,14 +249,12 @@ def test_a_png_animation_of_one_frame_is_a_still_picture() -> None:
     assert read_header(still, max_pixels=LIMIT).size == Size(17, 23)
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from([b"", files.PNG_SIGNATURE, b"\xff\xd8\xff", b"RIFF\x40\0\0\0WEBP"]))
 def test_random_bytes_raise_nothing_but_service_errors(tail: bytes, head: bytes) -> None:
     with suppress(ServiceError):
         read_header(head + tail, max_pixels=LIMIT)
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.sampled_from([JPEG, PNG, WEBP]), st.data())
 def test_mutated_files_raise_nothing_but_service_errors(data: bytes, draw: st.DataObject) -> None:
     changed = bytearray(data)
