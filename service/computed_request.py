@@ -1,4 +1,4 @@
-"""A request while it is computed, and its last steps once it was: postprocess, encode, spool."""
+"""A request during its computation, and its steps after it: postprocess, texture, encode, spool."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def smallest_tile_pixels(manifest: Manifest) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RequestToCompute:
-    """A request that holds its model and its memory; used in a `with` block of that length."""
+    """A request that holds the lease of its model and its share of memory.
+
+    Used as a `with` block inside both; the end of the block stops `work_ahead`.
+    """
 
     order: Order
     headers: Headers
@@ -55,12 +58,12 @@ class RequestToCompute:
         self._ended.set()
 
     def work_ahead(self, prepared: PreparedRequest) -> Iterator[None]:
-        """Do what needs no tile, as long as the request holds the memory for it."""
+        """Return the steps that need no computed tile; they stop when the block ends, which releases the memory."""
         return prepared.work_ahead(self._ended.is_set)
 
     @property
     def effort(self) -> int:
-        """The cost of preparing it, in pixels of a plain JPEG: at least that of a tile."""
+        """Cost of preparing the request, in pixels of a plain JPEG: at least the pixels of the smallest tile."""
         return max(self.weight.effort, smallest_tile_pixels(self.model.manifest))
 
 
@@ -90,9 +93,9 @@ class ComputedRequest:
     new_id: Callable[[], str]
     trace: StageTrace | None
     texture: Kernel | None
-    """Copies texture into the fills; None if it was not asked for."""
+    """Copies texture into the fills; None if it was not requested."""
     abandoned: Event = field(default_factory=Event)
-    """Set when nobody waits for the request any more: texture takes seconds, and ends then; nothing more is stored."""
+    """Set when no client waits for the reply any more: texture, which takes seconds, stops, and nothing is stored."""
 
     def samples(self) -> list[list[Tile]]:
         """Return the tiles of each picture."""
@@ -130,7 +133,7 @@ class ComputedRequest:
             raise Cancelled("nobody waits for the answer")
 
     def spool(self, finished: Sequence[Finished]) -> Reply:
-        """Write the pictures that are to be saved to the spool; an error here fails the request.
+        """Write the pictures to the spool, if they are saved, and return the reply; an error fails the request.
 
         Raises:
             Cancelled: the request was abandoned.

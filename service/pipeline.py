@@ -3,7 +3,7 @@
     codec ─▶ preprocess ─▶ batcher ─▶ device worker ▷ engine ─▶ postprocess ─▶ texture ─▶ codec ─▶ store
 
 The differences between the tasks are in imaging/tasks.py. Decoding, preparing and encoding run on codec threads or the
-event loop's (imaging/pool/codec_work.py), the engine on the device worker's, saving on the store's.
+event loop's thread (imaging/pool/codec_work.py), the engine on the device worker's, saving on the store's threads.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Pipeline:
     memory: MemoryBudget
     """Budget for the memory of decoded pictures, in bytes."""
     long_work: LongWork
-    """The copying of texture that waits for a thread or runs."""
+    """Texture copying that waits for a codec thread or runs on one."""
     clock: Callable[[], float]
     new_id: Callable[[], str]
     new_seed: Callable[[], int]
@@ -69,14 +69,14 @@ class Pipeline:
     tracer: RequestTracer | None = None
     """Tracer of requests; None without tracing."""
     promise: StorePromise | None = None
-    """Holds replies back until their results are in the storage; None: replies promise what is in the spool."""
+    """Holds replies back until their results are in the storage; None: a reply is sent once they are in the spool."""
 
     async def run(self, order: Order, call: Call) -> Reply:
         """Compute the pictures of an order. For inpainting, pixels outside the mask are returned bit-identical.
 
         Raises:
             NotFound, InvalidOption: the model does not exist, is not named, is of another task, cannot be served, or
-                is deterministic and more than one picture is requested; texture is asked for and not installed.
+                is deterministic and more than one picture is requested; texture is requested and not installed.
             Overloaded: the spool is full, or the wait for memory for decoded pictures would exceed the deadline.
             UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: a file cannot be used; raised before
                 engine work.
@@ -192,7 +192,7 @@ class Pipeline:
         return self.new_seed() if order.options.seed is None else order.options.seed
 
     async def _prepare(self, request: RequestToCompute) -> PreparedRequest:
-        """Decode and cut tiles; while the engine computes them, the other steps that need no tile are done."""
+        """Decode the files and cut tiles; steps that need no computed tile run while the engine computes."""
         order, manifest, timings = request.order, request.model.manifest, request.timings
         prepare = partial(PREPARE[order.task], order, request.headers, self.settings.max_pixels, manifest, timings)
         work, large = request.work_ahead, request.weight.large
@@ -215,7 +215,7 @@ class Pipeline:
         try:
             return list(await asyncio.gather(*waiting))
         finally:  # one row failed or the client disconnected: the others are withdrawn from the queue
-            while waiting:  # and none is kept, as the traceback of its error has this frame
+            while waiting:  # popped, because a row's error refers to this frame: the cycle would keep its pictures
                 waiting.pop().cancel()
 
     async def _compute_row(
@@ -230,8 +230,8 @@ class Pipeline:
     async def _encode_and_spool(self, result: ComputedRequest) -> Reply:
         """Encode and spool. If the call is cancelled, work that has begun sees it in `result.abandoned`.
 
-        A call with an Idempotency-Key that is cancelled once its results are being stored continues to its end, so that
-        its repeats find the answer; else they would store second ones.
+        A call with an Idempotency-Key that is cancelled while its results are being stored continues to its end, so
+        that its repeats find the answer; otherwise they would store the results again.
         """
         finishing: Awaitable[Reply] = self._finish(result)
         if keeps := result.call.has_repeats:
@@ -246,7 +246,7 @@ class Pipeline:
                 return await finishing
             raise
         finally:
-            del finishing  # it keeps an error, whose traceback has this frame
+            del finishing  # breaks a reference cycle: the future, its error, the traceback, this frame
 
     async def _finish(self, result: ComputedRequest) -> Reply:
         """Encode and spool: all steps of a single picture on one thread, several pictures in parallel.

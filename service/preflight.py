@@ -1,4 +1,4 @@
-"""Checks before the server starts, so that a wrong setup fails at the start and not with the first request."""
+"""Checks before the server starts, so that a wrong setup fails at once and not with the first request."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ _REMEDIES: dict[int | None, str] = {
 }
 """Remedies by error number, for errors that every address of the host would have."""
 _ORIGIN = re.compile(r"\*|null|file://|[a-z][a-z0-9+.-]*://[^/?#@A-Z\s]+")
-"""Apps whose pages are files send file://."""
+"""Form of an `Origin`; apps whose pages are local files send `file://`."""
 _NAME = r"[\w-]+(\.[\w-]+)*"
 _WEBHOOK_HOST = re.compile(rf"(\*\.)?{_NAME}", re.ASCII)
 _PUBLIC_HOST = re.compile(rf"\*|(\*\.)?{_NAME}\.?|({_NAME}|\[[\da-fA-F:.]+\])(:\d+)?", re.ASCII)
-"""A name with a port is that of an `Origin` behind a proxy that sends another `Host`."""
+"""Form of a public name; one with a port matches the `Origin` of a page whose proxy sends another `Host`."""
 _OWN_FOLDERS = frozenset({SPOOL, INCOMING, ORDERS, RESPONSES, THUMBNAILS})
 _RESULTS_FOLDER = re.compile(r"[0-9a-f]{2}")
 _PORT_SETTINGS = ("port", "metrics_port", "grpc_port")
 
 
 def run_preflight(settings: Settings) -> None:
-    """Check the settings in themselves and against this machine, and raise this process's limit of open files.
+    """Check the settings by themselves and against this machine, and raise this process's limit of open files.
 
     Raises:
-        SettingsInvalid: as for `check_values`; or results cannot be saved or models not be fetched as configured, a
-            package that the settings need is missing, the file of keys, of webhook secrets or of links' secrets is
-            wrong, or the ledger is damaged or cannot be reached.
+        SettingsInvalid: as `check_values`; or results cannot be saved or models fetched as configured; a package that
+            the settings need is missing; the file of keys, of webhook secrets or of link secrets is invalid; or the
+            ledger is damaged or cannot be reached.
     """
     check_values(settings)
     check_tracing(settings)
@@ -82,13 +82,13 @@ def run_preflight(settings: Settings) -> None:
 
 
 def check_values(settings: Settings) -> None:
-    """Check the settings in themselves, without a look at this machine: those that are only printed may be another's.
+    """Check the settings by themselves, not against this machine: a command may print those of another machine.
 
     Raises:
-        SettingsInvalid: a public address has no API keys, traces have no address to go to, a site's name can match no
-            request, no model can have the name of a default, an address of a bucket, of the S3 endpoint or of the
-            ledger is none, hosts that share a ledger or replies that wait for a bucket have none, or two settings have
-            the same port.
+        SettingsInvalid: a public address has no API keys; the address of the trace collector, a bucket, the S3 endpoint
+            or the ledger is malformed; a site's name can match no request; the name of a default model is malformed; a
+            shared ledger or replies that wait for a bucket are set without a bucket; or two settings have the same
+            port.
     """
     check_exposure(settings)
     check_collector(settings.otlp_endpoint)
@@ -104,7 +104,9 @@ def check_values(settings: Settings) -> None:
 
 
 def check_folders(results_dir: Path) -> None:
-    """Check the server's own folders in the results folder: another user may have made them, as a start with sudo does.
+    """Check that this user may write to the server's own folders in the results folder.
+
+    Another user may have made them: after a start with sudo they belong to root.
 
     Raises:
         SettingsInvalid: this user may not write to one of them.
@@ -123,8 +125,8 @@ def check_ports(settings: Settings) -> None:
     """Check that this server can listen on all its ports, so that a second one says so before it opens anything.
 
     Raises:
-        SettingsInvalid: another server listens there, this user may not, the host is no name or address of this
-            machine, or two settings have the same port.
+        SettingsInvalid: another server listens on a port, this user may not listen on it, the host is not a name or
+            address of this machine, or two settings have the same port.
     """
     _check_ports_differ(settings)
     for name in _PORT_SETTINGS:
@@ -136,7 +138,7 @@ def _check_ports_differ(settings: Settings) -> None:
     """Check that no two settings have the same port.
 
     Raises:
-        SettingsInvalid: two have.
+        SettingsInvalid: two settings have the same port.
     """
     used: dict[int, str] = {}
     for name in _PORT_SETTINGS:
@@ -145,10 +147,11 @@ def _check_ports_differ(settings: Settings) -> None:
 
 
 def check_address(host: str, port: int, setting: str = "port") -> None:
-    """Check that this server can listen there; `setting` is the name of the port's setting.
+    """Check that this server can listen on `host` and `port`; `setting` is the name of the port's setting.
 
     Raises:
-        SettingsInvalid: another server listens there, this user may not, or it is no name or address of this machine.
+        SettingsInvalid: another server listens there, this user may not listen there, or `host` is not a name or
+            address of this machine.
     """
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -156,12 +159,12 @@ def check_address(host: str, port: int, setting: str = "port") -> None:
         raise cannot_listen(host, port, setting, error) from error
     failed = [why for one in found if (why := _bind_error(*one)) is not None]
     of_the_port = [why for why in failed if why.errno in _REMEDIES]
-    if of_the_port or len(failed) == len(found):  # of IPv4 and IPv6 a host may lack one
+    if of_the_port or len(failed) == len(found):  # a host may lack IPv4 or IPv6
         raise cannot_listen(host, port, setting, [*of_the_port, *failed][0])
 
 
 def _bind_error(family: int, kind: int, protocol: int, _: str, where: Any) -> OSError | None:
-    """Bind a socket to one result of `getaddrinfo` for a moment; returns why that fails."""
+    """Bind a socket to one result of `getaddrinfo` and close it; return the error, or None if binding succeeded."""
     try:
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the server sets it, too
@@ -174,7 +177,7 @@ def _bind_error(family: int, kind: int, protocol: int, _: str, where: Any) -> OS
 
 
 def cannot_listen(host: str, port: int, setting: str, error: OSError | UnicodeError) -> SettingsInvalid:
-    """Return the error that says why nothing can listen there, and what to do."""
+    """Return the error that says why the server cannot listen on `host` and `port`, and what to do."""
     number, why = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
     remedy = _REMEDIES.get(number, "give an address of this machine with --host").format(flag=f"--{_dashed(setting)}")
     return SettingsInvalid(f"{setting}: cannot listen on {with_port(host, port)} ({why or error}); {remedy}")
@@ -188,7 +191,7 @@ def _check_keys(settings: Settings) -> None:
     """Check the key file, if there is one.
 
     Raises:
-        SettingsInvalid: it cannot be read, or is no key file.
+        SettingsInvalid: the file cannot be read, or is not a key file.
     """
     try:
         if settings.keys_file:
@@ -201,7 +204,7 @@ def _check_sites(settings: Settings) -> None:
     """Check that names of sites have the form that browsers send or URLs have, because others would never match.
 
     Raises:
-        SettingsInvalid: an origin is not just a scheme and a host, or a name has not the form of a host.
+        SettingsInvalid: an origin is not just a scheme and a host, or a name does not have the form of a host.
     """
     for origin in listed(settings.cors_origins):
         if not _ORIGIN.fullmatch(origin):
@@ -234,7 +237,7 @@ def _check_default_models(settings: Settings) -> None:
     """Check that each default model's name has a valid form; whether it exists is checked when models are loaded.
 
     Raises:
-        SettingsInvalid: one has not, so every request that names no model would be refused.
+        SettingsInvalid: a name is malformed, so every request of its task that names no model would be refused.
     """
     for task, reference in settings.default_models.items():
         if reference and not re.fullmatch(MODEL_REF, reference):
@@ -256,7 +259,7 @@ def _check_grpc(settings: Settings) -> None:
 
 
 def _warn_of_idle_settings(settings: Settings) -> None:
-    """Warn of a setting that has no effect beside the others; it stops no start, as hosts may share a file of them."""
+    """Warn of a setting that has no effect with the others; not an error, because hosts may share a settings file."""
     if settings.engine_processes and not settings.workers:
         why, way_out = "one process does everything", "set workers to 1 or more, or leave engine_processes out"
         _log.warning("engine_processes has no effect", reason=why, way_out=way_out)
@@ -265,7 +268,7 @@ def _warn_of_idle_settings(settings: Settings) -> None:
 def _raise_open_files_limit(max_queue_size: int) -> None:
     """Raise the soft limit of open files: each connection needs two, and 1,024 do not suffice to fill the queue.
 
-    If the hard one is too low for a full queue, the log says so: without files, nothing can be saved.
+    If the hard limit is too low for a full queue, log a warning: a process that cannot open files saves nothing.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
