@@ -23,8 +23,8 @@ from service.core.flow import ANYONE, Flow
 _MARGIN = 1.25
 """Safety factor on the predicted wait, so that an accepted request keeps its deadline."""
 _RESERVED_DIVISOR = 4
-"""At most a quarter of the limit is reserved for returning clients, and a quarter above the limit is for clients that
-hold less than their share."""
+"""Divisor of the limit: at most a quarter is reserved for returning clients, and clients that hold less than their
+share may exceed the limit by a quarter."""
 _SMALL_BODIES_DIVISOR = 8
 """An eighth of the memory for bodies is reserved for small ones."""
 _SMALL_BODY_BYTES = 8 << 20
@@ -58,7 +58,7 @@ class AdmittedRequest:
     large: bool = False
     """Whether its pictures are large; it then queues for memory and does not count towards the limit."""
     body_bytes: int = 0
-    """Bytes of its body in memory, until it ends."""
+    """Bytes of the request's body in memory; counted until the request ends."""
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Admission:
 
     max_requests: int
     max_uploads: int = 1024
-    """Limit of requests whose bodies are being read; a limit of its own, because slow clients compute nothing."""
+    """Limit of requests whose bodies are being read; separate, because a slow upload does not use an engine."""
     codec_wait_s: Callable[[], float] = lambda: 0.0
     """Seconds that a request arriving now would wait for a codec thread and the event loop."""
     clock: Callable[[], float] = lambda: 0.0
@@ -78,9 +78,9 @@ class Admission:
     """Limit of the memory for all request bodies, because a few large ones take as much as many small ones."""
     bodies_bytes: int = 0
     in_flight: int = 0
-    """Requests that are computed or wait for it."""
+    """Requests whose bodies have been read and that have not ended."""
     large_in_flight: int = 0
-    """Requests in flight with large pictures, which queue for memory instead."""
+    """Requests in flight with large pictures, which queue for memory and do not count towards the limit."""
     uploading: int = 0
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     waiting: Counter[Flow] = field(default_factory=Counter)
@@ -97,14 +97,14 @@ class Admission:
         return _Admitting(self, request)
 
     def begin(self, request: AdmissionRequest) -> AdmittedRequest:
-        """Admit a request that the caller ends; for `admit`, whose errors it has."""
+        """Admit a request that the caller must pass to `end`; `admit` calls this and lists the errors."""
         if (refusal := self._refusal_error(request, self.clock())) is not None:
             raise refusal
         self.uploading += 1
         return AdmittedRequest(request)
 
     def end(self, admitted: AdmittedRequest) -> None:
-        """End a request, whatever became of it."""
+        """End a request, whether it was answered, failed or was cancelled."""
         self.bodies_bytes -= admitted.body_bytes
         if admitted.body_read:
             admitted.body_read = False
@@ -113,7 +113,7 @@ class Admission:
             self.uploading -= 1
 
     def count_body_bytes(self, admitted: AdmittedRequest, nbytes: int) -> None:
-        """Count more bytes of the request's body; a body above the limit is accepted if there is no other.
+        """Count more bytes of the request's body; a body above the limit is accepted if no other is in memory.
 
         Large bodies leave an eighth of the memory to small ones.
 
@@ -153,7 +153,10 @@ class Admission:
         self.waiting[flow] += 1
 
     def mark_large(self, admitted: AdmittedRequest, *, computed: bool = False) -> None:
-        """Stop counting a large request towards the limit, for at most as many; a `computed` one counts as served."""
+        """Stop counting a large request towards the limit; at most `max_requests` large ones are exempt.
+
+        A request that was `computed` counts as served.
+        """
         if admitted.body_read and not admitted.large and self.large_in_flight < self.max_requests:
             admitted.large = True
             self.large_in_flight += 1
@@ -167,9 +170,10 @@ class Admission:
     def predicted_wait_s(self, flow: Flow = ANYONE, request_s: float | None = None) -> float:
         """Seconds that a request of this flow, arriving now, would wait until it is computed.
 
-        While none waits here, those of other front ends are known by what the engines have not computed.
+        If no request waits here, the wait is predicted from the samples of other front ends that the engines have yet
+        to compute.
 
-        `request_s`: seconds that each request here adds, where the caller knows them; 0 until one was measured.
+        `request_s`: seconds that each waiting request adds, if the caller knows them; 0 until one was measured.
         """
         each_s = self._seconds_per_request(self.clock()) if request_s is None else request_s
         queue_s = requests_ahead(flow, self.waiting) * each_s if self.waiting else self._wait_behind_others_s(flow)
@@ -195,7 +199,7 @@ class Admission:
             else self._reserved_requests(request.allowed_s, request_s, now)
         )
         spare_s = request.allowed_s - wait_s - reserved * request_s
-        if not self.ordinary_in_flight:  # the other times are measured only while requests are let in
+        if not self.ordinary_in_flight:  # the other terms are measured only while requests are admitted
             spare_s = request.allowed_s - _MARGIN * self._wait_behind_others_s(request.flow)
         taken = self.ordinary_in_flight + self.server_load.in_flight_elsewhere + reserved
         if taken < limit and spare_s >= 0:

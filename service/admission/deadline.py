@@ -38,7 +38,7 @@ async def await_with_deadline(work: Awaitable[T], timeout_s: float, gone: asynci
         timer.cancel()
         if gone is not None:
             gone.remove_done_callback(canceller.cancel_on_disconnect)
-        del canceller  # an error's traceback has this frame, so by reason or task it would keep itself and the pictures
+        del canceller  # breaks a reference cycle through the error's traceback that would keep the pictures in memory
 
 
 class _TaskCanceller:

@@ -1,8 +1,8 @@
 """Order and prediction of memory shares for decoded pictures. Pure: time is an argument.
 
 Large and small pictures wait in two queues, each in the fair order of its clients, weighted by bytes. An eighth of the
-budget is reserved for small pictures. While a large one waits only for small ones, they get no more than that eighth,
-so that a stream of small pictures cannot keep a large one out.
+budget is reserved for small pictures. While only small pictures keep a large one waiting, small ones get no more than
+that eighth, so that a stream of them cannot keep a large one out.
 
 Each queue learns how long shares are held. From that it predicts when a waiting claim will be granted, and refuses at
 once a claim that would miss its deadline.
@@ -20,12 +20,12 @@ from service.core.flow import ANYONE, Flow
 SMALL_DIVISOR = 8
 """An eighth of the budget: with the default of 2 GiB, any picture below 4 megapixels fits with its mask."""
 _DECAY = 0.8
-"""Weight of what was learned before, at each new share: about the last five count."""
+"""Factor on earlier measurements at each new share: about the last five count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The memory that a request asks for."""
+    """A request's claim to a share of the memory, of `nbytes` bytes."""
 
     nbytes: int
     flow: Flow = ANYONE
@@ -33,7 +33,7 @@ class Claim:
     deadline: float = math.inf
     """The request's deadline, on the budget's clock."""
     allowed_s: float = math.inf
-    """Seconds to the deadline that a retry would have."""
+    """Seconds that a retry would have until its deadline."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +42,7 @@ class QueuedClaim:
 
     claim: Claim
     nbytes: int
-    """Size of the share in bytes: the claim's, or less where the whole budget of its queue is smaller."""
+    """Size of the share in bytes: that of the claim, but at most the budget of its queue."""
     position: QueuePosition
     granted_at: float = 0.0
     """When the share was granted."""
@@ -64,7 +64,7 @@ class LateClaim:
     left_s: float
     """Seconds until the deadline."""
     pause_s: float
-    """Seconds after which a retry should meet its deadline, counting the others that were told to retry earlier."""
+    """Seconds after which a retry should meet its deadline, after the clients that were told to retry earlier."""
 
 
 @dataclass(slots=True)
@@ -117,7 +117,10 @@ class _ClaimQueue:
         self.scheduler.refund(queued.claim.flow, queued.nbytes)
 
     def is_only_claim(self, queued: QueuedClaim) -> bool:
-        """Whether no other claim or share exists: it is then granted in any case, which corrects wrong predictions."""
+        """Whether the queue has no share and no other claim, and this claim has not waited.
+
+        Such a claim is granted even if it is predicted to be late, so that wrong predictions are corrected.
+        """
         return not self.holders and len(self.waiting) == 1 and not queued.has_waited
 
     def predicted_answer_s(self, queued: QueuedClaim, ahead: int, now: float) -> float:
@@ -141,7 +144,7 @@ class _ClaimQueue:
                 queued.has_waited = True
 
     def refusals_of(self, late_claims: list[tuple[QueuedClaim, float]], now: float) -> list[LateClaim]:
-        """The refusals of these claims, with retry times one after the other, behind the claims that wait now."""
+        """Refusals of these claims, whose retry times follow one another, after the claims that wait now."""
         ahead, late = sum(queued.nbytes for queued in self.waiting), []
         for queued, answer_s in late_claims:
             pause_s = max(0.0, self.predicted_answer_s(queued, ahead, now) - queued.claim.allowed_s)
@@ -154,7 +157,7 @@ class MemoryShares:
     """All claims and shares of the budget.
 
     Args:
-        total: bytes that may be granted at once; `_fits` allows one oversized share more.
+        total: bytes that may be granted at once; one oversized share may exceed them (`_fits`).
     """
 
     def __init__(self, total: int) -> None:
@@ -175,7 +178,7 @@ class MemoryShares:
     def grant_at_once(self, claim: Claim, now: float) -> QueuedClaim | None:
         """Grant a claim that need not wait; None if another waits, if it does not fit, or if it would be late.
 
-        It is what `add` and `update` would do, for a fifth of their time: nearly every claim is granted so.
+        It does what `add` and `update` would do, in a fifth of the time; nearly every claim is granted this way.
         """
         queue, nbytes = self._queue_of(claim), self._share_nbytes(claim)
         if self._small.waiting or self._large.waiting or not self._fits(queue, nbytes):
@@ -209,7 +212,7 @@ class MemoryShares:
             late_claims: list[tuple[QueuedClaim, float]] = []
             granted += self._grant(queue, now, late_claims)
             queue.remove_late(now, late_claims)
-            granted += self._grant(queue, now, late_claims)  # the first in the queue may have been late
+            granted += self._grant(queue, now, late_claims)  # a late claim may have blocked the queue
             late += queue.refusals_of(late_claims, now)
         return granted, late
 
@@ -231,7 +234,7 @@ class MemoryShares:
     def _fits(self, queue: _ClaimQueue, nbytes: int) -> bool:
         """Whether the first claim of a queue may be granted.
 
-        Each queue may always have one share, so that an oversized picture gets in, with small ones beside it.
+        Each queue may always have one share, so that an oversized picture is granted while small ones hold theirs.
         """
         if queue is self._large:
             beside = max(self._small.held, self._kept)

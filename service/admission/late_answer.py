@@ -13,10 +13,10 @@ def late_answer_error(
     """Make the error, with a Retry-After at which there should be enough time.
 
     Args:
-        why: the beginning of the message: what delays the answer.
+        why: what delays the answer; the message begins with it.
         answer_s: predicted seconds until the answer.
         left_s: seconds until the deadline.
-        pause_s: seconds after which to come back.
+        pause_s: seconds after which the client should retry; rounded up, at least 1.
         own_deadline: whether the client chose the deadline.
         way_out: another remedy, for the end of the message; begins with a comma.
     """

@@ -1,4 +1,4 @@
-"""Long work on codec threads, waiting or running: a request whose work would be done too late is refused.
+"""Admission of long work on codec threads: a request whose work would end after its deadline is refused.
 
 The amount of work is known before it begins; the time that a unit takes is learned.
 """
@@ -13,7 +13,7 @@ from service.admission.late_answer import late_answer_error
 from service.core.call import Call
 
 _DECAY = 0.9
-"""Weight of what was learned before, at each new piece of work: about the last ten count."""
+"""Factor on earlier measurements at each new piece of work: about the last ten count."""
 
 
 @dataclass(slots=True)

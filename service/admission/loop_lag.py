@@ -10,14 +10,14 @@ MEASURE_EVERY_S = 0.01
 LOOP_PASSES = 2
 """A request waits for the loop twice: when it arrives, and when it has been computed."""
 _MOST_UNASKED = 5
-"""Measurements in a row that nobody asked for, before it pauses: they are most of what an idle server does."""
+"""Measurements that may go unread before measuring pauses; they would be most of an idle server's work."""
 
 
 @dataclass(slots=True)
 class LoopLag:
     """Measures the lag as the delay of a timer: how late it fired last, or how overdue it is now.
 
-    It pauses while nobody asks, and is not overdue then; the first to ask begins the next measurement.
+    It pauses while `wait_s` is not read; the first read after a pause returns 0 and resumes measuring.
     """
 
     clock: Callable[[], float]
@@ -25,7 +25,7 @@ class LoopLag:
     _late_s: float = 0.0
     """Delay of the timer when it fired last."""
     _unasked: int = 0
-    """Measurements since somebody asked."""
+    """Measurements since `wait_s` was last read."""
     _paused: asyncio.Future[None] | None = None
     """Ends the pause; None while it measures."""
 

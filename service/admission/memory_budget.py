@@ -54,7 +54,7 @@ class MemoryBudget:
         return _Share(self, claim, own_deadline, on_waited)
 
     async def take(self, claim: Claim, own_deadline: bool, on_waited: OnWaited | None) -> QueuedClaim:
-        """Wait for a share that the caller gives back; for `share`, whose arguments and errors it has."""
+        """Wait for a share that the caller must `give_back`; `share` calls this and describes arguments and errors."""
         begun, queued = self._clock(), None
         try:
             queued = self._shares.grant_at_once(claim, begun) or await self._wait_for_share(claim, own_deadline)
@@ -78,7 +78,7 @@ class MemoryBudget:
         except asyncio.CancelledError:
             if self._outcomes.pop(queued, None) is not None:
                 self._shares.withdraw(queued)
-            elif not outcome.cancelled() and outcome.result() is None:  # granted in the moment of the cancellation
+            elif not outcome.cancelled() and outcome.result() is None:  # granted just before the cancellation
                 self._shares.release(queued, self._clock(), finished=False)
             self._settle_claims()
             raise

@@ -1,8 +1,8 @@
 """Reservations for refused clients: the `Retry-After` at which each can be served. Pure: time is an argument.
 
 Every refusal reserves the next free moment of the service and returns it as `Retry-After`. A client that retries then
-with the same `X-Request-ID` is admitted before new ones. Not all return, so the capacity kept for them is limited and
-follows the measured share of those that do.
+with the same `X-Request-ID` is admitted before new ones. Some never return, so the capacity reserved is limited and
+follows the measured share of clients that do.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Reservations:
     _expired_before: int = 0
 
     def reserve(self, key: Hashable, wait_s: float, request_s: float, now: float) -> int:
-        """Reserve the next free moment, or return the open reservation; whole seconds from now.
+        """Reserve the next free moment, unless the key has a reservation; return whole seconds until it, at least 1.
 
         Args:
             key: key of the reservation, which the retry presents.
@@ -61,7 +61,7 @@ class Reservations:
         return pause_s
 
     def redeem(self, key: Hashable, now: float) -> bool:
-        """Whether there is a reservation that is due now; it is used up."""
+        """Use up the key's reservation if it is due now; return whether it was."""
         self._expire(now)
         due = self.store.due_second(key)
         if due is None or not self._expired_before <= due <= now + _EARLY_S:
@@ -76,7 +76,7 @@ class Reservations:
         return self.show_rate * (self.store.expected_in_second(second) + self.store.expected_in_second(second + 1))
 
     def _expire(self, now: float) -> None:
-        """Remove expired reservations, and lower the measured share of those that return."""
+        """Remove expired reservations, and lower the measured share of clients that return."""
         limit = math.floor(now) - _VALID_S
         if limit > self._expired_before:
             self._expired_before = limit

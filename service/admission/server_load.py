@@ -1,4 +1,4 @@
-"""The load of the whole server as a front end's admission knows it: other front ends' requests, and the engines."""
+"""Load of the whole server as a front end's admission sees it: requests at the other front ends, and the engines."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 _DECAY = 0.95
-"""Weight of what was learned before, at each new request: about the last twenty count."""
+"""Factor on earlier measurements at each new request: about the last twenty count."""
 _WINDOW_S = 0.25
 """Replies are counted over windows of this length, because they come a batch at a time."""
 _FRESH_S = 10.0

@@ -56,7 +56,8 @@ def presented_key(headers: HeaderLines, *, basic: bool = False) -> str | None:
         basic: whether the password of HTTP Basic (RFC 7617) is a key, too, whatever the user's name is.
 
     Raises:
-        Unauthorised: another scheme; or more than one key, of which a proxy might check another one than this server.
+        Unauthorised: the scheme is unknown; or more than one key was sent, because a proxy might check another of them
+            than this server.
     """
     bearers, plain = headers.getlist("authorization"), headers.getlist("x-api-key")
     if len(bearers) + len(plain) > 1:
@@ -90,10 +91,10 @@ class Clients:
     path: Path | None = None
     """The key file; None where no keys are required."""
     shared_usage: KeyUsage | None = None
-    """The use of keys that processes share; None: each process counts its own."""
+    """Usage of keys, shared by all processes; None: each process counts its own."""
     _records: Mapping[str, KeyRecord] = field(default_factory=dict)
     _seen: tuple[int, ...] = ()
-    """The state of the key file that was read last."""
+    """State of the key file (`_file_state`) when it was last read."""
     _failure: str = ""
     """Why the file could not be read the last time; empty if it could."""
     _usage: KeyUsage = field(init=False)
@@ -105,7 +106,7 @@ class Clients:
         """Read the key file for the first time.
 
         Raises:
-            KeysInvalid: it cannot be read, or is no key file.
+            KeysInvalid: the file cannot be read, or is not a key file.
         """
         if self.path is not None:
             self._seen = _file_state(self.path)
@@ -122,8 +123,8 @@ class Clients:
     def read_changed_keys(self) -> Sequence[KeyRecord] | None:
         """The keys if the file has changed; None if not, or if it cannot be read, which is logged once.
 
-        An unreadable file is tried again although it is unchanged, because mending its permissions does not change it;
-        one with wrong content only once it has changed.
+        A file that cannot be read is tried again even if it is unchanged, because new permissions do not change its
+        state; one with invalid content is read again only once it has changed.
         """
         if self.path is None or (state := _file_state(self.path)) == self._seen:
             return None
@@ -176,7 +177,7 @@ class Clients:
 
         Raises:
             TooManyRequests: over the rate or the quota; nothing was counted against the quota.
-            NotReady: code `ledger_unavailable`: the use by other hosts cannot be read now.
+            NotReady: code `ledger_unavailable`: the key's usage on other hosts cannot be read now.
         """
         record = self._records.get(client.id.removeprefix("key:"))
         if self.path is None or record is None:

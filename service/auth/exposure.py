@@ -23,10 +23,10 @@ def check_exposure(settings: Settings) -> None:
 
 
 def keeps_gallery(settings: Settings) -> bool:
-    """Whether results are listed and deleted here: with keys, or where only this machine can ask.
+    """Whether this server lists and deletes results: if it has keys, or if only this machine can connect.
 
-    A server that other machines use without keys has no owners to tell apart. A public name or address, or the
-    permission to be public, says that a server on loopback is behind a proxy.
+    Without keys it cannot tell the owners of results on other machines apart. A server on loopback counts as reachable
+    from other machines, through a proxy, if it has a public name or address or `allow_anonymous`.
     """
     named = settings.public_host or not is_loopback(urlsplit(settings.public_url).hostname or "localhost")
     private = is_loopback(settings.host) and not settings.allow_anonymous and not named
@@ -34,7 +34,7 @@ def keeps_gallery(settings: Settings) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to that address; of names, `localhost` alone is known to be one."""
+    """Whether only this machine can connect to `host`, an address or a name; the only such name is `localhost`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:  # a name

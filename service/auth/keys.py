@@ -106,14 +106,13 @@ def read_keys(path: Path) -> tuple[KeyRecord, ...]:
 
 
 def write_keys(path: Path, keys: Sequence[KeyRecord]) -> bool:
-    """Replace a key file as `replace_file` does: a server of another user can read what root changed.
+    """Replace a key file with `replace_file`, which keeps its owner: a server of another user can still read it.
 
     Returns:
-        Whether its owner, its group and its access control list are those that it had.
+        Whether owner, group and access control list are unchanged.
 
     Raises:
-        KeysInvalid: it cannot be written, or there is something else than a file; `lock_key_file` gives the file
-            behind a link.
+        KeysInvalid: the file cannot be written, or the path is a link or not a file; `lock_key_file` resolves links.
     """
     content = KeyFile(keys=tuple(keys)).model_dump_json(indent=1) + "\n"
     try:
@@ -126,8 +125,8 @@ def write_keys(path: Path, keys: Sequence[KeyRecord]) -> bool:
 def lock_key_file(path: Path) -> Iterator[Path]:
     """Lock out other writers of this file, so that none undoes another's change, such as a revocation.
 
-    Gives the path of the file behind all links, to read and to write: a link is followed once, so that nobody can lead
-    it elsewhere between reading and writing.
+    Yields the path of the file with all links resolved, for reading and writing. Links are resolved once, so that a
+    link that is changed in between cannot redirect the write.
 
     Raises:
         KeysInvalid: its folder does not exist, or cannot be opened.
@@ -151,7 +150,7 @@ def _unwritable_error(path: Path, error: OSError) -> KeysInvalid:
 
 
 def with_key_revoked(keys: Sequence[KeyRecord], key_id: str, now: datetime) -> tuple[KeyRecord, ...]:
-    """The same keys with one of them revoked; a key that was revoked before keeps its time.
+    """The same keys with one of them revoked; a key that is already revoked keeps its time of revocation.
 
     Raises:
         KeysInvalid: no key has that id.

@@ -46,7 +46,7 @@ class DailyCount:
 
 
 class KeyUsage(Protocol):
-    """How much of their limits keys have used. Used on the event loop; its methods never wait."""
+    """Usage of keys, to be held against their limits. Used on the event loop; its methods never wait."""
 
     def take_token(self, key_id: str, rate_per_s: float, burst: int) -> float:
         """Count a request against a rate and return 0; if it is over the rate, return the seconds to wait.
@@ -63,12 +63,12 @@ class KeyUsage(Protocol):
         """
 
     def keep_only(self, key_ids: Collection[str]) -> None:
-        """Forget the use of all other keys, which were removed."""
+        """Forget the usage of all other keys, which were removed."""
 
 
 @dataclass(slots=True)
 class LocalKeyUsage:
-    """The use of keys in this process since its start. See `KeyUsage`."""
+    """Usage of keys in this process since its start. See `KeyUsage`."""
 
     clock: Callable[[], float]
     now: Callable[[], datetime]

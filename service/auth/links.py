@@ -1,4 +1,4 @@
-"""Signed links to results: whoever has one sees that one result, without a key, until the link expires (ADR 25).
+"""Signed links to results: anyone with a link can fetch its result, without a key, until the link expires (ADR 25).
 
 The signature is HMAC-SHA256 of the result's id and the time of expiry. The secrets are in a file beside the results:
 a user who can read it can read the pictures, too. With several secrets, as during a rotation, the first signs and all
@@ -38,7 +38,7 @@ _LINK = re.compile(LINK_PATH.replace("{result_id}", "[0-9a-f]{32}"))
 
 
 def is_link(method: str, path: str) -> bool:
-    """Return whether a request may be one that opens a link, and so needs no key."""
+    """Return whether method and path are those of a link, which needs no key; `Links.check` checks the signature."""
     return method in ("GET", "HEAD") and _LINK.fullmatch(path) is not None
 
 
@@ -67,7 +67,7 @@ class Links:
 
         Raises:
             Forbidden: code `link_invalid`: this server did not sign it, or no longer has the secret; code
-                `link_expired`: it did, and the time is over.
+                `link_expired`: this server signed it, and it has expired.
         """
         sent = signature.encode("utf-8", "replace")
         made = [_signature(key, result_id, expires).encode() for key in self.keys if _EXPIRES.fullmatch(expires)]
@@ -99,7 +99,7 @@ def read_secrets(path: Path) -> tuple[bytes, ...]:
     Several processes may call this at once, and all get the same secrets.
 
     Raises:
-        SettingsInvalid: the file cannot be read or made, or a line is no secret; the message does not quote it.
+        SettingsInvalid: the file cannot be read or made, or a line is not a secret; the message does not quote it.
     """
     try:
         if not path.exists():
@@ -116,7 +116,7 @@ def read_secrets(path: Path) -> tuple[bytes, ...]:
 
 
 def _make(path: Path) -> None:
-    """Create the file with a new secret, atomically and durably; one that another process created first stays."""
+    """Create the file with a new secret, atomically and durably; a file that another process created first is kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")  # only the owner may read it
     try:
