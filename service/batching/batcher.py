@@ -135,7 +135,7 @@ class Batcher:
             self.withdraw(entry)
             raise
         finally:
-            del entry  # its reply keeps an error, whose traceback has this frame: the sample would stay in memory
+            del entry  # breaks a reference cycle through the error's traceback that would keep the sample in memory
 
     def enqueue(
         self,
@@ -245,7 +245,7 @@ class Batcher:
     def _next_queue(self, rows: BatchRows) -> tuple[QueueKey, int]:
         """The queue to serve next, and the size of its batch; 0 if no device can take one.
 
-        A queue whose device is busy is skipped for queues of other devices, but keeps its place among those of its own.
+        If the device of a queue cannot take a batch, later queues of that device are skipped too: their order is kept.
         """
         waited_for: set[str] = set()
         waiting = sum(map(len, self._queues.values()))
@@ -262,7 +262,7 @@ class Batcher:
 
 
 def _is_still_wanted(entry: Entry, now: float) -> bool:
-    """Whether somebody still waits for the entry; if its deadline has passed, it is failed with DeadlineExceeded."""
+    """Whether a client still waits for the entry; if its deadline has passed, it is failed with DeadlineExceeded."""
     if entry.reply.done():  # the client left
         return False
     if now < entry.deadline:

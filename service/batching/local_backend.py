@@ -63,7 +63,7 @@ class LocalBackend:
     own_process: bool = False
     """Whether this is an engine process: it ends when its worker hangs, instead of starting another thread."""
     serves: bool = True
-    """Whether clients may ask for any model: a command loads only the one that it needs."""
+    """Whether all models are served; False for a command, which loads only the models that it needs."""
     misnamed: set[Path] = field(default_factory=set)
     """The folders with a model that were not served at the last scan because of their names."""
     loaded: asyncio.Event = field(default_factory=asyncio.Event)
@@ -198,7 +198,7 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
 def make_engine_opener(
     settings: Settings, shapes: WarmUpShapes = lambda _: (), report: LoadReport | None = None
 ) -> OpenEngine:
-    """A function that loads the engine that the settings choose, among those with enough memory for the shapes."""
+    """Return a function that loads the engine that the settings choose, if it has enough memory for the shapes."""
     report = report or LoadReport()
     options = EngineOptions(
         choice=settings.engine,

@@ -31,7 +31,7 @@ class Supervisor:
     hang_timeout_s: float
     restarts: int = 0
     device_lost: DeviceLost | None = field(default=None, init=False)
-    """The loss of the device, once it has happened: no worker is started, and the process should end."""
+    """The error by which the device was lost; None before. Then no worker is started, and the process should end."""
     worker: DeviceWorker = field(init=False)
 
     def __post_init__(self) -> None:
@@ -39,7 +39,7 @@ class Supervisor:
 
     @property
     def state(self) -> WorkerState:
-        """The worker's state at this moment."""
+        """The worker's state now."""
         return self.worker.state(self.clock(), self.hang_timeout_s)
 
     @property

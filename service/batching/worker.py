@@ -79,7 +79,7 @@ class DeviceWorker:
     traces: BatchTraces | None = None
     """Maker of the batches' spans; None without tracing."""
     device_lost: DeviceLost | None = field(default=None, init=False)
-    """The loss of the device, set before the thread ends: a fresh engine would not help."""
+    """The error by which the device was lost, set before the thread ends: a fresh engine would not help."""
     _flights: tuple[_BatchInFlight, ...] = field(default=(), init=False)
     """Batches on the device, oldest first; replaced as a whole, so that the supervisor can read it at any time."""
     _progress_at: float = field(default=0.0, init=False)
@@ -119,7 +119,7 @@ class DeviceWorker:
             while not self._given_up:
                 if (batch := self._next_batch()) is not None:
                     self._launch(batch)
-                    del batch  # while the worker waits for the next one it keeps nothing of this
+                    del batch  # or it would stay in memory while the worker waits for the next
                 elif self._flights and not self._given_up:
                     self._collect(self._collectable_batch or self._flights[0])
                 else:
@@ -186,7 +186,10 @@ class DeviceWorker:
             self._answer_batch(flight, tiles)
 
     def _handle_failed_batch(self, flight: _BatchInFlight, error: Exception) -> None:
-        """Answer a batch that failed; compute one that was too large in parts, once nothing else uses memory."""
+        """Answer a failed batch with its error; one that did not fit the memory is computed in halves instead.
+
+        The other batches are collected first, so that they do not use memory meanwhile.
+        """
         key, size = flight.batch[0].model.manifest.key, len(flight.batch)
         if isinstance(error, EngineOutOfMemory) and size > 1:
             log.warning("batch halved", model=key, batch_size=size, reason=str(error))
