@@ -1,6 +1,6 @@
 """Reads a JSON object with pictures in base64, without a copy of their text.
 
-The fields stay views into the body until they are asked for, and a picture is decoded from its view. The memory of the
+The fields stay views into the body until they are read, and a picture is decoded from its view. The memory of the
 body and of all that can be decoded from it is counted before anything is decoded.
 """
 
@@ -26,10 +26,10 @@ MAX_VALUES = 10_000
 _LARGE_BYTES = 1 << 20
 """Body size from which it is parsed on a thread."""
 _DATA_URL_BYTES = 256
-"""Largest size of what comes before the comma of a data URL."""
+"""Largest prefix of a data URL, up to its comma."""
 _OF_BASE64 = (string.ascii_letters + string.digits + string.whitespace + "+/=").encode()
 _BLOCK_BYTES = 1 << 16
-"""Bytes of a text that are copied to look at their characters."""
+"""Bytes of a text that are copied at a time to check their characters."""
 
 
 class JsonFields(Mapping[str, msgspec.Raw]):
@@ -71,7 +71,7 @@ class JsonFields(Mapping[str, msgspec.Raw]):
         return [JsonFields(one, escaped=self._escaped) for one in raws]
 
     def scalar(self, name: str) -> str:
-        """Return a string, number or boolean as a form field has it; empty if it is absent."""
+        """Return a string, number or boolean as the text of a form field; empty if it is absent."""
         value: object = self.value(name, str | int | float | bool, "")  # type: ignore[arg-type]
         return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -86,7 +86,7 @@ class JsonFields(Mapping[str, msgspec.Raw]):
         return self.file(self._raws[name], name)
 
     def file(self, raw: msgspec.Raw, name: str) -> bytes:
-        """Return a file from its base64; as `picture`, for a view."""
+        """Return the file in a raw JSON value as `picture` does; `name` is the field's, for messages."""
         text = memoryview(raw)
         if bytes(text[:1]) != b'"':
             raise InvalidRequest(f"`{name}` is no text; send the file in base64")
@@ -129,7 +129,7 @@ def parse_fields(body: bytes | bytearray) -> JsonFields:
     """Parse a JSON object; its fields are views into `body`.
 
     Raises:
-        InvalidRequest: it is malformed, too deep, no object, or has more than `MAX_VALUES` values.
+        InvalidRequest: the body is malformed, nested too deeply, not an object, or has more than `MAX_VALUES` values.
     """
     if max(body.count(b":"), body.count(b",")) > MAX_VALUES:
         raise InvalidRequest(f"the JSON has more than {MAX_VALUES:,} values; send pictures as files in base64")
@@ -179,7 +179,7 @@ def _check_characters(text: memoryview, name: str) -> None:
     """Check that a text has only characters of base64 and line breaks; the decoder would skip all others.
 
     Raises:
-        InvalidRequest: it has something else, such as the `-` and `_` of the alphabet for addresses.
+        InvalidRequest: the text has another character, such as the `-` and `_` of base64url.
     """
     for start in range(0, len(text), _BLOCK_BYTES):
         if strange := bytes(text[start : start + _BLOCK_BYTES]).translate(None, _OF_BASE64):

@@ -20,7 +20,7 @@ _USED = frozenset(
     }
 )
 _MODEL = "sd_model_checkpoint"
-"""The setting of a request that is used."""
+"""The only field of `override_settings` that has an effect."""
 _RANDOM = -1
 
 
@@ -37,9 +37,10 @@ def img2img_of(fields: JsonFields, max_pixels: int) -> Img2ImgRequest:
     """Convert the JSON of POST /sdapi/v1/img2img.
 
     Raises:
-        InvalidRequest: the image or the mask is missing or no file in base64, or there are several images.
-        InvalidOption, NotFound: a field is out of range, or no name of a model.
-        TooLarge: the results would have more than `max_pixels`, or a longer side than any picture may have.
+        InvalidRequest: the image or the mask is missing or not base64, or there are several images.
+        InvalidOption: a field is out of range.
+        NotFound: no model can have this name.
+        TooLarge: the results would have more than `max_pixels`, or a side longer than `MAX_SIDE`.
     """
     size = _size(fields, max_pixels)
     images = fields.listed("init_images")
@@ -65,7 +66,7 @@ def img2img_of(fields: JsonFields, max_pixels: int) -> Img2ImgRequest:
 
 
 def _number(fields: JsonFields) -> int:
-    """Return the number of results; the product alone would take two negative numbers."""
+    """Return the number of results; both factors are checked, because two negative ones have a positive product."""
     numbers = [fields.value(name, int, 1) for name in ("batch_size", "n_iter")]
     if min(numbers) < 1:
         raise InvalidOption("`batch_size` and `n_iter`: send at least 1")

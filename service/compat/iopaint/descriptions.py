@@ -1,4 +1,4 @@
-"""Descriptions that IOPaint's page asks for before it draws itself, and the form of errors. Pure."""
+"""Descriptions that IOPaint's page requests while it loads, and the form of errors. Pure."""
 
 from __future__ import annotations
 

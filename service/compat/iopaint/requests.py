@@ -24,7 +24,7 @@ class InpaintRequest:
 
     order: Order
     seed: int
-    """The seed of the request, for a model that draws nothing; -1 if it has none."""
+    """The seed of the request, reported if the model uses none; -1 if the request has no seed."""
     ignored: frozenset[str]
 
 
@@ -34,7 +34,7 @@ def inpaint_of(fields: JsonFields, max_pixels: int) -> InpaintRequest:
     Raises:
         InvalidRequest: as `JsonFields.picture`.
         UnsupportedType, TooLarge, InvalidImage: as `read_header`.
-        InvalidOption: the seed is no number, or out of range.
+        InvalidOption: the seed is not a number, or out of range.
     """
     image, mask = fields.picture("image"), fields.picture("mask")
     seed = fields.value("sd_seed", int, _RANDOM)

@@ -16,7 +16,7 @@ LENGTH_HEADER = "Inference-Header-Content-Length"
 _TYPES = ("", JSON_TYPE, "application/octet-stream")
 _PACKED = ("gzip", "deflate")
 _ANY_FORMAT = zlib.MAX_WBITS | 32
-"""zlib's window size for gzip and zlib formats, told apart by their heads."""
+"""zlib's window size for the gzip and zlib formats, recognised by their headers."""
 _PIECE_BYTES = 1 << 20
 """Most bytes that are unpacked without a pause for other requests."""
 
@@ -50,10 +50,10 @@ async def read_body(intake: HttpIntake) -> bytearray:
 
 
 def json_length(intake: HttpIntake, body: bytearray) -> int:
-    """Return the length of the JSON at the body's beginning, in bytes; tensors follow it.
+    """Return the length of the JSON at the start of the body, in bytes; tensors follow it.
 
     Raises:
-        InvalidRequest: the header that names it is no number, or larger than the body.
+        InvalidRequest: the header that gives the length is not a number, or larger than the body.
     """
     text = single_value(intake.request.headers, LENGTH_HEADER)
     if text is None:

@@ -1,4 +1,4 @@
-"""Divides a picture whose transparent part is to be filled into an opaque picture and its mask."""
+"""Splits a picture whose transparent part is to be filled into an opaque picture and its mask."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from service.imaging.files.header import Header
 
 
 def check_alpha(header: Header) -> None:
-    """Check that a file without a mask of its own can be its mask.
+    """Check that a picture that was sent without a mask can serve as its own mask.
 
     Raises:
-        InvalidOption: it has no alpha channel.
+        InvalidOption: the picture has no alpha channel.
     """
     if not header.alpha and not header.transparent:
         raise InvalidOption(
@@ -21,7 +21,9 @@ def check_alpha(header: Header) -> None:
 
 
 def split_own_alpha(data: bytes, header: Header, max_pixels: int) -> tuple[bytes, bytes]:
-    """Return the picture without alpha as PNG, because a fill would stay transparent, and the file itself as its mask.
+    """Return the picture without its alpha, as PNG, and the file itself, as the mask.
+
+    With the alpha, the fill would stay transparent.
 
     Raises:
         InvalidImage, InvalidOption: the file is broken, or has no alpha.

@@ -45,8 +45,9 @@ def edit_of(parts: Sequence[Part]) -> ImagesRequest:
     """Convert the parts of POST /v1/images/edits.
 
     Raises:
-        InvalidRequest: there is no image or more than one, a file came as text, or a part is sent twice.
-        InvalidOption, NotFound: a field is out of range, or no name of a model.
+        InvalidRequest: there is no image or more than one, a file was sent as text, or a part was sent twice.
+        InvalidOption: a field is out of range.
+        NotFound: no model can have this name.
     """
     images = [part for part in parts if part.name in ("image", "image[]")]
     masks = [part for part in parts if part.name == "mask"]
@@ -73,7 +74,8 @@ def generation_of(fields: JsonFields) -> ImagesRequest:
     """Convert the JSON of POST /v1/images/generations.
 
     Raises:
-        InvalidOption, NotFound: a field is out of range, or no name of a model.
+        InvalidOption: a field is out of range.
+        NotFound: no model can have this name.
     """
     used = (*_GENERATION_FIELDS, *_SHAPING_FIELDS)
     texts = {name: fields.scalar(name) for name in used if name in fields}
@@ -110,7 +112,7 @@ def _texts(parts: Sequence[Part]) -> dict[str, str]:
 
 
 def _options(kind: type[Any], fields: Mapping[str, str], names: Sequence[str], number: str) -> Any:
-    """Return the options of class `kind`; `number` is its name for the number of pictures, which is `n` here."""
+    """Return the options of class `kind`; `number` names its field for the number of pictures, OpenAI's `n`."""
     links = _wants_links(fields)
     if links and _is_stream(fields):
         raise InvalidOption("response_format: a stream has pictures, not links; leave out stream or url")
@@ -132,7 +134,7 @@ def _wants_links(fields: Mapping[str, str]) -> bool:
 
 
 def _quality(fields: Mapping[str, str]) -> str | None:
-    """Return the quality; a compression of 0, which OpenAI allows, is the least there is."""
+    """Return the quality; OpenAI also allows 0, which becomes 1, the lowest here."""
     text = fields.get("output_compression")
     return "1" if text == "0" else text
 
