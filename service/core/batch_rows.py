@@ -19,11 +19,11 @@ Strategy = Literal["auto", "crop", "whole"]
 class Crop:
     """The position of one tile in the picture: `box`, scaled and padded to the size `tile`.
 
-    The box, scaled to `scaled` (equal to the box's size where nothing is scaled), lies at the tile's top left, or
-    `below` and `right_of` it by that many pixels; the rest of the tile is reflected padding.
+    The box is scaled to the size `scaled` (its own size if nothing is scaled) and placed in the tile `below` rows and
+    `right_of` columns from the top left corner; the rest of the tile is reflected padding.
 
     hole: the pixels of the box that this crop fills, H×W of the box; None: all masked pixels. Boxes of several
-        crops may overlap, their holes never do.
+        crops may overlap; their holes never do.
     """
 
     box: Box

@@ -62,7 +62,7 @@ class Call:
     own_deadline: bool = False
     """Whether the client set the deadline."""
     is_job: bool = False
-    """Whether nobody holds a connection open for the answer, so that it may wait where others are refused."""
+    """Whether the request is a job: no client holds a connection open, so it may wait where others are refused."""
     on_large: OnLarge | None = None
     result_id: Callable[[int], str] | None = None
     """Makes the id that a picture is stored under, from its index; None: ids are random."""
@@ -74,5 +74,8 @@ class Call:
 
     @property
     def has_repeats(self) -> bool:
-        """Whether repeats may ask for its answer; then it continues without its client once its results are stored."""
+        """Whether repeats may request the same answer.
+
+        If so, the call continues without its client once its results are being stored.
+        """
         return self.repeat_key is not None and not self.is_job

@@ -180,7 +180,7 @@ class RangeNotSatisfiable(ServiceError):
 
 
 class Misdirected(ServiceError):
-    """The server is not known by the name in `Host`: a page may have bound its own name to this address."""
+    """The server is not known by the name in `Host`, which a page may have bound to this address (DNS rebinding)."""
 
     status, title, default_code = 421, "Misdirected request", "unknown_host"
     further_codes = ()
@@ -245,10 +245,10 @@ class Cancelled(RetouchError):
 
 
 def about_file(part: str, work: Callable[[], T]) -> T:
-    """Return what `work` on the file of that part makes of it.
+    """Return the result of `work`, which reads the file of the part named `part`.
 
     Raises:
-        InvalidImage, UnsupportedType, TooLarge: as `work`, with the part's name: a request has several files.
+        InvalidImage, UnsupportedType, TooLarge: as `work`; the part's name is added to the message.
     """
     try:
         return work()

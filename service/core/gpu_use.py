@@ -8,7 +8,7 @@ _ON_CPUS = frozenset({"openvino", "onnxrt", "fake"})
 
 
 def why_on_cpu(settings: Settings) -> str:
-    """Return why these settings leave a GPU alone; empty if they do not."""
+    """Return the reason why these settings use no GPU; empty if they allow one."""
     if settings.device == "cpu":
         return "the setting device is cpu"
     return f"the engine {settings.engine} needs no GPU" if settings.engine in _ON_CPUS else ""

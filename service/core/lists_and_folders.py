@@ -9,7 +9,7 @@ from pydantic import BeforeValidator
 
 
 def listed(text: str) -> list[str]:
-    """Return what a text names, separated by commas; spaces around names and empty names are left out."""
+    """Return the names in a comma-separated text, without surrounding spaces and without empty names."""
     return [one.strip() for one in text.split(",") if one.strip()]
 
 

@@ -40,7 +40,7 @@ class Order:
         return isinstance(self.options, InpaintOptions) and self.options.texture == "copied"
 
     def options_to_store(self) -> dict[str, object]:
-        """Return the options as JSON values that an earlier version can read too, unless it lacks what they ask for."""
+        """Return the options as JSON values; new options at their defaults are left out, for earlier versions."""
         return self.options.model_dump(mode="json", exclude_none=True, exclude=self.options.added_at_default)
 
     def options_as(self, kind: type[OptionsT]) -> OptionsT:

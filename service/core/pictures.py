@@ -46,7 +46,7 @@ class Box(NamedTuple):
         return rows and self.left < other.right and other.left < self.right
 
     def joined(self, other: Box) -> Box:
-        """The smallest box around both."""
+        """The smallest box that contains both."""
         return Box(
             min(self.top, other.top),
             min(self.left, other.left),
@@ -58,7 +58,7 @@ class Box(NamedTuple):
         return Box(self.top + down, self.left + right, self.bottom + down, self.right + right)
 
     def grown(self, margin: int, limit: Size) -> Box:
-        """The box with `margin` more on each side, but within 0, 0 and `limit`."""
+        """The box grown by `margin` pixels on each side, clipped to a picture of size `limit`."""
         return Box(
             max(0, self.top - margin),
             max(0, self.left - margin),

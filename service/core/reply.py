@@ -41,6 +41,6 @@ class Reply:
     """The seed of the latents; None for models without latents."""
     timings: Timings
     texture: Literal["copied", "none"] | None = None
-    """Whether the fill got texture: `none` where too little of the picture was known; None if none was asked for."""
+    """Whether the fill got texture: `none` if too little of the picture was known; None if it was not requested."""
     cache: CacheOutcome | None = None
     """Whether the reply came from the cache; None if the cache is off."""

@@ -33,7 +33,7 @@ def without_retired_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any],
     A limit of memory or of the spool is translated into the setting that replaced it, unless that is given too.
 
     Raises:
-        ValueError: a limit that is to be translated is not a positive number.
+        ValueError: a limit to be translated is not a positive number.
     """
     retired = {name: value for name, value in values.items() if name in RETIRED}
     kept = {**_translated_limits(retired), **{name: value for name, value in values.items() if name not in RETIRED}}

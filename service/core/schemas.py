@@ -80,7 +80,7 @@ class _Options(BaseModel):
 
     @property
     def added_at_default(self) -> set[str]:
-        """The added fields that are at their defaults: an earlier version means the same without them."""
+        """The fields in `ADDED` that are at their defaults; an earlier version behaves the same without them."""
         return {name for name in self.ADDED if getattr(self, name) == type(self).model_fields[name].default}
 
 

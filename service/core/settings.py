@@ -207,7 +207,7 @@ class Settings(BaseModel):
 
     @property
     def default_models(self) -> dict[Task, str]:
-        """The model of each task's requests that name none, as `name` or `name/version`."""
+        """The default model of each task, for requests that name none, as `name` or `name/version`."""
         return {"inpaint": self.inpaint_model, "translate": self.translate_model, "generate": self.generate_model}
 
     @property
@@ -227,7 +227,7 @@ class Settings(BaseModel):
 
     @property
     def max_uploads(self) -> int:
-        """The maximum number of bodies that are read at a time; further requests are refused."""
+        """The maximum number of request bodies that are read at the same time; further requests are refused."""
         return max(_FEWEST_UPLOADS, math.ceil(self.max_memory_mb / _MIB_PER_UPLOAD))
 
     @property
