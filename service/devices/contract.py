@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 Tile = NDArray[np.uint8]
 Tiles = list[Tile | None]
-"""One for each sample: uint8 H×W×C, or None where the generator's output was not finite."""
+"""One tile for each sample: uint8 H×W×C, or None if the generator's output was not finite."""
 
 
 _LANES = "lanes"
@@ -47,7 +47,7 @@ class Device(ABC):
     depth: int = 1
     """How many batches may be launched and not yet collected."""
     poll_s: float = 0.0002
-    """While a batch computes and another may be launched: seconds to wait for samples between two looks at `done`."""
+    """Seconds to wait for samples between two checks of `done`, while a batch computes and another may be launched."""
     worker_is_shared: bool = False
     """Whether the thread that launches serves another device, too, which idles while `launch` computes."""
 
@@ -70,7 +70,7 @@ class Device(ABC):
         """Start a batch of samples that have one tile size.
 
         Raises:
-            EngineOutOfMemory: the device has not enough memory; a smaller batch may fit.
+            EngineOutOfMemory: the device does not have enough memory; a smaller batch may fit.
             EngineFailed: this batch failed; the device can be used again.
             EngineDead: neither the engine nor the batches launched on it can be used any more.
         """

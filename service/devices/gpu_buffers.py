@@ -39,7 +39,7 @@ class BatchBuffers:
         """Grow the memory to at least these sizes; no batch may be using it.
 
         Raises:
-            EngineOutOfMemory: there is not enough; nothing is allocated then, and less may be reserved.
+            EngineOutOfMemory: there is not enough memory; nothing stays allocated, and smaller sizes may be reserved.
         """
         wanted = self.sizes.grown_to(sizes)
         if wanted == self.sizes:

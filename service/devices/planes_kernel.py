@@ -1,7 +1,7 @@
-"""The pixels of a tile as planes of floats, and back, in C++; the bytes are those of planes.py (ADR 51).
+"""Converts the pixels of a tile to planes of floats and back in C++, to the same bytes as planes.py (ADR 51).
 
-It is an optional extension, compiled when Retouch is installed. One call for a tile, in place of ten of OpenCV and
-numpy, each of which releases the interpreter's lock.
+It is an optional extension, compiled when Retouch is installed. One call for a tile replaces ten of OpenCV and numpy,
+each of which releases the GIL.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from service.lifecycle.compiled import load_library, reference
 _EXTENSION = f"{__package__}._planes"
 """Name of the extension module in pyproject.toml."""
 _SOURCE = 0xA907439C
-"""Digest of planes.cpp, which has it, too."""
+"""Digest of planes.cpp, by which a library of another version is rejected."""
 _MOST_HELD = 128 * 128
-"""Pixels up to which the interpreter's lock is kept: a call takes 20 µs, and to get the lock back up to 500."""
+"""Largest tile in pixels for which the GIL is kept: a call takes 20 µs, reacquiring the GIL up to 500 µs."""
 
 
 @cache
 def installed_kernel() -> PlanesKernel | None:
-    """Load the extension; None where Retouch was installed without it, or with that of another version."""
+    """Load the extension; None if Retouch was installed without it, or it is that of another version."""
     if (library := load_library(_EXTENSION, _SOURCE)) is None:
         return None
     holding = load_library(_EXTENSION, _SOURCE, ctypes.PyDLL)
@@ -37,8 +37,8 @@ class PlanesKernel:
     """The library that was compiled from planes.cpp.
 
     Args:
-        library: releases the interpreter's lock during a call.
-        holding: the same library; keeps the lock.
+        library: releases the GIL during a call.
+        holding: the same library; keeps the GIL.
     """
 
     def __init__(self, library: ctypes.CDLL, holding: ctypes.CDLL) -> None:
