@@ -1,1 +1,1 @@
-"""State beyond the ledger that hosts share through PostgreSQL and a bucket: files, and the use of API keys."""
+"""State beyond the ledger that hosts share through PostgreSQL and a bucket: files, and the usage of API keys."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from service.ledger.postgres.server import PostgresServer
 
 _JOBS_PER_BATCH = 2
-"""Jobs of a process for each place in a batch: one is computed while the other is read, decoded or saved."""
+"""Jobs that a process takes for each row of a batch: one is computed while the other is read, decoded or saved."""
 _UNSAVED_LOOK_S = 0.02
 
 
@@ -48,8 +48,8 @@ class SharedState:
     """The results of this process, and what it shares with the others of its ledger.
 
     pause_for_keys: waits for a number of seconds, or until another process has answered a key.
-    key_usage: the use of API keys; None: each process counts its own.
-    agreement: of the hosts on the model versions that are served; None: each serves what it has.
+    key_usage: the usage of API keys; None: each process counts its own.
+    agreement: the hosts' agreement on the model versions to serve; None: each serves what it has.
     """
 
     store: ResultStore
@@ -69,7 +69,7 @@ async def open_state(
     Args:
         settings: the server's configuration.
         observer: counts saves.
-        drain: how long the end may take.
+        drain: limits how long closing may take.
         owner: this process among those of the host.
 
     Raises:
@@ -105,7 +105,7 @@ def make_ledger_file(
     Args:
         settings: the server's configuration.
         on_failed: called when the file cannot be used, on any thread.
-        on_replaced: called before another file at its path is used, on any thread: there this process owns jobs, too.
+        on_replaced: called, on any thread, before another file at its path is used, where this process owns jobs, too.
         ending: see `Database`.
     """
     schemas = [one.SCHEMA for one in (jobs_table, webhook_table, idempotency_table, cache_table)]
@@ -113,7 +113,7 @@ def make_ledger_file(
 
 
 def check_ledger(settings: Settings) -> None:
-    """Check what a `ledger_url` needs, without connecting; its own form only where psycopg is, which parses it.
+    """Check what a `ledger_url` needs, without connecting; the address only if psycopg, which parses it, is installed.
 
     Raises:
         SettingsInvalid: no bucket is shared by all hosts, or the address is not valid.

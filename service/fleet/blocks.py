@@ -1,8 +1,8 @@
-"""Blocks of a limit that several processes share: each takes some in advance, so that no request waits for the others.
+"""Blocks of a limit that several processes share: each process fetches blocks in advance, so that no request waits.
 
-Pure. A request is admitted from the block in hand, or on credit while the next block is fetched. Credit is paid with
-the next block. It is one block, or a process's share of half of what was left a moment ago; so the limit is exceeded by
-about one block of each process at most, and as much of it may stay unused.
+Pure. A request is admitted from the block in hand, or on credit while the next block is fetched. The next block repays
+the credit. Credit is limited to one block or, if larger, the process's share of half of what the limit had left within
+the last second. So the limit is exceeded by at most about one block for each process, and as much may stay unused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 _SHARE = 50
 """Blocks of all processes together are a fiftieth of the limit."""
 _RATE_S = 0.05
-"""Least seconds that a block of a rate lasts; longer than it takes to fetch the next one."""
+"""Seconds that a block of a rate lasts at least; longer than it takes to fetch the next one."""
 _SOON_S = 0.05
 _MOMENT_S = 1.0
 
@@ -31,9 +31,9 @@ def block_of_quota(allowed: int, processes: int) -> float:
 class Block:
     """A process's holding of one limit. Times are in seconds on the clock of `now`.
 
-    left: how many requests; negative ones were admitted on credit.
-    none_until: the shared limit has none before.
-    share: this process's share of what the shared limit had at `told_at`.
+    left: requests that may still be admitted; negative: requests that were admitted on credit.
+    none_until: time before which the shared limit has nothing left.
+    share: this process's share of half of what the shared limit had left at `told_at`.
     """
 
     left: float = 0.0
@@ -42,7 +42,7 @@ class Block:
     told_at: float = 0.0
 
     def take(self, size: float, now: float) -> float:
-        """Take one and return 0, or return the seconds until there may be one; `size` is that of a block."""
+        """Count one request and return 0, or return the seconds until one may be admitted; `size` is a block's."""
         if self.left < 1.0:
             if now < self.none_until:
                 return self.none_until - now
@@ -53,16 +53,16 @@ class Block:
         return 0.0
 
     def wanted(self, size: float, now: float) -> float:
-        """How many to fetch now: none while half a block is in hand, or the limit has none."""
+        """The number of requests to fetch now; 0 while half a block is in hand, or while the limit is used up."""
         return 0.0 if self.left >= size / 2 or now < self.none_until else size - self.left
 
     def receive(self, granted: float, wait_s: float, now: float, share: float = 0.0) -> None:
-        """Add what was fetched.
+        """Add a block that was fetched.
 
         Args:
-            granted: how many.
-            wait_s: seconds until the limit has more; 0 if it gave all that was wanted.
-            now: seconds.
+            granted: number of requests in the block.
+            wait_s: seconds until the limit has more; 0 if all that was wanted was granted.
+            now: the time.
             share: this process's share of half of what the limit still has.
         """
         self.left += granted

@@ -1,4 +1,4 @@
-"""The use of API keys over all hosts: every process admits from blocks that it fetches in the background."""
+"""Usage of API keys across all hosts: every process admits from blocks that it fetches in the background."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DAY_S = 86_400
 
 @dataclass(slots=True)
 class _KeyBlocks:
-    """The blocks of one key, and the limits that they are of."""
+    """The blocks of one key, and its limits."""
 
     tokens: Block = field(default_factory=Block)
     requests: Block = field(default_factory=Block)
@@ -32,12 +32,12 @@ class _KeyBlocks:
 
 
 class SharedKeyUsage:
-    """The use of keys by all processes of a ledger. Implements `KeyUsage`; used on the event loop.
+    """Usage of keys in all processes of a ledger. Implements `KeyUsage`; used on the event loop.
 
     Args:
         ledger: a PostgreSQL database.
-        now: its clock, in seconds since the epoch.
-        lease_s: that of its processes.
+        now: the database's clock, in seconds since the epoch.
+        lease_s: seconds for which a process counts as alive after its last heartbeat.
     """
 
     def __init__(self, ledger: Database, now: Callable[[], float], lease_s: float) -> None:
@@ -83,7 +83,7 @@ class SharedKeyUsage:
         return wait_s
 
     def _demand(self, key_id: str, blocks: _KeyBlocks) -> Demand | None:
-        """Return what is to be fetched now; None if nothing."""
+        """Return the demand to send to the ledger now; None if nothing is wanted."""
         now, tokens, requests = self._now(), 0.0, 0.0
         if blocks.rate_per_s:
             size = block_of_rate(blocks.rate_per_s, blocks.burst, self._processes)

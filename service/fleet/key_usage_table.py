@@ -1,4 +1,4 @@
-"""Table of the use of API keys by all hosts, of which processes take blocks. Only in PostgreSQL, on its clock."""
+"""Table of the usage of API keys on all hosts, from which processes take blocks. Only in PostgreSQL, on its clock."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _NOW = "extract(epoch FROM clock_timestamp())::float8"
 class Demand:
     """A process's demand for a block of a key's limits.
 
-    tokens, requests: how many, at best; 0 for a limit that the key does not have.
-    tokens_owed, requests_owed: how many of them were admitted on credit.
+    tokens, requests: the number wanted; 0 for a limit that needs no block or that the key does not have.
+    tokens_owed, requests_owed: how many of them were already admitted on credit.
     """
 
     key_id: str
@@ -33,9 +33,10 @@ class Demand:
 class Grant:
     """The answer to a demand.
 
-    tokens_wait_s, requests_wait_s: seconds until there is more; 0 if all that was wanted was granted.
-    tokens_left, requests_left: how many there still are for all processes.
-    processes: how many are alive.
+    tokens, requests: the number granted.
+    tokens_wait_s, requests_wait_s: seconds until the limit has more; 0 if all that was wanted was granted.
+    tokens_left, requests_left: the number left for all processes.
+    processes: the number of processes alive.
     """
 
     tokens: float
@@ -48,7 +49,7 @@ class Grant:
 
 
 def take(ledger: Transaction, demand: Demand, lease_s: float) -> Grant:
-    """Take a block of each limit that is wanted; what is owed is taken in any case."""
+    """Take a block of each limit in the demand; what is owed is taken even if the limit is used up."""
     ledger.execute(
         "INSERT INTO key_usage (key_id, tokens, at, day, requests) "  # noqa: S608 -- values are bound
         f"SELECT ?, ?, now, floor(now / {_DAY_S})::int, 0 FROM (SELECT {_NOW} AS now) AS clock "
@@ -78,5 +79,5 @@ def take(ledger: Transaction, demand: Demand, lease_s: float) -> Grant:
 
 
 def _granted(wanted: float, owed: float, there: float) -> float:
-    """Return the whole units to take of those that are there; what is owed is taken in any case."""
+    """Return the whole units to take out of `there`; what is owed is taken even if `there` is less."""
     return max(owed, float(min(math.floor(wanted), math.floor(max(0.0, there)))))

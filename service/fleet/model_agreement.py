@@ -1,6 +1,7 @@
-"""Agreement of the processes of a ledger on the model versions that are served: those that enough of them have.
+"""Agreement of the processes of a ledger on the model versions to serve: the versions that enough of them have.
 
-One process of a host follows the bucket at a time. Another one that takes over counts beside it while both are alive.
+On each host one process at a time follows the bucket. When another takes over, both count until the first one's lease
+ends.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ class SharedAgreement:
 
     A version that was agreed on once is served by every process that has it.
 
-    share: the share of the live processes, among those that have announced versions, that must have one; 1: all.
-    node_id: this process.
+    share: the fraction of the live processes with announced versions that must have a version; 1: all of them.
+    node_id: id of this process.
     lease_s: how long a process counts as alive after its last heartbeat.
     is_steady: whether this process has watched the others' heartbeats long enough to judge them.
     """

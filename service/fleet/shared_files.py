@@ -1,6 +1,6 @@
 """Files that every host reads, in the bucket of the results: orders of jobs, and responses to idempotency keys.
 
-`.jobs/ID` is an order, `.replies/ab/NAME-OWNER-EXPIRY` a response; retention and lists know neither. All methods block.
+`.jobs/ID` is an order, `.replies/ab/NAME-OWNER-EXPIRY` a response; retention and lists ignore both. All methods block.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BYTES = "application/octet-stream"
 
 
 class _StoredOrder(msgspec.Struct, frozen=True):
-    """An order as one object: MessagePack, so that it is there whole or not at all."""
+    """An order as one object of the bucket, in MessagePack, so that it is stored whole or not at all."""
 
     task: Task
     options: dict[str, object]
@@ -81,8 +81,8 @@ class SharedOrders:
 class SharedResponses:
     """Responses in the bucket, by their claim. See `ResponseFiles`.
 
-    Owner and expiry of the claim are part of the name: a process that lost its claim while it was frozen overwrites no
-    other's answer, and a request that the bucket carries out late overwrites none of the next claim.
+    Owner and expiry of the claim are part of the name. So a process that lost its claim while it was suspended cannot
+    overwrite another's answer, and a write that the bucket carries out late cannot overwrite that of the next claim.
     """
 
     objects: ObjectStorage
