@@ -37,7 +37,7 @@ def decode(cursor: str, binding: object) -> Position:
     """Return the position of a cursor.
 
     Raises:
-        InvalidOption: code `cursor_invalid`: it is no cursor, or one of another list.
+        InvalidOption: code `cursor_invalid`: the text is not a cursor, or it is one of another list.
     """
     try:
         padded = cursor[:_MAX_CHARACTERS] + "=" * (-len(cursor[:_MAX_CHARACTERS]) % 4)

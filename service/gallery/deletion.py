@@ -1,7 +1,8 @@
 """Deletion of results: the tombstone first, then every copy, repeated until none is left.
 
-The tombstone is committed and synced before anything is removed. Whoever stores a copy at that moment finds it
-afterwards and removes the copy again; what a killed process left is removed by `finish`, in any process.
+The tombstone is committed and synced before anything is removed. A process that stores a copy at the same time finds
+the tombstone afterwards and removes its copy; copies that a killed process left are removed by `finish`, in any
+process.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from service.saving.store import ResultStore
 
 _log = structlog.get_logger(__name__)
 _OWN_TIME_S = 5.0
-"""Time that the request itself has to remove all copies, before other processes do it."""
+"""Seconds that the request itself has to remove all copies, before other processes do it."""
 _TOMBSTONE_S = 90 * 86_400.0
-"""Age at which a tombstone is removed when its copies are; a later request gets 404 instead of 410."""
+"""Age in seconds at which a tombstone without copies is removed; later requests get 404 instead of 410."""
 _MOST_AT_ONCE = 100
 
 
@@ -41,7 +42,7 @@ class Deletion:
     late_write_s: float
     """Time after which no storage still completes a write that was begun before the deletion, in seconds."""
     left: int = field(default=0, init=False)
-    """Number of deleted results of which copies are left, as of the last `finish`."""
+    """Number of deleted results that still had copies at the end of the last `finish`."""
 
     async def delete(self, result_id: str, owner: str) -> bool:
         """Delete a result; returns whether all copies are removed: if not, `finish` removes the others.
@@ -56,10 +57,10 @@ class Deletion:
         return await self._remove(result_id)
 
     async def finish(self) -> None:
-        """Remove the copies of results that were deleted, by a process that was killed or with a storage that failed.
+        """Remove the copies that deletions left because their process was killed or a storage failed.
 
-        The copies of each are removed once more after `late_write_s`, because a storage may complete a write that
-        its client has given up.
+        The copies of every deleted result are removed once more after `late_write_s`, because a storage may complete a
+        write that its client has given up.
 
         Raises:
             NotReady: code `ledger_unavailable`.

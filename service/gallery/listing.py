@@ -15,14 +15,14 @@ from service.saving.index_table import ResultRow, row_from
 
 Status = Literal["saving", "saved"]
 _SAVED: dict[Status, str] = {"saving": "saved = 0", "saved": "saved = 1"}
-"""Conditions as literals, because only those find the index of results in the spool."""
+"""SQL conditions with literals, because with parameters the partial index of results in the spool is not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
     """A page of a list.
 
-    owner: whose results; empty for those without an owner.
+    owner: owner of the results; empty: results without an owner.
     model: `name` or `name/version`.
     created_from, created_before: seconds since the epoch.
     status: `saving`: promised, and not yet in its final place; `saved`: in its final place.
@@ -38,7 +38,7 @@ class ListQuery:
 
     @property
     def binding(self) -> list[object]:
-        """Query that a cursor is bound to: all but the position and the length of the page."""
+        """The part of the query that a cursor is bound to: all but the position and the length of the page."""
         return [self.owner, self.model, self.created_from, self.created_before, self.status]
 
     def condition(self) -> tuple[str, list[object]]:
@@ -102,7 +102,7 @@ class Listing:
         self._connections.close()
 
     async def page(self, query: ListQuery) -> ResultPage:
-        """Return a page, with all that this process has promised so far; of another process, up to 0.3 s later.
+        """Return a page with all results that this process has promised; those of others appear within 0.3 s.
 
         Raises:
             InvalidOption: code `cursor_invalid`.
