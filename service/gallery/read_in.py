@@ -22,13 +22,14 @@ _log = structlog.get_logger(__name__)
 _LOCK = ".read-in.lock"
 _MOST_AT_ONCE = 200
 _PAUSE_S = 0.02
-"""Pause after `_MOST_AT_ONCE` sidecars: nobody waits for this, and others need the core."""
+"""Seconds to pause after `_MOST_AT_ONCE` sidecars: no client waits for this work, and requests need the core."""
 
 
 def read_in(storage: Storage, index: ResultIndex, root: Path, stop: threading.Event) -> int:
-    """Enter every stored result by its sidecar, unless that was done before; returns how many. Blocks for long.
+    """Enter every stored result into the index from its sidecar, unless that was done before; return how many.
 
-    One process does it at a time; one that is stopped or killed begins again at the next start.
+    Blocks for a long time. While one process does this, others return 0; if it is stopped or killed, the next start
+    begins again.
 
     Args:
         storage: the durable storage.

@@ -1,4 +1,4 @@
-"""Thumbnails of results: made when they are first asked for, and kept beside the results, `.thumbnails/ab/ID.webp`."""
+"""Thumbnails of results: made when they are first requested, and kept beside the results, `.thumbnails/ab/ID.webp`."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class ThumbnailFiles:
         kept = False
         try:
             kept = not self._index.deleted((result_id,))
-        finally:  # after it was written: a deletion at that moment has not seen it
+        finally:  # checked after the write: a deletion during it has not seen the file
             if not kept:
                 self.drop(result_id)
         return kept
@@ -150,11 +150,11 @@ class Thumbnails:
     """Longest wait for memory to decode into, in seconds."""
 
     async def get(self, result_id: str, flow: Flow) -> bytes | None:
-        """Return a thumbnail; None if there is no such result, or none any more.
+        """Return a thumbnail; None if the result does not exist or was deleted.
 
         Args:
             result_id: the id of the result.
-            flow: the client that asks, whose share of the memory is used.
+            flow: the flow of the request, whose share of the memory is used.
 
         Raises:
             Overloaded: the wait for memory would be too long.
