@@ -73,11 +73,11 @@ class RemoteCall:
         """Wait for a place in memory, and read the message.
 
         Args:
-            max_bytes: the largest message; by default the server's limit of a body, which gRPC itself keeps.
+            max_bytes: the largest message; by default the server's limit of a body, which gRPC itself enforces.
 
         Raises:
-            InvalidRequest: no message came, or one over the server's limit, whose status gRPC has already sent.
-            TooLarge: it is larger than `max_bytes`.
+            InvalidRequest: no message came, or it is over the server's limit; gRPC has then sent the status already.
+            TooLarge: the message is larger than `max_bytes`.
             Overloaded: as `MessageMemory.arriving`.
         """
         async with self.memory.arriving(self.client.id):

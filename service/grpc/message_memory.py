@@ -49,7 +49,7 @@ class MessageMemory:
 
     @contextmanager
     def unread(self, client: str, nbytes: int) -> Iterator[None]:
-        """Count a reply until the block ends, in which the client reads it."""
+        """Count a reply as unread for the length of the block, in which it is sent and the client reads it."""
         self._unread[client] += nbytes
         try:
             yield
@@ -80,7 +80,7 @@ class MessageMemory:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # the place was given at the same moment
+            if turn.done() and not turn.cancelled():  # the place was given just before the cancellation
                 self._give_back(client)
             else:
                 self._waiting.remove((client, turn))
@@ -96,12 +96,12 @@ class MessageMemory:
         return self._arriving.total() < self.places and self._arriving[client] < self._each
 
     def _wake(self) -> None:
-        """Give free places to those that have waited longest; one whose client has its half keeps waiting."""
+        """Give free places to the messages that have waited longest, unless their client holds half of all places."""
         for entry in tuple(self._waiting):
             client, turn = entry
             if self._arriving.total() >= self.places:
                 return
-            if not turn.done() and self._has_place_for(client):  # one that was cancelled leaves the queue when it runs
+            if not turn.done() and self._has_place_for(client):  # a cancelled one removes itself
                 self._waiting.remove(entry)
                 self._arriving[client] += 1
                 turn.set_result(None)

@@ -37,7 +37,7 @@ class MessageParameters:
         return iter(self._values)
 
     def scalar(self, name: str) -> str:
-        """Return a value as a form field has it; empty if it is absent or not set."""
+        """Return a value as the text of a form field; empty if it is absent or not set."""
         found = self._values[name] if name in self._values else None  # noqa: SIM401 -- `get` of protobuf's maps is slow
         kind = found.WhichOneof("parameter_choice") if found is not None else None
         if found is None or kind is None:

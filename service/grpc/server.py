@@ -19,15 +19,15 @@ _MEMORY_DIVISOR = 4
 """The part of the memory for bodies that arriving messages may take, and unread replies as well: a quarter each."""
 _LONGEST_CALL_S = 600.0
 _REPLY_GRACE_S = 2.0
-"""Time to send replies after the drain."""
+"""Seconds to send replies after the drain."""
 _QUIET_STEPS = 10
-"""Steps without a new call before the end. Calls that were already sent are refused here, because gRPC would answer
-them with CANCELLED or INTERNAL."""
+"""Steps without a new call before the server is stopped. Calls that were already sent are refused in this time; once
+stopped, gRPC would answer them with CANCELLED or INTERNAL."""
 _STEP_S = 0.025
 _LATE_STEP_S = 0.05
 """After a step that took this long, calls may be waiting for the event loop: gRPC delivers them one by one."""
 _LONGEST_SETTLE_S = 2.0
-"""Longest time for these steps, as clients may keep sending."""
+"""Most seconds that these steps take in total, as clients may keep sending."""
 _OPTIONS = {
     "grpc.http2.bdp_probe": 0,  # it lets a client send megabytes ahead of our reading, for each of its calls
     "grpc.http2.lookahead_bytes": 65_536,
@@ -46,7 +46,7 @@ _OPTIONS = {
 
 @asynccontextmanager
 async def open_grpc_server(service: Service) -> AsyncIterator[None]:
-    """Serve on `grpc_port` until the block ends; calls in progress then get a moment, unless the end is forced.
+    """Serve on `grpc_port` until the block ends; calls in progress then get `_REPLY_GRACE_S`, unless it is forced.
 
     Raises:
         SettingsInvalid: the address is not available.
@@ -77,9 +77,9 @@ async def wait_until_quiet(
     clock: Callable[[], float] = perf_counter,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Return when no call has come for a moment, or after `_LONGEST_SETTLE_S` even if calls still come.
+    """Return when no call has come for `_QUIET_STEPS` steps, or after `_LONGEST_SETTLE_S` even if calls still come.
 
-    A moment in which the event loop was blocked does not count. A forced end is noticed within a step.
+    A step in which the event loop was blocked does not count. A forced end is noticed within a step.
 
     Args:
         latest_at: returns the time of the latest call, by the clock.

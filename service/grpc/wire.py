@@ -70,7 +70,7 @@ def split_request(message: bytes) -> InferParts:
 
 
 def length_delimited(number: int, size: int) -> bytes:
-    """Return the beginning of a field whose value of `size` bytes follows."""
+    """Return the key and length of a length-delimited field, whose value of `size` bytes follows."""
     return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(size)
 
 
