@@ -78,7 +78,7 @@ def plan_crops(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
     Args:
         mask: H×W of the picture, True = fill, at least one pixel.
         rule: the model's tile sizes and how pictures fit them.
-        strategy: the request's option: auto, whole or crops.
+        strategy: the request's option: auto, whole or crop.
     """
     picture, sides = Size(*mask.shape), _tile_sides(rule)
     target = Box(*rule.hole) if isinstance(rule, FixedSize) and rule.hole else None
@@ -112,10 +112,11 @@ def plan_crops(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
 
 
 def _may_be_worthwhile(mask: Bool2D, whole_cost: int, sides: _TileSides) -> bool:
-    """Whether crops that are not scaled down may be `WORTHWHILE` times cheaper, from where the masked pixels are.
+    """Whether crops that are not scaled down may be `WORTHWHILE` times cheaper than the whole picture.
 
-    Each crop holds the box of its holes and the context around it, and all masked pixels are in one of them. So there
-    is one crop around all, or two of the smallest tile, or there are more or larger ones, which cost too much.
+    Judged by the positions of the masked pixels: each crop holds the box of its holes and the context around it. If
+    three crops, or one larger than the smallest tile and another, are not affordable, only one crop around all holes
+    or two crops of the smallest tile are possible.
     """
     affordable, picture, bounds = whole_cost // WORTHWHILE, Size(*mask.shape), bounding_box(mask)
     around_all = sides.smallest_tile_for(_with_context(bounds, Size(sides.context, sides.context), picture))
@@ -204,7 +205,7 @@ def _required_context(extent: Size, sides: _TileSides) -> Size:
 
 
 def _crop_round(hole: Box, context: Size, picture: Size, sides: _TileSides, scale: float) -> Crop:
-    """Return the crop around a hole: with less context if it then fits a tile, with more if the tile has space.
+    """Return the crop around a hole: with less context if it then fits a tile, with more if the tile has room.
 
     scale: least factor to scale down by; it grows if the hole with least context does not fit the largest tile.
     """

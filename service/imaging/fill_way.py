@@ -18,7 +18,7 @@ class FillWay(NamedTuple):
     """The way to fill a mask.
 
     whole: always from the whole picture; otherwise from crops, although `plan` may still choose the whole picture.
-    max_hole_radius: of crops, in tile pixels: thicker holes are scaled down to it; None for no limit.
+    max_hole_radius: largest radius of a hole in a crop, in tile pixels; thicker holes are scaled down. None: no limit.
     depths: the depths of the mask's holes, if they were measured for the choice.
     """
 

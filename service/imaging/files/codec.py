@@ -41,7 +41,7 @@ _LOOKED_AT = 1 << 16
 _MAX_SIDES: dict[ImageFormat, int] = {"png": 2**31 - 1, "jpeg": 65_500, "webp": 16_383}
 _WEBP_METHOD = 2
 _WEBP_HEADER_BYTES = 32
-"""Least bytes of a file that OpenCV accepts; a file of a few pixels can be shorter and is padded."""
+"""Fewest bytes that OpenCV accepts; a file of a few pixels can be shorter and is padded."""
 _SUBSAMPLING = "Could not determine subsampling level"
 """libjpeg-turbo's message for plane sizes it has no name for, such as a CMYK file with one full plane of four."""
 _HARMLESS = re.compile(r"extraneous bytes before marker 0xd9|Invalid SOS parameters for sequential JPEG")
@@ -58,7 +58,7 @@ def decode(data: bytes, *, max_pixels: int, header: Header | None = None) -> Pic
 
     Raises:
         UnsupportedType, TooLarge, InvalidImage: from the header, before anything is decoded (header.py).
-        InvalidImage: truncated or corrupt; a part of a picture is never returned.
+        InvalidImage: the file is truncated or corrupt; a part of a picture is never returned.
     """
     header = header or read_header(data, max_pixels=max_pixels)
     samples = _apply_orientation(_decode_samples(data, header), header.orientation)
@@ -115,13 +115,13 @@ def check_encodable(size: Size, file_format: ImageFormat) -> None:
 
 
 def strips_ahead(picture: Picture, file_format: ImageFormat, quality: int, changed: Sequence[range]) -> Ahead:
-    """Return what can be encoded of a picture of which some rows are still going to change.
+    """Return the strips of a picture that can be encoded although some of its rows are still going to change.
 
     Args:
-        picture: with 8 bits and no alpha; of others nothing can be, nor of a drawing as PNG.
+        picture: of 8 bits without alpha; other pictures, and drawings as PNG, have no such strips.
         file_format: as for `encode`.
         quality: as for `encode`.
-        changed: the rows.
+        changed: the rows that are still going to change.
     """
     found: Mapping[range, LaterStep[Any]] = {}
     if picture.pixels.dtype == np.uint8 and picture.alpha is None:
@@ -163,7 +163,7 @@ def encode(
 
 
 def _luminance(picture: Picture) -> tuple[Pixels, int]:
-    """The luminance, H×W with the picture's dtype, and the value from which on a mask pixel is white."""
+    """The luminance, H×W with the picture's dtype, and the least value at which a mask pixel is white."""
     pixels = picture.pixels
     luminance: Any = pixels[:, :, 0] if pixels.shape[2] == 1 else cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
     return luminance, (int(np.iinfo(pixels.dtype).max) + 1) // 2

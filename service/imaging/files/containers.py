@@ -60,8 +60,8 @@ def jpeg_segments(data: bytes) -> Iterator[Chunk]:
     """The segments of a JPEG before its first scan, and the header of that scan (SOS) as the last one.
 
     Raises:
-        InvalidImage: there is something else than a marker, a segment ends beyond the file, the file ends before its
-            first scan, or there are too many segments.
+        InvalidImage: a marker is missing, a segment ends beyond the file, the file ends before its first scan, or there
+            are too many segments.
     """
     position, size = 2, len(data)
     for _ in range(MAX_CHUNKS):
@@ -86,10 +86,10 @@ def jpeg_segments(data: bytes) -> Iterator[Chunk]:
 
 
 def _after_filled_marker(data: bytes, position: int) -> int:
-    """Return where a marker ends; it may be preceded by several fill bytes of 0xFF.
+    """Return the position after the marker at `position`, which fill bytes of 0xFF may precede.
 
     Raises:
-        InvalidImage: there is none.
+        InvalidImage: there is no marker.
     """
     fill = _FILL.match(data, position)
     if fill is None or fill.end() >= len(data):

@@ -23,13 +23,13 @@ _SLOWER = 6
 _PIXELS_A_BYTE = 25
 """Pixels that take as long as one byte of deflated data without pixels, such as an empty block."""
 LARGE_PIXELS = 4_000_000
-"""Pixels from which on a picture is large and queues separately, so that it does not delay small ones."""
+"""Least pixels of a large picture, which queues separately, so that it does not delay small ones."""
 _MASK_BYTES = 4096
-"""Bytes of a drawn mask's PNG beyond one byte for every four pixels, at most."""
+"""Most bytes of a drawn mask's PNG beyond one byte for every four pixels."""
 
 
 def decode_effort(header: Header, file_bytes: int) -> int:
-    """Upper estimate of the decoding time, as the number of pixels of a baseline JPEG that takes as long."""
+    """Return an upper estimate of the decoding time, in pixels of a baseline JPEG that takes as long."""
     pixels = header.stored.height * header.stored.width
     if header.format == "jpeg":
         return max(pixels * (_SLOWER if header.progressive or header.inks else 1), file_bytes)
@@ -39,7 +39,7 @@ def decode_effort(header: Header, file_bytes: int) -> int:
 
 
 def is_large(header: Header, file_bytes: int) -> bool:
-    """Whether a picture has 4 megapixels, or takes as long to decode."""
+    """Whether a picture has at least 4 megapixels, or takes longer to decode than the slowest one of that size."""
     pixels = header.stored.height * header.stored.width
     return pixels >= LARGE_PIXELS or decode_effort(header, file_bytes) > LARGE_PIXELS * _SLOWER
 

@@ -1,4 +1,4 @@
-"""Compression and checksums of PNG data: by ISA-L where it is installed, else by zlib (ADR 24)."""
+"""Compression and checksums of PNG data: by ISA-L if it is installed, otherwise by zlib (ADR 24)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Deflate:
     compress: Callable[[Any], bytes]
     """Compresses filtered scanlines, fast."""
     inflater: Callable[[], Any]
-    """Makes an object like that of `zlib.decompressobj`; it may keep output back although it has consumed its input."""
+    """Makes an object like `zlib.decompressobj`'s; it may hold back output after it has consumed its input."""
     crc32: Callable[..., int]
     error: type[Exception]
-    """Errors that an inflater raises for data that are not valid."""
+    """Class of the errors that an inflater raises for invalid data."""
 
 
 def by_zlib() -> Deflate:
@@ -62,13 +62,13 @@ FASTEST = by_zlib() if isal_zlib is None else by_isal()
 
 
 def inflate(packed: bytes, expected: int, by: Deflate) -> tuple[NDArray[np.uint8] | None, int]:
-    """Inflate data of a known length, in pieces and never more than that.
+    """Inflate data of a known length, in pieces; never many bytes more than `expected`.
 
     Returns:
-        The inflated data, or None if their length is not `expected`; and the number of bytes after their end.
+        The inflated data, or None if their length is not `expected`; and the number of packed bytes after their end.
 
     Raises:
-        by.error: the data are not valid.
+        by.error: the data are invalid.
     """
     inflater = by.inflater()
     if expected <= _PIECE:

@@ -49,7 +49,7 @@ _SOF_OTHER = frozenset(b"\xc3\xc5\xc6\xc7\xcb\xcd\xce\xcf")
 class Header(NamedTuple):
     """The facts about a picture that its file's header gives.
 
-    stored: size of the pixels in the file. orientation: 1–8 as in EXIF, how to turn them upright.
+    stored: size of the pixels in the file. orientation: 1–8 as in EXIF; it says how to turn them upright.
     bits: bits per sample, 1–16. colour: of the samples; a JPEG with four components (CMYK) counts as rgb.
     alpha: whether there is an alpha channel (a PNG's tRNS chunk does not count).
     transparent: whether a PNG has a tRNS chunk.
@@ -218,8 +218,8 @@ def _refuse_animation(name: str) -> NoReturn:
 def _exif_orientation(tiff: bytes) -> int:
     """The first valid orientation in EXIF (TIFF) data, 1–8; 1 if it is missing or broken, as in viewers.
 
-    Of several blocks in a file the first one counts: the page and its browser read them so, and would otherwise paint
-    the mask on a picture that is turned in another way.
+    The caller takes the first of several EXIF blocks, as the page and browsers do; otherwise the user would paint the
+    mask on a picture with another orientation.
     """
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
     if order is None:

@@ -18,9 +18,10 @@ _COLOUR_SPACES = {1: b"GRAY", 3: b"RGB "}
 
 
 def read_profile(data: bytes, file_format: ImageFormat, channels: int) -> bytes | None:
-    """The profile embedded in a file, if it fits `channels` (1 or 3); the header must have been read before.
+    """The profile embedded in a file whose header was read; None without one.
 
-    A profile that is broken or for another colour space is dropped; viewers ignore it, too.
+    A profile that is broken or whose colour space does not have `channels` channels (1 or 3) is dropped, too, as
+    viewers ignore it.
 
     Raises:
         InvalidImage: the profile has more than `MAX_PROFILE_BYTES` after inflating.

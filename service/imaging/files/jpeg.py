@@ -21,9 +21,9 @@ from service.imaging.files.containers import EOI, SOS, Chunk, jpeg_segments
 from service.imaging.pool.parallel_steps import LaterStep, StepRunner, results_of
 
 Chroma = Literal["444", "420"]
-"""Colours at the picture's size, or at half its height and width."""
+"""Chroma subsampling: 4:4:4 (colours at the picture's size) or 4:2:0 (at half its height and width)."""
 FULL_CHROMA_QUALITY = 90
-"""Quality from which on colours are written at the picture's size."""
+"""Least quality at which colours are written at the picture's size."""
 FULL_CHROMA_QUALITY_IF_HALVED = 96
 """The same for pictures whose colours had half the size in the upload, too: writing them in full makes the file an
 eighth larger for 0.2 dB at qualities up to 95, and takes twice the time."""
@@ -59,7 +59,7 @@ def encode_jpeg(
 
 
 def jpeg_strips(pixels: NDArray[np.uint8], quality: int, chroma: Chroma) -> dict[range, LaterStep[bytes]]:
-    """Return what encodes each strip by its rows, from the top down; a single one for a picture without strips."""
+    """Return the steps that encode the strips, by their rows, from the top down; small pictures are one strip."""
     height, width, channels = pixels.shape
     block = _block(channels, chroma)
     rows = _strip_height(height, width, block)

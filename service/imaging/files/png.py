@@ -3,10 +3,10 @@
 Decoders get only the chunks that hold pixels, after their CRCs were checked: no text, profile or animation chunk.
 Buffers are freed as early as possible; decode_cost.py counts the peak.
 
-The data are inflated and checked first. Filters are undone in C++ (png_filters.py); interlaced, and where that was not
-compiled, the data are passed on uncompressed to OpenCV, whose libpng would print warnings to stderr. Pillow decodes
-palettes, less than 8 bits, and 8-bit data that fail the check. Pillow accepts data with too many rows, which is
-allowed, but also with too few, so a file whose last row is black is checked for its length.
+The data are inflated and checked first. Filters are undone in C++ (png_filters.py). If the file is interlaced or that
+extension is missing, OpenCV gets the data uncompressed; unchecked, its libpng would print warnings to stderr. Pillow
+decodes palettes, less than 8 bits, and 8-bit data that fail the check. Pillow accepts data with too many rows, which
+is allowed, but also with too few, so the length of a file whose last row is black is checked.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def encode_png(
 ) -> bytes:
     """Encode pixels losslessly: H×W×C, C = 1, 2, 3 or 4, uint8 or uint16. `ahead` has some strips, by their rows.
 
-    Written here because neither library writes all eight kinds: OpenCV no grey with alpha, Pillow no 16-bit colour.
-    Photographs of 8 bits are packed in C++ (scanlines.py), where it was compiled, and all else by `by`.
+    Written here because neither library writes all eight kinds: OpenCV lacks grey with alpha, Pillow 16-bit colour.
+    Photographs of 8 bits are packed in C++ (scanlines.py) if it was compiled; everything else is packed by `by`.
     """
     height, width, channels = pixels.shape
     samples = pixels if pixels.dtype == np.uint8 else pixels.astype(">u2")
@@ -186,7 +186,7 @@ def _without_compression(data: bytes, chunks: list[Chunk], header: Header, by: D
     They are written as stored blocks (RFC 1950, 1951) by hand, because zlib would compute the checksum again.
 
     Raises:
-        InvalidImage: the data are bad.
+        InvalidImage: the data are corrupt, or their length is wrong.
     """
     lines, checksum = _scanlines(data, chunks, header, by)
     at = 0
@@ -251,10 +251,10 @@ def _check_length(core: bytes, header: Header) -> None:
 
 
 def _scanlines(data: bytes, chunks: list[Chunk], header: Header, by: Deflate) -> tuple[NDArray[np.uint8], bytes]:
-    """Inflate a PNG and check the length, of which libpng would warn: the scanlines and their zlib checksum.
+    """Inflate a PNG's data and check their length; return the scanlines and their zlib checksum.
 
     Raises:
-        InvalidImage: the data are bad.
+        InvalidImage: the data are corrupt, or their length is wrong.
     """
     expected = sum(rows * stride for rows, stride in _scanline_counts(data, header))
     packed = _compressed_scanlines(data, chunks)

@@ -1,6 +1,6 @@
 """Undoes the filters of PNGs' scanlines in C++ (ADR 40), an optional extension that an installation compiles.
 
-It decides nothing about what is accepted: it gets what png.py has inflated and checked.
+It does not decide which files are accepted: png.py inflates and checks the data first.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class FiltersKernel:
             header: of the PNG.
 
         Raises:
-            InvalidImage: there is an unknown filter.
-            ValueError: the lines are not of such a picture.
-            MemoryError: there is no memory for a row.
+            InvalidImage: a row has an unknown filter type.
+            ValueError: the number of bytes does not match the header.
+            MemoryError: memory for a row cannot be allocated.
         """
         height, width = header.stored
         channels, sample = (1 if header.colour == "grey" else 3) + header.alpha, header.bits // 8

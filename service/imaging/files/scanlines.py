@@ -26,7 +26,7 @@ _EXTENSION = f"{__package__}._scanlines"
 _SOURCE = 0x43617B88
 """Digest of scanlines.cpp, which has it, too."""
 _LEAST = 128 << 10
-"""Bytes of a picture from which on it is packed here: a smaller one takes 0.4 ms with ISA-L."""
+"""Least bytes of a picture that is packed here: a smaller one takes 0.4 ms with ISA-L."""
 _STRIP = 3 * 256 * 256
 """Least bytes of a strip, about 0.3 ms; smaller strips cost more for scheduling than they save."""
 _MOST_STRIPS = 8
@@ -35,9 +35,9 @@ _SAMPLE = 3 << 10
 _SAMPLES = (6, 32)
 """Fewest and most samples: one for each 256 KiB, at equal distances."""
 _WORTH = 0.95
-"""Share of the size up to which a search for repetitions is worth twice the time."""
+"""Ratio of the packed sizes with and without a search for repetitions, below which it is worth twice the time."""
 _QUICK = 1 / 8
-"""Share of the bytes up to which a search for repetitions takes less time than codes of single bytes."""
+"""Ratio of packed to raw bytes below which a search for repetitions takes less time than codes of single bytes."""
 _ADLER = 65_521
 _FILTER_UP = 2
 
@@ -123,12 +123,12 @@ def _checked(found: int, rows: Rows) -> int:
 
 
 def png_strips(pixels: Pixels, kernel: ScanlinesKernel | None, by: Deflate) -> dict[range, LaterStep[Strip]]:
-    """Return what packs each strip of a picture by its rows, from the top down; none for one that is not packed here.
+    """Return the steps that pack a picture's strips, by their rows, from the top down; none if `by` is to pack it.
 
     Args:
         pixels: H×W×C.
-        kernel: packs the rows, where it is installed.
-        by: finds repetitions: a drawing, which is full of them, is left to it.
+        kernel: packs the rows; None if it is not installed.
+        by: searches for repetitions; drawings, which are full of them, are left to it.
     """
     if kernel is None or pixels.dtype != np.uint8 or pixels.size < _LEAST:
         return {}
