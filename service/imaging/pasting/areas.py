@@ -1,6 +1,6 @@
-"""Where fills are pasted and blended, from the mask alone. Pure. The seam's rules: docs/adr/0002-seam.md.
+"""Finds the areas where fills are pasted and blended, from the mask alone. Pure. Rules: docs/adr/0002-seam.md.
 
-OpenCV takes time for each pixel of the box that the seam is looked for in, so holes that are far apart get a box each.
+OpenCV's time grows with the box that it searches for the seam, so holes that are far apart get a box each.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ FEATHER = 4
 MAX_FEATHER = 16
 """Largest width of the seam in pixels of the picture, where a tile is scaled up."""
 _BLOCK = 8
-"""Side of the blocks that holes are told apart by."""
+"""Side in pixels of the blocks in which far apart holes are recognised."""
 _ONES = np.ones((_BLOCK, _BLOCK), np.uint8)
 _WORTH_A_BOX = 128 * 128
-"""Pixels that another box must save: as many as the seam is found in while numpy and OpenCV are called for a box."""
+"""Pixels that another box must save: searching them takes as long as the calls of numpy and OpenCV for a box."""
 _WORTH_BOXES_TO_THE_KERNEL = 2048 * 2048
-"""Pixels from which on compiled code is quicker in boxes: its distances would not fit the caches."""
+"""Least pixels at which compiled code is faster with several boxes: in one its distances would not fit the caches."""
 _MOST_BOXES = 16
-"""More holes than that are looked at together, because comparing their boxes would take longer than it saves."""
+"""Most holes that get boxes of their own; more are searched together, as comparing boxes takes longer than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class PasteArea:
 
 
 def paste_areas(mask: Bool2D, crop: Crop) -> list[PasteArea]:
-    """Find where a crop's fill is pasted; nowhere if it fills nothing.
+    """Find the areas where a crop's fill is pasted; none if the crop fills nothing.
 
     Args:
         mask: H×W of the picture, True = fill.
@@ -71,7 +71,7 @@ def paste_areas(mask: Bool2D, crop: Crop) -> list[PasteArea]:
 
 
 def areas_of_part(mask: Bool2D, found: PastePart, kernel: PastingKernel | None) -> list[PasteArea]:
-    """Divide a part into areas and find the seam of each: one for each of the holes far apart, if that saves time."""
+    """Divide a part into areas, so that holes far apart have their own if that saves time; find the seam of each."""
     whole = Box(0, 0, *found.hole.shape)
     one = kernel is not None and whole.area < _WORTH_BOXES_TO_THE_KERNEL
     areas = []
@@ -101,7 +101,7 @@ def paste_part(mask: Bool2D, crop: Crop) -> PastePart | None:
 def boxes_of_holes(hole: Bool2D, margin: int) -> list[Box]:
     """Boxes that hold all masked pixels and `margin` pixels around them, and do not overlap.
 
-    There is one box if others would not be worth their calls.
+    There is one box if several would not save time.
     """
     size = Box(0, 0, *hole.shape).size
     whole = Box(0, 0, *size)
@@ -119,7 +119,7 @@ def boxes_of_holes(hole: Bool2D, margin: int) -> list[Box]:
 
 
 def _joined_boxes(boxes: Iterable[Box]) -> list[Box]:
-    """Join boxes that overlap, and those that cost no more as one."""
+    """Join boxes that overlap, and boxes that cost no more when joined."""
     done: list[Box] = []
     waiting = list(boxes)
     while waiting:

@@ -14,7 +14,7 @@ from service.imaging.pasting.seam import Seam
 def paste(picture: Pixels, fill: Pixels, hole: Bool2D, seam: Seam) -> None:
     """Paste a fill into a picture; over the seam it is blended with the nearest colour outside the mask.
 
-    Uses few calls on whole arrays, which release the interpreter's lock.
+    Uses few calls on whole arrays, which release the GIL.
 
     Args:
         picture: H×W×C, written to where the hole is; may be a view.

@@ -1,4 +1,4 @@
-"""The seam and the pasting in C++; the bytes are those of seam.py and blending.py (docs/adr/0051-compiled-pasting.md).
+"""Finds seams and pastes fills in C++, to the same bytes as seam.py and blending.py (ADR 51).
 
 It is an optional extension, compiled when Retouch is installed.
 """
@@ -17,12 +17,12 @@ from service.lifecycle.compiled import address, address_of_rows, load_library, w
 _EXTENSION = f"{__package__}._pasting"
 """Name of the extension module in pyproject.toml."""
 _SOURCE = 0x66DD6FE5
-"""Digest of pasting.cpp, which has it, too."""
+"""Digest of pasting.cpp, by which a library of another version is rejected."""
 
 
 @cache
 def installed_kernel() -> PastingKernel | None:
-    """Load the extension; None where Retouch was installed without it, or with that of another version."""
+    """Load the extension; None if Retouch was installed without it, or it is that of another version."""
     library = load_library(_EXTENSION, _SOURCE)
     return None if library is None else PastingKernel(library)
 
@@ -42,7 +42,7 @@ class PastingKernel:
             width: of the seam in pixels, 1 to 63.
 
         Raises:
-            MemoryError: there is no memory for the distances.
+            MemoryError: memory for the distances cannot be allocated.
         """
         mask = with_whole_rows(mask)
         most = int(np.count_nonzero(mask))
@@ -65,7 +65,7 @@ class PastingKernel:
             seam: found in the mask of all holes.
 
         Raises:
-            ValueError: the rows of the picture have gaps between their pixels, or it cannot be written to.
+            ValueError: the pixels of a row of the picture are not contiguous, or the picture is read-only.
         """
         if not picture.flags.writeable:
             raise ValueError("fills are pasted into a picture that can be written to")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from service.core.pictures import Bool2D
 
 _WORTH_A_CORE = 128 * 128
-"""Pixels of a mask from which on it is quicker to take out the core of its holes, if they fill half of it."""
+"""Least pixels of a mask at which removing the core of its holes saves time, if they fill half of it."""
 
 
 class Seam(NamedTuple):
@@ -48,14 +48,14 @@ def find_seam(mask: Bool2D, width: int) -> Seam:
     # np.flatnonzero is four times faster on booleans than on numbers
     places = np.flatnonzero((distance <= width) & rim).astype(np.int32)
     nearest = outside.take(labels.take(places) - 1)
-    if rim is not inside:  # what is near the core alone is no seam
+    if rim is not inside:  # pixels that are nearer to the removed core are not in the seam
         kept = ~inside.take(nearest)
         places, nearest = places[kept], nearest[kept]
     return Seam(places, nearest, distance.take(places) / np.float32(width + 1))
 
 
 def _without_core(inside: Bool2D, width: int) -> Bool2D:
-    """The mask without the pixels deep inside, which no seam reaches; the mask itself where that saves no time.
+    """The mask without the pixels deep inside, which no seam reaches; the mask itself if removing them saves no time.
 
     The core is more than twice the seam's width from the pixels outside, so no pixel of the seam is nearer to it.
     """
