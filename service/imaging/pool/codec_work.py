@@ -1,6 +1,6 @@
 """The choice of the thread that decodes, prepares, finishes and encodes pictures: a codec thread or the event loop's.
 
-Handing a picture to a thread and back costs as much as a small picture itself: wake-ups, the interpreter's lock, cold
+Handing a picture to a thread and back costs as much as a small picture itself: wake-ups, the GIL, cold
 caches. In a process with a single core, such as a front end where there are as many of them as cores, threads gain
 nothing: a picture of 256² took 4.2 ms of CPU time with them and 3.8 without (ADR 19).
 """
@@ -28,7 +28,7 @@ SMALL_PIXELS = 96 * 96
 MEDIUM_PIXELS = 512 * 512
 """Size up to which work (2 to 4 ms) may block the event loop, if threads would only compete for the same core."""
 HELPED_PIXELS = 320 * 320
-"""Size from which on help pays on the event loop: handing over the mask of 256² takes as long as it saves."""
+"""Least size at which helpers pay on the event loop: handing over the mask of 256² takes as long as it saves."""
 _MOST_HELPERS = 3
 """Most threads that help a process with one codec thread: a JPEG of 512² is encoded in four strips."""
 _SLOWER = 4
@@ -66,7 +66,7 @@ class CodecWork:
         self._large = 0
         """Number of large pictures to decode, counted apart as they do not predict how long others take."""
         self._mean_s = self._mean_after_s = 0.0
-        """The running means of decoding and preparing, and of the steps after it, without large pictures."""
+        """Running means in seconds of decoding and preparing, and of the steps after that, without large pictures."""
         self._going_on: set[object] = set()
         """An item for each request whose steps after decoding run."""
 
@@ -87,10 +87,10 @@ class CodecWork:
 
         Args:
             work: gets a function that runs several steps in parallel.
-            effort: its cost, in pixels of a plain JPEG.
-            then: called with the result where `work` ran, after the caller had time to pass it on; it returns steps,
-                which run as they are iterated, on the event loop one in each of its iterations. Errors are ignored.
-            large: whether one of its pictures is large.
+            effort: the cost of `work`, in pixels of a plain JPEG.
+            then: called with the result on the thread of `work`, once the caller could pass the result on. It returns
+                steps that run as they are iterated; on the event loop, one in each iteration. Errors are ignored.
+            large: whether one of the request's pictures is large.
         """
         if large and not self._event_loop_shares(effort):
             self._large += 1
@@ -117,10 +117,10 @@ class CodecWork:
 
         Args:
             work: gets a function that runs several steps in parallel.
-            pixels: of the picture.
-            encoder: its format.
-            writes: whether it writes to a disk, which may block: on a thread.
-            slow: whether it takes long, as to copy texture: on a thread, with the large pictures.
+            pixels: number of pixels of the picture.
+            encoder: format of the file.
+            writes: whether `work` writes to a disk; it then runs on a thread, because that may block.
+            slow: whether `work` takes long, as copying texture does; it then runs on a thread, among large pictures.
         """
         if not writes and not slow and (shares := self._event_loop_shares(pixels, 1 if encoder == "jpeg" else _SLOWER)):
             await self._finish_shares.take(shares)
@@ -140,7 +140,7 @@ class CodecWork:
         self._helpers.close()
 
     def _event_loop_shares(self, pixels: int, slower: int = 1) -> int:
-        """Return the shares of one iteration of the event loop that the work costs there; 0 if it is for a thread."""
+        """Return the shares of an iteration that the work takes on the event loop; 0 if it must run on a thread."""
         if pixels <= SMALL_PIXELS:
             return 1
         return SHARES_OF_AN_ITERATION if self._threads == 1 and pixels * slower <= MEDIUM_PIXELS else 0
@@ -173,14 +173,14 @@ class CodecWork:
             self._mean_after_s += _SMOOTHING * (took_s - self._mean_after_s)
 
     def _free_threads(self) -> int:
-        """Return the number of threads that may help another: idle ones, or with a single one, those for idle cores."""
+        """Return how many threads may help another: idle ones, or with a single thread, one for each spare core."""
         if self._threads == 1:
             return min(_MOST_HELPERS, self._spare_cores())
         return self._threads - self._beginning - self._finishing - self._large - len(self._going_on)
 
 
 def _run_later(steps: Iterator[object]) -> None:
-    """Run steps from the iteration of the event loop after the next one, which sends the caller's messages."""
+    """Run steps in iterations of the event loop after the next one, in which the caller's messages are sent."""
     loop = asyncio.get_running_loop()
     loop.call_soon(loop.call_soon, _run_step, steps)
 

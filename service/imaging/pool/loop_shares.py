@@ -25,9 +25,9 @@ class LoopShares:
         self._next_iteration: asyncio.Handle | None = None
 
     async def take(self, shares: int = 1) -> None:
-        """Wait until this many work shares of one iteration of the event loop are free, and use them.
+        """Wait for an iteration of the event loop that has shares left, and use `shares` of them.
 
-        The last caller of an iteration may use more than is left. A cancelled caller uses none.
+        The last caller of an iteration may use more than are left. A cancelled caller uses none.
         """
         loop = asyncio.get_running_loop()
         if self._next_iteration is None:

@@ -32,7 +32,7 @@ class LaterStep(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether its result is there."""
+        """Whether the step has run and has a result."""
         return bool(self._results)
 
     def __call__(self) -> T:
@@ -96,7 +96,7 @@ class HelperThreads:
     def _help(self) -> None:
         while (shared := self._queue.get()) is not None:
             shared.help()
-            del shared  # it must not keep pictures in memory until the next work
+            del shared  # or it would keep pictures in memory until the next work
 
 
 class _SharedSteps(Generic[T]):

@@ -86,7 +86,7 @@ class _Threads:
 
     @property
     def count(self) -> int:
-        """The number of threads; less than was asked for if the system has refused to start some."""
+        """The number of threads; fewer than requested if the system has refused to start some."""
         return len(self._started) or self._count
 
     def submit(
@@ -123,7 +123,7 @@ class _Threads:
             thread.join()
 
     def _start(self) -> list[threading.Thread]:
-        """Start the threads up to the first that the system refuses; those before it do the work alone."""
+        """Start threads until the system refuses one; those already started then do the work alone."""
         started: list[threading.Thread] = []
         for number in range(self._count):
             thread = threading.Thread(target=self._run, name=f"{self._name}_{number}", daemon=True)
@@ -165,7 +165,7 @@ class CodecPool:
         self._large = 0
         """Number of large pictures that the common threads work on or get next."""
         self._waiting: deque[asyncio.Future[None]] = deque()
-        """Large pictures beyond the number of threads, kept out of the pool's queue so that no small one waits."""
+        """Large pictures beyond the number of threads; not in the pool's queue, where small ones would wait."""
 
     @property
     def threads_for_small(self) -> int:
@@ -185,7 +185,7 @@ class CodecPool:
             function: what is run, with `args`.
             args: of the function.
             large: whether it works on a large picture.
-            then: called with the result on the same thread, which continues with these steps; errors are ignored.
+            then: called with the result on the same thread, which then runs the steps it returns; errors are ignored.
 
         Raises:
             NotReady: the system starts no thread.
@@ -214,7 +214,7 @@ class CodecPool:
         try:
             return await submitted  # the thread is released also if the caller leaves
         finally:
-            del submitted  # as above: it keeps its error
+            del submitted  # breaks a reference cycle through its error's traceback
 
     async def _acquire_thread(self) -> None:
         if self._large < self._common.count:
@@ -225,7 +225,7 @@ class CodecPool:
         try:
             await free
         except asyncio.CancelledError:
-            if free.done() and not free.cancelled():  # a thread became free at the same moment
+            if free.done() and not free.cancelled():  # a thread became free just before
                 self._release_thread()
             raise
 
