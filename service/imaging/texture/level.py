@@ -16,28 +16,28 @@ from service.imaging.texture.parameters import REACH, Parameters
 from service.imaging.texture.patch_match import SPARE, Floats, Kernel, Part, Places, Step, View
 
 LEAST_SOURCES = 50
-"""Known patches below which there is no texture to copy."""
+"""Fewest known patches from which texture is copied."""
 _SIDE = 2 * REACH + 1
 _PART = 4096
 """Least targets of a part of a sweep, about 1 ms of a core: handing over less takes as long as it saves."""
 _MOST_PARTS = 8
 """Most parts of a sweep. At their borders matches spread one sweep later."""
 _SEEDS = 1_000_003
-"""Distance between the seeds of two sweeps: those of the parts of one are nearer to each other."""
+"""Distance between the seeds of two sweeps, so that they differ from the seeds of a sweep's parts."""
 
 
 class Level:
     """The picture at one size, and for each patch that touches the hole its match: a patch of the known part.
 
-    Low frequencies are taken away before matching, and `picture` adds them again.
+    Low frequencies are subtracted before matching, and `picture` adds them again.
 
     Args:
         picture: H×W×3 in [0, 1], filled by the net.
         hole: H×W, True where nothing is copied from.
         redrawn: H×W, the part of the hole that gets texture.
         parameters: the choices of the stage.
-        scale: side of one pixel of this size, in pixels of the full size.
-        side_by_side: runs several steps in parallel; the result does not depend on how many at once.
+        scale: side of one pixel of this level, in pixels of the full size.
+        side_by_side: runs several steps in parallel; the result does not depend on the number of threads.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Level:
         return len(self.view.sources) >= LEAST_SOURCES
 
     def search_afresh(self, kernel: Kernel) -> None:
-        """Find matches in the whole picture, without coherence: at first all matches are random, neighbours' too."""
+        """Find matches in the whole picture, without coherence, because the neighbours' matches are random at first."""
         anywhere = max(self.height, self.width)
         step = Step(
             self.parameters.guide_weight,
@@ -183,8 +183,8 @@ def _window(decay: float) -> Floats:
 def _guide(picture: Floats, hole: Bool2D, parameters: Parameters, scale: float, side_by_side: StepRunner) -> Floats:
     """Describe each pixel, H×W×16: colour at two blurs, the grey on four sides, four contrasts, its place.
 
-    Darabi et al., "Image Melding", SIGGRAPH 2012, match gradients. Those of the net's fill are unreliable, so their
-    energy is matched here.
+    Darabi et al., "Image Melding", SIGGRAPH 2012, match gradients. The gradients of the net's fill are unreliable, so
+    their local energy is matched here.
     """
     low, lower, contrasts = side_by_side(
         [
@@ -216,7 +216,11 @@ def _beside(grey: Floats) -> list[Floats]:
 
 
 def _contrasts(grey: Floats, sigma: float) -> list[Floats]:
-    """Return the local RMS, H×W each, of differences across and down, and of what blurs of 1.2, and 3, remove."""
+    """Return four local RMS values, H×W each.
+
+    They are those of the horizontal and vertical differences, of the detail finer than a Gaussian of sigma 1.2, and of
+    the detail between sigmas 1.2 and 3.
+    """
     fine, coarse = _blurred(grey, 1.2), _blurred(grey, 3)
     across, down = cv2.Sobel(grey, -1, 1, 0, ksize=1), cv2.Sobel(grey, -1, 0, 1, ksize=1)
     energies = (0.5 * across**2, 0.5 * down**2, (grey - fine) ** 2, (fine - coarse) ** 2)

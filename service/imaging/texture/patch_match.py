@@ -14,7 +14,7 @@ from service.lifecycle.compiled import address, load_library
 _EXTENSION = f"{__package__}._patch_match"
 """Name of the extension module in pyproject.toml."""
 _SOURCE = 0xC80A23C4
-"""Digest of patch_match.cpp, which has it, too."""
+"""Digest of patch_match.cpp, by which a library of another version is rejected."""
 GUIDE = 16
 """Values of the guide at each pixel, as the C++ reads them."""
 SPARE = 16
@@ -33,16 +33,16 @@ class Step(NamedTuple):
     coherence_flat: float
     reach: int
     fresh: bool
-    """From random matches, with two random sources tried for each target."""
+    """Whether the search starts from random matches, with two random sources tried for each target."""
     first: bool
-    """Whether targets may have no match yet; `fresh`: those that they have are not used."""
+    """Whether this is the first sweep of a search: targets may have no match yet, or, if `fresh`, it is not used."""
     backward: bool
-    """From the last target to the first."""
+    """Whether the sweep goes from the last target to the first."""
     seed: int
 
 
 class Part(NamedTuple):
-    """A part of the targets by their numbers, or of the rows, without `end`."""
+    """A range of the targets' numbers, or of rows: `begin` to `end` (excluded)."""
 
     begin: int
     end: int
@@ -83,9 +83,9 @@ class Kernel(Protocol):
             view: the picture.
             step: the sweep.
             part: the targets.
-            before: a copy of `matches` before the sweep, which is what neighbours in other parts are taken for.
-            matches: the source of each target of all (-1: none yet).
-            distances: the distance of each to its source.
+            before: a copy of `matches` from before the sweep, used for neighbours in other parts.
+            matches: the source of every target, not only of the part's (-1: none yet).
+            distances: the distance of every target to its source.
         """
 
     def vote(self, view: View, rows: Part, matches: Places, weights: Floats, window: Floats) -> None:
@@ -115,7 +115,7 @@ class StoppableKernel(NamedTuple):
 
 
 def installed_kernel() -> CompiledKernel | None:
-    """Load the extension; None where Retouch was installed without it, or with that of another version."""
+    """Load the extension; None if Retouch was installed without it, or it is that of another version."""
     library = load_library(_EXTENSION, _SOURCE)
     return None if library is None else CompiledKernel(library)
 

@@ -32,7 +32,7 @@ def add_texture(
 ) -> Rgb | None:
     """Return the fill H×W×3 with copied texture in the hole H×W; other pixels keep their bits.
 
-    It is None where too few patches are known. The same arguments give the same bytes, however many threads there are.
+    Returns None if too few patches are known. The same arguments give the same bytes, whatever the number of threads.
 
     Args:
         fill: the picture, filled by the net.

@@ -1,9 +1,9 @@
-"""Where the texture stage works in a picture, and how much of it: windows around the holes, of bounded cost. Pure.
+"""Plans the windows around the holes in which the texture stage works, and bounds their cost. Pure.
 
 A window has the holes and the known pixels up to `MARGIN` around them. Large windows are cut into cells where the holes
 are thin, and scaled down where they are thick, as a cell in the middle of a thick hole would have nothing to copy. If
-all windows together are too much work, all are scaled down. What texture changes at a smaller size is scaled up and
-added to the fill, which keeps its own details.
+all windows together are too much work, all are scaled down. The change that texture makes at a smaller size is scaled
+up and added to the fill, which keeps its own details.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from service.imaging.texture.stage import AS_CHOSEN, Rgb, add_texture
 MARGIN = 64
 """Known pixels around a hole that texture is copied from, on each side."""
 MOST_WORK = 600_000
-"""Work that is done at full size: pixels near holes, and an eighth of the windows' pixels. A core takes 2 to 3 s."""
+"""Most work at full size, as pixels near holes plus an eighth of the windows' pixels. A core takes 2 to 3 s."""
 _SEEN_OVER_FILLED = 8
-"""Pixels of a window that take as long as one pixel near a hole, which alone is matched with a patch."""
+"""Pixels of a window that take as long as one pixel near a hole; only pixels near holes are matched with patches."""
 MOST_SEEN = 1024 * 1024
-"""Pixels of a window that is not cut or scaled down."""
+"""Most pixels of a window that is neither cut nor scaled down."""
 BYTES_A_PIXEL = 240
 """Memory that a window takes while it is computed, for each of its pixels (docs/adr/0058-copied-texture.md)."""
 CELL = 512
@@ -128,7 +128,7 @@ def _radius(hole: Bool2D, box: Box) -> float:
 
 
 def _cells(hole: Bool2D, box: Box, scale: float) -> Iterator[Window]:
-    """Cut a box into cells; the core of a cell is what it has of the holes, and cells without any are left out."""
+    """Cut a box into cells; the core of a cell is the box around its masked pixels; cells without any are left out."""
     side, limit = round(CELL / scale), Size(*hole.shape)
     for top in range(box.top, box.bottom, side):
         for left in range(box.left, box.right, side):
