@@ -1,6 +1,6 @@
 """Crops for models that fill one fixed part of their tile: any hole is moved and scaled onto that part. Pure.
 
-The hole's bounding box is centred in that part, as large as it fits with its aspect ratio, so that little of the
+The hole's bounding box is centred in that part, as large as its aspect ratio allows, so that little of the
 model's output is wasted. Where the tile reaches beyond the picture, the picture is reflected.
 """
 

@@ -23,7 +23,7 @@ Depths = NDArray[Any]
 GAP = 6
 """Parts of the mask that are at most this many pixels apart belong to the same hole."""
 THIN_RADIUS = 16.0
-"""Holes up to this radius are thin: they are cut if they are longer than a window; a cut is at most twice as long."""
+"""Holes up to this radius are thin: they are cut if they are longer than a window; a cut is at most twice this long."""
 
 _SQUARE_IN_CIRCLE = 23
 """Side of a square whose corners are within `THIN_RADIUS` of its centre: 11 diagonal steps of 1.37 each, in OpenCV's
@@ -93,9 +93,9 @@ def bounding_box(mask: Bool2D) -> Box:
 
 
 def two_windows_cover(mask: Bool2D, bounds: Box, window: Size) -> bool:
-    """Whether two windows can cover all masked pixels; that takes a tenth of the time of finding the holes.
+    """Whether two windows can cover all masked pixels; takes a tenth of the time of `find_holes`.
 
-    Two such windows reach all four sides of the mask's bounding box, so two in opposite corners of it cover all, too.
+    Two windows that cover all touch all four sides of the bounding box, so two in opposite corners cover all, too.
     """
     height, width = (min(have, side) for have, side in zip(bounds.size, window, strict=True))
     inside = mask[bounds.top : bounds.bottom, bounds.left : bounds.right].view(np.uint8)
@@ -143,7 +143,7 @@ class HoleGroup(NamedTuple):
 
 
 def groups_of(boxes: Boxes, numbers: NDArray[np.intp]) -> list[HoleGroup]:
-    """The groups, from the group number of each box: 0, 1, …, none left out."""
+    """The groups of boxes. `numbers`: the group of each box, 0, 1, … without gaps."""
     order = np.argsort(numbers, kind="stable")
     ends = np.cumsum(np.bincount(numbers))
     starts, sorted_boxes = np.concatenate(((0,), ends[:-1])), boxes[order]
@@ -171,7 +171,8 @@ def _bounding_part(mask: Bool2D) -> tuple[Bool2D, tuple[int, int]]:
 def _hole_boxes(joined: Any, labels: NDArray[np.int32], count: int) -> Boxes:
     """The boxes of the joined holes, without the pixels that joining added.
 
-    From the runs of their rows: connectedComponentsWithStats takes eight times as long as without statistics.
+    Computed from the runs of each row, because connectedComponentsWithStats takes eight times as long as
+    connectedComponents.
     """
     flat = joined.reshape(-1)
     changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
@@ -181,7 +182,7 @@ def _hole_boxes(joined: Any, labels: NDArray[np.int32], count: int) -> Boxes:
     rows, lefts = np.divmod(starts, joined.shape[1])
     holes = labels.reshape(-1).take(starts) - 1
     boxes = np.empty((count, 4), np.intp)
-    boxes[holes[::-1], 0] = rows[::-1]  # of equal indices the last counts: the first row of each hole
+    boxes[holes[::-1], 0] = rows[::-1]  # the last of equal indices counts: the first row of a hole
     boxes[holes, 2] = rows + 1
     boxes[:, 1], boxes[:, 3] = joined.shape[1], 0
     np.minimum.at(boxes[:, 1], holes, lefts)

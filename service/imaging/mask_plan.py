@@ -1,4 +1,4 @@
-"""The plan for a mask: what is filled, the crops that fill it, and where their fills go. Pure."""
+"""The plan for a mask: the pixels to fill, the crops that fill them, and where the fills are pasted. Pure."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class MaskPlan:
     hole: H×W of the picture, True = fill.
     coverage: the share of the pixels that are filled.
     crops: the parts of the picture that the model sees.
-    places: where the fill of each crop goes, with its seam; found when it is first asked for.
-    texture: where texture is copied; None if it was not asked for.
+    places: the areas where the fill of each crop is pasted, with their seams; computed at the first call.
+    texture: where texture is copied; None if it was not requested.
     """
 
     hole: Bool2D
@@ -41,7 +41,7 @@ class MaskPlan:
     texture: TexturePlan | None
 
     def rows_filled(self) -> list[range]:
-        """Return the rows in which pixels are filled, and perhaps some beside them."""
+        """Return the rows in which pixels are filled, and perhaps some next to them."""
         return [range(area.part.top, area.part.bottom) for areas in self.places() for area in areas]
 
 

@@ -16,7 +16,7 @@ def fit_mask(mask: Bool2D, size: Size, mask_resize: Literal["nearest"] | None) -
     """The mask at the image's size.
 
     Raises:
-        SizesDiffer: it has another size, and `mask_resize` does not allow scaling it.
+        SizesDiffer: the mask has another size, and `mask_resize` does not allow scaling it.
     """
     have = Size(*mask.shape)
     if have == size:
@@ -37,7 +37,7 @@ def measure_coverage(mask: Bool2D, mode: MaskMode, look: Callable[[], Brightness
         look: measures the brightness of the mask's file; called only to explain a refusal.
 
     Raises:
-        InvalidOption: `mask_empty` or `mask_full`; most often the mask has the other polarity, or values 0 and 1.
+        InvalidOption: code `mask_empty` or `mask_full`; most often the mask is inverted, or has the values 0 and 1.
     """
     filled = int(np.count_nonzero(mask))
     if filled == 0:

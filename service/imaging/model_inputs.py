@@ -27,7 +27,7 @@ def request_format(manifest: Manifest, *, texture: bool = True) -> Takes:
 
 
 def why_not_servable(manifest: Manifest) -> str | None:
-    """Why the model cannot be served; None if it can.
+    """Return the reason why the model cannot be served; None if it can.
 
     Pictures are grey or RGB. Two output channels are accepted only as the a and b that belong to the lightness of the
     input, as the manifest declares it (docs/adr/0007-two-channels.md).

@@ -41,7 +41,7 @@ def paste_fills(
         crops: planned by crops.py; their holes cover the mask.
         tiles: the model's output for each crop, uint8 H×W×C.
         places: results of `paste_areas` for the crops, if they are known already.
-        in_place: whether the picture is not needed any more.
+        in_place: whether the picture may be modified, because it is not needed any more.
     """
     pixels: Any = picture.pixels
     if not (in_place and pixels.flags.writeable):

@@ -94,7 +94,7 @@ def _hide_masked(image: NDArray[np.uint8], holes: Any) -> NDArray[np.uint8]:
 def _pad_to_tile(array: NDArray[np.uint8], crop: Crop, border: int = cv2.BORDER_REFLECT_101) -> NDArray[np.uint8]:
     """Place an array in the tile and fill the rest by reflection at its edges; always contiguous.
 
-    border: OpenCV's name of the reflection; whether it repeats the pixel at the edge.
+    border: OpenCV's kind of reflection, which repeats the pixel at the edge or does not.
     """
     tile, top, left = crop.tile, crop.below, crop.right_of
     bottom, right = tile.height - array.shape[0] - top, tile.width - array.shape[1] - left

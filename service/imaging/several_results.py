@@ -1,4 +1,4 @@
-"""Latents from seeds: reproducible random inputs for each result of a request, whatever it is batched with. Pure."""
+"""Latents from seeds: random inputs for each result of a request that do not depend on its batch. Pure."""
 
 from __future__ import annotations
 

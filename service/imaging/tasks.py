@@ -40,8 +40,8 @@ class PreparedRequest:
     size: the size of the result.
     coverage: the share of the pixels that are filled; None without a mask.
     finish: makes a picture from the tiles of all rows, in their order; once for each result. Thread-safe.
-    texture: where texture is copied; None if it was not asked for.
-    strips: returns what can be encoded of the result without its tiles; encode it with them. Thread-safe.
+    texture: where texture is copied; None if it was not requested.
+    strips: returns the strips of the result that can be encoded without its tiles, for `codec.encode`. Thread-safe.
     """
 
     rows: list[Sample]
@@ -52,7 +52,7 @@ class PreparedRequest:
     strips: Callable[[], codec.Ahead] = dict
 
     def work_ahead(self, ended: Callable[[], bool] = lambda: False) -> Iterator[None]:
-        """Do what needs no tile, step by step, while the engine computes them, unless the request has `ended`."""
+        """Encode the strips that need no tile, one in each step, until the request has `ended`."""
         for encode_strip in () if ended() else self.strips().values():
             yield
             if ended():
@@ -61,7 +61,7 @@ class PreparedRequest:
 
 
 class DecodingCost(NamedTuple):
-    """The decoding cost of a request's files: that of the slowest, in pixels of a plain JPEG, and the memory of all."""
+    """The decoding cost of a request's files: effort of the slowest, in pixels of a plain JPEG, and memory of all."""
 
     effort: int = 0
     decoded_bytes: int = 0
@@ -75,7 +75,7 @@ class DecodingCost(NamedTuple):
         return self.large or self.copies_texture
 
     def with_results(self, order: Order, headers: Headers, manifest: Manifest) -> DecodingCost:
-        """Add what results cost: memory of those beyond the first, which counts as the decoded upload, and of texture.
+        """Add the memory of all results but the first, which counts as the decoded upload, and of the texture stage.
 
         A result has the upload's size; from inpainting it has its channels and depth, too.
         """

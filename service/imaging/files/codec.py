@@ -1,6 +1,6 @@
 """Decodes image files to pixels, and encodes them, by the rules of docs/images.md.
 
-All functions are pure and thread-safe; the libraries release the interpreter's lock. The libraries were chosen by
+All functions are pure and thread-safe; the libraries release the GIL. The libraries were chosen by
 measurement: benchmarks/codecs/codec.py.
 """
 
@@ -202,7 +202,7 @@ def _decode_jpeg(data: bytes, header: Header) -> NDArray[np.uint8]:
 
 
 def _count_scans(data: bytes) -> int:
-    """Count the markers of scans in a JPEG; `bytes.count` takes ten times as long, under the interpreter's lock."""
+    """Count the markers of scans in a JPEG; `bytes.count` takes ten times as long and holds the GIL."""
     found = 0
     for start in range(0, len(data), _LOOKED_AT):
         piece = np.frombuffer(data, np.uint8, min(_LOOKED_AT + 1, len(data) - start), start)

@@ -18,12 +18,12 @@ except ImportError:  # no wheel for this platform
 _FED = 1 << 14
 """Bytes of compressed data given to an inflater at once, because it copies the part that it has not consumed."""
 _PIECE = 1 << 20
-"""Bytes inflated at once, because larger ones would be joined under the interpreter's lock (0.5 s for 400 MB)."""
+"""Bytes inflated at once, because larger pieces would be joined under the GIL (0.5 s for 400 MB)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deflate:
-    """A library that reads and writes the zlib format (RFC 1950); its functions release the interpreter's lock."""
+    """A library that reads and writes the zlib format (RFC 1950); its functions release the GIL."""
 
     name: str
     compress: Callable[[Any], bytes]

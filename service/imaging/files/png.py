@@ -40,7 +40,7 @@ _COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 _PIECE = 1 << 20
 _STORED_BLOCK = 65_535
 _JOINED_AT_ONCE = 2 << 20
-"""Bytes that `bytes.join` copies in 0.2 ms under the interpreter's lock; it would hold it for 0.5 s for 400 MB."""
+"""Bytes that `bytes.join` copies in 0.2 ms while it holds the GIL; 400 MB would take 0.5 s."""
 
 
 def decode_png(data: bytes, header: Header, by: Deflate = FASTEST) -> Pixels:
@@ -209,7 +209,7 @@ def _without_compression(data: bytes, chunks: list[Chunk], header: Header, by: D
 
 
 def _concatenate(pieces: list[bytes | memoryview]) -> NDArray[np.uint8]:
-    """Concatenate the pieces, in steps where `bytes.join` would hold the interpreter's lock for long."""
+    """Concatenate the pieces, in steps where `bytes.join` would hold the GIL for long."""
     total = sum(map(len, pieces))
     if total <= _JOINED_AT_ONCE:
         return np.frombuffer(b"".join(pieces), np.uint8)

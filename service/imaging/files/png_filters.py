@@ -19,13 +19,13 @@ from service.lifecycle.compiled import address, load_library
 _EXTENSION = f"{__package__}._png_filters"
 """Name of the extension module in pyproject.toml."""
 _SOURCE = 0x48291C47
-"""Digest of png_filters.cpp, which has it, too."""
+"""Digest of png_filters.cpp, by which a library of another version is rejected."""
 _UNKNOWN_FILTER = 1
 
 
 @cache
 def installed_kernel() -> FiltersKernel | None:
-    """Load the extension; None where Retouch was installed without it, or with that of another version."""
+    """Load the extension; None if Retouch was installed without it, or it is that of another version."""
     library = load_library(_EXTENSION, _SOURCE)
     return None if library is None else FiltersKernel(library)
 

@@ -24,7 +24,7 @@ Rows = NDArray[np.uint8]
 _EXTENSION = f"{__package__}._scanlines"
 """Name of the extension module in pyproject.toml."""
 _SOURCE = 0x43617B88
-"""Digest of scanlines.cpp, which has it, too."""
+"""Digest of scanlines.cpp, by which a library of another version is rejected."""
 _LEAST = 128 << 10
 """Least bytes of a picture that is packed here: a smaller one takes 0.4 ms with ISA-L."""
 _STRIP = 3 * 256 * 256
@@ -44,7 +44,7 @@ _FILTER_UP = 2
 
 @cache
 def installed_kernel() -> ScanlinesKernel | None:
-    """Load the extension; None where Retouch was installed without it, or with that of another version."""
+    """Load the extension; None if Retouch was installed without it, or it is that of another version."""
     library = load_library(_EXTENSION, _SOURCE)
     return None if library is None else ScanlinesKernel(library)
 
