@@ -1,1 +1,1 @@
-"""A request for pictures from its admission to its answer, whatever the protocol that it came by."""
+"""A request for pictures from its admission to its answer, in every protocol."""

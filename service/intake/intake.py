@@ -35,7 +35,7 @@ class Arrival:
 
     asked_s: seconds that the client allows; None if it did not say. priority: 0 (last) to 9 (first).
     traceparent: the identity of its span; empty if it is not traced.
-    presence: tells whether the client has disconnected; None where a cancelled task says so.
+    presence: tells whether the client has disconnected; None if the request's task is cancelled instead, as in gRPC.
     """
 
     request_id: str
@@ -48,7 +48,7 @@ class Arrival:
 
 @dataclass(slots=True)
 class Intake:
-    """An admitted request whose body has not been read, or is not answered yet."""
+    """An admitted request that has not been answered; its body may not have been read yet."""
 
     arrival: Arrival
     service: Service
@@ -74,7 +74,7 @@ class Intake:
         """Count memory for the body, before it is used.
 
         Raises:
-            Overloaded: the bodies of other requests leave too little.
+            Overloaded: the bodies of other requests leave too little memory.
         """
         self.service.admission.count_body_bytes(self.place, nbytes)
 
@@ -101,9 +101,10 @@ class Intake:
         return body
 
     def take_timeout_and_priority(self, timeout_s: float | None, priority: int | None) -> None:
-        """Apply a deadline (from arrival) and a priority that came in the body; None leaves what came before it.
+        """Apply a timeout, in seconds from arrival, and a priority from the body; None keeps the one of the headers.
 
-        Of two deadlines of the client the shorter holds: at that of the header it, or a proxy, may end the request.
+        The shorter of the client's two timeouts holds, because the client or a proxy may end the request at the
+        headers' one.
         """
         if timeout_s is not None:
             self.allowed_s = min(timeout_s, self.allowed_s) if self.own_deadline else timeout_s
@@ -136,7 +137,8 @@ class Intake:
         """Run `work` until the deadline, or until the client disconnects.
 
         Raises:
-            DeadlineExceeded, Cancelled: the one or the other came first.
+            DeadlineExceeded: the deadline passed first.
+            Cancelled: the client disconnected first.
         """
         self._stop_if_left()
         presence = self.arrival.presence
@@ -163,8 +165,8 @@ class Intake:
             work: makes the response.
 
         Raises:
-            InvalidOption: the key cannot be one.
-            ServiceError: as for `Idempotency.run_once`.
+            InvalidOption: the key is malformed.
+            ServiceError: as `Idempotency.run_once`.
         """
         name = key_name(key, self.flow.client, order.task)
         fingerprint = await asyncio.to_thread(fingerprint_of, order, *varies_with)
@@ -188,7 +190,7 @@ class Intake:
                 working.cancel()
             return await working
         finally:
-            del working  # it keeps an error, whose traceback has this frame
+            del working  # breaks a reference cycle through its error's traceback
 
 
 @contextmanager
@@ -207,7 +209,7 @@ def admitted(
         unasked_s: seconds until the deadline if the client names none; by default the server's `request_timeout_s`.
 
     Raises:
-        ShuttingDown, Overloaded, DeadlineExceeded, NotReady: it cannot be served now.
+        ShuttingDown, Overloaded, DeadlineExceeded, NotReady: the request cannot be served now.
     """
     received_at, own_deadline = service.clock(), arrival.asked_s is not None
     allowed_s = arrival.asked_s or unasked_s or service.settings.request_timeout_s

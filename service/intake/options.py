@@ -47,12 +47,12 @@ def check_same_model(name: str, current: str, advice: str) -> None:
     """Check that a client does not ask to switch the model of an API, because that would switch it for all clients.
 
     Args:
-        name: the model that is asked for.
+        name: the requested model.
         current: the model that fills.
         advice: the end of the message.
 
     Raises:
-        InvalidOption: it is another one.
+        InvalidOption: `name` is another model.
     """
     if name != current:
         raise InvalidOption(f"the model is {current!r} for all clients of this API; {name[:80]!r} {advice}")

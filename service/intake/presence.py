@@ -1,4 +1,4 @@
-"""Whether the client of a request still waits for the answer."""
+"""Detects that the client of a request has disconnected and no longer waits for the answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import cache
 from service.core.errors import Cancelled
 
 _HUNG_UP: int | None = getattr(select, "POLLRDHUP", None)
-"""Linux's name for a connection whose other side has ended; None on other systems, where the kernel is not asked."""
+"""Event of poll(2) on Linux: the peer has closed the connection; None on other systems, where it is not polled."""
 
 
 class _PollEntry(ctypes.Structure):
@@ -22,21 +22,21 @@ class _PollEntry(ctypes.Structure):
 
 @cache
 def _libc() -> ctypes.PyDLL:
-    """The C library, called without releasing the interpreter's lock, which `select.poll` does at each call."""
+    """The C library, called without releasing the GIL, which `select.poll` does at each call."""
     return ctypes.PyDLL(None)
 
 
 class ClientPresence:
     """The client at the other end of a connection.
 
-    The event loop reads its sockets only when everything that is ready has run. After a burst that is many requests
-    later, so this asks the kernel, in less than a microsecond.
+    The event loop polls its sockets only when all ready callbacks have run: after a burst, many requests later. So this
+    class asks the kernel, which takes less than a microsecond.
 
     Args:
         gone: a future that is done once the event loop has seen the client disconnect.
         descriptor: the connection's socket; None if it has none that could be asked.
-        end: called when the kernel says that the client has disconnected, maybe more than once. It ends the
-            connection, so that the server treats a request that stops for it as one whose client it saw leave.
+        end: called, maybe more than once, when the kernel says that the client has disconnected. It ends the
+            connection, so that the server handles the request as if the event loop had seen the disconnect.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class ClientPresence:
         return left
 
     def stop_if_left(self) -> None:
-        """Stop what the client has asked for.
+        """Stop the request if its client has left.
 
         Raises:
-            Cancelled: it has disconnected.
+            Cancelled: the client has disconnected.
         """
         if self.has_left():
             raise Cancelled("the client left")

@@ -1,4 +1,4 @@
-"""Refusals in every protocol: an error of ours, counted, with the time to return."""
+"""Refusals in every protocol: errors are counted, and told when to retry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _REJECTIONS = frozenset({401, 403, 421, 429, 503, 504})
 
 
 def count_refusal(service: Service, error: ServiceError) -> None:
-    """Count an error as a rejection if it is one, and complete it with the time to return if the server knows it."""
+    """Count an error if it is a rejection, and set when to retry on a 503 that does not say so."""
     if error.status == 503 and error.retry_after_s is None:
         error.retry_after_s = service.ready_in_s()
     if error.status in _REJECTIONS:

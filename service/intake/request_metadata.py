@@ -21,7 +21,7 @@ def single_value(headers: HeaderLines, name: str) -> str | None:
     """The value of a header that may occur only once; None without it.
 
     Raises:
-        InvalidOption: it is sent more than once.
+        InvalidOption: the header is sent more than once.
     """
     values = headers.getlist(name)
     if len(values) > 1:
@@ -33,7 +33,7 @@ def asked_timeout_s(text: str | None) -> float | None:
     """The client's timeout in seconds, from X-Request-Timeout-Ms; None without the header.
 
     Raises:
-        InvalidOption: it is not a positive number of milliseconds, or is over a day.
+        InvalidOption: the header is not a positive number of milliseconds, or over a day.
     """
     if text is None:
         return None
@@ -47,7 +47,7 @@ def asked_priority(text: str | None) -> int:
     """The priority from X-Priority, 0 (last) to 9 (first); the normal one without the header.
 
     Raises:
-        InvalidOption: it is neither a name nor a digit.
+        InvalidOption: the header is neither one of `PRIORITY_NAMES` nor a digit.
     """
     if text is None:
         return NORMAL_PRIORITY
