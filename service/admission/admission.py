@@ -45,7 +45,7 @@ class AdmissionRequest:
 
     @property
     def retry_key(self) -> tuple[str, str]:
-        """Key of its reservation: client and request id, so that nobody can use another client's reservation."""
+        """Key of the request's reservation: client and request id, so that no client can use another's reservation."""
         return self.flow.client, self.request_id
 
 

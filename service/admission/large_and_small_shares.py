@@ -45,7 +45,7 @@ class QueuedClaim:
     """Size of the share in bytes: that of the claim, but at most the budget of its queue."""
     position: QueuePosition
     granted_at: float = 0.0
-    """When the share was granted."""
+    """Time when the share was granted."""
     has_waited: bool = False
     """Whether an earlier `update` has left it in the queue."""
 
@@ -79,7 +79,7 @@ class _ClaimQueue:
     holders: int = 0
     """Number of shares that are granted."""
     since: float = 0.0
-    """When a share was last released, or the first one granted."""
+    """Time when a share was last released, or the first one granted."""
     _bytes: float = 0.0
     _seconds: float = 0.0
     _byte_seconds: float = 0.0

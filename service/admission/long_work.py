@@ -39,7 +39,7 @@ class LongWork:
             pieces: how many can run in parallel.
 
         Raises:
-            DeadlineExceeded: on entering: after all pending work, they would be done after the client's own deadline.
+            DeadlineExceeded: on entering the block: the pieces would end after the client's own deadline.
             Overloaded: the same for the server's deadline.
         """
         answer_s, left_s = self.predicted_s(work, pieces), call.deadline - self.clock()

@@ -27,7 +27,7 @@ class MemoryBudget:
         self._shares = MemoryShares(total)
         self._clock = clock
         self._outcomes: dict[QueuedClaim, asyncio.Future[LateClaim | None]] = {}
-        """For each waiting claim a future: None when its share is granted, else why it is too late."""
+        """Future of each waiting claim: None once its share is granted, or its refusal as late."""
 
     @property
     def granted_bytes(self) -> int:

@@ -20,7 +20,7 @@ class QueuePosition(NamedTuple):
     start: float
     """Virtual start time."""
     negated_priority: int
-    """Negative priority, so that the higher one is first of two with the same start."""
+    """Negative priority: of two requests with the same start, the one with the higher priority is first."""
     arrival_number: int
     """Order of arrival."""
 
@@ -42,7 +42,7 @@ class FairScheduler:
     """Virtual time at which each flow's last request ends."""
 
     def assign(self, flow: Flow, cost: float = 1.0) -> QueuePosition:
-        """The position of a request that arrives now, and uses `cost` of the shared resource."""
+        """Assign a position to a request that arrives now and uses `cost` of the shared resource."""
         start = max(self._now, self._ends.get(flow, 0.0))
         self._ends[flow] = start + cost / flow.weight
         self._arrivals += 1
@@ -62,7 +62,7 @@ class FairScheduler:
 
 
 def requests_ahead(flow: Flow, waiting: Mapping[Flow, int]) -> float:
-    """The number of waiting requests that are served before one that this flow sends now."""
+    """The number of waiting requests that are served before a new request of this flow."""
     own = waiting.get(flow, 0)
     if len(waiting) == (1 if own else 0):
         return own

@@ -14,7 +14,7 @@ class ReservationStore(Protocol):
         """Store a reservation for second `due`; there must be none with this key."""
 
     def due_second(self, key: Hashable) -> int | None:
-        """The second of a reservation; None if there is none."""
+        """The second that a reservation is for; None if the key has no reservation."""
 
     def remove(self, key: Hashable) -> None:
         """Remove a reservation, which must exist."""

@@ -36,7 +36,7 @@ class Reservations:
     store: ReservationStore = field(default_factory=LocalReservationStore)
     """The open reservations; all front ends of a server share them."""
     _free_at: list[float] = field(default_factory=lambda: [0.0] * _PHASES)
-    """When the next unreserved moment of each phase is."""
+    """Time of the next unreserved moment in each phase, in seconds on the clock of `now`."""
     _expired_before: int = 0
 
     def reserve(self, key: Hashable, wait_s: float, request_s: float, now: float) -> int:

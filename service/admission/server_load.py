@@ -26,7 +26,7 @@ class ServerLoad(Protocol):
 
     @property
     def sample_s(self) -> float:
-        """Device seconds for each sample in a full batch, as the engines measure them for all; 0 if they do not."""
+        """Device seconds for each sample in a full batch, measured by the engines for all front ends; 0 if unknown."""
 
     @property
     def reservation_store(self) -> ReservationStore:
@@ -34,10 +34,10 @@ class ServerLoad(Protocol):
 
     @property
     def spare_cores(self) -> int:
-        """Cores that a request may use beside its own, if all requests in flight at all front ends use as many."""
+        """Cores that a request may use besides its own, if every request in flight at any front end uses as many."""
 
     def samples_ahead(self, flow: Flow) -> float:
-        """The samples of all front ends that each engine computes before one that this flow sends now."""
+        """The samples of all front ends that each engine computes before a new sample of this flow."""
 
     def publish(self, in_flight: int, large: int) -> None:
         """Publish this front end's numbers of ordinary and of large requests in flight to the others."""
