@@ -45,7 +45,7 @@ class HeaderLines(Protocol):
     """Access to the lines of a request's header by name, as `Headers` of Starlette gives it."""
 
     def getlist(self, key: str) -> list[str]:
-        """The values of all lines of that name, whatever its case."""
+        """The values of all lines with that name, which is not case-sensitive."""
 
 
 def presented_key(headers: HeaderLines, *, basic: bool = False) -> str | None:
@@ -53,7 +53,7 @@ def presented_key(headers: HeaderLines, *, basic: bool = False) -> str | None:
 
     Args:
         headers: the request's header.
-        basic: whether the password of HTTP Basic (RFC 7617) is a key, too, whatever the user's name is.
+        basic: whether the password of HTTP Basic (RFC 7617) is also accepted as the key, with any user name.
 
     Raises:
         Unauthorised: the scheme is unknown; or more than one key was sent, because a proxy might check another of them
@@ -96,7 +96,7 @@ class Clients:
     _seen: tuple[int, ...] = ()
     """State of the key file (`_file_state`) when it was last read."""
     _failure: str = ""
-    """Why the file could not be read the last time; empty if it could."""
+    """Reason why the file could not be read the last time; empty if it could."""
     _usage: KeyUsage = field(init=False)
 
     def __post_init__(self) -> None:
@@ -173,7 +173,7 @@ class Clients:
 
         Args:
             client: returned by `identify`.
-            work: whether the request asks for pictures; only those count for the daily quota.
+            work: whether the request computes pictures; only such requests count for the daily quota.
 
         Raises:
             TooManyRequests: over the rate or the quota; nothing was counted against the quota.

@@ -25,8 +25,8 @@ def check_exposure(settings: Settings) -> None:
 def keeps_gallery(settings: Settings) -> bool:
     """Whether this server lists and deletes results: if it has keys, or if only this machine can connect.
 
-    Without keys it cannot tell the owners of results on other machines apart. A server on loopback counts as reachable
-    from other machines, through a proxy, if it has a public name or address or `allow_anonymous`.
+    Without keys it cannot tell clients on other machines apart, so results would have no owner. A server on loopback
+    counts as reachable through a proxy if a public name or address or `allow_anonymous` is set.
     """
     named = settings.public_host or not is_loopback(urlsplit(settings.public_url).hostname or "localhost")
     private = is_loopback(settings.host) and not settings.allow_anonymous and not named

@@ -14,10 +14,10 @@ class TokenBucket:
 
     tokens: float
     at: float
-    """When `tokens` was last updated, in seconds on the clock of `now`."""
+    """Time when `tokens` was last updated, in seconds on the clock of `now`."""
 
     def take(self, rate_per_s: float, burst: int, now: float) -> float:
-        """Take a token and return 0; if there is none, return the seconds until there is one."""
+        """Take a token and return 0; if there is none, return the seconds until one is available."""
         self.tokens = min(float(burst), self.tokens + max(0.0, now - self.at) * rate_per_s)
         self.at = now
         if self.tokens < 1.0:
@@ -46,7 +46,7 @@ class DailyCount:
 
 
 class KeyUsage(Protocol):
-    """Usage of keys, to be held against their limits. Used on the event loop; its methods never wait."""
+    """Usage of keys, counted against their limits. Used on the event loop; its methods never wait."""
 
     def take_token(self, key_id: str, rate_per_s: float, burst: int) -> float:
         """Count a request against a rate and return 0; if it is over the rate, return the seconds to wait.
