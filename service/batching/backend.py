@@ -76,7 +76,7 @@ class Backend(Protocol):
 
     @property
     def loading(self) -> str:
-        """The model that is being loaded and how far that is, for people; empty if none is."""
+        """Name and progress of the model that is being loaded, for people; empty while none is loading."""
 
     @property
     def server_load(self) -> ServerLoad:

@@ -48,7 +48,7 @@ OpenDevice = Callable[[Callable[[], None]], Device]
 _TO_DO = "name another folder with --models-dir, or make a model with `retouch export`; this one is looked at again"
 _SUPERVISE_EVERY_S = 0.1
 _JOIN_TIMEOUT_S = 5.0
-"""How long to wait at shutdown for the worker, whose thread is a daemon and does not keep the process alive."""
+"""Seconds to wait at shutdown for the worker, whose thread is a daemon and does not keep the process alive."""
 
 
 @dataclass(slots=True, eq=False)

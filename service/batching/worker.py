@@ -83,7 +83,7 @@ class DeviceWorker:
     _flights: tuple[_BatchInFlight, ...] = field(default=(), init=False)
     """Batches on the device, oldest first; replaced as a whole, so that the supervisor can read it at any time."""
     _progress_at: float = field(default=0.0, init=False)
-    """When the last batch finished; the oldest one in flight has had the device to itself since then."""
+    """Time when the last batch finished; the oldest one in flight has had the device to itself since then."""
     _given_up: bool = field(default=False, init=False)
     _giving_up: threading.Lock = field(default_factory=threading.Lock, init=False)
     """Lock for starting a batch: either the supervisor sees the batch, or the worker sees that it was given up."""
@@ -135,7 +135,7 @@ class DeviceWorker:
                 flight.batch[0].model.release()
 
     def _next_batch(self) -> list[Entry] | None:
-        """Return the batch to launch now; None if a batch is to be collected first or the queue is closed."""
+        """Return the batch to launch now; None if a batch must be collected first or the queue is closed."""
         if not self._flights:
             return self.batcher.take(rows=self.device.batch_rows)
         while len(self._flights) < self.device.depth and not self._should_stop_waiting() and not self.batcher.closed:
