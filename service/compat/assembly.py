@@ -16,12 +16,12 @@ _ALL = (OPENAI, IOPAINT, OPEN_INFERENCE, AUTOMATIC1111)
 
 
 def foreign_apis(names: Collection[str]) -> tuple[ForeignApi, ...]:
-    """Return the foreign APIs of these names, of those that the setting `apis` may have."""
+    """Return the foreign APIs with these names, which are those that the setting `apis` allows."""
     return tuple(api for api in _ALL if api.name in names)
 
 
 def grpc_beside(settings: Settings) -> OpenBeside | None:
-    """Return what opens the gRPC server; None if it is off."""
+    """Return the function that opens the gRPC server; None if gRPC is off."""
     if not settings.grpc_port:
         return None
     from service.grpc.server import open_grpc_server  # noqa: PLC0415 -- grpcio is an extra

@@ -37,14 +37,14 @@ async def img2img(request: Request) -> Response:
 
 @router.get("/sdapi/v1/options", name="automatic_options")
 async def options(request: Request) -> Response:
-    """The model that fills where a request names none."""
+    """The model that fills if a request names none."""
     service: Service = request.state.service
     return JSONResponse({"sd_model_checkpoint": service.settings.inpaint_model, "samples_format": "png"})
 
 
 @router.post("/sdapi/v1/options", name="automatic_choose", openapi_extra=request_body({"type": "object"}))
 async def set_options(request: Request) -> Response:
-    """Nothing is set, because it would change for all clients; another model is refused."""
+    """Ignore all settings, because they would apply to all clients; a change of the model is refused."""
     service: Service = request.state.service
     with admitted(request) as intake:
         fields = await intake.arrived(read_json(intake))
@@ -63,7 +63,7 @@ async def models(request: Request) -> Response:
 
 @router.get("/sdapi/v1/samplers", name="automatic_samplers")
 async def samplers() -> Response:
-    """An empty list: nothing here samples."""
+    """An empty list: no model here uses a sampler."""
     return JSONResponse([])
 
 

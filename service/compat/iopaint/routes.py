@@ -67,13 +67,13 @@ async def switch_model(request: Request) -> Response:
 
 @router.get("/api/v1/samplers", name="iopaint_samplers")
 async def samplers() -> Response:
-    """An empty list: nothing here samples."""
+    """An empty list: no model here uses a sampler."""
     return JSONResponse([])
 
 
 @router.post("/api/v1/gen-info", name="iopaint_info", openapi_extra=request_body(_INFO_BODY, "multipart/form-data"))
 async def gen_info(request: Request) -> Response:
-    """No prompts: none are read from pictures; the upload is dropped as it arrives."""
+    """Empty prompts: none are read from pictures; the upload is discarded as it arrives."""
     with admitted(request) as intake:
         await intake.arrived(_drop(intake))
     return JSONResponse({"prompt": "", "negative_prompt": ""})

@@ -50,7 +50,7 @@ async def live() -> Response:
 
 @router.get("/v2/health/ready", name="inference_ready")
 async def ready(request: Request) -> Response:
-    """200 when work is taken, otherwise 503."""
+    """200 while work is accepted, otherwise 503."""
     service: Service = request.state.service
     is_ready = not service.unready_reasons()
     return JSONResponse({"live": True, "ready": is_ready}, 200 if is_ready else 503)
@@ -108,7 +108,7 @@ async def model_ready(request: Request) -> Response:
     f"{_EACH}/infer", name="inference_infer_version", response_class=Response, openapi_extra={**_OF_VERSION, **_INFER}
 )
 async def infer(request: Request) -> Response:
-    """Compute pictures: of `image` and `mask`, of what else the model takes, or of nothing."""
+    """Compute pictures: from `image` and `mask`, from other inputs of the model, or from none."""
     with admitted(request) as intake:
         asked = await intake.arrived(_read(intake))
         intake.take_timeout_and_priority(asked.request.timeout_s, asked.request.priority)

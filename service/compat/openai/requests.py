@@ -37,7 +37,7 @@ class ImagesRequest:
 
     @property
     def varies_with(self) -> tuple[str, ...]:
-        """Return the values that the response depends on beside the order."""
+        """Return the values that the response depends on besides the order."""
         return ("openai", str(self.stream), str(self.links))
 
 
@@ -126,7 +126,11 @@ def _options(kind: type[Any], fields: Mapping[str, str], names: Sequence[str], n
 
 
 def _wants_links(fields: Mapping[str, str]) -> bool:
-    """Return whether the field `response_format` asks for links."""
+    """Return whether the field `response_format` requests links.
+
+    Raises:
+        InvalidOption: the field has an unknown value.
+    """
     wanted = fields.get("response_format", "")
     if wanted not in ("", "b64_json", "url"):
         raise InvalidOption("response_format: it is neither b64_json nor url")
