@@ -67,8 +67,8 @@ class Call:
     result_id: Callable[[int], str] | None = None
     """Makes the id that a picture is stored under, from its index; None: ids are random."""
     may_share: Callable[[Any], bool] | None = None
-    """Keeps the results with these ids from being removed, so that other requests can be given them; False if they may
-    be removed already. Called in the ledger's transaction that enters them."""
+    """Protects the results of a job from removal, so that other requests can be given them; returns False if they may
+    have been removed already. Called with the ledger's transaction that enters them; None for other requests."""
     stop_if_left: Callable[[], None] = lambda: None
     """Raises Cancelled if the client has left; does nothing for a job, and where other requests share the result."""
 

@@ -5,7 +5,7 @@ ServiceError
 ├── SizesDiffer           mask and image differ in size                       400
 ├── InvalidRequest        the endpoint does not accept the body               400
 ├── Unauthorised          no key, or one that is unknown or no longer valid   401
-├── Forbidden             the key lacks the scope, or a foreign page asks   403
+├── Forbidden             the key lacks the scope, or a foreign page asks     403
 ├── NotFound              no such result, job, model or path                  404
 ├── MethodNotAllowed      the path exists, the method does not                405
 ├── Gone                  the result was deleted                              410

@@ -30,7 +30,7 @@ RETIRED = {
 def without_retired_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the settings of one source without the retired ones, and a line of advice for each retired one.
 
-    A limit of memory or of the spool is translated into the setting that replaced it, unless that is given too.
+    A limit of memory or of the spool is translated into the setting that replaced it, unless that one is given as well.
 
     Raises:
         ValueError: a limit to be translated is not a positive number.

@@ -43,7 +43,7 @@ _MIB_PER_UPLOAD = 4
 _FEWEST_UPLOADS = 64
 _MIB_PER_RESULT = 0.25
 _SERVICE_LINK = re.compile(PREFIX + r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
-"""Variables that Kubernetes sets in every pod for a Service named retouch or retouch-…, beside RETOUCH_PORT=tcp://…"""
+"""Variables that Kubernetes sets in every pod for a Service named retouch or retouch-…, besides RETOUCH_PORT=tcp://…"""
 
 
 class SettingsInvalid(RetouchError):
