@@ -45,7 +45,7 @@ class Device(ABC):
     """Hardware that computes the batches of any engine."""
 
     depth: int = 1
-    """How many batches may be launched and not yet collected."""
+    """Number of batches that may be launched and not yet collected."""
     poll_s: float = 0.0002
     """Seconds to wait for samples between two checks of `done`, while a batch computes and another may be launched."""
     worker_is_shared: bool = False
@@ -60,7 +60,7 @@ class Device(ABC):
             engine: computes the batch.
             first: the next sample in the queue; the others of the batch have its tile size.
             most: the engine's largest batch.
-            waiting: how many samples are queued for all engines together, at least 1.
+            waiting: number of samples that are queued for all engines together, at least 1.
         """
         del engine, first, waiting
         return most

@@ -69,7 +69,7 @@ class LaneDevice(Device):
         self._clock = clock
         self._in_use: dict[int, LaneTicket] = {}
         self._waiting = 0
-        """How many samples were queued at the last call of `batch_rows`."""
+        """Number of samples that were queued at the last call of `batch_rows`."""
         self._row_s: WeakKeyDictionary[Engine, dict[RowSize, float]] = WeakKeyDictionary()
         """Smoothed seconds that a lane takes for one row of a size."""
 

@@ -22,7 +22,7 @@ BINS = 256
 
 
 class RegionSizes(NamedTuple):
-    """Sizes in bytes of a batch's three blocks of memory: staged inputs, scratch, and what is returned to the host."""
+    """Sizes in bytes of a batch's three regions: staged inputs, scratch, and the output returned to the host."""
 
     staged: int
     scratch: int
