@@ -70,7 +70,7 @@ async def open_state(
         settings: the server's configuration.
         observer: counts saves.
         drain: limits how long closing may take.
-        owner: this process among those of the host.
+        owner: identifies this process among those of the host.
 
     Raises:
         SettingsInvalid: as `make_server` and `open_store`, or the ledger cannot be used.
@@ -161,7 +161,7 @@ async def _open_node(settings: Settings) -> AsyncIterator[Node]:
 
 
 def _make_agreement(settings: Settings, ledger: Database, node: Node) -> Agreement | None:
-    """Return the agreement that `models_url` asks for; None if versions are served at once.
+    """Return the agreement that `models_url` configures; None if versions are served at once.
 
     Raises:
         SettingsInvalid: as `parse_models_url`.

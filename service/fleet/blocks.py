@@ -1,8 +1,9 @@
 """Blocks of a limit that several processes share: each process fetches blocks in advance, so that no request waits.
 
 Pure. A request is admitted from the block in hand, or on credit while the next block is fetched. The next block repays
-the credit. Credit is limited to one block or, if larger, the process's share of half of what the limit had left within
-the last second. So the limit is exceeded by at most about one block for each process, and as much may stay unused.
+the credit. Credit is limited to one block or, if larger, the process's share of half of what the limit had left at the
+last fetch, if that was within a second. So the limit is exceeded by at most about one block for each process, and as
+much may stay unused.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class _KeyBlocks:
     day: int = 0
     fetching: asyncio.Task[None] | None = None
     failure: str = ""
-    """Why the last block could not be fetched; empty if it was."""
+    """Reason why the last block could not be fetched; empty if it was fetched."""
 
 
 class SharedKeyUsage:
