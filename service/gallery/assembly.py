@@ -24,7 +24,7 @@ from service.saving.reader import ResultReader
 _log = structlog.get_logger(__name__)
 _FINISH_EVERY_S = 2.0
 _TIDY_EVERY = 1800
-"""Number of looks between removals of old tombstones and thumbnails: about an hour."""
+"""Runs of `Deletion.finish` between removals of old tombstones and thumbnails: about an hour."""
 _LATE_WRITE_S = 60.0
 """Time that a storage may take, beyond two attempts to send, to complete a write whose client has given up."""
 
@@ -79,7 +79,7 @@ async def _finish(deletion: Deletion) -> None:
 
 
 async def _read_in(pipeline: Pipeline, stop: threading.Event) -> None:
-    """Enter older results of a results folder; a bucket is not read through, as each sidecar is a request."""
+    """Enter older results of a results folder; those of a bucket are not, as each sidecar would cost a request."""
     settings, store = pipeline.settings, pipeline.store
     if settings.results_url:
         return

@@ -104,7 +104,7 @@ class Deletion:
             raise gone(result_id)
 
     def _owner_of(self, result_id: str) -> str | None:
-        """The owner of a result that is not in the index; None if there is none."""
+        """The owner of a result that is not in the index; None if the result does not exist."""
         sidecar = self.store.sidecar(result_id)
         return None if sidecar is None else str(sidecar.get("owner", ""))
 

@@ -119,7 +119,7 @@ class ThumbnailFiles:
         """Remove the thumbnails of results that no longer exist; returns how many.
 
         Args:
-            known: returns those of the ids that exist.
+            known: returns the ids of existing results among the given ones.
 
         Raises:
             OSError: a folder cannot be listed, or a file not removed.
