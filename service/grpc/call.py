@@ -29,7 +29,7 @@ class Context(Protocol):
         """Return the seconds until the client's deadline; None without one."""
 
     async def read(self) -> Any:
-        """Return the next message, or the mark of the stream's end."""
+        """Return the next message, or grpcio's end-of-stream marker."""
 
     async def write(self, message: bytes) -> None:
         """Send a message; returns when the client's flow control has accepted it."""

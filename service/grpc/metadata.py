@@ -23,7 +23,7 @@ class MetadataLines(Mapping[str, str]):
             self._lines.setdefault(name.lower(), []).append(text)
 
     def getlist(self, key: str) -> list[str]:
-        """Return the values of all lines of that name, whatever its case."""
+        """Return the values of all lines with that name, which is not case-sensitive."""
         return self._lines.get(key.lower(), [])
 
     def __getitem__(self, name: str) -> str:

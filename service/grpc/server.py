@@ -46,7 +46,7 @@ _OPTIONS = {
 
 @asynccontextmanager
 async def open_grpc_server(service: Service) -> AsyncIterator[None]:
-    """Serve on `grpc_port` until the block ends; calls in progress then get `_REPLY_GRACE_S`, unless it is forced.
+    """Serve on `grpc_port` until the block ends; unless the drain is forced, calls then have `_REPLY_GRACE_S` to end.
 
     Raises:
         SettingsInvalid: the address is not available.

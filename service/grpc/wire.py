@@ -30,7 +30,7 @@ class InferParts:
 
     head: the request in protobuf's wire format, without `raw_input_contents` and without `contents` of inputs.
     raw: `raw_input_contents`, in their order.
-    files: of each input its `bytes_contents`.
+    files: the `bytes_contents` of each input.
     numbers: the inputs, by index, with typed contents other than `bytes_contents`.
     """
 
@@ -52,8 +52,8 @@ def split_request(message: bytes) -> InferParts:
     """Split an inference request.
 
     Raises:
-        InvalidRequest: it is not in protobuf's wire format.
-        TooLarge: it has too many fields, or is too large without its pictures.
+        InvalidRequest: the message is not in protobuf's wire format.
+        TooLarge: the message has too many fields, or is too large without its pictures.
     """
     parts, counted = InferParts(), _Counter()
     for one in _fields(memoryview(message), counted):
