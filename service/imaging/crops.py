@@ -88,7 +88,7 @@ def plan_crops(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
         return [plan_whole(picture, rule)]
     whole = plan_whole(picture, rule) if fits and strategy == "auto" else None
     most = way.max_hole_radius or math.inf
-    if whole is not None and _crop_cost(whole) < WORTHWHILE * _smallest_crop_cost(sides):  # whatever the holes are
+    if whole is not None and _crop_cost(whole) < WORTHWHILE * _smallest_crop_cost(sides):  # whatever the crops
         way = way if way.depths is not None or way.max_hole_radius is None else way._replace(depths=find_depths(mask))
         if way.max_hole_radius is None or largest_radius(way.depths) <= most:
             return [whole]

@@ -25,8 +25,8 @@ Chroma = Literal["444", "420"]
 FULL_CHROMA_QUALITY = 90
 """Least quality at which colours are written at the picture's size."""
 FULL_CHROMA_QUALITY_IF_HALVED = 96
-"""The same for pictures whose colours had half the size in the upload, too: writing them in full makes the file an
-eighth larger for 0.2 dB at qualities up to 95, and takes twice the time."""
+"""The same for pictures that were 4:2:0 in the upload: writing their colours in full makes the file an eighth larger
+for 0.2 dB at qualities up to 95, and takes twice the time."""
 PIXELS_OF_A_STRIP = 256 * 256
 """Least pixels of a strip, about 0.3 ms of encoding; smaller strips cost more for scheduling than they save."""
 MOST_STRIPS = 8
@@ -38,7 +38,7 @@ _MARKER_AND_LENGTH = 4
 
 
 def choose_chroma(quality: int, *, halved: bool) -> Chroma:
-    """Choose the size of the colours for a quality; `halved`: they had half the size in the upload."""
+    """Choose the chroma subsampling for a quality, 1 to 100; `halved`: whether the upload was 4:2:0."""
     return "444" if quality >= (FULL_CHROMA_QUALITY_IF_HALVED if halved else FULL_CHROMA_QUALITY) else "420"
 
 

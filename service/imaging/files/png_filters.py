@@ -42,7 +42,7 @@ class FiltersKernel:
 
         Args:
             lines: for each row a filter's type and the filtered samples.
-            header: of the PNG.
+            header: the header of the PNG.
 
         Raises:
             InvalidImage: a row has an unknown filter type.

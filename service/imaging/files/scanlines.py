@@ -76,7 +76,7 @@ class ScanlinesKernel:
             together: rows of a sample.
 
         Raises:
-            MemoryError: there is no memory for these rows.
+            MemoryError: memory for these rows cannot be allocated.
         """
         samples, size_of = len(firsts), ctypes.c_int64
         places = (ctypes.c_int64 * samples)(*firsts)
@@ -95,7 +95,7 @@ class ScanlinesKernel:
             last: the stream ends with these rows if it is H.
 
         Raises:
-            MemoryError: there is no memory for a block of these rows.
+            MemoryError: memory for a block of these rows cannot be allocated.
         """
         height, row_bytes = rows.shape
         size = (last - first) * (row_bytes + 1)
@@ -174,8 +174,8 @@ def join_adlers(first: int, second: int, size: int) -> int:
     """Return the Adler-32 (RFC 1950) of two pieces one after the other.
 
     Args:
-        first: of the first piece.
-        second: of the second piece.
+        first: Adler-32 of the first piece.
+        second: Adler-32 of the second piece.
         size: bytes of the second piece.
     """
     before = (first & 0xFFFF) - 1

@@ -39,7 +39,7 @@ class PastingKernel:
 
         Args:
             mask: H×W, True = hole.
-            width: of the seam in pixels, 1 to 63.
+            width: width of the seam in pixels, 1 to 63.
 
         Raises:
             MemoryError: memory for the distances cannot be allocated.

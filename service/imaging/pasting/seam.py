@@ -32,7 +32,7 @@ def find_seam(mask: Bool2D, width: int) -> Seam:
 
     Args:
         mask: H×W, True = hole.
-        width: of the seam in pixels.
+        width: width of the seam in pixels.
     """
     inside = np.ascontiguousarray(mask)
     rim = _without_core(inside, width)

@@ -1,8 +1,8 @@
 """The choice of the thread that decodes, prepares, finishes and encodes pictures: a codec thread or the event loop's.
 
 Handing a picture to a thread and back costs as much as a small picture itself: wake-ups, the GIL, cold
-caches. In a process with a single core, such as a front end where there are as many of them as cores, threads gain
-nothing: a picture of 256² took 4.2 ms of CPU time with them and 3.8 without (ADR 19).
+caches. In a process with a single core, such as a front end when there is one for each core, threads gain nothing: a
+picture of 256² took 4.2 ms of CPU time with them and 3.8 without (ADR 19).
 """
 
 from __future__ import annotations

@@ -182,8 +182,8 @@ class CodecPool:
         """Run a function on a thread. Cancelling the call withdraws work that no thread has begun.
 
         Args:
-            function: what is run, with `args`.
-            args: of the function.
+            function: the function to run.
+            args: its arguments.
             large: whether it works on a large picture.
             then: called with the result on the same thread, which then runs the steps it returns; errors are ignored.
 
