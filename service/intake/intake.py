@@ -200,7 +200,7 @@ def admitted(
     make: Callable[..., IntakeT],
     unasked_s: float | None = None,
 ) -> Iterator[IntakeT]:
-    """Admit a request by what is known before its body, for the length of the block.
+    """Admit a request by the facts that are known before its body is read, for the length of the block.
 
     Args:
         service: the parts of the server.

@@ -23,7 +23,7 @@ def options_of(kind: type[OptionsT], values: Mapping[str, Any], names: Mapping[s
 
     Args:
         kind: the class of the options.
-        values: by the names of the options.
+        values: the values, by the names of the options.
         names: the foreign names of options, for messages.
 
     Raises:
