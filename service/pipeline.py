@@ -178,7 +178,7 @@ class Pipeline:
             self.metrics.stages_done(timings.stages)  # for an answered request all stages are counted at its end
 
     def _reserve_spool(self, spool: ExitStack, order: Order, manifest: Manifest) -> list[SpoolReservation]:
-        """Reserve bytes in the spool for each result until `spool` ends; none if nothing is to be saved."""
+        """Reserve bytes in the spool for each result until `spool` ends; empty if nothing is saved."""
         if not order.is_saved(self.settings.save):
             return []
         upload_bytes = len(order.files.get("image", b""))
