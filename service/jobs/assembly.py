@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 _MOST_UNFINISHED = 1000
-"""Limit of unfinished jobs of all processes together: each stores a request's files on disk."""
+"""Limit of unfinished jobs across all processes: each keeps its request's files on disk."""
 _DELIVER_EVERY_S = 0.5
 _LONGEST_PAUSE_S = 5.0
 """Longest pause of a job that waits for space in the spool."""
@@ -49,7 +49,7 @@ async def open_jobs(
     loaded: asyncio.Event,
     names: NameLookup,
 ) -> AsyncIterator[Jobs]:
-    """Open the jobs of this process; those of dead processes are run again once the models are `loaded`."""
+    """Open the jobs of this process; once the models are `loaded`, it also runs the jobs of dead processes again."""
     deliverer = _make_deliverer(pipeline, records, names)
 
     async def urls(order: Order, call: Call) -> list[str]:
@@ -83,11 +83,11 @@ async def open_jobs(
 
 
 async def _run_when_there_is_space(run: Callable[[], Awaitable[Reply]], draining: asyncio.Event) -> Reply:
-    """Run a job, again while the spool has no space for its results; the caller ends that at the job's deadline.
+    """Run a job, and retry while the spool has no space for its results; the caller cancels it at the job's deadline.
 
     Raises:
-        ShuttingDown: the drain began meanwhile.
-        ServiceError: as `run`.
+        ShuttingDown: the server began to drain while the job waited for space.
+        ServiceError: as raised by `run`.
     """
     while True:
         try:
@@ -108,11 +108,11 @@ def _served(models: BackendModels) -> set[str]:
 
 
 async def look_after(jobs: Jobs, admission: Admission, loaded: asyncio.Event) -> None:
-    """Look after the jobs of all processes until cancelled: cancelled and orphaned ones, and those of dead processes.
+    """Until cancelled: stop lost jobs, take waiting ones, and remove old jobs and orphaned requests.
 
     Args:
         jobs: the jobs of this process.
-        admission: a process that drains inherits no jobs.
+        admission: says whether this process drains; if so, it takes no jobs.
         loaded: set once the models are loaded; nothing happens before.
     """
     await loaded.wait()
@@ -124,7 +124,7 @@ async def look_after(jobs: Jobs, admission: Admission, loaded: asyncio.Event) ->
             if look % _FORGET_EVERY == 0:
                 await jobs.forget()
                 await jobs.drop_orphans()
-        except (ServiceError, OSError) as error:  # OSError: no file descriptor left to check an owner's lock
+        except (ServiceError, OSError) as error:  # OSError: no file descriptor is left to check an owner's lock
             _log.warning("the jobs cannot be looked after; it is tried again", error=str(error))
         await jobs.wait_for_change()
 

@@ -1,7 +1,7 @@
-"""Results that runs of a job have stored without ending it: taken by the next run, or removed.
+"""Results that were stored by runs of a job that did not reach its end: reused by the next run, or removed.
 
-The ids of a job's results are derived from the job, the run and the picture, so a later run knows those of earlier
-runs.
+The ids of a job's results are derived from the job, the run and the picture, so a later run can compute the ids of
+earlier runs' results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOOK_EVERY_S = 0.5
 
 
 def result_id(job_id: str, run: int, picture: int) -> str:
-    """Make the id of a result: 32 hexadecimal digits that cannot be guessed without knowing the job.
+    """Make the id of a result: 32 hexadecimal digits that cannot be guessed without knowing the job's id.
 
     Args:
         job_id: id of the job.
@@ -38,9 +38,9 @@ def result_id(job_id: str, run: int, picture: int) -> str:
 class EarlierRuns:
     """Access to the results of earlier runs.
 
-    find: returns the sidecar of a result that every process finds; None if there is none. Blocks.
-    bury: deletes a result, given its id and its owner, wherever copies are and even if they come later. Blocks.
-    is_short: whether one of these results, which were found, is not yet where the end of a job promises it. Blocks.
+    find: returns the sidecar of a result that every process can find; None if there is none. Blocks.
+    bury: deletes all copies of a result, given its id and its owner, and prevents later ones. Blocks.
+    is_short: whether any of these stored results has not yet reached the place where a finished job's must be. Blocks.
     now: the ledger's clock, in seconds since the epoch.
     """
 
@@ -50,17 +50,17 @@ class EarlierRuns:
     now: Callable[[], float] = time.time
 
     async def results(self, job: Job) -> list[str]:
-        """Return the URLs of the results of an earlier run, once they are where the job's end promises them.
+        """Return the URLs of an earlier run's results, once these are where a finished job's results must be.
 
-        Empty if no run stored all: what they stored is removed then.
-        Results that other requests may have been given stay: the result cache answers this run with them, if it can.
-        Where that cannot be known or done now, nothing is removed and the job is computed.
+        Returns an empty list if no run stored all of its results; incomplete ones are then removed. Results that other
+        requests may have been given stay: the result cache answers this run with them if it can. If the storage cannot
+        be read or changed now, nothing is removed, and the empty list makes the job be computed again.
 
         Args:
-            job: the job, before its run number `job.attempts`; `facts["pictures"]` is what each run stores.
+            job: the job, about to begin run number `job.attempts`; `facts["pictures"]` is the number of results a run.
 
         Raises:
-            NotReady: code `storage_unavailable`: the storage has not accepted them by the job's deadline.
+            NotReady: code `storage_unavailable`: the storage did not accept the results by the job's deadline.
         """
         try:
             found = await asyncio.to_thread(self._take, job)
@@ -82,7 +82,7 @@ class EarlierRuns:
             return True
 
     async def discard(self, job: Job) -> None:
-        """Remove what all runs of a job that has ended without a result have stored, or still store."""
+        """Remove all results that runs of a job have stored, or still store, after it ended without a result."""
         try:
             await asyncio.to_thread(self._bury, job, _ids_of_runs(job, job.attempts))
         except (ServiceError, OSError) as error:
@@ -112,6 +112,6 @@ class EarlierRuns:
 
 
 def _ids_of_runs(job: Job, runs: int) -> dict[int, list[str]]:
-    """Return the ids of the results of the first runs of a job, by run."""
-    pictures = range(job.facts.get("pictures", 1))  # versions before this number had other ids of results
+    """Return the ids of the results of a job's first `runs` runs, by run number."""
+    pictures = range(job.facts.get("pictures", 1))  # jobs of old versions have no `pictures`, and other result ids
     return {run: [result_id(job.id, run, picture) for picture in pictures] for run in range(1, runs + 1)}

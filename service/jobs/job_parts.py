@@ -18,16 +18,16 @@ from service.ledger.database import Database
 from service.saving.local_disk.disk_state import DiskState
 
 KEPT_S = 3600.0
-"""How long a finished job can be polled; also the longest that a job without a deadline of its own may take."""
+"""Seconds for which a finished job can be polled; also the time limit of a job without a deadline of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
     """Limits of jobs.
 
-    max_unfinished: of all processes together.
-    ttl_s: how long a finished job can be polled.
-    max_attempts: how often a job is started, runs that were given back not counted.
+    max_unfinished: limit of unfinished jobs across all processes.
+    ttl_s: seconds for which a finished job can be polled.
+    max_attempts: limit of a job's runs; runs that were given back do not count.
     """
 
     max_unfinished: int
@@ -37,13 +37,13 @@ class JobLimits:
 
 @dataclass(frozen=True, slots=True)
 class JobRecords:
-    """Tables of jobs that the processes of a ledger share.
+    """Records of jobs that all processes of a ledger share.
 
     owner: this process.
     kept: the orders of unfinished jobs.
     now: the ledger's clock, in seconds since the epoch, for times that other processes and later starts read.
-    promised: waits until any process that is asked for results finds them.
-    earlier: the results of runs whose process died.
+    promised: waits until every process can find the results with these ids.
+    earlier: the results of earlier runs that did not end their jobs.
     """
 
     ledger: Database
@@ -80,7 +80,7 @@ class JobParts:
     """Returns the model that an order is for, as it names it; empty without one."""
 
     def model_here(self, order: Order) -> str | None:
-        """Return the model that an order is for, if this process can serve it now."""
+        """Return the model that an order is for; None if this process cannot serve it now."""
         model = self.model_of(order)
         return model if model in self.served() else None
 
@@ -88,7 +88,7 @@ class JobParts:
         """Refuse a job whose deadline passed before a process with its model took it up.
 
         Raises:
-            DeadlineExceeded: so it is.
+            DeadlineExceeded: the deadline passed, and this process does not serve the model either.
         """
         if job.seconds_left(self.now()) < 0 and not job.has_model_in(self.served()):
             model = job.facts.get("model") or "that it is for"

@@ -1,6 +1,6 @@
-"""Who runs a job: with SQLite the process that accepted it, or the heir of a dead one.
+"""Choice of the process that runs a job. With SQLite: the process that accepted it, or, once that is dead, an heir.
 
-A process also takes jobs of its own that it does not run: their commit was reported as failed and was written.
+A process also takes jobs of its own that it does not run: their commit was reported as failed but had succeeded.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class JobQueue(Protocol):
     """The jobs of all processes, of which this one runs some. Used on the event loop."""
 
     def owner_of_new(self, running: int) -> str:
-        """The owner of a job that this process accepts beside its `running` ones; empty: the first with a free slot."""
+        """Return the owner of a new job, given this process's number of jobs; empty: any process with a free slot."""
 
     async def take(self, running: Collection[str], served: Collection[str] = ()) -> list[Job]:
-        """Jobs that this process owns from now on and must run, oldest first.
+        """Return jobs that this process owns from now on and must run.
 
         Args:
-            running: those that it runs or enters.
+            running: ids of the jobs that it already runs or is entering.
             served: the models that it can serve; see `Job.is_for`.
 
         Raises:
@@ -37,28 +37,28 @@ class JobQueue(Protocol):
         """
 
     async def give_back(self, job_ids: Sequence[str]) -> None:
-        """Leave unfinished jobs of this process, which ends cleanly, to others: their runs do not count as crashes.
+        """Leave this process's unfinished jobs to others as it ends cleanly; their runs do not count as crashes.
 
         Raises:
-            NotReady: as `Database.write_until_done`.
+            NotReady: as raised by `Database.write_until_done`.
         """
 
     async def pause(self) -> None:
-        """Wait until there may be something to take or to stop."""
+        """Wait until there may be jobs to take or to stop."""
 
     def slot_freed(self) -> None:
-        """Take note that a job of this process has ended, so that another may be taken."""
+        """Record that a job of this process has ended, so that it may take another."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostQueue:
-    """The jobs of the processes of one host: each runs what it accepts, and an heir what a dead one has left."""
+    """Jobs of the processes of one host: each runs the jobs that it accepts, and an heir those of a dead process."""
 
     ledger: Database
     owner: Owner
     now: Callable[[], float]
 
-    def owner_of_new(self, running: int) -> str:  # noqa: ARG002 -- admission limits them
+    def owner_of_new(self, running: int) -> str:  # noqa: ARG002 -- admission limits jobs
         """See `JobQueue`."""
         return self.owner.id
 
@@ -85,7 +85,7 @@ class HostQueue:
         return [job for job in await asyncio.gather(*asked) if job is not None and job.finished_at is None]
 
     async def give_back(self, job_ids: Sequence[str]) -> None:
-        """See `JobQueue`: they are inherited once this process has ended."""
+        """See `JobQueue`; another process inherits the jobs once this one has ended."""
         mine = self.owner.id
         await self.ledger.write_until_done(partial(jobs_table.give_back, job_ids=job_ids, owner=mine, to=mine))
 

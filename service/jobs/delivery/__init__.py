@@ -1,1 +1,1 @@
-"""Delivery of the messages that jobs have ended: which are next, and how one is sent."""
+"""Webhook delivery: choice of the next messages, and the HTTP client that sends them."""

@@ -1,9 +1,8 @@
-"""The HTTP client that sends webhooks, and what an attempt came to.
+"""The HTTP client that sends webhooks, and the results of delivery attempts.
 
-It connects to the addresses that were checked, and reads no endless answer.
-
-At most a few interim responses (100 to 199) may precede an answer. aiohttp accepts any number of them without a pause,
-so a receiver that never stopped sending them could block the event loop.
+The client connects only to addresses that were checked, and limits the interim responses (status 100 to 199) before the
+final one. aiohttp would read any number of them without yielding, so a receiver that never stopped sending them could
+block the event loop.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from service.core.errors import InvalidOption
 from service.jobs.webhook_targets import Destinations, Resolve
 
 _MOST_HEADS = 100
-"""Interim answers and the final one: a receiver that works for a while sends one a second."""
+"""Limit of responses to one request, interim ones and the final one; a slow receiver may send one a second."""
 
 
 _GONE = 410
@@ -32,16 +31,16 @@ STATES: dict[Outcome, Literal["delivered", "pending", "failed"]] = {
     "failed": "pending",
     "given_up": "failed",
 }
-"""State of the delivery that clients are told after each outcome."""
+"""Delivery state that clients see after each outcome of an attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """The result of one attempt to deliver.
+    """The result of one delivery attempt.
 
-    status: of the response; 0 without one.
-    reason: why it does not count as delivered; None if it does.
-    refused: whether the target is forbidden.
+    status: HTTP status of the response; 0 if there was no response.
+    reason: why the message does not count as delivered; None if it does.
+    refused: whether webhooks may not go to the target.
     """
 
     status: int
@@ -49,14 +48,14 @@ class AttemptResult:
     refused: bool = False
 
     def outcome(self, *, is_last: bool) -> Outcome:
-        """Meaning for the message; `is_last`: whether another attempt would be one too many."""
+        """Return what the attempt means for its message; `is_last`: whether no further attempt is allowed."""
         if 200 <= self.status < 300:
             return "delivered"
         return "given_up" if self.refused or self.status == _GONE or is_last else "failed"
 
 
 class AddressRefused(OSError):
-    """A name resolves to an address that webhooks may not go to."""
+    """A host name resolves to an address to which webhooks may not be sent."""
 
 
 class CheckedResolver(AbstractResolver):
@@ -66,7 +65,7 @@ class CheckedResolver(AbstractResolver):
         self._destinations = destinations
         self._resolve = resolve
         self.looking_up: Counter[str] = Counter()
-        """Look-ups under way, by name: there may be few at a time."""
+        """Number of look-ups under way, by host name."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -82,7 +81,7 @@ class CheckedResolver(AbstractResolver):
             found = await self._resolve(host, port, family)
         finally:
             self.looking_up[host] -= 1
-            self.looking_up += Counter()  # forgets those that are at 0
+            self.looking_up += Counter()  # removes entries that are 0
         addresses = [(info[0], info[4][0]) for info in found]
         if not all(self._destinations.allows_address(address) for _, address in addresses):
             raise AddressRefused(f"{host} resolves to an address that is not public")
@@ -98,17 +97,17 @@ class CheckedResolver(AbstractResolver):
 
 
 class AnswerEndless(aiohttp.ClientError):
-    """A receiver does not stop sending interim responses."""
+    """A receiver sent too many interim responses."""
 
 
 class FinalAnswer(aiohttp.ClientResponse):
-    """An answer whose heads are counted; the client makes it in place of its own."""
+    """A response that limits the interim responses before it; the client uses it as its response class."""
 
     async def start(self, connection: Connection) -> aiohttp.ClientResponse:
-        """Read the heads up to the final one.
+        """Read interim responses and the head of the final one.
 
         Raises:
-            AnswerEndless: it does not come.
+            AnswerEndless: the limit was reached before the final response.
         """
         protocol: Any = connection.protocol
         read, left = protocol.read, _MOST_HEADS
@@ -125,9 +124,9 @@ class FinalAnswer(aiohttp.ClientResponse):
 
 
 def open_client(resolver: CheckedResolver) -> aiohttp.ClientSession:
-    """The HTTP client; its caller limits the number and the duration of attempts."""
+    """Return the HTTP client; its caller limits the number and the duration of attempts."""
     return aiohttp.ClientSession(
-        # each attempt resolves its name again, unless another attempt is resolving it at that moment
+        # no DNS cache: each attempt resolves the name again, or shares a look-up of it that is under way
         connector=aiohttp.TCPConnector(limit=0, resolver=resolver, ttl_dns_cache=0, force_close=True),
         timeout=aiohttp.ClientTimeout(total=None),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -143,7 +142,7 @@ def why_not_delivered(status: int) -> str | None:
 
 
 def attempt_without_response(error: Exception) -> AttemptResult:
-    """Explain why there was no response, in words that reveal nothing about the server's network."""
+    """Explain why there was no response, without revealing anything about the server's network."""
     if isinstance(error, InvalidOption) or isinstance(error.__cause__, AddressRefused):
         return AttemptResult(0, "goes where this server sends no webhooks", refused=True)
     reasons: dict[type[Exception], str] = {  # the first match

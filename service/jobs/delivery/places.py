@@ -1,12 +1,13 @@
 """Choice of the messages to attempt next. Receivers that hang, however many, delay only their own messages.
 
-A receiver is an origin: scheme, host and port. A process makes few attempts at a time, and the next one to the origin
-with the fewest under way, of these to the one that was tried longest ago. An origin gets more than one place only while
-it answers, and leaves some to the others. Those that did not answer their last attempt share a few; of these, the ones
-that answered before have one for themselves. Some places are for first attempts to origins that answer only.
+A receiver is an origin: scheme, host and port. A process has `AT_ONCE` places for concurrent attempts. The next attempt
+goes to the origin with the fewest attempts under way; among equals, to the one that was tried longest ago. An origin
+gets a second place only while it answers and more than `_KEPT_FREE` places are free. These kept places are for the
+first attempt to an origin that answers, and for one attempt to each other kind of origin (`Standing`). Origins that did
+not answer their last attempt share `_AT_ONCE_TO_SILENT` places of each kind.
 
-Attempts to new origins leave their places after `PLACE_S` and continue without one. So new ones begin at a steady pace,
-which limits the connections that are made at a time, and each one that hangs delays the others by a fraction of
+An attempt to a new origin gives up its place after `PLACE_S` and continues without one. So attempts to new origins
+begin at a steady rate, which limits concurrent connections, and one that hangs delays others by a fraction of
 `PLACE_S`.
 """
 
@@ -24,32 +25,32 @@ import structlog
 _log = structlog.get_logger(__name__)
 AT_ONCE = 16
 _KEPT_FREE = 4
-"""Places for the first attempts to origins that answer, but one for those to each of the other kinds.
+"""Places kept for the first attempt to an origin that answers; each other kind of origin may use one of them.
 
-Origins that hang at the same moment, however many, leave them to others; origins that answer, however busy, leave one.
+However many origins hang at once, they leave these places free for others.
 """
 _AT_ONCE_TO_SILENT = 4
-"""Places for all origins together that did not answer their last attempt; each has one at most."""
+"""Limit of places for all `missed` origins together, and for all `silent` ones; each origin has at most one."""
 PLACE_S = 0.2
-"""Time after which an attempt to a new origin leaves its place and goes on waiting for its answer."""
+"""Time in seconds after which an attempt to a new origin gives up its place and goes on waiting for its answer."""
 _MOST_WAITING = 512
-"""Limit of attempts that wait without a place: nearly as many as begin in the time of an attempt, and few compared with
+"""Limit of attempts without a place: nearly as many as begin in the time limit of one attempt, and few compared with
 the connections of clients."""
 _MOST_ORIGINS = 4096
-"""Limit of the origins that are remembered: of those that ever answered, and of the others."""
+"""Limit of remembered origins that ever answered, and of remembered origins that never did."""
 _MOST_KNOWN = 500
 MOST_CONSIDERED = 1024
-"""Limit of due messages that are read to fill the places, and of those to known origins beside them."""
+"""Limit of due messages read to fill the places; as many again may be read for known origins."""
 Standing = Literal["answers", "missed", "silent", "new"]
-"""Whether an origin answered its last attempt, not that but an earlier one, or none; `new` if it is not known."""
+"""`answers`: the origin answered its last attempt; `missed`: only an earlier one; `silent`: none; `new`: not known."""
 
 
 class Answers:
-    """How each origin answered its last attempt. Those that were tried longest ago are forgotten."""
+    """Record of whether each origin answered its last attempt; origins that were tried longest ago are forgotten."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, bool]] = {}
-        """Origins that ever answered: those that never did must not crowd them out."""
+        """Origins that ever answered, kept apart so that origins that never did cannot crowd them out."""
         self._silent: dict[str, tuple[int, bool]] = {}
         self._ended = 0
 
@@ -64,34 +65,34 @@ class Answers:
             del group[next(iter(group))]
 
     def last(self, origin: str) -> tuple[int, Standing]:
-        """The number of the origin's last attempt, counted over all, and its standing; 0 if it is new."""
+        """Return the number of the origin's last attempt, counted over all origins (0: none), and its standing."""
         if origin in self._known:
             number, answered = self._known[origin]
             return number, "answers" if answered else "missed"
         return (self._silent[origin][0], "silent") if origin in self._silent else (0, "new")
 
     def known(self) -> list[str]:
-        """Origins that ever answered, the last ones that were tried."""
+        """Return the most recently tried origins that ever answered, at most `_MOST_KNOWN`."""
         return list(self._known)[-_MOST_KNOWN:]
 
 
 class Attempts:
-    """Attempts in progress. A context manager that at its end waits `end_s` for them, and then cancels them.
+    """Attempts in progress; a context manager, whose exit waits `end_s` for them and then cancels them.
 
     Args:
-        answers: how origins answered.
-        looking_up: hosts whose names are being looked up.
+        answers: the record of how origins answered.
+        looking_up: hosts whose names are being resolved.
         place_s: see `PLACE_S`.
-        end_s: time that they have at the end, in seconds.
+        end_s: time that attempts have to finish at the exit, in seconds.
     """
 
     def __init__(self, answers: Answers, looking_up: Container[str | None], place_s: float, end_s: float) -> None:
         self.under_way: dict[asyncio.Task[None], tuple[str, float]] = {}
-        """Their tasks, with the origin that each goes to and the time at which it began, on the loop's clock."""
+        """Tasks of the attempts, each with its origin and its start time on the loop's clock."""
         self._waiting: set[asyncio.Task[None]] = set()
-        """Attempts that have left their places."""
+        """Attempts that have given up their places."""
         self.due: dict[str, str] = {}
-        """Ids of messages that were due at the last look and not chosen since, with their origins."""
+        """Origins of messages that were due at the last query and not chosen since, by message id."""
         self.look_again_at = 0.0
         self._answers, self._looking_up, self._place_s, self._end_s = answers, looking_up, place_s, end_s
 
@@ -106,7 +107,7 @@ class Attempts:
         await asyncio.gather(*self.under_way, return_exceptions=True)
 
     def choose(self) -> list[str]:
-        """Take ids of the messages to begin now from those due, in the order of the module's docstring."""
+        """Remove from `due` the messages to attempt now and return their ids; the module's docstring has the order."""
         self._leave_places()
         holding = [origin for attempt, (origin, _) in self.under_way.items() if attempt not in self._waiting]
         if len(holding) >= AT_ONCE:
@@ -127,11 +128,11 @@ class Attempts:
         return chosen
 
     def begin(self, origin: str, attempt: Coroutine[Any, Any, None]) -> None:
-        """Run an attempt beside the others."""
+        """Start an attempt as a task."""
         self.under_way[asyncio.create_task(attempt)] = origin, asyncio.get_running_loop().time()
 
     def _leave_places(self) -> None:
-        """Let long attempts to new origins continue without a place, except during a look-up, of which few run."""
+        """Free the places of long attempts to new origins, except during DNS look-ups, whose number is limited."""
         before = asyncio.get_running_loop().time() - self._place_s
         for attempt, (origin, began) in self.under_way.items():
             may_leave = self._answers.last(origin)[1] == "new" and host_of(origin) not in self._looking_up
@@ -139,22 +140,22 @@ class Attempts:
                 self._waiting.add(attempt)
 
     async def wait_for_place(self, at_most_s: float) -> None:
-        """Wait until an attempt ends, at most so long."""
+        """Wait until an attempt ends, at most `at_most_s` seconds."""
         ended, _ = await asyncio.wait(self.under_way, timeout=at_most_s, return_when=asyncio.FIRST_COMPLETED)
         for attempt in ended:
             origin, _ = self.under_way.pop(attempt)
             self._waiting.discard(attempt)
-            if error := attempt.exception():  # one at a receiver must not stop the others
+            if error := attempt.exception():  # one attempt's failure must not stop the others
                 _log.error("an attempt to deliver failed; it is tried again", host=host_of(origin), exc_info=error)
 
 
 def _may_begin(standing: Standing, others: int, alike: int, free: int) -> bool:
-    """Whether an attempt may take one of the free places.
+    """Return whether an attempt may take one of the free places.
 
     Args:
-        standing: of its origin.
-        others: attempts under way to that origin.
-        alike: attempts that hold places, to all origins of that standing.
+        standing: standing of the attempt's origin.
+        others: number of other attempts to that origin, under way or due earlier.
+        alike: number of attempts to any origin of that standing that hold places.
         free: number of free places, at least one.
     """
     if others:
@@ -165,7 +166,7 @@ def _may_begin(standing: Standing, others: int, alike: int, free: int) -> bool:
 
 
 def host_of(url: str) -> str | None:
-    """Return the host of a URL, whose rest may contain secrets; None if it is not a URL, which the attempt reports."""
+    """Return the host of a URL for logs, as the rest may contain secrets; None if the URL is invalid."""
     try:
         return urlsplit(url).hostname
     except ValueError:

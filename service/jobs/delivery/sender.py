@@ -1,10 +1,11 @@
 """Delivers webhooks at least once, in no particular order, with growing pauses, across restarts.
 
-One process at a time sends a message: it claims the message with a lease, and sends nothing that would outlast that. A
-message arrives twice only if its sender dies, ends while the receiver takes longer than `_END_S`, or loses the ledger
-for longer than the lease, after the receiver has it and before that is recorded; both have the same id.
+One process at a time sends a message: it claims the message with a lease, and begins no attempt that could outlast the
+lease. A message arrives twice only if, after the receiver has it and before the delivery is recorded, its sender dies,
+ends while the receiver takes longer than `_END_S`, or loses the ledger for longer than the lease. Both copies have the
+same id.
 
-Which messages are next: places.py.
+places.py chooses which messages are next.
 """
 
 from __future__ import annotations
@@ -40,23 +41,23 @@ from service.ledger.database import Database
 
 _log = structlog.get_logger(__name__)
 RETRY_AFTER_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0)
-"""Pauses between attempts, as Standard Webhooks proposes, about 31 hours in all; no attempts after the last."""
+"""Pauses between attempts, as Standard Webhooks proposes, about 31 hours in all; after the last, one more attempt."""
 _LOOK_EVERY_S = 0.5
 _TIMEOUT_S = 15.0
 _READ_S = 1.0
-"""Time to read an answer that arrived while this process stood still, such as a host that was paused."""
+"""Time to read an answer that arrived while this process was paused, such as with its whole host."""
 _LEASE_S = 60.0
-"""Lease of a message, longer than an attempt: after it the leasing process is dead, and another may take over."""
+"""Lease of a message, longer than an attempt: when it has ended, another process may claim the message."""
 _END_S = 2.0
-"""Time that attempts under way have when this process ends: an answer that nobody records is asked for once more."""
+"""Time that attempts under way have when this process ends; a message without a recorded answer is sent again."""
 _ID_PREFIX = "msg_"
 
 
 class DeliveryObserver(Protocol):
-    """Observer of every attempt, called on the event loop."""
+    """Observer of delivery attempts, called on the event loop."""
 
     def webhook_attempted(self, outcome: Outcome) -> None:
-        """Count an attempt that ended."""
+        """Count an attempt that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +77,16 @@ class Deliverer:
     answers: Answers = field(default_factory=Answers)
 
     def enqueue_job_ended(self, ledger: Transaction, job: Job) -> None:
-        """Insert the message that a job has ended, if its request wants it, in the transaction that ends the job."""
+        """In the transaction that ends a job, insert the message about its end if its request asked for one."""
         url = job.facts.get("webhook")
         if url is not None and job.status in job.facts["webhook_events"]:
             message = Delivery(f"{_ID_PREFIX}{job.id}", url, webhook_signing.event_payload(job), self.now())
             webhook_table.add(ledger, message)
 
     async def deliver_due(self) -> int:
-        """Attempt all due messages once, and those that become due meanwhile; returns their number.
+        """Attempt all messages that are due, or become due meanwhile; returns the number of attempts.
 
-        A place that an attempt leaves is taken at once, so one that hangs keeps only its own.
+        A place that becomes free is filled at once, so an attempt that hangs blocks only its own place.
         """
         tried = 0
         resolver = CheckedResolver(self.destinations, self.resolve)
@@ -114,7 +115,7 @@ class Deliverer:
             return []
 
     async def _choose(self, attempts: Attempts, now: float) -> list[str]:
-        """Choose messages to begin, first of those that the last query found, as each query reads many."""
+        """Choose messages to attempt; queries the ledger only if the last result is used up or old."""
         time = asyncio.get_running_loop().time()
         if time >= attempts.look_again_at or not attempts.due:
             attempts.look_again_at = time + _LOOK_EVERY_S
@@ -126,11 +127,11 @@ class Deliverer:
 
     async def _attempt_delivery(self, session: aiohttp.ClientSession, message: Delivery) -> None:
         if self.now() + self.timeout_s + _READ_S > message.next_at:
-            return  # this process stood still since its claim, and another one sends it
+            return  # this process was paused since its claim: after the lease another process sends the message
         answer = await self._answer_in_time(self._post_message(session, message))
         self.answers.record(origin_of(message.url), answered=bool(answer.status))
         outcome = answer.outcome(is_last=message.tries > len(self.retry_after_s))
-        # until it is done: a message that was delivered and is not recorded would be sent again
+        # retried until recorded: a delivered message that is not recorded would be sent again
         await self.ledger.write_until_done(
             partial(self._record_attempt, message=message, outcome=outcome, reason=answer.reason)
         )
@@ -151,7 +152,7 @@ class Deliverer:
         webhook_table.set_state(ledger, message.id.removeprefix(_ID_PREFIX), told)
 
     async def _answer_in_time(self, posting: Coroutine[Any, Any, AttemptResult]) -> AttemptResult:
-        """Wait for an attempt. An answer that is there when the time is over counts: the message was delivered."""
+        """Wait for an attempt; after the timeout, briefly once more, as the answer may have arrived during a pause."""
         attempt = asyncio.create_task(posting)
         try:
             for longest_s in (self.timeout_s, _READ_S):
