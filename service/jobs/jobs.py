@@ -1,8 +1,8 @@
 """Asynchronous requests: started with `Prefer: respond-async` (RFC 7240), polled, cancelled; they survive restarts.
 
-A job is durable before it is accepted: its state in the ledger, its request where every process that may run it can
-read it. One process runs it (see `JobQueue`); if that process ends, another runs it again, at most `max_attempts` times
-after crashes, so that a request that crashes processes cannot crash all of them. Any process can report its state.
+A job is durable before it is accepted: its state is in the ledger, its request where every process that may run it can
+read it. One process runs it (see `JobQueue`). If that process ends, another runs the job again, but after crashes at
+most `max_attempts` times, so that one request cannot crash all processes. Any process can report the job's state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from service.saving.storage.contract import is_result_id
 log = structlog.get_logger(__name__)
 _READ_AGAIN_S = 1.0
 _END_S = 2.0
-"""Longest time that a process that ends waits until computed jobs are recorded as ended; others are run again."""
+"""Longest wait of an ending process until its computed jobs are recorded as ended; other jobs are run again."""
 
 
 class Jobs:
@@ -45,18 +45,18 @@ class Jobs:
         self._limits = limits
         self._orphans = Orphans(parts)
         self.running: dict[str, asyncio.Task[None]] = {}  # the jobs of this process, by id
-        self._ending: set[str] = set()  # those that are computed, whose tasks go on to the end
-        self._entering: dict[str, str] = {}  # the jobs that are being entered: id and owner
+        self._ending: set[str] = set()  # ids of jobs whose end is being recorded; their tasks are not stopped
+        self._entering: dict[str, str] = {}  # owners of the jobs that are being inserted in the ledger, by id
 
     async def start(self, order: Order, call: Call, facts: dict[str, Any], admitted: ExitStack) -> Job:
         """Accept a request as a job, which stays admitted until it ends.
 
         Args:
             order: the request.
-            call: its client, its deadline, and its key if it may be repeated: a job with that key is returned.
+            call: the request's client, deadline and repeat key; an existing job with that key is returned.
             facts: JSON values that are stored with the job.
-            admitted: holds the request's admission; closed when the job has ended. The caller keeps it if this
-                raises or if the job existed.
+            admitted: holds the request's admission; closed when the job has ended. The caller keeps it if this method
+                raises, or if the job existed or is left to any process.
 
         Raises:
             Overloaded: too many jobs are unfinished.
@@ -87,10 +87,10 @@ class Jobs:
         return entered
 
     async def _enter(self, new: Job, order: Order, request_key: str | None) -> tuple[Job, Job | None]:
-        """Store the order, then the job, which gets the same time. See `start` for errors.
+        """Store the order, then the job, whose creation time is that of the insertion. See `start` for errors.
 
         Returns the job, and what `jobs_table.insert` returns for it. The order stays if the ledger fails, as the job
-        may be entered nevertheless; `drop_orphans` removes it if not.
+        may have been inserted nevertheless; if not, `drop_orphans` removes the order.
         """
         parts, limit = self._parts, self._limits.max_unfinished
         self._entering[new.id] = new.owner
@@ -108,7 +108,7 @@ class Jobs:
         """Return the job of that id, whichever process runs it.
 
         Raises:
-            NotFound: no such job, or it finished longer than `ttl_s` ago.
+            NotFound: there is no such job, or it finished more than `ttl_s` ago.
         """
         oldest = self._parts.now() - self._limits.ttl_s
         find = partial(jobs_table.find, job_id=job_id, finished_after=oldest)
@@ -121,7 +121,7 @@ class Jobs:
         """Stop a job that is not finished; a job that has not begun is not computed.
 
         Raises:
-            NotFound: as `get`.
+            NotFound: as raised by `get`.
         """
         job = await self.get(job_id)
         if job.finished_at is None and (ended := await self._record_end(job, "cancelled")) is not None:
@@ -145,11 +145,11 @@ class Jobs:
                 self._stop(job_id)
 
     async def wait_for_change(self) -> None:
-        """Wait until there may be something to take or to stop, or for a short time."""
+        """Wait until there may be jobs to take or to stop; a short time at most."""
         await self._parts.queue.pause()
 
     async def forget(self) -> None:
-        """Remove jobs that finished longer than `ttl_s` ago."""
+        """Remove jobs that finished more than `ttl_s` ago."""
         oldest = self._parts.now() - self._limits.ttl_s
         await self._parts.ledger.write(partial(jobs_table.forget, finished_before=oldest))
 
@@ -158,7 +158,7 @@ class Jobs:
         await self._orphans.drop()
 
     async def close(self) -> None:
-        """Stop the jobs of this process and leave unfinished ones to another process, once ends are recorded."""
+        """Wait briefly for ends that are being recorded, then stop all jobs and give back unfinished ones."""
         if ending := [task for job_id, task in self.running.items() if job_id in self._ending]:
             await asyncio.wait(ending, timeout=_END_S)
         tasks, stopped = list(self.running.values()), self.running.keys() - self._ending
@@ -166,11 +166,11 @@ class Jobs:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if stopped:
-            with suppress(NotReady, asyncio.TimeoutError):  # the ledger is away: they count as crashed
+            with suppress(NotReady, asyncio.TimeoutError):  # without the ledger they count as crashed
                 await asyncio.wait_for(self._parts.queue.give_back(list(stopped)), _END_S)
 
     async def _run_to_end(self, job: Job, admitted: ExitStack, run: Callable[[], Awaitable[list[str]]]) -> None:
-        """Run a job and record its end, with which it is no longer admitted."""
+        """Run a job, record its end and release its admission."""
         with admitted:
             try:
                 urls = await run()
@@ -179,7 +179,7 @@ class Jobs:
                     await self._parts.queue.give_back([job.id])
             except ServiceError as error:
                 await self._record_failure(job, error)
-            except Exception:  # a bug of the server, or what another version has recorded, must still end the job
+            except Exception:  # a bug, or a record of another version, must still end the job
                 log.exception("job failed", job=job.id)
                 await self._record_failure(job, ServiceError("the job failed for a reason of the server's own"))
             else:
@@ -193,14 +193,14 @@ class Jobs:
             raise ServiceError(why, code="job_crashed")
         self._parts.refuse_if_too_late_for_model(job)
         on_large = await self._await_admission(job, admitted)
-        return await self._compute(job, await self._read_order(job), on_large)  # read last, as there may be many
+        return await self._compute(job, await self._read_order(job), on_large)  # read last: many may wait
 
     async def _read_order(self, job: Job) -> Order:
-        """Read the stored order; while its storage is away, wait for it until the job's deadline.
+        """Read the stored order; while its storage is unavailable, retry until the job's deadline.
 
         Raises:
             ShuttingDown: the server drains; another process, or this one after its restart, runs the job.
-            NotReady, ServiceError: as `find`.
+            NotReady, ServiceError: as raised by `OrderFiles.find`.
         """
         while True:
             try:
@@ -225,7 +225,7 @@ class Jobs:
                 admitted.close()
                 if not allowed_s:
                     return None  # the run reports the missed deadline
-                with suppress(asyncio.TimeoutError):  # a drain ends the wait: then the job is given back
+                with suppress(asyncio.TimeoutError):  # a drain ends the wait, and the job is given back
                     await asyncio.wait_for(admission.draining.wait(), error.retry_after_s or 1.0)
             else:
                 return partial(admission.mark_large, place)
@@ -244,13 +244,13 @@ class Jobs:
 
     async def _record_failure(self, job: Job, error: ServiceError) -> None:
         problem = error.problem(job.facts.get("request_id", ""), f"/v1/jobs/{job.id}")
-        stored = error.status >= 500 and error.code not in ServiceError.further_codes  # perhaps; the others never
+        stored = error.status >= 500 and error.code not in ServiceError.further_codes  # after others, never
         await self._end(job, "failed", discards=stored, problem=problem)
 
     async def _end(self, job: Job, status: JobStatus, *, discards: bool = False, **ending: Any) -> None:
-        """End a job that this task runs; until it has, the task is not stopped as one that is lost.
+        """End a job that this task runs; until the end is recorded, `stop_lost` does not stop the task.
 
-        `discards`: remove its results, unless it has ended or is another process's, which may name them.
+        `discards`: remove the job's results, unless it had ended or belongs to another process, which may use them.
         """
         with self._until_ended(job):
             if (ended := await self._record_end(job, status, **ending)) and discards:
@@ -258,7 +258,7 @@ class Jobs:
 
     @contextmanager
     def _until_ended(self, job: Job) -> Iterator[None]:
-        """Let `stop_lost` not stop the job's task, and `close` wait for it, in this block."""
+        """Within this block `stop_lost` does not stop the job's task, and `close` waits for it."""
         self._ending.add(job.id)
         try:
             yield
@@ -266,7 +266,7 @@ class Jobs:
             self._ending.discard(job.id)
 
     async def _record_end(self, job: Job, status: JobStatus, **ending: Any) -> Job | None:
-        """Record an end and drop the stored request; returns the job, or None if this was not its first end."""
+        """Record an end and remove the stored request; returns the job, or None if `jobs_table.finish` refused it."""
         finished = replace(job, status=status, finished_at=self._parts.now(), **ending)
 
         def finish(ledger: Transaction) -> Job | None:
@@ -277,12 +277,12 @@ class Jobs:
         if (first := await self._parts.ledger.write_until_done(finish)) is not None:
             code = (finished.problem or {}).get("code")
             log.info("job ended", job=job.id, request_id=job.facts.get("request_id"), status=status, code=code)
-            await asyncio.to_thread(self._parts.kept.drop, job.id)  # not what an heir runs
+            await asyncio.to_thread(self._parts.kept.drop, job.id)  # an heir's job keeps its request
         return first
 
     def _mark_begun(self, job_id: str) -> None:
         written = self._parts.ledger.write(partial(jobs_table.begin, job_id=job_id))
-        written.add_done_callback(lambda done: done.exception())  # only informs pollers, so a failure does not matter
+        written.add_done_callback(lambda done: done.exception())  # failures are ignored: only pollers see it
 
     def _launch(self, job: Job, admitted: ExitStack, run: Callable[[], Awaitable[list[str]]]) -> None:
         self.running[job.id] = task = asyncio.create_task(self._run_to_end(job, admitted, run))
@@ -292,7 +292,7 @@ class Jobs:
         if self.running.get(job_id) is task:
             del self.running[job_id]
         if not task.cancelled():
-            task.exception()  # the ledger told it: its end is not recorded, and another process runs the job
+            task.exception()  # marks it as retrieved; the ledger logged it, and another process runs the job
         self._parts.queue.slot_freed()
 
     def _stop(self, job_id: str) -> None:

@@ -1,7 +1,7 @@
 """Ledger table of jobs, with its SQL statements. Times are seconds since the epoch.
 
-A job carries the key of its request (`Call.repeat_key`), if that has one: a repeat of the request finds the job, even
-if the first try was refused because the database went away during its commit, or its server died before it answered.
+A job stores its request's key (`Call.repeat_key`), if there is one. So a repeated request finds the job even if the
+first one was refused because the database went away during the commit, or its server died before it answered.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ CREATE TABLE IF NOT EXISTS jobs_since (one INTEGER PRIMARY KEY, moment REAL NOT 
 
 _UNFINISHED_OF = "owner = ? AND finished_at IS NULL"
 IN_DOUBT_S = 10.0
-"""Age at which a process takes up a job of its own that it neither runs nor is inserting, as its commit was in
-doubt."""
+"""Age in seconds at which a process takes up a job of its own that it neither runs nor is inserting: the commit was
+reported as failed but had succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """One asynchronous request.
 
-    owner: the process that runs it, or ran it until it died.
-    attempts: how often it was started; the number of the run.
-    given_back: how many of these runs ended because their process ended cleanly: they are no crashes.
-    shared_runs: the runs whose results other requests may have been given: they stay, whatever becomes of the job.
-    facts: JSON values that another process needs to run it again. `model`: the one that it is for, as `name` or
-        `name/version`; none if it was not there when the job was accepted.
+    owner: the process that runs it, or ran it until it died; empty: none yet.
+    attempts: number of runs begun, which is also the number of the last run.
+    given_back: number of runs that ended because their process ended cleanly; they do not count as crashes.
+    shared_runs: numbers of the runs whose results other requests may have been given; these results are never removed.
+    facts: JSON values that another process needs to run the job again. `model`: the model that it is for, as `name` or
+        `name/version`; None if the accepting process could not serve it.
     """
 
     id: str
@@ -67,19 +67,19 @@ class Job:
     result_urls: list[str] = field(default_factory=list)
     problem: dict[str, Any] | None = None
     webhook: WebhookReply | None = None
-    """The state of its webhook, after the first attempt."""
+    """State of the webhook's delivery; None before the first attempt."""
 
     def seconds_left(self, now: float) -> float:
-        """Return the time until its deadline, negative after it. now: seconds since the epoch."""
+        """Return the seconds until the deadline, negative after it; `now`: seconds since the epoch."""
         left_s: float = self.facts["deadline_at"] - now
         return left_s
 
     def is_for(self, served: Collection[str], now: float) -> bool:
-        """Whether a process that serves these models should take it up; after its deadline any should, to end it."""
+        """Return whether a process with these models should take the job; after its deadline any should, to end it."""
         return self.has_model_in(served) or self.facts.get("deadline_at", now) < now
 
     def has_model_in(self, served: Collection[str]) -> bool:
-        """Whether these models suffice to run it; a job that names none needs any, as without models it would fail."""
+        """Return whether these models can run the job; one without a recorded model needs at least one model."""
         model = self.facts.get("model")
         return bool(served) if model is None else model in served
 
@@ -102,9 +102,9 @@ class Job:
 
 
 def insert(ledger: Transaction, job: Job, max_unfinished: int, request_key: str | None = None) -> Job | None:
-    """Insert a new job and return it, or return the existing job of its id or of its request.
+    """Insert a new job and return it, or return an existing job with the same id or request key.
 
-    Returns None if `max_unfinished` jobs of all processes together are already unfinished.
+    Returns None if there are already `max_unfinished` unfinished jobs across all processes.
     """
     if (known := _find_existing(ledger, job.id, request_key)) is not None:
         return known
@@ -142,10 +142,10 @@ def begin(ledger: Transaction, job_id: str) -> None:
 
 
 def share(ledger: Transaction, job_id: str, owner: str, attempts: int) -> bool:
-    """Keep a run's results from being removed, so that other requests can be given them.
+    """Protect a run's results from removal, so that other requests can be given them.
 
     Returns:
-        False if they may be removed already: another run has begun, or the job has ended without them.
+        False if they may already be removed: another run has begun, or the job has ended without success.
     """
     kept = ledger.execute(
         "UPDATE jobs SET shared_runs = shared_runs || ? "
@@ -156,7 +156,7 @@ def share(ledger: Transaction, job_id: str, owner: str, attempts: int) -> bool:
 
 
 def give_back(ledger: Transaction, job_ids: Sequence[str], owner: str, to: str) -> None:
-    """Queue jobs again that a process had begun and leaves unfinished as it ends cleanly; `to`: their new owner.
+    """Queue again the unfinished jobs of a process that ends cleanly; `to`: their new owner.
 
     Their runs keep their numbers, as they may have stored results.
     """
@@ -168,9 +168,9 @@ def give_back(ledger: Transaction, job_ids: Sequence[str], owner: str, to: str) 
 
 
 def finish(ledger: Transaction, job: Job) -> Job | None:
-    """Record how a job ended; returns it as it is now, or None if it had ended, or another process has inherited it.
+    """Record how a job ended; returns the stored job, or None if it had already ended or has another owner.
 
-    A job may be cancelled by any process, which wakes the one that runs it.
+    Any process may cancel a job; this wakes the process that runs it.
     """
     cancelled = job.status == "cancelled"
     if cancelled:
@@ -197,7 +197,7 @@ def owners(ledger: Transaction) -> list[str]:
 
 
 def entered_before(ledger: Transaction, owner: str, moment: float) -> set[str]:
-    """Return the ids of the unfinished jobs that a process owns since before `moment`."""
+    """Return the ids of a process's unfinished jobs that were created before `moment`, in seconds since the epoch."""
     rows = ledger.execute(
         "SELECT id FROM jobs WHERE finished_at IS NULL AND owner = ? AND created_at < ?", (owner, moment)
     )
@@ -212,7 +212,7 @@ def unfinished_of(ledger: Transaction, owner: str) -> list[Job]:
 def inherit(ledger: Transaction, dead: str, heir: str, only: Sequence[str] | None = None) -> list[Job]:
     """Transfer the unfinished jobs of a dead process to `heir` and return them, oldest first.
 
-    `only`: the ids of those; None: all.
+    `only`: ids of the jobs to transfer; None: all.
     """
     chosen = _UNFINISHED_OF if only is None else f"{_UNFINISHED_OF} AND id IN {named(only)}"
     rows = ledger.execute(
@@ -223,7 +223,7 @@ def inherit(ledger: Transaction, dead: str, heir: str, only: Sequence[str] | Non
 
 
 def lost_among(ledger: Transaction, job_ids: Sequence[str], owner: str) -> set[str]:
-    """Return the ids of those jobs that have ended, or that another process has inherited."""
+    """Return those of `job_ids` that have ended or are no longer owned by `owner`."""
     rows = ledger.execute(
         f"SELECT id FROM jobs WHERE finished_at IS NULL AND owner = ? AND id IN {named(job_ids)}",  # noqa: S608 -- values are bound
         [owner, *job_ids],
@@ -237,18 +237,18 @@ def unfinished(ledger: Transaction) -> set[str]:
 
 
 def known(ledger: Transaction) -> set[str]:
-    """Return the ids of the jobs of all processes, of those that have ended, too."""
+    """Return the ids of the jobs of all processes, including those that have ended."""
     return {row["id"] for row in ledger.execute("SELECT id FROM jobs")}
 
 
 def known_since(ledger: Transaction) -> float | None:
-    """Return the moment since which this ledger has the jobs of its servers; None if none has looked yet."""
+    """Return since when this ledger has recorded its servers' jobs, in seconds since the epoch; None if unknown."""
     row = ledger.execute("SELECT moment FROM jobs_since").fetchone()
     return None if row is None else float(row["moment"])
 
 
 def set_known_since(ledger: Transaction, moment: float) -> float:
-    """Record that moment, unless one is recorded; returns which."""
+    """Record since when this ledger has its servers' jobs, unless recorded before; returns the recorded time."""
     ledger.execute("INSERT INTO jobs_since (one, moment) VALUES (1, ?) ON CONFLICT (one) DO NOTHING", (moment,))
     return known_since(ledger) or moment
 

@@ -1,7 +1,7 @@
 """DNS look-ups in threads of their own, which block neither other work nor the exit of the process.
 
-The system's resolver may take half a minute for a name server that does not answer, and clients choose the names: in
-the event loop's default threads a few of them would block file writes.
+With a name server that does not answer, the system's resolver may take half a minute, and clients choose the names. In
+the event loop's default executor a few such look-ups would block file writes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 _MOST_AT_ONCE = 16
 Lookup = Callable[[str, int, int], list[Any]]
-"""A blocking function like `socket.getaddrinfo`, of host, port and family."""
+"""A blocking function like `socket.getaddrinfo`, which takes host, port and family."""
 
 
 class TooManyLookups(OSError):

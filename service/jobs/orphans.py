@@ -1,4 +1,4 @@
-"""Removal of stored requests that no unfinished job needs, which killed processes left."""
+"""Removal of stored requests that no unfinished job needs, left by killed processes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from service.ledger.contract import Transaction
 
 _log = structlog.get_logger(__name__)
 _ORPHANED_AFTER_S = 600.0
-"""Age of an orphan: much longer than storing a request and entering its job take, even on a slow disk."""
+"""Least age of an orphan: far longer than storing a request and inserting its job take, even on a slow disk."""
 _LONGEST_S = 90_000.0
-"""Age at which no job can run any more, whichever ledger has it: its deadline, of a day at most, has passed."""
+"""Age at which no job can run any more, in any ledger: its deadline, at most a day after its start, has passed."""
 
 
 class _Known(NamedTuple):
-    """The jobs of a ledger, at one moment."""
+    """Snapshot of a ledger's jobs."""
 
     since: float
-    """The moment since which it has them."""
+    """Since when the ledger has recorded jobs, in seconds since the epoch."""
     jobs: set[str]
     unfinished: set[str]
 
 
 def _read_known(ledger: Transaction) -> _Known | None:
-    """Return what the ledger knows; None if it does not say since when."""
+    """Return the ledger's jobs; None if it does not record since when it has them."""
     since = jobs_table.known_since(ledger)
     return None if since is None else _Known(since, jobs_table.known(ledger), jobs_table.unfinished(ledger))
 
@@ -39,30 +39,30 @@ def _read_known(ledger: Transaction) -> _Known | None:
 class Orphans:
     """Stored requests without an unfinished job in the ledger.
 
-    A request that is older than the ledger may be that of a job in another one, such as one that was moved away and
-    comes back: it is kept for as long as that job could run.
+    A request older than the ledger may belong to a job in another ledger, such as one that was moved away and will be
+    put back. It is kept for as long as that job could run.
     """
 
     parts: JobParts
     _told: set[str] = field(default_factory=set)
 
     async def drop(self) -> None:
-        """Remove them.
+        """Remove the orphans.
 
-        They are listed before the ledger is read, so a job that is entered meanwhile counts as unfinished. A request
-        that is still being written has no row yet; it is too young to be listed. What the ledger knows is read in one
-        transaction, since another file may take its place at any time.
+        The requests are listed before the ledger is read, so a job that is inserted in between counts as unfinished. A
+        request that is still being written has no row yet, but is too young to be listed. The ledger is read in one
+        transaction, because another file may replace it at any time.
 
         Raises:
             NotReady: code `ledger_unavailable`.
-            OSError: they cannot be listed now.
+            OSError: the requests cannot be listed now.
         """
         parts, now = self.parts, self.parts.now()
         if await parts.ledger.read(jobs_table.known_since) is None:
             await parts.ledger.write(partial(jobs_table.set_known_since, moment=now))
         old = await asyncio.to_thread(parts.kept.older_than, now - _ORPHANED_AFTER_S)
         known = await parts.ledger.read(_read_known) if old else None
-        if known is None:  # there is nothing to remove, or another ledger has just taken this one's place
+        if known is None:  # there is nothing to remove, or another ledger has just replaced this one
             return
         orphans = [job_id for job_id in old if job_id not in known.unfinished]
         foreign = await self._of_another_ledger(known, now) if orphans else set()

@@ -1,4 +1,4 @@
-"""Requests of unfinished jobs on disk, `.jobs/ID/PART`, so that another process can run them. All methods block."""
+"""Requests of unfinished jobs on disk, as `.jobs/ID/PART`, so that another process can run them. All methods block."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _ORDER = "order.json"
 
 
 class OrderFiles(Protocol):
-    """Orders by the id of their job, where every process that may run the job can read them. All methods block."""
+    """Orders by job id, readable by every process that may run the job. All methods block."""
 
     def keep(self, job_id: str, order: Order) -> None:
-        """Write an order, replacing what a dead process left, and wait until it is durable.
+        """Write an order, replacing files of a dead process, and wait until it is durable.
 
         Raises:
-            OSError: the disk of this host is full or failing; nothing is left of the order.
-            NotReady: code `storage_unavailable`: the storage of all hosts cannot be written now.
+            OSError: this host's disk is full or failing; the partial order was removed.
+            NotReady: code `storage_unavailable`: the hosts' shared storage cannot be written now.
         """
 
     def find(self, job_id: str) -> Order:
@@ -41,25 +41,25 @@ class OrderFiles(Protocol):
         """
 
     def older_than(self, moment: float) -> list[str]:
-        """Return the jobs with orders last written before `moment` (seconds since the epoch).
+        """Return the ids of jobs with orders last written before `moment` (seconds since the epoch).
 
         Raises:
             OSError: they cannot be listed now.
         """
 
     def drop(self, job_id: str) -> None:
-        """Remove the order of a finished job, if that is possible now; `older_than` finds it again if not."""
+        """Remove the order of a finished job; never raises. If that fails now, `older_than` lists the order later."""
 
 
 class KeptOrders:
-    """Orders stored under one directory, by the id of their job."""
+    """Orders stored under one directory, by job id."""
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         self._directory = directory / ORDERS
         self._disk = disk or Disk()
 
     def keep(self, job_id: str, order: Order) -> None:
-        """Write an order, replacing files that a dead process left, and wait until it is durable.
+        """Write an order, replacing files of a dead process, and wait until it is durable.
 
         Raises:
             OSError: the disk is full or failing; partial files are removed.
@@ -69,7 +69,7 @@ class KeptOrders:
         parts: Mapping[str, bytes] = {**order.files, _ORDER: json.dumps(about).encode()}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            os.utime(folder)  # overwriting files keeps the folder's old time, which identifies orphans
+            os.utime(folder)  # orphans are found by the folder's time, which overwriting files would not change
             for name, data in parts.items():
                 self._disk.write(folder / name, data)
         except OSError:
@@ -89,17 +89,17 @@ class KeptOrders:
             task: Task = about["task"]
             files = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != _ORDER}
             return Order(task, files, OPTIONS[task].model_validate(about["options"]))
-        except (FileNotFoundError, PermissionError, ValueError, KeyError) as error:  # waiting mends none of these
+        except (FileNotFoundError, PermissionError, ValueError, KeyError) as error:  # permanent: retrying cannot help
             raise ServiceError(
                 "the server restarted and what this job was sent is not there any more, or not readable; send it again",
                 code="order_lost",
             ) from error
-        except OSError as error:  # such as no file descriptor left: what was accepted is not given up for that
+        except OSError as error:  # temporary, such as no file descriptor left: an accepted job is not given up for it
             why = f"a job's request cannot be read now ({error.strerror or error}); try again later"
             raise NotReady(why, code="storage_unavailable") from error
 
     def older_than(self, moment: float) -> list[str]:
-        """Return the jobs with orders last written before `moment` (seconds since the epoch).
+        """Return the ids of jobs with orders last written before `moment` (seconds since the epoch).
 
         Raises:
             OSError: the directory cannot be read.
@@ -111,7 +111,7 @@ class KeptOrders:
                     with suppress(FileNotFoundError):  # another process has just removed it
                         if is_result_id(entry.name) and entry.stat(follow_symlinks=False).st_mtime < moment:
                             found.append(entry.name)
-        except FileNotFoundError:  # not a job
+        except FileNotFoundError:  # no order was ever stored
             return []
         return found
 

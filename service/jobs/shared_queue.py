@@ -1,7 +1,8 @@
-"""Who runs a job when hosts share the ledger: the process that accepted it, or the first with a free slot.
+"""Choice of the process that runs a job when hosts share the ledger: the one that accepted it if it has a free slot,
+else the first that has one.
 
-A process takes jobs without an owner, jobs of processes whose lease has ended, and its own that it does not run: a
-commit of which the database's answer was lost. Of these it takes the jobs of models that it serves.
+A process takes jobs without an owner, jobs of processes whose lease has ended, and jobs of its own that it does not run
+because the database's answer to their commit was lost. Of these it takes only jobs whose models it serves.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from service.ledger.database import Database
 
 TOPIC = "jobs"
 _LOOK_EVERY_S = 2.0
-"""Pause without a notification: leases end, and notifications are lost while the database is away."""
+"""Longest wait for a notification: ended leases send none, and some are lost while the database is away."""
 _WAITING = (
     "SELECT id FROM jobs WHERE finished_at IS NULL AND (owner = '' OR (owner = ? AND created_at < ?) "
     "OR (? = 1 AND owner <> ? AND owner NOT IN (SELECT id FROM nodes WHERE seen_at > clock_timestamp() - ? * interval "
     "'1 second'))) AND ((facts::json->>'model' IS NULL AND ? = 1) OR facts::json->>'model' IN {served} "
     "OR (facts::json->>'deadline_at')::float8 < ?) ORDER BY created_at LIMIT ?"
 )
-"""Statement for jobs that this process may run, with a list of its models; see `Job.is_for`."""
+"""SELECT of the jobs that this process may take; `{served}` is the list of its models; see `Job.is_for`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedQueue:
     """The jobs of all hosts. See `JobQueue`.
 
-    slots: most jobs that this process runs at once; what it accepts beyond them waits for any process.
+    slots: limit of jobs that this process runs at once; further jobs that it accepts wait for any process.
     """
 
     ledger: Database

@@ -1,7 +1,7 @@
 """The body of a webhook and its signature (Standard Webhooks 1.0: github.com/standard-webhooks). Pure.
 
-The signature is HMAC-SHA256 of `ID.TIMESTAMP.BODY`. With several secrets, as during a rotation, there are several
-signatures, and a receiver accepts any.
+The signature is the HMAC-SHA256 of `ID.TIMESTAMP.BODY`. With several secrets, as during a rotation, there is one
+signature per secret, and a receiver accepts any of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHORTEST_SECRET = 24
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The keys of signatures; `repr` hides them."""
+    """The keys for signing; `repr` hides them."""
 
     keys: Sequence[bytes]
 
@@ -60,7 +60,10 @@ def event_payload(job: Job) -> str:
 
 
 def signature_headers(secrets: Secrets, message_id: str, timestamp: int, body: str) -> dict[str, str]:
-    """Return the headers of one attempt to deliver; all attempts have the same id, so that receivers detect repeats."""
+    """Return the headers of one delivery attempt; `timestamp`: of the attempt, in seconds since the epoch.
+
+    All attempts of a message have the same id, so that receivers can detect repeats.
+    """
     signed = f"{message_id}.{timestamp}.{body}".encode()
     digests = [hmac.new(key, signed, hashlib.sha256).digest() for key in secrets.keys]
     return {

@@ -1,4 +1,4 @@
-"""Ledger tables of webhooks: undelivered messages, and how the delivery of each job's message stands.
+"""Ledger tables of webhooks: undelivered messages, and the delivery state of each job's message.
 
 Times are seconds since the epoch.
 """
@@ -14,9 +14,10 @@ from service.ledger.contract import Transaction, named
 _HOST_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-._:[]"
 _BEGIN = "substr(lower(url), 1, 300)"
 _ORIGIN = f"substr({_BEGIN}, 1, length({_BEGIN}) - length(ltrim(substr({_BEGIN}, 9), '{_HOST_LETTERS}')))"
-"""Scheme, host and port of a URL, in SQL: all up to the first letter after `https://` that is in no host."""
+"""SQL for the origin of a URL (scheme, host and port): all before the first character after `https://` that no host
+contains."""
 _NEXT = "next_at + 0"
-"""The time as an expression of the index by origin; for plain `next_at` PostgreSQL would search all messages by
+"""The time as the index by origin has it; with plain `next_at` PostgreSQL would use the index of all messages by
 time."""
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS deliveries (
@@ -41,7 +42,7 @@ _ALL_ORIGINS = f"""
     SELECT (SELECT min({_ORIGIN}) FROM deliveries WHERE {_ORIGIN} > origins.origin)
     FROM origins WHERE origins.origin IS NOT NULL
 """  # noqa: S608 -- ours
-"""Steps from origin to origin in the index."""
+"""Recursive query that steps from origin to origin in the index, if any message is due."""
 _IN_TURN = f"""
 ), bounded (origin, latest) AS (
     SELECT origin, coalesce(
@@ -59,9 +60,9 @@ SELECT id, url FROM (
     FROM due WHERE turn <= ?
 ) AS ranked ORDER BY CASE WHEN from_oldest < from_newest THEN from_oldest ELSE from_newest END, from_oldest LIMIT ?
 """  # noqa: S608 -- ours
-"""Reads the first messages of each origin in the index: others of a backlog cost nothing.
+"""Rest of the query: reads only the first messages of each origin from the index, so a long backlog costs nothing.
 
-With CROSS JOIN SQLite keeps that order, whatever statistics the file has.
+CROSS JOIN makes SQLite join in this order, whatever statistics the file has.
 """
 
 
@@ -69,8 +70,8 @@ With CROSS JOIN SQLite keeps that order, whatever statistics the file has.
 class Delivery:
     """One message to deliver.
 
-    next_at: time of the next attempt; while it is claimed, the end of the lease, which tells whose claim it is.
-    tries: attempts so far.
+    next_at: time of the next attempt; of a claimed message, the end of the lease, which also identifies the claim.
+    tries: number of attempts, the current one included.
     """
 
     id: str
@@ -89,7 +90,7 @@ def add(ledger: Transaction, delivery: Delivery) -> None:
 
 
 def origin_of(url: str) -> str:
-    """Return scheme, host and port of a URL as the index has them: those of a message that is no URL are any text."""
+    """Return scheme, host and port of a URL as the index has them; for text that is not a URL, some prefix of it."""
     begin = url[:300].lower()
     return begin[: len(begin) - len(begin[8:].lstrip(_HOST_LETTERS))]
 
@@ -97,17 +98,17 @@ def origin_of(url: str) -> str:
 def due_in_turn(
     ledger: Transaction, now: float, most_each: int, most: int, always: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
-    """Return ids and URLs of due messages, origins in turn: the longest due one of each, then the next of each.
+    """Return ids and URLs of due messages in rounds: the longest due message of each origin, then the next of each.
 
-    Those with the fewest attempts come first, so that thousands of receivers that failed before hide no new message. So
-    that thousands of new messages hide none either, the longest and the shortest due of them alternate.
+    In a round, messages with the fewest attempts come first, so that thousands of receivers that failed before cannot
+    hide a new message. The longest and the shortest due alternate, so that thousands of new messages cannot either.
 
     Args:
         ledger: the transaction.
-        now: the messages are due at this time.
-        most_each: limit for one origin, whatever the paths of its URLs.
-        most: limit for all.
-        always: origins, at most 900, whose messages are found however many others there are, beside those of the limit.
+        now: time at which the messages are due, in seconds since the epoch.
+        most_each: limit of messages per origin.
+        most: limit of messages in all.
+        always: origins, at most 900, whose messages are returned even if `most` is reached, in addition to the others.
     """
     each = (now, most_each - 1, now, most_each, most)
     rows = ledger.execute(f"WITH RECURSIVE origins (origin) AS ({_ALL_ORIGINS} {_IN_TURN}", (now, *each)).fetchall()
@@ -118,7 +119,7 @@ def due_in_turn(
 
 
 def claim(ledger: Transaction, ids: Sequence[str], now: float, again_at: float) -> list[Delivery]:
-    """Claim those that are still due for this process until `again_at`, when other processes may claim them."""
+    """Claim for this process those of the messages that are still due; after `again_at` others may claim them."""
     due = f"SELECT id FROM deliveries WHERE id IN {named(ids)} AND next_at <= ? {ledger.skip_locked}"  # noqa: S608 -- ours
     rows = ledger.execute(
         f"UPDATE deliveries SET next_at = ?, tries = tries + 1 WHERE id IN ({due}) RETURNING *",  # noqa: S608 -- ours
@@ -128,18 +129,18 @@ def claim(ledger: Transaction, ids: Sequence[str], now: float, again_at: float) 
 
 
 def postpone(ledger: Transaction, claimed: Delivery, next_at: float) -> bool:
-    """Schedule the next attempt after a failed one; returns False if another process has the message by now."""
+    """Schedule the next attempt after a failed one; returns False if another process has claimed the message since."""
     mine = "UPDATE deliveries SET next_at = ? WHERE id = ? AND next_at = ?"
     return ledger.execute(mine, (next_at, claimed.id, claimed.next_at)).rowcount == 1
 
 
 def remove(ledger: Transaction, delivery_id: str) -> None:
-    """Remove a message that was delivered or given up."""
+    """Remove a message that was delivered, or whose delivery was given up."""
     ledger.execute("DELETE FROM deliveries WHERE id = ?", (delivery_id,))
 
 
 def set_state(ledger: Transaction, job_id: str, webhook: WebhookReply) -> None:
-    """Record how the delivery of a job's webhook stands, if the job still exists."""
+    """Record the delivery state of a job's webhook, if the job still exists."""
     ledger.execute(
         "INSERT INTO webhook_states (job_id, state, tries, reason) SELECT id, ?, ?, ? FROM jobs WHERE id = ? "
         "ON CONFLICT (job_id) DO UPDATE SET state = excluded.state, tries = excluded.tries, reason = excluded.reason",
@@ -148,6 +149,6 @@ def set_state(ledger: Transaction, job_id: str, webhook: WebhookReply) -> None:
 
 
 def find_state(ledger: Transaction, job_id: str) -> WebhookReply | None:
-    """Return how the delivery of a job's webhook stands; None before the first attempt."""
+    """Return the delivery state of a job's webhook; None before the first attempt."""
     row = ledger.execute("SELECT state, tries, reason FROM webhook_states WHERE job_id = ?", (job_id,)).fetchone()
     return None if row is None else WebhookReply(state=row["state"], tries=row["tries"], reason=row["reason"])

@@ -1,7 +1,7 @@
-"""The check of webhook targets: never an address inside the network, whatever a name resolves to (SSRF).
+"""Check of webhook targets against server-side request forgery (SSRF): no name may lead to an internal address.
 
-A forbidden URL is refused when a job is submitted. As a name may resolve to another address later, every attempt to
-deliver resolves and checks it again, and connects to the very address that was checked. Redirects are not followed.
+A forbidden URL is refused when a job is submitted. Because a name may resolve to another address later, every delivery
+attempt resolves and checks it again, and connects to exactly the address that was checked. Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from urllib.parse import urlsplit
 from service.core.errors import InvalidOption
 
 Resolve = Callable[[str, int, int], Awaitable[list[Any]]]
-"""An awaitable function like `loop.getaddrinfo`, of host, port and family."""
+"""An awaitable function like `loop.getaddrinfo`, which takes host, port and family."""
 _NOT_PUBLIC = "goes to an address that is not public"
 _RESOLVE_WITHIN_S = 2.0
 """Time limit of a look-up while a client waits for its 202; slower names are checked when the webhook is sent."""
 _LONGEST_URL = 2048
 _LEADING_TO_IPV4 = tuple(map(ipaddress.ip_network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48")))
-"""IPv4-compatible and NAT64 prefixes (RFC 6052, RFC 8215): their final address is unknown here."""
+"""Prefixes of IPv4-compatible and NAT64 addresses (RFC 6052, RFC 8215): which IPv4 address they reach is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
     """The allowed targets of webhooks.
 
-    hosts: allowed names, `*.example.com` for all subdomains; empty for all.
+    hosts: allowed host names, `*.example.com` for all subdomains; empty: any name.
     private: whether plain HTTP and addresses that are not public are allowed, too.
     """
 
@@ -38,21 +38,21 @@ class Destinations:
     private: bool = False
 
     def check(self, url: str) -> None:
-        """Refuse a URL that is forbidden whatever its name resolves to.
+        """Refuse a URL that is forbidden whatever its host name resolves to.
 
         Raises:
-            InvalidOption: code `webhook_refused`; the message says why.
+            InvalidOption: code `webhook_refused`; the message gives the reason.
         """
         if why := self._refusal(url):
             raise InvalidOption(f"`webhook` {why}", code="webhook_refused")
 
     async def check_name(self, url: str, resolve: Resolve) -> None:
-        """Refuse a URL with a name that resolves to a non-public address now; called after `check`.
+        """Refuse a URL whose host name resolves to a non-public address now; called after `check`.
 
         A name that cannot be resolved now is not refused, as it may be resolvable later.
 
         Raises:
-            InvalidOption: as `check`.
+            InvalidOption: as raised by `check`.
         """
         parts = urlsplit(url)
         if self.private or not parts.hostname or _is_address(parts.hostname):
@@ -86,13 +86,13 @@ class Destinations:
         return None
 
     def _is_known_private(self, host: str) -> bool:
-        """Return whether the host is known, unresolved, not to be public, as every `localhost` is (RFC 6761)."""
+        """Return whether the host is known not to be public without resolving it, such as `localhost` (RFC 6761)."""
         is_local = f".{host.rstrip('.')}".endswith(".localhost")
         return (is_local and not self.private) or (_is_address(host) and not self.allows_address(host))
 
 
 def _why_unusable(url: str) -> str | None:
-    """Return why text is no URL with a host, and what to send; None if it is one."""
+    """Return why a text is not a URL with a host, and what to send instead; None if it is one."""
     expected = "send an address like https://HOST/PATH"
     if len(url) > _LONGEST_URL:
         return f"is longer than {_LONGEST_URL} characters; {expected}"
@@ -112,7 +112,7 @@ def _why_unusable(url: str) -> str | None:
 
 
 def _host_matches(host: str, pattern: str) -> bool:
-    pattern = pattern.lower()  # as the host of a parsed URL is
+    pattern = pattern.lower()  # `urlsplit` lower-cases the host
     return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
 
 

@@ -1,7 +1,7 @@
-"""Contract of the ledger: transactions, and connections that run them, whatever the database.
+"""Contract of the ledger: transactions, and the connections that run them, for SQLite and PostgreSQL alike.
 
-The tables' statements are SQL that SQLite and PostgreSQL both accept, with `?` for values; `Transaction` has the few
-parts that differ. Rows are read by the names of their columns.
+The tables' statements are SQL that both databases accept, with `?` as the placeholder of a value; `Transaction` has the
+few parts that differ. Rows are read by column name.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ T = TypeVar("T")
 
 
 class Rows(Protocol):
-    """Rows that a statement found, or the number of rows that it changed."""
+    """Result of a statement: the rows that it found, or the number of rows that it changed."""
 
     @property
     def rowcount(self) -> int:
         """Number of rows that were inserted, changed or deleted."""
 
     def fetchone(self) -> Any:
-        """The next row; None if there is none."""
+        """Return the next row; None if there is none."""
 
     def fetchall(self) -> list[Any]:
-        """All rows that are left."""
+        """Return all remaining rows."""
 
     def __iter__(self) -> Iterator[Any]: ...
 
@@ -36,7 +36,7 @@ class Transaction(Protocol):
 
     @property
     def skip_locked(self) -> str:
-        """The end of a SELECT whose rows no other transaction may take meanwhile."""
+        """Suffix of a SELECT that locks its rows and skips those locked by other transactions; empty for SQLite."""
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
         """Run a statement."""
@@ -45,16 +45,17 @@ class Transaction(Protocol):
         """Run a statement for each row of values."""
 
     def notify(self, topic: str) -> None:
-        """Wake the processes of other hosts that wait for the topic, once the transaction is committed."""
+        """Wake the processes that wait for the topic, once the transaction is committed; SQLite does nothing."""
 
 
 class Connections(ABC):
-    """Connections to one ledger. Thread-safe; all methods block. A reading thread does not wait for a writing one."""
+    """Connections to one ledger. Thread-safe; all methods block. Readers do not wait for writers."""
 
     max_at_once: int = 1
-    """Most transactions of each kind, reading and writing, that are useful to run concurrently."""
+    """Largest useful number of concurrent transactions of each kind, reading and writing."""
     refusal: str = ""
-    """Why the ledger cannot be used until it is repaired on this host, and how; empty while a database is only away."""
+    """Why the ledger cannot be used until it is repaired on this host, and how to repair it. Empty otherwise, also
+    while a database cannot be reached."""
 
     @abstractmethod
     def open(self) -> None:
@@ -70,11 +71,12 @@ class Connections(ABC):
 
     @abstractmethod
     def separate(self) -> Connections:
-        """Connections to the same ledger for long reads, which delay no others. The caller opens and closes them."""
+        """Return connections to the same ledger for long reads, which then delay no others; the caller opens and closes
+        them."""
 
     @abstractmethod
     def read(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work`, which only reads, and may be repeated.
+        """Run `work`, which only reads, in a transaction; it may be called again after an error.
 
         Raises:
             NotReady: code `ledger_unavailable`: the ledger cannot be read now.
@@ -82,7 +84,11 @@ class Connections(ABC):
 
     @abstractmethod
     def write(self, work: Callable[[Transaction], T], *, synced: bool = False) -> T:
-        """Run `work`, which may be repeated, in one transaction; with `synced` it survives a power failure, too.
+        """Run `work` in one transaction; it may be called again after an error.
+
+        Args:
+            work: the function that reads and writes.
+            synced: whether the commit must survive a power failure, too.
 
         Raises:
             NotReady: code `ledger_unavailable`; nothing was written, unless the connection broke during the commit.
@@ -94,10 +100,10 @@ class Owner(Protocol):
 
     @property
     def id(self) -> str:
-        """Its id, which no other process has or had."""
+        """Id of this process, which no other process has or had."""
 
     def is_alive(self, owner_id: str) -> bool:
-        """Whether the process with that id still runs. Blocks.
+        """Return whether the process with that id still runs. Blocks.
 
         Raises:
             NotReady: code `ledger_unavailable`: the ledger cannot be read now.
@@ -109,24 +115,24 @@ class SharedOwner(Owner, Protocol):
 
     @property
     def lease_s(self) -> float:
-        """Time after its last heartbeat from which a process counts as dead."""
+        """Seconds after its last heartbeat from which a process counts as dead."""
 
     @property
     def is_steady(self) -> bool:
-        """Whether its own heartbeats have arrived for long enough to judge the missing ones of others."""
+        """Whether this process's heartbeats have arrived for long enough that others' missing ones mean their death."""
 
     async def changed(self, topic: str, at_most_s: float) -> None:
-        """Wait for a notification of that topic, `at_most_s` seconds."""
+        """Wait for a notification of that topic, at most `at_most_s` seconds."""
 
     def wake(self, topic: str) -> None:
-        """Wake those of this process that wait for the topic."""
+        """Wake the tasks of this process that wait for the topic."""
 
 
 def unavailable(reason: object) -> NotReady:
-    """The error for a ledger that cannot be read or written now."""
+    """Return the error for a ledger that cannot be read or written now."""
     return NotReady(f"the ledger cannot be used now ({reason}); try again later", code="ledger_unavailable")
 
 
 def named(values: Sequence[Any]) -> str:
-    """Return a list for `IN` of as many values, `(?, ?)`: at most 32,000, and `(NULL)` for none."""
+    """Return placeholders for SQL's `IN`: `(?, ?)` for two values, `(NULL)` for none; at most 32,000 values."""
     return f"({', '.join('?' * len(values)) or 'NULL'})"

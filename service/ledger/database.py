@@ -1,4 +1,4 @@
-"""The ledger on the event loop: its transactions run on threads, some that write and some that read."""
+"""Asynchronous access to the ledger: transactions run on threads, with separate pools for reading and for writing."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 class Database:
-    """The ledger, a context manager; `write` and `read` are called on the event loop.
+    """The ledger, as a context manager; `write` and `read` are called on the event loop.
 
     Args:
-        connections: to the ledger; opened and closed here.
-        retry_s: pause of `write_until_done` before another try.
-        ending: whether this process is about to end: then it does not wait until the ledger is repaired.
+        connections: connections to the ledger; opened and closed here.
+        retry_s: pause of `write_until_done` before another attempt, in seconds.
+        ending: returns whether this process is about to end, and so cannot wait for the repair of the ledger.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Database:
         """Run `work` in one transaction. With SQLite, transactions run in the order of the calls.
 
         Raises (the future):
-            NotReady: as `Connections.write`.
+            NotReady: as raised by `Connections.write`.
         """
         return asyncio.get_running_loop().run_in_executor(self._writers, self.connections.write, work)
 
@@ -55,7 +55,8 @@ class Database:
         """Like `write`, but retry until it succeeds, for changes that must not be lost.
 
         Raises:
-            NotReady: the ledger is refused, and this process is about to end. Others repeat what it did not record.
+            NotReady: the ledger needs repair (`Connections.refusal`), and this process is about to end. Other processes
+                repeat the work that it did not record.
         """
         while True:
             try:

@@ -1,9 +1,9 @@
-"""Notices that an SQLite file was overwritten in place while it is used, as `cp backup ledger` does.
+"""Detection of an SQLite file that is overwritten in place while in use, as by `cp backup ledger`.
 
-SQLite does not notice: the file is still the same, and SQLite reads the pages in its log in place of the copied ones.
-So every writer raises the `user_version` in the file's header, which checkpoints write into the file itself: if it has
-fallen, the file is an older one. A copy that was made since the last checkpoint does no harm, because the log has all
-pages that differ.
+SQLite does not detect it: the inode is the same, and pages in the write-ahead log hide the copied ones. Therefore every
+writer raises the `user_version` in the file's header, which checkpoints copy into the file itself. If the version there
+has fallen, an older file was copied over it. A copy made since the last checkpoint does no harm, because the log has
+all pages that differ.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OverwriteWatch:
         self._overwritten = False
 
     def begin(self) -> None:
-        """Watch the file that is at the path now, for one connection. Raises OSError, sqlite3.Error."""
+        """Begin to watch the file at the path, for one connection. Raises OSError or sqlite3.Error."""
         found = self._path.stat()
         with self._lock:
             if self._file != (found.st_dev, found.st_ino):
@@ -48,7 +48,7 @@ class OverwriteWatch:
                 self._file = (0, 0)
 
     def raise_version(self, writing: sqlite3.Connection) -> None:
-        """Raise the version in a transaction that writes, once a second."""
+        """Raise the version, in a writing transaction, at most once a second."""
         now = time.monotonic()
         if now >= self._raised_at + _RAISED_EVERY_S:
             (version,) = writing.execute("PRAGMA user_version").fetchone()
@@ -56,7 +56,8 @@ class OverwriteWatch:
             self._raised_at = now
 
     def is_overwritten(self) -> bool:
-        """Return whether an older file was written over it. Raises OSError or sqlite3.Error if it cannot be read."""
+        """Return whether the file was overwritten by an older one. Raises OSError or sqlite3.Error if it is unreadable.
+        """
         with self._lock:
             seen = self._last_change()
             if seen != self._seen:
@@ -73,11 +74,11 @@ class OverwriteWatch:
         return found.st_mtime_ns, found.st_size
 
     def _version(self) -> int:
-        """The version in the file itself, without its log.
+        """Return the version in the file itself, without its log.
 
-        It is read with SQLite, because opening and closing the file in any other way would release SQLite's locks.
-        SQLite refuses a file that is shorter than its header says, unless its schema may be edited; a checkpoint writes
-        the header first, so the file is too short for as long as the disk takes.
+        SQLite reads it, because opening and closing the file in any other way would release SQLite's locks. A
+        checkpoint writes the header first, so for a moment the file is shorter than its header says; SQLite accepts
+        such a file only with `writable_schema`.
         """
         address = f"{self._path.absolute().as_uri()}?mode=ro&immutable=1"
         try:

@@ -1,10 +1,10 @@
 """The ledger as an SQLite file that the processes of a host share.
 
-It uses a write-ahead log: readers never wait for a writer, and writers wait for each other. A commit survives the
-process, even `kill -9`. A power failure may lose the last commits, but does not damage the file (synchronous=NORMAL).
-If the file is moved or removed while it is used, the file that is then at its path is used, or a new one. No file is
-used while the log or the shared memory of the earlier one is still beside the path, as SQLite would take them for the
-new file's. A file that was overwritten in place is not used either.
+It uses a write-ahead log: readers never wait for a writer, and writers wait for each other. A commit survives even
+`kill -9` of the process. A power failure may lose the last commits but does not damage the file (synchronous=NORMAL).
+If the file is moved or removed while in use, the file that is then at its path is used, or a new one is created. No
+file is used while the earlier one's log or shared memory is still beside the path, because SQLite would take them for
+the new file's. A file that was overwritten in place is not used either.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ _PATIENCE_S = 5.0
 _SWITCHED_AGAIN_S = 0.01
 _MIB = 2**20
 _BESIDE = ("-wal", "-shm")
-"""Suffixes of SQLite's files beside the ledger: its write-ahead log, and the memory that its users share."""
+"""Suffixes of SQLite's files beside the ledger: the write-ahead log and the shared memory."""
 _FileId = tuple[int, int]
 T = TypeVar("T")
 
 
 class _SqliteConnection(sqlite3.Connection):
-    """A connection, which is its own transaction: `with` commits it."""
+    """A connection that also serves as its transaction: `with` commits it."""
 
     skip_locked = ""  # one transaction writes at a time
 
     def notify(self, topic: str) -> None:
-        """Do nothing: the processes of a host look for themselves."""
+        """Do nothing: the processes of one host poll."""
 
 
 class SqliteFile(Connections):
     """A reading and a writing connection to the file.
 
     Args:
-        path: of the file.
-        schemas: of the tables, as SQL statements; a column that an older file lacks is added with ALTER TABLE.
+        path: path of the file.
+        schemas: SQL that creates the tables; a column that an older file lacks is added with ALTER TABLE.
         on_failed: called when the file cannot be used, on any thread.
-        on_replaced: called before another file than the first one is used, on any thread; may raise OSError.
+        on_replaced: called before a file that replaced the first one is used, on any thread; may raise OSError.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class SqliteFile(Connections):
             raise not_usable(self.path, error) from error
 
     def close(self) -> None:
-        """See `Connections`; it does not wait for a thread that hangs in a disk access."""
+        """See `Connections`; waits only briefly for a thread that hangs in a disk access."""
         self._closed = True
         for file in (self._writing, self._reading):
             if file.lock.acquire(timeout=_PATIENCE_S):
@@ -118,7 +118,7 @@ class SqliteFile(Connections):
             raise unavailable(error) from error
 
     def _follow(self, file: _OpenFile) -> None:
-        """Connect to the file that is now at the path, if it is another one. Raises sqlite3.Error, NotReady."""
+        """Connect to the file at the path if it is no longer the connected one. Raises sqlite3.Error or NotReady."""
         if self._closed:
             raise sqlite3.ProgrammingError("it is closed")
         try:
@@ -158,15 +158,15 @@ class _OpenFile:
 
     @property
     def is_at_its_path(self) -> bool:
-        """Whether the path still leads to this file. Raises OSError if that cannot be read."""
+        """Whether the connected file is still at the path. Raises OSError if the path cannot be read."""
         return self._file is not None and self._file == _file_at(self._path)
 
     def open(self) -> None:
-        """Connect to the file at the path; it and its tables are created if they are missing.
+        """Connect to the file at the path; the file and its tables are created if they are missing.
 
         Raises:
             OSError: the files there cannot be read.
-            sqlite3.Error: it cannot be used.
+            sqlite3.Error: the file cannot be used.
         """
         is_new = self._refuse_parts_of_another()
         self.close()
@@ -178,21 +178,21 @@ class _OpenFile:
         for schema in self._schemas:
             _create(self.connection, schema)
         beside = {found for path in self._beside_the_path() if (found := _file_at(path))}
-        if opened is None or opened != _file_at(self._path):  # then the log beside it may be another file's
+        if opened is None or opened != _file_at(self._path):  # the log beside it may be another file's
             self.connection.close()
             raise sqlite3.OperationalError("it was moved while it was opened")
         self._watch.begin()
         self._file, self._beside, self._synced = opened, beside, False
 
     def _refuse_parts_of_another(self) -> bool:
-        """Refuse the path while the log or shared memory of a lost file is there; returns whether no file is there.
+        """Refuse the path while a lost file's log or shared memory is there; return whether the path has no file.
 
-        They are not removed: the log may hold the only copy of some data, other processes may still use them, and a
-        program that moves or removes the files one after another may be at work.
+        The log and the shared memory are not removed: the log may hold the only copy of some data, other processes may
+        still use both, and a program may be moving or removing the files one after another.
 
         Raises:
             OSError: the files there cannot be read.
-            WithoutItsLog: there are such parts.
+            WithoutItsLog: a lost file's log or shared memory is there.
         """
         beside = [path for path in self._beside_the_path() if os.access(path, os.F_OK)]
         is_new = not os.access(self._path, os.F_OK)  # checked last, because SQLite creates this file first
@@ -202,10 +202,11 @@ class _OpenFile:
         return is_new
 
     def set_aside(self) -> None:
-        """Rename log and shared memory of this file beside another one: the next start would take them for that one's.
+        """If another file is at the path, rename this file's log and shared memory, so that no server takes them for
+        the other file's.
 
         Raises:
-            OSError: it cannot be renamed.
+            OSError: they cannot be renamed.
         """
         if os.access(self._path, os.F_OK) and not self.is_at_its_path:
             for path in self._beside_the_path():
@@ -213,11 +214,11 @@ class _OpenFile:
                     path.rename(f"{path}.of-{left[1]}")
 
     def _beside_the_path(self) -> list[Path]:
-        """Return the paths of log and shared memory; SQLite puts them beside a link's target."""
+        """Return the paths of the log and the shared memory; SQLite puts them beside a symbolic link's target."""
         return [Path(f"{os.path.realpath(self._path)}{end}") for end in _BESIDE]
 
     def close(self) -> None:
-        """Close the connection. SQLite leaves a file that was moved, and its log, as they are."""
+        """Close the connection. SQLite does not change a file that was moved, or its log."""
         if self._file is not None:
             self._watch.leave()
         self._file, self._beside = None, set()
@@ -225,14 +226,15 @@ class _OpenFile:
             self.connection.close()
 
     def sync_commits(self, synced: bool) -> None:
-        """Choose whether commits wait until they survive a power failure."""
+        """Set whether a commit waits until it would survive a power failure."""
         if synced is not self._synced:
             self.connection.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
             self._synced = synced
 
 
 def _connect(path: Path, is_new: bool) -> _SqliteConnection:
-    """Open the file; it is created only if `is_new`, as a file that is being moved may have left its log there."""
+    """Open the file. It is created only if `is_new`: beside a file that has just been moved away, its log may be left.
+    """
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={'rwc' if is_new else 'rw'}",
         uri=True,
@@ -247,7 +249,7 @@ def _connect(path: Path, is_new: bool) -> _SqliteConnection:
 
 
 def _file_at(path: Path) -> _FileId | None:
-    """Return device and inode of the file; None if there is none. Raises OSError if they cannot be read."""
+    """Return the device and the inode of a file; None if there is none. Raises OSError if they cannot be read."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -256,15 +258,18 @@ def _file_at(path: Path) -> _FileId | None:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    """Switch a new file to the write-ahead log, and fail if it is read-only: SQLite opens such a file without an error.
+    """Switch a new file to the write-ahead log; fail if a file is read-only, as SQLite opens it without an error.
 
-    It is tried several times, because SQLite does not wait for another process that does the same.
+    Retried for a while, because SQLite does not wait for another process that switches the same file.
+
+    Raises:
+        sqlite3.OperationalError: the file is read-only or stays locked.
     """
     patient_until = time.monotonic() + _BUSY_TIMEOUT_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA incremental_vacuum(1)")  # asks for the right to write, and writes nothing
+            connection.execute("PRAGMA incremental_vacuum(1)")  # needs permission to write, but writes nothing
         except sqlite3.OperationalError as error:  # noqa: PERF203 -- tried again until it works
             if "locked" not in str(error) or time.monotonic() > patient_until:
                 raise

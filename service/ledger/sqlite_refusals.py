@@ -1,4 +1,4 @@
-"""Why an SQLite file is not used as the ledger, and what to do."""
+"""Errors for an SQLite file that cannot be used as the ledger, with what the operator can do."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _OF_THE_USER = ("readonly database", "unable to open")
 
 
 class Refused(sqlite3.OperationalError):
-    """The file is not used until it is repaired; `way_out` says how, while a server runs."""
+    """The file is not used until it is repaired; `way_out` says how to do so while a server runs."""
 
     way_out: str
 
 
 class WithoutItsLog(Refused):
-    """The file was moved or replaced, and its log or shared memory was not."""
+    """The file was moved or replaced without its log or shared memory."""
 
     way_out = "move these to it, or it back"
 
@@ -31,7 +31,7 @@ class WithoutItsLog(Refused):
 
 
 class Overwritten(Refused):
-    """An older file was copied over it while it was used."""
+    """An older file was copied over the ledger while it was in use."""
 
     def __init__(self, path: Path) -> None:
         super().__init__("an older file was copied over it while it was used")
@@ -39,7 +39,7 @@ class Overwritten(Refused):
 
 
 def not_usable(path: Path, error: sqlite3.Error) -> SettingsInvalid:
-    """Return the error for a ledger that cannot be opened; what to do depends on the cause."""
+    """Return the error for a ledger that cannot be opened; its message says what to do, which depends on the cause."""
     way_out = "move it away to start with an empty one"
     unwritable = path.exists() and not os.access(path, os.R_OK | os.W_OK, effective_ids=True)
     if unwritable or any(words in str(error) for words in _OF_THE_USER):

@@ -1,4 +1,4 @@
-"""The address of the database, whose passwords are never shown."""
+"""The address of the PostgreSQL database; its passwords are kept out of logs and messages."""
 
 from __future__ import annotations
 
@@ -21,22 +21,26 @@ _DEFAULTS = {
     "tcp_user_timeout": "6000",
     "target_session_attrs": "read-write",
 }
-"""A host that has vanished is noticed in 6 to 7 seconds. No connection is made to a standby, which answers but refuses
-every change."""
+"""With these values the loss of a database host is detected in 6 to 7 seconds. `read-write` avoids connections to a
+standby, which would refuse every change."""
 _TIMEOUTS = "-c statement_timeout=10s -c lock_timeout=5s -c idle_in_transaction_session_timeout=10s"
-"""A frozen process may hold its locks that long."""
+"""Limits on how long a frozen process can hold its locks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of the database. shown: the same for people, without passwords."""
+    """The address of the database.
+
+    conninfo: connection string for libpq.
+    shown: the address without passwords, for logs and messages.
+    """
 
     conninfo: str = field(repr=False)
     shown: str
     _secrets: tuple[str, ...] = field(repr=False)
 
     def without_secrets(self, text: object) -> str:
-        """The first line of a message, with `***` for each password."""
+        """Return the first line of a message, with each password replaced by `***`."""
         line = str(text).partition("\n")[0]
         for secret in self._secrets:
             line = line.replace(secret, "***")
@@ -47,7 +51,7 @@ def parse_address(url: str) -> Address:
     """Parse `postgresql://USER:PASSWORD@HOST:PORT/NAME?OPTION=VALUE`, as libpq does.
 
     Raises:
-        SettingsInvalid: it is not such an address; the message does not quote it.
+        SettingsInvalid: `url` is not such an address; the message does not quote it.
     """
     parts = _parts(url)
     if parts is None:
@@ -67,14 +71,15 @@ def parse_address(url: str) -> Address:
 
 
 def _hosts(parts: dict[str, str]) -> str:
-    """Each host with its port, as in the address."""
+    """Return the hosts with their ports, as in the address."""
     hosts, ports = parts.get("host", "localhost").split(","), parts.get("port", "").split(",")
     each = ports * len(hosts) if len(ports) == 1 else ports
     return ",".join(f"{host}:{port}" if port else host for host, port in zip(hosts, each, strict=False))
 
 
 def _parts(url: str) -> dict[str, str] | None:
-    """Parse the address as libpq does; None if it is not one, or if libpq misreads a part of a password."""
+    """Parse the address as libpq does; None if it is invalid, or if libpq misreads part of a password as another field.
+    """
     try:
         parts = conninfo_to_dict(url)
     except psycopg.Error:

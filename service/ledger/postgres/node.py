@@ -1,7 +1,7 @@
-"""This process as one of those that share a PostgreSQL ledger: its lease, its clock, and its notifications.
+"""This process's membership in a fleet that shares a PostgreSQL ledger: its lease, its clock and its notifications.
 
 One thread sends heartbeats and listens for notifications, over a connection of its own, so that neither waits for a
-busy pool. All times are the database's: clocks of hosts may differ by minutes.
+busy pool. All times are on the database's clock, because hosts' clocks may differ by minutes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from service.ledger.postgres.server import CHANNEL, Connection, PostgresServer
 _log = structlog.get_logger(__name__)
 LEASE_S = 10.0
 _BEATS = 5
-"""Number of heartbeats in the time of a lease."""
+"""Number of heartbeats per lease."""
 _LOOKS = 20
-"""How often in the time of a lease the thread checks whether it is to end."""
+"""Number of times per lease that the thread checks whether it should end."""
 _AGAIN_S = 0.5
 _FORGOTTEN = "1 day"
 _BEAT = (
@@ -38,8 +38,8 @@ class Node:
     Args:
         server: the database; opened and closed here.
         new_id: makes the process's id.
-        clock: monotonic, in seconds.
-        lease_s: longest time without a heartbeat of a process that is alive.
+        clock: monotonic clock, in seconds.
+        lease_s: seconds without a heartbeat after which a process counts as dead.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Node:
         self.lease_s = lease_s
         self._clock = clock
         self._offset = 0.0
-        """The database's time minus the clock's."""
+        """Time on the database's clock minus time on `clock`, in seconds."""
         self._beaten_at = self._steady_since = 0.0
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -62,7 +62,7 @@ class Node:
         self._thread = threading.Thread(target=self._live, name="ledger-node", daemon=True)
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Connect, take the lease and keep it from now on. Raises as `Connections.open`; blocks."""
+        """Connect, take the lease and renew it until `close`. Blocks; raises as `Connections.open` does."""
         self._loop = loop
         self.server.open()
         now = self.server.write(self._take_lease)
@@ -74,17 +74,17 @@ class Node:
         """End the lease, so that others continue this process's work at once. Blocks."""
         self._ended.set()
         self._thread.join(self.lease_s)
-        with suppress(Exception):  # the lease ends by itself
+        with suppress(Exception):  # without this the lease expires
             self.server.write(lambda ledger: ledger.execute("DELETE FROM nodes WHERE id = ?", (self.id,)))
         self.server.close()
 
     def now(self) -> float:
-        """The database's time, in seconds since the epoch."""
+        """Return the time on the database's clock, in seconds since the epoch."""
         return self._clock() + self._offset
 
     @property
     def is_steady(self) -> bool:
-        """See `SharedOwner`: after the database was away, all leases seem to have ended for a moment."""
+        """See `SharedOwner`; needed because after a database outage all leases seem to have ended for a moment."""
         now = self._clock()
         return now - self._beaten_at < self.lease_s / 2 and now - self._steady_since >= self.lease_s
 
@@ -142,7 +142,8 @@ class Node:
                 self._beat(connection)
 
     def _beat(self, connection: Connection) -> None:
-        """Send a heartbeat, and compare the clocks; after a gap, such as a pause of the host, it is not steady."""
+        """Send a heartbeat and compare the clocks; a late one, such as after a pause of the host, resets `is_steady`.
+        """
         sent = self._clock()
         with self.server.watch.over(connection):
             row = connection.execute(_BEAT.encode(), (self.id,)).fetchone()
@@ -154,7 +155,7 @@ class Node:
         self._beaten_at = sent
 
     def _wake_soon(self, topic: str | None) -> None:
-        """Wake those who wait for the topic, or for any."""
+        """Wake the tasks that wait for the topic; None: for any topic."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended
                 for one in (topic,) if topic else tuple(self._waiting):

@@ -1,7 +1,8 @@
-"""Closes connections on which the database does not answer; a host that hangs does not, and its kernel still answers.
+"""Closes connections on which the database does not answer. TCP keepalives cannot detect a database that hangs, because
+its kernel still answers them.
 
-The database ends its own statements earlier (`statement_timeout`), so only one that hangs is closed. Time in which this
-process itself was paused does not count.
+The database ends slow statements earlier (`statement_timeout`), so only connections to a hung one are closed. Time in
+which this process itself was paused does not count.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ import psycopg
 
 _LOOK_S = 0.5
 _PAUSE_S = 2.0
-"""If a check comes this much later than the previous one, the process was paused between them."""
+"""If this many seconds pass between two checks, the process was paused between them."""
 
 
 class OverdueWatch:
     """A thread that closes connections in use for longer than `limit_s` seconds. Thread-safe.
 
     Args:
-        limit_s: longest time of one transaction.
-        clock: monotonic, in seconds.
+        limit_s: longest time of one transaction, in seconds.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(self, limit_s: float, clock: Callable[[], float]) -> None:
@@ -52,7 +53,7 @@ class OverdueWatch:
         """Watch a connection while the block runs.
 
         Raises:
-            psycopg.OperationalError: the connection was closed.
+            Hung: the connection was closed because it was overdue.
         """
         with self._lock:
             self._since[connection] = self._clock()
@@ -68,7 +69,7 @@ class OverdueWatch:
 
     def look(self) -> None:
         """Close the connections that are overdue now; called twice a second."""
-        with self._lock:  # a connection whose block ends meanwhile keeps its socket until then
+        with self._lock:  # held throughout, so that a block that ends meanwhile cannot close its socket yet
             now = self._clock()
             paused_s = now - (now if self._looked_at is None else self._looked_at)
             self._looked_at = now
@@ -89,6 +90,6 @@ class Hung(psycopg.OperationalError):
 
 
 def _shut_down(connection: psycopg.Connection[Any]) -> None:
-    """Shut a connection's socket down; the thread that waits for it gets an error."""
+    """Shut down a connection's socket, so that the thread that waits on it gets an error."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as shared:
         shared.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,5 @@
-"""The ledger as a PostgreSQL database: a pool of connections, and a quick refusal while the database is away."""
+"""The ledger as a PostgreSQL database: a pool of connections, and quick failure while the database cannot be reached.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +20,17 @@ from service.ledger.postgres.migrating import migrate
 from service.ledger.postgres.overdue import Hung, OverdueWatch
 
 CHANNEL = "retouch"
-"""The channel of all notifications; the payload is the topic."""
+"""PostgreSQL's channel for all notifications; the payload is the topic."""
 _MOST_CONNECTIONS = 8
 _PATIENCE_S = 2.0
-"""Longest wait for a connection: either all are busy, or the database is away."""
+"""Longest wait for a connection from the pool, in seconds."""
 _PAUSE_S = 2 * _PATIENCE_S
-"""A wait that took this long was not caused by the database: this process was paused meanwhile."""
+"""A wait that exceeded its limit by this factor shows that this process was paused meanwhile."""
 _AWAY_S = 0.5
-"""Time without further attempts after the database could not be reached."""
+"""Seconds in which every transaction is refused at once, after the database could not be reached."""
 _IDLE_S = 60.0
 _OVERDUE_S = 12.0
-"""More than the database allows a statement."""
+"""Longest time of a transaction in seconds; longer than the database's limit for a statement."""
 Connection = psycopg.Connection[dict[str, Any]]
 T = TypeVar("T")
 
@@ -38,9 +39,9 @@ class PostgresServer(Connections):
     """A pool of connections to the database, and the migrations of its tables.
 
     Args:
-        address: of the database.
-        clock: monotonic, in seconds.
-        overdue_s: time after which a database that answers nothing counts as away.
+        address: address of the database.
+        clock: monotonic clock, in seconds.
+        overdue_s: seconds after which a connection without an answer is closed.
     """
 
     max_at_once = 4
@@ -60,13 +61,13 @@ class PostgresServer(Connections):
             max_size=_MOST_CONNECTIONS,
             timeout=_PATIENCE_S,
             max_idle=_IDLE_S,
-            reconnect_timeout=0.0,  # the next transaction tries again, and says what failed
+            reconnect_timeout=0.0,  # the next transaction tries again and reports the failure
             open=False,
             name="ledger",
         )
 
     def connect(self) -> Connection:
-        """Open a connection outside the pool, for one that listens.
+        """Open a connection outside the pool, such as one that listens for notifications.
 
         Raises:
             psycopg.Error: the database cannot be reached.
@@ -75,7 +76,7 @@ class PostgresServer(Connections):
 
     def open(self) -> None:
         """See `Connections`; the tables are migrated to this version."""
-        # whoever asks for a connection reports the failure
+        # the code that requests a connection reports its failure
         logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
         try:
             with self.connect() as connection:
@@ -100,7 +101,7 @@ class PostgresServer(Connections):
         self.watch.close()
 
     def separate(self) -> Connections:
-        """See `Connections`; the pool has connections for all."""
+        """See `Connections`; the pool is shared, as it has enough connections."""
         return _Shared(self)
 
     def read(self, work: Callable[[Transaction], T]) -> T:
@@ -117,18 +118,19 @@ class PostgresServer(Connections):
         try:
             return self._try(work, writing=writing, again=True)
         except psycopg.Error as error:
-            if isinstance(error, (PoolTimeout, Hung)):  # other errors concern one connection or one statement
+            if isinstance(error, (PoolTimeout, Hung)):  # other errors affect only one connection or statement
                 self._away_until = self._clock() + _AWAY_S
             if isinstance(error, (Hung, psycopg.errors.ReadOnlySqlTransaction)):
-                self._pool.drain()  # the idle connections hang, or refuse writes, too
+                self._pool.drain()  # the idle connections also hang or refuse writes
             why = "the database cannot be reached" if isinstance(error, PoolTimeout) else error
             raise unavailable(self.address.without_secrets(why)) from None
 
     def _try(self, work: Callable[[Transaction], T], *, writing: bool, again: bool) -> T:
-        """Run `work`, and once more over another connection if the first was broken before anything was committed.
+        """Run `work`; with `again`, retry it once after a failure that is safe and useful to retry.
 
-        Also once more if the pool timed out because this process was paused while it waited, or if a newer server has
-        added to the tables since the connection prepared its statements.
+        That is: the connection broke, or the transaction was rolled back, before its commit began; the pool timed out
+        because this process was paused while it waited; or a newer server has added columns since the connection
+        prepared its statements.
         """
         committing, broken = False, False
         asked = self._clock()
@@ -150,14 +152,14 @@ class PostgresServer(Connections):
             if committing or isinstance(error, Hung) or not (again and repeatable):
                 raise
         if outdated:
-            self._pool.drain()  # the other connections have such statements, too
+            self._pool.drain()  # the other connections have outdated statements, too
         if broken:
             self._pool.check()  # the database restarted: the other idle connections are broken, too
         return self._try(work, writing=writing, again=False)
 
 
 class _PostgresTransaction:
-    """A transaction, or for reading a connection, that runs the tables' statements."""
+    """A connection as a `Transaction`; a reading one commits each statement by itself."""
 
     skip_locked = "FOR UPDATE SKIP LOCKED"
 
@@ -179,7 +181,7 @@ class _PostgresTransaction:
 
 
 class _Shared(Connections):
-    """The pool for another caller, which neither opens nor closes it."""
+    """The server's pool for another user, which neither opens nor closes it."""
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
@@ -206,5 +208,5 @@ class _Shared(Connections):
 
 @lru_cache(maxsize=256)
 def _in_dialect(statement: str) -> bytes:
-    """Return the statement with psycopg's placeholders."""
+    """Return the statement with psycopg's placeholders (`%s`)."""
     return statement.replace("%", "%%").replace("?", "%s").encode()
