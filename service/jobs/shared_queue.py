@@ -1,5 +1,4 @@
-"""Choice of the process that runs a job when hosts share the ledger: the one that accepted it if it has a free slot,
-else the first that has one.
+"""Choice of the process that runs a job when hosts share the ledger: its acceptor, or the first with a free slot.
 
 A process takes jobs without an owner, jobs of processes whose lease has ended, and jobs of its own that it does not run
 because the database's answer to their commit was lost. Of these it takes only jobs whose models it serves.

@@ -71,8 +71,7 @@ class Connections(ABC):
 
     @abstractmethod
     def separate(self) -> Connections:
-        """Return connections to the same ledger for long reads, which then delay no others; the caller opens and closes
-        them."""
+        """Return connections for long reads, which then delay no other work; the caller opens and closes them."""
 
     @abstractmethod
     def read(self, work: Callable[[Transaction], T]) -> T:

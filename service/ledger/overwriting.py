@@ -56,8 +56,7 @@ class OverwriteWatch:
             self._raised_at = now
 
     def is_overwritten(self) -> bool:
-        """Return whether the file was overwritten by an older one. Raises OSError or sqlite3.Error if it is unreadable.
-        """
+        """Return whether an older file has overwritten it. Raises OSError or sqlite3.Error if it cannot be read."""
         with self._lock:
             seen = self._last_change()
             if seen != self._seen:

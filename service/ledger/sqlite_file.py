@@ -202,8 +202,7 @@ class _OpenFile:
         return is_new
 
     def set_aside(self) -> None:
-        """If another file is at the path, rename this file's log and shared memory, so that no server takes them for
-        the other file's.
+        """Rename this file's log and shared memory if another file is now at the path: a start would misuse them.
 
         Raises:
             OSError: they cannot be renamed.
@@ -233,8 +232,7 @@ class _OpenFile:
 
 
 def _connect(path: Path, is_new: bool) -> _SqliteConnection:
-    """Open the file. It is created only if `is_new`: beside a file that has just been moved away, its log may be left.
-    """
+    """Open the file; create it only if `is_new`, as a file that is just being moved may have left its log there."""
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={'rwc' if is_new else 'rw'}",
         uri=True,

@@ -78,8 +78,7 @@ def _hosts(parts: dict[str, str]) -> str:
 
 
 def _parts(url: str) -> dict[str, str] | None:
-    """Parse the address as libpq does; None if it is invalid, or if libpq misreads part of a password as another field.
-    """
+    """Parse the address as libpq does; None if it is invalid, or if libpq misreads part of a password."""
     try:
         parts = conninfo_to_dict(url)
     except psycopg.Error:

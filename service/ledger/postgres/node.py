@@ -142,8 +142,7 @@ class Node:
                 self._beat(connection)
 
     def _beat(self, connection: Connection) -> None:
-        """Send a heartbeat and compare the clocks; a late one, such as after a pause of the host, resets `is_steady`.
-        """
+        """Send a heartbeat and compare the clocks; a late one, as after a pause of the host, resets `is_steady`."""
         sent = self._clock()
         with self.server.watch.over(connection):
             row = connection.execute(_BEAT.encode(), (self.id,)).fetchone()

@@ -1,5 +1,4 @@
-"""Closes connections on which the database does not answer. TCP keepalives cannot detect a database that hangs, because
-its kernel still answers them.
+"""Closes connections on which the database does not answer: its kernel answers keepalives even if its host hangs.
 
 The database ends slow statements earlier (`statement_timeout`), so only connections to a hung one are closed. Time in
 which this process itself was paused does not count.

@@ -1,5 +1,4 @@
-"""The ledger as a PostgreSQL database: a pool of connections, and quick failure while the database cannot be reached.
-"""
+"""The ledger as a PostgreSQL database: a pool of connections, and quick failure while the database is unreachable."""
 
 from __future__ import annotations
 
