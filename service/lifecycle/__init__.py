@@ -1,1 +1,1 @@
-"""Lifecycle of the process: background tasks, draining, health, and its use of the host."""
+"""Lifecycle of the process: background tasks, draining, health, and use of the host's resources."""

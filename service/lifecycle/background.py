@@ -1,4 +1,4 @@
-"""Tasks that run beside the requests, for as long as the server does."""
+"""Background tasks, which run beside the requests for as long as the server runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _log = structlog.get_logger(__name__)
 
 
 async def cancel_and_wait(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end."""
+    """Cancel a task and wait until it has ended; an error that it raised is raised here."""
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
 
 
 async def on_thread_to_its_end(call: Callable[[], T]) -> T:
-    """Run a function on a thread; a cancellation is raised when it has ended, so that it changes nothing later."""
+    """Run a function on a thread; a cancellation is raised only when it has ended, so that it changes nothing later."""
     task = asyncio.create_task(asyncio.to_thread(call))
     try:
         return await asyncio.shield(task)
@@ -48,7 +48,7 @@ async def _wait_until_set(event: asyncio.Event) -> None:
 
 @asynccontextmanager
 async def run_in_background(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run coroutines beside the block, and cancel them at its end. One that fails is logged; the others go on."""
+    """Run coroutines during the block and cancel them at its end; if one fails, that is logged and others continue."""
     tasks = [asyncio.create_task(_log_failure(loop)) for loop in loops]
     try:
         yield
@@ -60,7 +60,7 @@ async def run_in_background(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[
 async def _log_failure(loop: Coroutine[Any, Any, None]) -> None:
     try:
         await loop
-    except Exception:  # nothing awaits the task before the end
+    except Exception:  # nothing awaits the task before the end, so it must be logged here
         _log.exception(
             "work beside the requests failed, and is not done any more", work=getattr(loop, "__qualname__", repr(loop))
         )

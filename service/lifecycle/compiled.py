@@ -1,8 +1,8 @@
-"""The shared libraries that are compiled from C++ when Retouch is installed, where there is a compiler.
+"""Loading of the shared libraries that are compiled from C++ when Retouch is installed on a host with a compiler.
 
-They have nothing of Python in them, so compiling needs no headers of Python. ctypes.CDLL releases the interpreter's
-lock while they run, ctypes.PyDLL keeps it. Each has a function `built_from`, which returns a digest of its source: what
-was built from another one would be called wrongly, and is not used.
+They do not use Python's C API, so compiling needs no Python headers. ctypes.CDLL releases the global interpreter lock
+(GIL) while they run, ctypes.PyDLL keeps it. Each has a function `built_from`, which returns a digest of its source; a
+library built from another version's source is not used, because its functions may have other arguments.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ HOW_TO_INSTALL = "install a C++ compiler (g++), then Retouch again"
 
 
 def load_library(name: str, source: int, kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL | None:
-    """Load a library; None where it was not compiled, or from another source, which is logged.
+    """Load a library; None if it was not compiled, or was built from another source, which is logged.
 
     Args:
-        name: of its extension module in pyproject.toml.
-        source: digest of the source that the caller was written for: CRC-32 of the file without the line that has it.
-        kind: whether calls release the interpreter's lock.
+        name: name of its extension module in pyproject.toml.
+        source: digest of the source that the caller expects: CRC-32 of the file without the line that has the digest.
+        kind: `ctypes.CDLL` to release the GIL during calls, `ctypes.PyDLL` to keep it.
     """
     spec = find_spec(name)
     if spec is None or spec.origin is None:
@@ -43,10 +43,10 @@ def load_library(name: str, source: int, kind: type[ctypes.CDLL] = ctypes.CDLL) 
 
 
 def address(array: NDArray[Any]) -> ctypes.c_void_p:
-    """Return where the array's first item is.
+    """Return a pointer to the array's first item.
 
     Raises:
-        ValueError: the array is not contiguous.
+        ValueError: the array is not C-contiguous.
     """
     if not array.flags.c_contiguous:
         raise ValueError("compiled code reads contiguous arrays only")
@@ -56,23 +56,23 @@ def address(array: NDArray[Any]) -> ctypes.c_void_p:
 def reference(array: NDArray[Any]) -> Any:
     """Return a reference to the array's first item, as an argument of a call.
 
-    After a wait, with cold caches, it takes half as long as `address`: numpy's way there is longer.
+    With cold caches, as after a wait, it takes half as long as `address`, because NumPy's attributes are slower.
 
     Raises:
-        ValueError: the array is not contiguous.
+        ValueError: the array is not C-contiguous.
     """
     items: Any = array
     try:
         return ctypes.byref(ctypes.c_char.from_buffer(items))
-    except (TypeError, ValueError):  # it cannot be written to, has no items, or has gaps
+    except (TypeError, ValueError):  # the array is read-only, empty or not contiguous
         return address(array)
 
 
 def address_of_rows(array: NDArray[Any]) -> tuple[ctypes.c_void_p, ctypes.c_ssize_t]:
-    """Return where the array's first item is, and the bytes from one row to the next; the items of a row have no gaps.
+    """Return a pointer to the array's first item, and its stride from row to row in bytes.
 
     Raises:
-        ValueError: the items of a row have gaps.
+        ValueError: the rows are not contiguous.
     """
     if not _has_whole_rows(array):
         raise ValueError("compiled code reads rows without gaps only")
@@ -80,7 +80,7 @@ def address_of_rows(array: NDArray[Any]) -> tuple[ctypes.c_void_p, ctypes.c_ssiz
 
 
 def with_whole_rows(array: Any) -> Any:
-    """Return the array, or a copy if the items of its rows have gaps, as in a mask that is turned."""
+    """Return the array, or a copy if its rows are not contiguous, as in a rotated mask."""
     return array if _has_whole_rows(array) else np.ascontiguousarray(array)
 
 

@@ -1,4 +1,4 @@
-"""Model versions that answer requests that name no model, and defaults that none answers. Pure."""
+"""Versions of the default models, which serve requests that name no model, and defaults that cannot be served. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from service.core.settings import Settings
 
 
 def default_versions(settings: Settings, statuses: Sequence[ModelStatus]) -> list[ModelStatus]:
-    """The version of each task's default model that answers requests which name no model, where there is one."""
+    """Return, for each task with a usable default model, the version that serves requests that name no model."""
     found = [_answering(task, reference, statuses) for task, reference in settings.default_models.items()]
     return [status for status in found if status is not None]
 
 
 def unserved_defaults(settings: Settings, statuses: Sequence[ModelStatus]) -> dict[str, str]:
-    """The default models that no version answers for, by setting: misspelt, refused, or of another task.
+    """Return the default models without a usable version, by setting: misspelt, refused, or of another task.
 
-    One that was never chosen counts only if other models of its task are here: a server for inpainting alone needs no
-    model to translate.
+    A built-in default counts only if another model of its task is served: a server for inpainting alone needs no model
+    for translation.
     """
     served = {status.manifest.task for status in statuses if status.manifest is not None and status.state == "ready"}
     return {

@@ -1,4 +1,4 @@
-"""State of a drain after SIGTERM: its deadline, and the requests and results that missed it."""
+"""State of a drain after SIGTERM: its deadline, and the numbers of requests and results that missed it."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 EXIT_DEVICE_LOST = 75
-"""Exit status of a process that lost its GPU and should be restarted: EX_TEMPFAIL of sysexits.h."""
+"""Exit status of a process that lost its GPU and should be restarted: EX_TEMPFAIL in sysexits.h."""
 FLUSH_AT_LEAST_S = 5.0
-"""Seconds that accepted results get to reach the disk, even if the requests used up the drain timeout."""
+"""Least time to write accepted results to the disk, in seconds, even if the requests used up the drain timeout."""
 
 
 @dataclass(slots=True)
 class Drain:
-    """Progress of the drain; the process exits with 0 only if it was clean."""
+    """Progress of the drain; the process exits with status 0 only if the drain was clean."""
 
     timeout_s: float
     clock: Callable[[], float]
     announced: bool = False
-    """Whether the first signal has come; the drain begins later, when proxies have noticed."""
+    """Whether the first signal has arrived; the drain begins later, to give proxies time to notice."""
     began_at: float | None = None
+    """Time on `clock` at which the drain began; None before."""
     forced: bool = False
-    """Whether a second request to end has come: nothing is waited for any more."""
+    """Whether a second request to end has arrived: the server ends without waiting any longer."""
     cut: int = 0
-    """Requests that were answered with 503 at the deadline."""
+    """Number of requests that were answered with 503 at the deadline."""
     unsaved: int = 0
-    """Accepted results that did not reach the disk."""
+    """Number of accepted results that did not reach the disk."""
     begun: asyncio.Future[None] | None = None
-    """A future that is done when the drain begins, for tasks that must stop waiting then."""
+    """Future that is done when the drain begins, for tasks that must then stop waiting."""
 
     def begin(self) -> None:
         """Begin the drain; calling it again does nothing."""
@@ -39,7 +40,7 @@ class Drain:
 
     @property
     def waited_s(self) -> float:
-        """Seconds since the drain began; 0 before it."""
+        """Seconds since the drain began; 0 before."""
         return 0.0 if self.began_at is None else self.clock() - self.began_at
 
     @property

@@ -1,6 +1,6 @@
-"""The longest time that a process takes to end: past it the process says what it still waits for, and ends.
+"""Time limit for the end of a process: when it has passed, the process logs what it still waits for and exits.
 
-The waits of this repository have limits of their own. Those of libraries have none, such as gRPC's for its connections
+Waits in this repository have limits of their own. Some waits in libraries have none, such as gRPC's for its connections
 or Python's for the threads of an executor.
 """
 
@@ -22,17 +22,17 @@ import structlog
 _log = structlog.get_logger(__name__)
 
 END_WITHIN_S = 17.0
-"""Less than the launcher allows, because the process can report more about itself than the launcher can."""
+"""Shorter than the launcher's limit, because the process can report more about itself than the launcher can."""
 _LAST_RESORT_S = 1.0
-"""Time after which C code ends the process: a thread that hangs may hold the interpreter's lock, or that of the log."""
+"""Further seconds until C code ends the process, in case a hung thread holds the GIL or the log's lock."""
 _STANDARD_ERROR = 2
-"""The descriptor, as `sys.stderr` may have none."""
+"""File descriptor of standard error, as `sys.stderr` may have none."""
 
 
 def end_within(seconds: float) -> None:
-    """End this process with status 1 if it still runs in so many seconds, after a log line of what it waits for.
+    """End this process with status 1 if it still runs after `seconds`; it first logs what its tasks wait for.
 
-    Called on the event loop. The stacks of all threads follow the line.
+    The stacks of all threads follow on standard error. Called on the event loop.
     """
     arguments = (seconds, asyncio.get_running_loop())
     threading.Thread(target=_end_later, args=arguments, name="end-limit", daemon=True).start()
@@ -40,13 +40,13 @@ def end_within(seconds: float) -> None:
 
 
 def write_stacks_on_request() -> None:
-    """Write the stacks of all threads to standard error on SIGUSR1, from now on."""
+    """From now on, write the stacks of all threads to standard error on SIGUSR1."""
     if sys.platform != "win32":
         faulthandler.register(signal.SIGUSR1, file=_STANDARD_ERROR)
 
 
 def waits_of_tasks(loop: asyncio.AbstractEventLoop) -> list[str]:
-    """Return what each unfinished task of a loop waits for: functions with their lines, the innermost last."""
+    """Return what each unfinished task of a loop waits in: `FUNCTION:LINE > …`, the innermost function last."""
     return sorted(" > ".join(_awaited(task.get_coro())) for task in asyncio.all_tasks(loop))
 
 
@@ -58,17 +58,17 @@ def _end_later(seconds: float, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _awaited(outermost: Any) -> list[str]:
-    """Return the functions that wait for each other, from the outermost on."""
+    """Return the chain of awaited functions, each as `FUNCTION:LINE`, beginning with the outermost."""
     found, awaited = [], outermost
     while awaited is not None:
         if inspect.isasyncgen(awaited):
             frame, after = awaited.ag_frame, awaited.ag_await
         elif hasattr(awaited, "cr_frame"):
             frame, after = awaited.cr_frame, awaited.cr_await
-        else:  # a step of an asynchronous generator, which has no other way to it; or a future, which has none
+        else:  # a step of an asynchronous generator, found only among its references; or a future, which ends the chain
             awaited = next(filter(inspect.isasyncgen, gc.get_referents(awaited)), None)
             continue
-        line = frame.f_lineno if frame is not None else None  # compiled ones have no line
+        line = frame.f_lineno if frame is not None else None  # compiled functions have no line
         found.append(f"{awaited.__qualname__}:{line}" if line else awaited.__qualname__)
         awaited = after
     return found

@@ -1,4 +1,4 @@
-"""Readiness of the server, from the state of its parts, and estimates of how long an outage lasts. Pure."""
+"""Readiness of the server, computed from the state of its parts, and estimates of an outage's duration. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engines.repository.versions import ModelStatus
 from service.telemetry.redaction import without_folders
 
 _EMPTY = "the models folder is empty or missing; the server's log says which one it is"
-"""The message does not name the folder, because clients see it."""
+"""Does not name the folder, because clients see the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,23 +18,23 @@ class ReadinessState:
 
     draining: bool
     scanned: bool
-    """Whether the model repository has been scanned once."""
+    """Whether the model repository has been scanned at least once."""
     worker_ready: bool
     models: Sequence[ModelStatus]
     loading: str = ""
-    """The model that is being loaded and how far that is; empty if none is."""
+    """The model that is being loaded, and its progress; empty if none is being loaded."""
 
 
 @dataclass(slots=True)
 class Outage:
-    """The present or last outage (start-up is the first), and how long outages last."""
+    """The current or last outage (the first is start-up), and how long outages last."""
 
     since: float
-    """When the outage began."""
+    """Time at which the outage began."""
     startup_s: float = 0.0
     """Seconds from start to ready; 0 until the server is ready."""
     usual_s: float = 0.0
-    """Duration of the last outage."""
+    """Duration of the last completed outage, in seconds."""
     over: bool = False
 
     def observe(self, ready: bool, now: float) -> None:
@@ -47,7 +47,10 @@ class Outage:
         self.over = ready
 
     def remaining_s(self, now: float) -> float:
-        """Predicted seconds until the outage ends: it lasts as long as the last one, or twice as long as until now."""
+        """Return the predicted seconds until the outage ends; without an outage, the duration of the last one.
+
+        An outage is expected to last as long as the previous one; once it has, twice as long as it has lasted so far.
+        """
         if self.over:
             return self.usual_s
         lasted_s = now - self.since
@@ -55,12 +58,12 @@ class Outage:
 
 
 def serving_names(models: Sequence[ModelStatus]) -> list[str]:
-    """The models that are ready, for logs: `photos/5 on openvino/bf16`."""
+    """Return the models that are ready, for logs, such as `photos/5 on openvino/bf16`."""
     return [f"{m.name}/{m.version} on {m.engine}/{m.precision}" for m in models if m.state == "ready"]
 
 
 def unready_reasons(state: ReadinessState) -> list[str]:
-    """Why the server is not ready; empty if it is."""
+    """Return why the server is not ready; empty if it is."""
     reasons = []
     if state.draining:
         reasons.append("draining: the server is shutting down")
@@ -69,18 +72,18 @@ def unready_reasons(state: ReadinessState) -> list[str]:
     elif not any(model.state == "ready" for model in state.models):
         refused = "; ".join(f"{m.name}/{m.version}: {m.reason}" for m in state.models if m.state == "refused")
         reasons.append(f"no model can be served ({without_folders(refused) or _EMPTY})")
-    if not state.worker_ready and state.scanned:  # a front end may not be connected to the engine process before
+    if not state.worker_ready and state.scanned:  # before the scan, a front end may not be connected yet
         reasons.append("the device worker died or hangs and is being restarted")
     return reasons
 
 
 def storage_reasons(why: str, refusal: str, *, saves: bool) -> list[str]:
-    """Why results cannot be saved or the ledger not be used now; empty if they can.
+    """Return why results cannot be saved or the ledger cannot be used now; empty if neither applies.
 
     Args:
         why: error of the disk; empty while it accepts results.
-        refusal: of the ledger, and what to do; empty while it is used.
-        saves: whether results are saved by default: a failing disk does not matter to a server that saves on request.
+        refusal: why the ledger cannot be used, and what to do; empty while it is used.
+        saves: whether results are saved by default; if only on request, a failing disk is not reported.
     """
     reasons = [f"results cannot be saved ({why})"] if why and saves else []
     return [*reasons, f"the ledger is not used: {refusal}"] if refusal else reasons

@@ -1,4 +1,4 @@
-"""The process's share of its host, and how it uses it: cores, Python's interpreter, freed memory."""
+"""The host's resources and this process's use of them: cores, the interpreter's switch interval, freed memory."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from contextlib import suppress
 from pathlib import Path
 
 SWITCH_S = 0.0005
-"""CPython lets a thread that computes keep the interpreter for 5 ms while others wait for it. A batch needs it a few
-times on its way through the device worker: beside a busy event loop, a batch of 8 ms took 20 ms and more."""
+"""Interpreter switch interval in seconds. By default CPython lets a computing thread keep the GIL for 5 ms while others
+wait. A batch needs the GIL a few times in the device worker: beside a busy event loop, a batch of 8 ms took 20 ms and
+more."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""malloc.h; see mallopt(3)."""
+"""Options from glibc's malloc.h; see mallopt(3)."""
 _KEPT_BYTES = 128 << 20
-"""Free memory at the end of the heap that glibc keeps."""
+"""Free memory that glibc keeps at the top of the heap."""
 _MAPPED_FROM_BYTES = 32 << 20
-"""The most that glibc allows on 64 bits; larger arrays are mapped, and go back to the system when they are freed."""
+"""glibc's maximum on 64 bits; larger arrays are mapped, and returned to the system when freed."""
 
 
 def usable_cores() -> int:
-    """How many cores this process may run on, as `taskset` and a container's cpuset say; elsewhere, how many exist."""
+    """Return how many cores this process may run on (`taskset`, cpuset); all cores on systems that cannot tell."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def cores_of_container(cgroup: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
-    """How many cores this process may use at a time: `usable_cores`, or less by its container's quota (cgroup v2)."""
+    """Return how many cores this process may use at a time: `usable_cores`, or its container's quota (cgroup v2)."""
     try:
         quota, period = cgroup.read_text().split()
         allowed = int(quota) / int(period)
@@ -39,7 +40,7 @@ def cores_of_container(cgroup: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
 
 
 class IdleCores:
-    """The cores of the host on which nothing runs, other programs included, as Linux counts them; read in 2 µs."""
+    """Counter of the host's idle cores, on which no program runs, from Linux's /proc/loadavg; a reading takes 2 µs."""
 
     def __init__(self, loadavg: Path = Path("/proc/loadavg"), cores: int | None = None) -> None:
         self._cores = cores or os.cpu_count() or 1
@@ -49,7 +50,7 @@ class IdleCores:
             weakref.finalize(self, os.close, self._descriptor)
 
     def count(self) -> int:
-        """Return how many cores are idle, without the caller's; all cores where the system does not tell."""
+        """Return how many cores are idle, not counting the caller's; the number of all cores if this is unknown."""
         if self._descriptor is None:
             return self._cores
         try:  # 8.65 9.82 7.16 RUNNING/ALL 21821
@@ -60,17 +61,17 @@ class IdleCores:
 
 
 def shorten_switch_interval() -> None:
-    """Let threads that wait for the interpreter have it ten times sooner; holds for the whole process."""
+    """Make threads wait at most a tenth of Python's default for the GIL; applies to the whole process."""
     sys.setswitchinterval(SWITCH_S)
 
 
 def keep_freed_memory() -> bool:
-    """Let glibc keep freed memory for the next picture, in the whole process. It may be called twice.
+    """Let glibc keep freed memory for the next picture, in the whole process. May be called twice.
 
-    Every fresh page costs a fault, 200 for each array of a 512² picture: half the time of pasting.
+    Each fresh page costs a page fault. An array of a 512² picture has 200 of them, which is half the time of pasting.
 
     Returns:
-        False where the C library is not glibc.
+        False if the C library is not glibc, or refused the options.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

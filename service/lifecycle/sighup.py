@@ -1,7 +1,7 @@
-"""Handling of SIGHUP: it drains as SIGTERM does, but a second signal does not cut the drain short.
+"""Handling of SIGHUP: it begins a drain as SIGTERM does, but a second SIGHUP does not cut the drain short.
 
-When a terminal closes, the shell and the kernel both send SIGHUP, and systemd can send it right after SIGTERM, so a
-second SIGHUP is not a second request to end.
+When a terminal closes, both the shell and the kernel send SIGHUP, and systemd can send it right after SIGTERM.
+Therefore SIGHUP never counts as a second request to end.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ Handler = Callable[[int, FrameType | None], None]
 
 
 def hangup_signals() -> frozenset[signal.Signals]:
-    """SIGHUP; empty if it is ignored, as under nohup, or does not exist (Windows)."""
+    """Return SIGHUP, in a set that is empty if the signal is ignored, as under nohup, or does not exist (Windows)."""
     if sys.platform == "win32" or signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         return frozenset()
     return frozenset({signal.SIGHUP})
 
 
 def is_hangup(number: int) -> bool:
-    """Whether that signal is SIGHUP."""
+    """Return whether a signal number is SIGHUP."""
     return sys.platform != "win32" and number == signal.SIGHUP
 
 
 @contextmanager
 def handling_hangups(handle: Handler) -> Generator[None, None, None]:
-    """Call `handle` for each hangup, as long as the block lasts. On the main thread only."""
+    """Call `handle` for each SIGHUP while the block runs. On the main thread only."""
     usual = {number: signal.signal(number, handle) for number in hangup_signals()}
     try:
         yield

@@ -1,1 +1,1 @@
-"""The Open Inference Protocol v2 without a transport: tensors, options, descriptions; HTTP and gRPC are built on it."""
+"""The Open Inference Protocol v2, independent of the transport: tensors, options and model descriptions."""

@@ -20,10 +20,10 @@ _NOTHING = {"count": 0, "ns": 0}
 
 
 def find_status(statuses: Sequence[ModelStatus], name: str, version: str = "") -> ModelStatus:
-    """Return the status of a version, or of the newest one that is not refused if none is named.
+    """Return the status of a model's version; without `version`, of the newest that is not refused, if there is one.
 
     Raises:
-        NotFound: there is no such version.
+        NotFound: there is no such model or version.
     """
     named = [one for one in statuses if one.name == name and (not version or str(one.version) == version)]
     usable = [one for one in named if one.state != "refused"] or named
@@ -35,7 +35,7 @@ def find_status(statuses: Sequence[ModelStatus], name: str, version: str = "") -
 
 
 def server_metadata(*extensions: str) -> dict[str, Any]:
-    """Return the metadata of the server; `extensions` are those that only one transport has."""
+    """Return the metadata of the server; `extensions`: protocol extensions that only the caller's transport has."""
     both = ["model_configuration", "statistics"]
     return {"name": "retouch", "version": version("retouch"), "extensions": [*extensions, *both]}
 
@@ -57,7 +57,7 @@ def metadata(status: ModelStatus, statuses: Sequence[ModelStatus]) -> dict[str, 
 
 
 def config(status: ModelStatus) -> dict[str, Any]:
-    """Return the configuration of a model; requests are batched inside, so clients send no batches."""
+    """Return the configuration of a model; its batch size is 0, as the server forms batches itself."""
     return {
         "name": status.name,
         "platform": "retouch",
@@ -70,7 +70,7 @@ def config(status: ModelStatus) -> dict[str, Any]:
 
 
 def index(statuses: Sequence[ModelStatus], *, ready: bool) -> list[dict[str, str]]:
-    """Return every version and its state; only those that are ready with `ready`."""
+    """Return every version and its state; with `ready`, only versions that are not refused."""
     return [
         {
             "name": one.name,
@@ -84,7 +84,7 @@ def index(statuses: Sequence[ModelStatus], *, ready: bool) -> list[dict[str, str
 
 
 def statistics(exposition: bytes, statuses: Sequence[ModelStatus]) -> dict[str, Any]:
-    """Return the statistics of models from the server's own metrics, over all of its APIs."""
+    """Return statistics of models over all of the server's APIs; `exposition`: its metrics in Prometheus's format."""
     series = _by_model(exposition.decode("utf-8"))
     return {"model_stats": [_statistics(one, series[f"{one.name}/{one.version}"]) for one in statuses]}
 
@@ -112,7 +112,7 @@ def _timed(values: Mapping[str, float], name: str) -> dict[str, int]:
 
 
 def _by_model(exposition: str) -> defaultdict[str, defaultdict[str, float]]:
-    """Return the sum of each series by the value of its label `model`."""
+    """Return the sums of all samples of successful requests, by model and by name of the sample."""
     sums: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for family in text_string_to_metric_families(exposition):
         for sample in family.samples:

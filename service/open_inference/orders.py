@@ -1,4 +1,4 @@
-"""From an inference request to an order, and from its reply to the one output."""
+"""Conversion of an inference request to an order, and of its reply to the output tensor."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from service.telemetry.redaction import without_folders
 
 @dataclass(frozen=True, slots=True)
 class InferOrder:
-    """A request that was read, its order, and the names of its parameters that have no effect."""
+    """A parsed request, its order, and the names of its parameters that have no effect."""
 
     request: InferRequest
     order: Order
     ignored: frozenset[str]
 
     def varies_with(self, transport: str) -> tuple[str, ...]:
-        """Return what the response depends on beside the order."""
+        """Return the values, besides the order, on which the response depends."""
         return (transport, str(self.request.binary_output), str(self.request.as_pixels), self.request.id)
 
 
@@ -39,12 +39,13 @@ class Output:
 
 
 async def order_of(intake: Intake, request: InferRequest, name: str, version: str = "") -> InferOrder:
-    """Return the order of a request for a model; pixels are encoded on a codec thread.
+    """Return the order of a request for a model; inputs of pixels are encoded as PNG on a codec thread.
 
     Raises:
-        NotFound, NotReady: there is no such model, or it is refused.
+        NotFound: there is no such model.
+        NotReady: code `model_refused`: the model has no manifest.
         InvalidRequest, InvalidOption: the inputs or parameters do not suit the model.
-        Overloaded: as `Intake.count_bytes`.
+        Overloaded: as raised by `Intake.count_bytes`.
     """
     status = models.find_status(intake.service.models.statuses(), name, version)
     if status.manifest is None:
@@ -59,10 +60,12 @@ async def order_of(intake: Intake, request: InferRequest, name: str, version: st
 
 
 async def compute_reply(intake: Intake, asked: InferOrder) -> tuple[Reply, int]:
-    """Compute an order; return its reply, and the pixels to be decoded for the output, whose memory is counted.
+    """Compute an order; return its reply, and the number of pixels to decode for each picture of the output.
+
+    The number is 0 if the output consists of files. The memory for the decoded pixels is counted.
 
     Raises:
-        ServiceError: as `Intake.run` and `Intake.count_bytes`.
+        ServiceError: as raised by `Intake.run` and `Intake.count_bytes`.
     """
     reply = await intake.run(asked.order)
     pixels = reply.size.height * reply.size.width if asked.request.as_pixels else 0
@@ -72,7 +75,7 @@ async def compute_reply(intake: Intake, asked: InferOrder) -> tuple[Reply, int]:
 
 
 def output_of(reply: Reply, request: InferRequest, max_pixels: int) -> Output:
-    """Return the output: a file for each picture, or their pixels if the input came as pixels."""
+    """Return the output: a file for each picture, or the pictures' pixels if the input came as pixels."""
     files = [picture.body for picture in reply.pictures]
     if request.as_pixels:
         data, shape = as_pixels(files, max_pixels)

@@ -1,4 +1,4 @@
-"""An inference request and what it asks for, whatever transport it came by. Pure."""
+"""An inference request and its options, independent of the transport. Pure."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Parameters(Protocol):
         """Iterate over the names."""
 
     def scalar(self, name: str) -> str:
-        """Return a string, number or boolean as a form field has it; empty if it is absent.
+        """Return a string, number or boolean as the text of a form field; empty if the parameter is absent.
 
         Raises:
-            InvalidOption: the value is none of these.
+            InvalidOption: the value is of another type.
         """
 
 
@@ -38,7 +38,8 @@ class Parameters(Protocol):
 class InferRequest:
     """An inference request.
 
-    timeout_s: seconds from arrival; None if the client named none. priority: 0 (last) to 9 (first), or None.
+    timeout_s: seconds from arrival; None: not set by the client.
+    priority: 0 (last) to 9 (first); None: not set by the client.
     """
 
     id: str
@@ -52,14 +53,14 @@ class InferRequest:
         """Check that no input is sent twice.
 
         Raises:
-            InvalidRequest: one is.
+            InvalidRequest: code `repeated_part`: an input is sent twice.
         """
         if len({tensor.name for tensor in self.tensors}) < len(self.tensors):
             raise InvalidRequest("an input is sent twice; send it once", code="repeated_part")
 
     @property
     def as_pixels(self) -> bool:
-        """Whether the output is UINT8, as the input is."""
+        """Whether the output consists of pixels (UINT8), because the input image does."""
         return any(tensor.name == "image" and tensor.datatype == "UINT8" for tensor in self.tensors)
 
 
@@ -75,7 +76,7 @@ def options_for(manifest: Manifest, model: str, request: InferRequest) -> tuple[
     values: dict[str, Any] = {name: request.parameters.scalar(name) for name in known & sent}
     ignored = frozenset(sent - known - _OWN_PARAMETERS)
     if request.as_pixels:
-        values["format"] = "png"  # pixels are wanted, so no other format may lose some
+        values["format"] = "png"  # lossless, as the output's pixels are decoded from the file
     return options_of(kind, {"format": "png", **values, "model": model}), ignored
 
 
@@ -83,12 +84,12 @@ def check_inputs(tensors: tuple[Tensor, ...], known: Mapping[str, bool], model: 
     """Check that a model takes these inputs and that none is missing.
 
     Args:
-        tensors: the inputs.
-        known: the names that the model takes, and whether each is required.
-        model: its name, for messages.
+        tensors: the inputs of the request.
+        known: the names of the model's inputs, and whether each is required.
+        model: the model's name, for messages.
 
     Raises:
-        InvalidRequest: an input is unknown, or missing.
+        InvalidRequest: an input is unknown, or a required one is missing.
     """
     names = {tensor.name for tensor in tensors}
     if unknown := sorted(names - set(known)):
@@ -98,10 +99,10 @@ def check_inputs(tensors: tuple[Tensor, ...], known: Mapping[str, bool], model: 
 
 
 def timeout_of(microseconds: int) -> float | None:
-    """Return the client's timeout in seconds; None for 0, which means that there is none.
+    """Return the client's timeout in seconds; None for 0, which means no timeout.
 
     Raises:
-        InvalidOption: it is negative or over a day.
+        InvalidOption: the timeout is negative or over a day.
     """
     if not 0 <= microseconds <= MAX_TIMEOUT_MS * 1e3:
         raise InvalidOption(f"timeout: send microseconds, 0 to {MAX_TIMEOUT_MS * 1e3:.0f}")
@@ -109,10 +110,12 @@ def timeout_of(microseconds: int) -> float | None:
 
 
 def priority_of(level: int) -> int | None:
-    """Return the priority of a request; 1 is the highest level, and those from 10 on share the lowest.
+    """Return the priority, 9 (first) to 0 (last), of a level: 1 is the highest, and 10 and above share the lowest.
+
+    Returns None for level 0, which means the default priority.
 
     Raises:
-        InvalidOption: it is negative.
+        InvalidOption: the level is negative.
     """
     if level < 0:
         raise InvalidOption("priority: send 1 (first) to 10 (last), or 0 for the normal one")
@@ -123,12 +126,12 @@ def check_requested_outputs(names: list[str], parameters: Mapping[str, Any], *, 
     """Check the outputs that a request names, if it names any.
 
     Args:
-        names: of the outputs.
-        parameters: those of the first one.
-        classes: the number of classes that it asks for.
+        names: names of the requested outputs.
+        parameters: parameters of the first requested output.
+        classes: number of classes that it requests (Triton's classification extension).
 
     Raises:
-        InvalidRequest: there is another output than ours, or it is to be classified or put into shared memory.
+        InvalidRequest: an output is not `output`, or classification or shared memory is requested.
     """
     if names and names != [OUTPUT]:
         raise InvalidRequest(f"the only output is {OUTPUT!r}")

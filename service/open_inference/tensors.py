@@ -1,6 +1,6 @@
-"""Tensors of an inference request, and their conversion to files and from pictures. Pure.
+"""Tensors of an inference request, and their conversion to and from image files. Pure.
 
-A picture is either BYTES of shape [1], an encoded file, or UINT8 of shape [1, H, W, C], its pixels.
+A picture is either an encoded file, as BYTES of shape [1], or its pixels, as UINT8 of shape [1, H, W, C].
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Datatype = Literal["BYTES", "UINT8"]
 _FILE_SHAPES = ([1], [1, 1])
 _CHANNELS = (1, 3, 4)
 _LENGTH = struct.Struct("<I")
-"""Length before each element of a BYTES tensor in binary form."""
+"""Length prefix of each element of a BYTES tensor in binary form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """An input of a request.
 
-    data: of BYTES the encoded file, of UINT8 the pixels, row by row.
-    shape: of UINT8 (H, W, C); empty for BYTES.
+    data: for BYTES, the encoded file; for UINT8, the pixels, row by row.
+    shape: for UINT8, (H, W, C); for BYTES, empty.
     """
 
     name: str
@@ -44,10 +44,10 @@ class Tensor:
 
 
 def file_tensor(name: str, shape: list[int], data: Callable[[], bytes]) -> Tensor:
-    """Return a tensor of BYTES; `data` gives its file, once the shape is right.
+    """Return a BYTES tensor; `data` returns its file and is called only if the shape is valid.
 
     Raises:
-        InvalidRequest: the shape is another, or as `data` raises.
+        InvalidRequest: the shape is neither [1] nor [1, 1], or `data` raised it.
     """
     if shape not in _FILE_SHAPES:
         raise InvalidRequest(f"input {name[:80]!r}: BYTES has the shape [1], one encoded file")
@@ -55,11 +55,11 @@ def file_tensor(name: str, shape: list[int], data: Callable[[], bytes]) -> Tenso
 
 
 def pixel_tensor(name: str, datatype: str, shape: list[int], data: memoryview | bytes, max_pixels: int) -> Tensor:
-    """Return a tensor of UINT8.
+    """Return a UINT8 tensor from data of shape [1, H, W, C] or [1, H, W].
 
     Raises:
-        InvalidRequest: it is of another datatype, or shape and data do not fit each other.
-        TooLarge: it has more than `max_pixels`.
+        InvalidRequest: the datatype is not UINT8, the shape is invalid, or the data has another size.
+        TooLarge: there are more than `max_pixels` pixels.
     """
     if datatype != "UINT8":
         raise InvalidRequest(f"input {name[:80]!r}: datatype {datatype[:40]!r}; send BYTES or UINT8")
@@ -70,7 +70,7 @@ def refuse_shared_memory(name: str, parameters: Container[str]) -> None:
     """Refuse an input whose data is in shared memory.
 
     Raises:
-        InvalidRequest: its parameters name a region.
+        InvalidRequest: the parameters name a shared-memory region.
     """
     if "shared_memory_region" in parameters:
         raise InvalidRequest(f"input {name[:80]!r}: there is no shared memory; send the data")
@@ -80,7 +80,7 @@ def element_of(binary: memoryview, name: str) -> bytes:
     """Return the only element of a BYTES tensor in binary form.
 
     Raises:
-        InvalidRequest: it has none, several, or another length than it says.
+        InvalidRequest: there is no element, several, an empty one, or one whose length prefix is wrong.
     """
     if len(binary) < _LENGTH.size or _LENGTH.unpack_from(binary)[0] != len(binary) - _LENGTH.size:
         raise InvalidRequest(
@@ -92,10 +92,10 @@ def element_of(binary: memoryview, name: str) -> bytes:
 
 
 def as_file(tensor: Tensor) -> bytes:
-    """Return a tensor as an encoded file: BYTES as they are, UINT8 as PNG.
+    """Return a tensor as an encoded file: BYTES unchanged, UINT8 as PNG.
 
     Raises:
-        InvalidOption: PNG cannot hold it.
+        InvalidOption: PNG cannot store a picture of that size.
     """
     if tensor.datatype == "BYTES":
         return tensor.data
@@ -107,7 +107,7 @@ def as_file(tensor: Tensor) -> bytes:
 
 
 def as_pixels(files: Sequence[bytes], max_pixels: int) -> tuple[bytes, tuple[int, ...]]:
-    """Return pictures of one size as the data and the shape [N, H, W, C] of a UINT8 tensor."""
+    """Decode pictures of one size to the data and the shape [N, H, W, C] of a UINT8 tensor."""
     arrays = []
     for file in files:
         picture = codec.decode(file, max_pixels=max_pixels)
@@ -122,7 +122,7 @@ def as_elements(files: Sequence[bytes]) -> bytes:
 
 
 def _picture_shape(shape: list[int], nbytes: int, name: str, max_pixels: int) -> tuple[int, ...]:
-    """Return H, W and C of a shape [1, H, W, C] or [1, H, W]."""
+    """Return (H, W, C) of a shape [1, H, W, C] or [1, H, W], after checking it against the data's size."""
     height, width, channels = (*shape[1:], 1)[:3] if len(shape) in (3, 4) else (0, 0, 0)
     if shape[:1] != [1] or min(height, width) < 1 or channels not in _CHANNELS:
         raise InvalidRequest(f"input {name[:80]!r}: UINT8 has the shape [1, H, W, C], C = 1, 3 or 4")
