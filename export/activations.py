@@ -1,4 +1,4 @@
-"""Measures the largest activation of a net: FP16 ends at 65504, and a net that exceeds it gives black pictures."""
+"""Measures the largest activation of a net: FP16 holds at most 65504; beyond that pictures turn black."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 FP16_LARGEST = 65504.0
 MARGIN = 4
-"""Other pictures than the few measured may cause larger activations; a quarter of what FP16 holds is accepted."""
+"""Safety factor: pictures other than the few measured may cause activations up to this many times larger."""
 
 
 class _LargestFeature(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base has no annotations
@@ -25,7 +25,7 @@ class _LargestFeature(TorchDispatchMode):  # type: ignore[no-untyped-call]  # to
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run an operation as it is, and look at its result."""
+        """Run an operation unchanged, and record the largest absolute value of its result."""
         result = func(*args, **(kwargs or {}))
         if isinstance(result, Tensor) and result.ndim == 4 and result.is_floating_point() and result.numel():
             self.value = max(self.value, float(torch.nan_to_num(result, nan=torch.inf).abs().max()))

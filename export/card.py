@@ -13,11 +13,11 @@ _PARTS = {
     "reference": "reference=@photo.jpg",
     "mask": "mask=@mask.png",
 }
-"""Fields of a request's form, by the input that they become."""
+"""Form fields of the example request, by the model input that each supplies."""
 
 
 def card_text(manifest: Manifest, reference: str = "torch FP32") -> str:
-    """Write the card in Markdown; every figure comes from the manifest. `reference`: what graphs were compared with."""
+    """Return the card in Markdown; every figure comes from the manifest. `reference` names the parity reference."""
     return "\n".join(
         [
             f"# {manifest.key}",

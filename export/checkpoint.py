@@ -32,7 +32,7 @@ _NET_PREFIX = re.compile(r"(?:net_?)?(?:g|gen|generator)(?:_\w+)?|ema\w*|\w+_ema
 """First components of keys under which training scripts keep whole nets, as in `generator.enc_1.conv.weight`."""
 _NOT_WEIGHTS = re.compile(r"optim|sched|param_groups|scaler|rng", re.IGNORECASE)
 _COUNTER = ".num_batches_tracked"
-"""Counters of batch norms: nothing reads them after the training, so converted files lack or overflow them."""
+"""Suffix of batch norms' counters. Nothing reads them after training, so converted files may lack or overflow them."""
 _AVERAGED = "n_averaged"
 _DEEPEST_WRAPPER, _DEEPEST_PREFIX = 4, 2
 _NAMES_SHOWN = 8
@@ -47,7 +47,7 @@ class StateDict:
     """One state dict of a file: FP32 or integer tensors on the CPU, and its path inside the file."""
 
     path: str
-    """Where it was found, as in `model` or `checkpoint/generator`; empty for the file itself."""
+    """Path inside the file, as in `model` or `checkpoint/generator`; empty if the file itself is the state dict."""
     state: State
 
 
@@ -63,9 +63,10 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """Read every state dict of a .pth, .pt, .pickle (zip or legacy format) or .safetensors file.
 
     Raises:
-        CheckpointRefused: the file is missing, truncated, foreign, needs unsafe unpickling, would unpack to more than
-            it holds, has no state dict or none of real and finite values, or a weight is not dense; the message says
-            which. What stands beside a usable state dict, such as the best loss so far, may be infinite.
+        CheckpointRefused: the file is missing, truncated or not a checkpoint, needs unsafe unpickling, would unpack to
+            more than it holds, has a weight that is not dense, or has no state dict whose values are all real and
+            finite; the message says which. Values beside a usable state dict, such as the best loss so far, may be
+            infinite.
     """
     digest = sha256_of(path)
     whole = [
@@ -80,10 +81,10 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def refuse_unusable(part: StateDict) -> None:
-    """Refuse weights that are not real and finite, once they are those to be used.
+    """Refuse a state dict that was chosen for loading if its weights are not real and finite.
 
     Raises:
-        CheckpointRefused: there is such a tensor; the message names it.
+        CheckpointRefused: a tensor is complex, or has NaN or infinity; the message names it.
     """
     if (fault := _unusable(part.state)) is not None:
         raise CheckpointRefused(f"{part.path}: {fault}" if part.path else fault)
@@ -163,7 +164,7 @@ def _refuse_packed(entries: ZipEntries) -> None:
 
 
 def _unreadable_message(path: Path) -> str:
-    """Describe a file that torch cannot read, without torch's message, which suggests to load it unsafely."""
+    """Return why torch cannot read a file. Torch's own message is not shown: it suggests loading the file unsafely."""
     with path.open("rb") as file:
         head = file.read(9)
     if head[8:] == b"{" and int.from_bytes(head[:8], "little") < path.stat().st_size:
@@ -193,7 +194,7 @@ def _state_dicts(value: object, where: str, depth: int, seen: dict[int, int]) ->
 
 
 def _with_nets_by_prefix(part: StateDict, depth: int) -> Iterator[StateDict]:
-    """Yield a part and the nets in it, also one in a net, as the `netG` of `model.netG.enc_1.conv.weight`."""
+    """Yield a part and the nets under its key prefixes, also nested: `netG` in `model.netG.enc_1.conv.weight`."""
     yield part
     if depth:
         for net in _nets_by_prefix(part):
@@ -236,9 +237,9 @@ def _checked_tensor(tensor: Tensor, name: str, path: Path) -> Tensor:
 
 
 def _unusable(state: State) -> str | None:
-    """Name the first tensor that is no weight of a net, with the reason; None if there is none.
+    """Return why the first tensor that cannot be a weight (complex, NaN, infinite) cannot be one; None if all can.
 
-    Tensors of a shape alone, of a net that was never in a file, have no values to look at.
+    Tensors on the meta device, which have a shape and no values, are skipped.
     """
     for name, tensor in state.items():
         if tensor.is_meta:
@@ -260,8 +261,8 @@ def load_strictly(net: torch.nn.Module, state: State) -> None:
     Only the counters of batch norms may be missing.
 
     Raises:
-        LayoutMismatch: a key is missing or unexpected, has another shape, or is a weight of integers; the message
-            names it.
+        LayoutMismatch: a key is missing or unexpected, or its tensor has another shape, or integers in place of a
+            weight; the message names it.
     """
     state = {**{key: torch.tensor(0) for key in net.state_dict() if key.endswith(_COUNTER)}, **state}
     weights = {key for key, tensor in net.state_dict().items() if tensor.is_floating_point()}

@@ -1,7 +1,7 @@
 """The errors of an export; the command prints the message and exits with status 1.
 
 ExportError
-├── CheckpointRefused    the file cannot be read, or not safely, or holds NaN or infinity
+├── CheckpointRefused    the file cannot be read, cannot be read safely, or holds NaN or infinity
 ├── LayoutMismatch       keys or shapes are not those of the generator; the message names them
 ├── OptionInvalid        an unknown generator, option or value; the message names the known ones
 ├── SamplesMissing       there are no pictures to compare the graphs on
@@ -20,7 +20,7 @@ class ExportError(RetouchError):
 
 
 class CheckpointRefused(ExportError):
-    """The file cannot be read, or not safely, or holds NaN or infinity."""
+    """The file cannot be read, cannot be read safely, or holds NaN or infinity."""
 
 
 class LayoutMismatch(ExportError):

@@ -18,10 +18,10 @@ _MOST_RATIO = 4
 
 
 def bundled_checkpoint(entries: ZipEntries) -> str | None:
-    """Return the entry that is the checkpoint of a zip; None if the zip is one itself.
+    """Return the name of the zip's entry that is a checkpoint; None if the zip itself is a torch checkpoint.
 
     Raises:
-        CheckpointRefused: there are several, or none; it says how if they are arrays of NumPy.
+        CheckpointRefused: the zip holds several checkpoints, or none, such as arrays of NumPy.
     """
     if any(name.endswith("/data.pkl") for name in entries.by_name):
         return None
@@ -43,10 +43,10 @@ def bundled_checkpoint(entries: ZipEntries) -> str | None:
 
 @contextmanager
 def unpacked(entries: ZipEntries, name: str) -> Iterator[Path]:
-    """Unpack one entry into a temporary file, and remove it afterwards.
+    """Unpack one entry into a temporary file and yield its path; the file is removed afterwards.
 
     Raises:
-        CheckpointRefused: it is damaged, or would unpack to much more than the zip has for it.
+        CheckpointRefused: the entry is damaged, or compressed more strongly than weights can be.
     """
     entry = entries.by_name[name]
     if entry.file_size > _MOST_RATIO * entry.compress_size:

@@ -32,20 +32,20 @@ class Name:
 
 @dataclass
 class Made:
-    """An object that a call would have made: what was called, with which arguments, and what was put into it."""
+    """A call that was recorded, not executed: its callable, its arguments, and what was then stored in its result."""
 
     of: object
-    """A `Name` in every file that torch writes."""
+    """The callable; a `Name` in every file that torch writes."""
     arguments: tuple[object, ...]
     items: dict[str, object] = field(default_factory=dict)
-    """Entries set on it, of a dictionary."""
+    """Entries that were set on the result, if that is a dictionary."""
     state: object = None
-    """The state it was given, for instance a dictionary of attributes."""
+    """The state that was set on the result (opcode BUILD), for instance a dictionary of attributes."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A reference to something outside the pickle; torch's are ('storage', type, key, device, elements)."""
+    """A persistent id: a reference to data outside the pickle. Torch's are ('storage', type, key, device, elements)."""
 
     reference: object
 
@@ -58,7 +58,7 @@ def read_pickle(data: bytes, is_allowed: Callable[[str], bool]) -> object:
         is_allowed: returns whether an imported name, as in `collections.OrderedDict`, may occur.
 
     Raises:
-        NotReadable: anything else.
+        NotReadable: the pickle is damaged, uses an opcode that torch does not write, or has a name that is not allowed.
     """
     machine = _Machine(is_allowed)
     try:
@@ -71,7 +71,7 @@ def read_pickle(data: bytes, is_allowed: Callable[[str], bool]) -> object:
 
 
 class _Machine:
-    """The stack, its marks, and the memo: a dictionary, so that no index in the file makes it large."""
+    """The stack, its marks, and the memo: a dictionary, so that a large index in the file costs no memory."""
 
     def __init__(self, is_allowed: Callable[[str], bool]) -> None:
         self.is_allowed = is_allowed
@@ -117,7 +117,7 @@ class _Machine:
         made.state = state
 
     def set_items(self, values: list[Any]) -> None:
-        """Set entries of the dictionary on the stack; only those with string keys, as all keys of a net are."""
+        """Set entries of the dictionary on top of the stack; entries whose key is not a string are dropped."""
         target = self.stack[-1]
         entries = target.items if isinstance(target, Made) else target
         if not isinstance(entries, dict) or len(values) % 2:

@@ -23,7 +23,8 @@ from export.errors import CheckpointRefused
 _MOST_PICKLE_BYTES = 4 * 2**20
 """Largest `data.pkl` in bytes; that of a net of a thousand tensors has 150 kB."""
 _MOST_SHARING = 4
-"""Most bytes of all tensors, as a multiple of the file's: tied weights share storages, hostile tensors share one."""
+"""Largest size of all tensors together, as a multiple of the file's size. Tied weights share a storage, which a hostile
+file could use to claim many times its size."""
 _DEEPEST, _MOST_STEPS, _MOST_AXES = 64, 200_000, 8
 _TYPES: Mapping[str, torch.dtype] = MappingProxyType(
     {
@@ -54,7 +55,7 @@ _ARRAY = re.compile(r"numpy\.(_core|core)\.multiarray\._reconstruct")
 
 
 def is_script(entries: ZipEntries) -> bool:
-    """Return whether the file is a TorchScript archive: it has code."""
+    """Return whether the file is a TorchScript archive, which has a folder `code/`."""
     return any("/code/" in name for name in entries.by_name)
 
 
@@ -62,7 +63,7 @@ def read_script(entries: ZipEntries) -> Mapping[str, Tensor]:
     """Read the tensors of a TorchScript archive by their dotted attribute path, as `state_dict` would name them.
 
     Raises:
-        CheckpointRefused: the archive is frozen, damaged, of another byte order, or needs more than tensors.
+        CheckpointRefused: the archive is frozen, damaged or not little-endian, or needs more than tensors and modules.
     """
     reader = _Reader(entries)
     if not any(name.startswith(f"{reader.root}/data/") for name in entries.by_name):
@@ -75,11 +76,14 @@ def read_script(entries: ZipEntries) -> Mapping[str, Tensor]:
 
 
 def read_foreign_checkpoint(entries: ZipEntries) -> object:
-    """Read a checkpoint that names classes of Lightning, OmegaConf or NumPy, as dictionaries with tensors alone.
+    """Read a checkpoint that names classes of Lightning, OmegaConf or NumPy.
+
+    Returns:
+        Nested dictionaries, in which every value that is neither a tensor nor a dictionary is None.
 
     Raises:
-        CheckpointRefused: the file is damaged, of another byte order, names anything else, or has arrays of NumPy and
-            no tensor.
+        CheckpointRefused: the file is damaged or not little-endian, names any other class, or has NumPy arrays and no
+            tensor.
     """
     reader = _Reader(entries)
     plain = _plain(reader, reader.unpickled(_OF_CHECKPOINT), "", {})
@@ -116,7 +120,7 @@ class _Reader:
         self.storages: dict[str, bytearray] = {}
         self.handed_out = 0
         self.array = ""
-        """Path in the value of the first array of NumPy, as in `model/conv.weight`; empty while there is none."""
+        """Path of the first NumPy array that was met, as in `model/conv.weight`; empty if none was."""
 
     def unpickled(self, allowed: re.Pattern[str]) -> object:
         """Return what `data.pkl` describes."""
@@ -139,7 +143,7 @@ class _Reader:
         """Return the tensor that a call of torch describes: a view of a storage, inside its bounds.
 
         Raises:
-            CheckpointRefused: it lies outside its storage, or is not described as torch does.
+            CheckpointRefused: the view exceeds its storage, or is not described as torch describes tensors.
         """
         if isinstance(made.of, Name) and made.of.path == _PARAMETER and isinstance(made.arguments[0], Made):
             made = made.arguments[0]
@@ -201,7 +205,7 @@ def _attributes(reader: _Reader, value: object) -> Iterator[tuple[str, Made]]:
 
 
 def _plain(reader: _Reader, value: object, path: str, seen: dict[int, object]) -> object:
-    """Return dictionaries of tensors; `seen` keeps one that occurs twice, or in itself, from being read twice."""
+    """Return nested dictionaries of tensors. `seen` maps the id of each dictionary to its copy, against cycles."""
     if isinstance(value, Made) and _is_tensor(value):
         return reader.tensor(value, path)
     if isinstance(value, Made) and isinstance(value.of, Name) and _ARRAY.fullmatch(value.of.path):

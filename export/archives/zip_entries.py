@@ -1,7 +1,7 @@
-"""Checks a zip file's directory before anything of it is read.
+"""Checks a zip file's directory before any entry is read.
 
-A hostile directory names one entry twice, lets entries share bytes, or promises more than the file holds. What is
-read here is stored uncompressed, so all of it together is at most as large as the file.
+A hostile directory names one entry twice, lets entries share bytes, or promises more than the file holds. Only
+uncompressed entries are read, so together they are at most as large as the file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ZipEntries:
         """Return the content of an uncompressed entry.
 
         Raises:
-            CheckpointRefused: there is no such entry, it is compressed, damaged, or larger than `most_bytes`.
+            CheckpointRefused: the entry is missing, compressed, damaged, or larger than `most_bytes`.
         """
         entry = self.by_name.get(name)
         if entry is None:
@@ -57,11 +57,11 @@ class ZipEntries:
 
 @contextmanager
 def open_zip(path: Path) -> Iterator[ZipEntries]:
-    """Open a zip file whose directory is plausible.
+    """Open a zip file after checking its directory.
 
     Raises:
-        CheckpointRefused: the directory is damaged, has entries twice, encrypted ones, too many, or ones that promise
-            more bytes than the file has.
+        CheckpointRefused: the directory is damaged, has too many or encrypted entries or a name twice, or promises more
+            bytes than the file has.
     """
     try:
         archive = zipfile.ZipFile(path)

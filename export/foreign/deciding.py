@@ -1,6 +1,7 @@
-"""Decides how a graph is wired: declared properties are tried as they are, others are measured or asked for.
+"""Decides how a graph is wired: declared properties are taken as given, the others are found by trials.
 
-A property that the user left out is used only if exactly one of its values passes every check on a photograph.
+A property that the user left out is settled only if exactly one of its values passes every check on a photograph;
+otherwise the user is asked to declare it.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def decide(net: Net, ports: Ports, declared: Declaration, result_type: str, prob
         probe: a photograph with a hole.
 
     Raises:
-        GraphRefused: none passes; the message has what was seen and the flags that would mend it. Or several do, and
-            they cannot be told apart; the message lists them.
+        GraphRefused: no wiring passes; the message says what was observed and which flags would help. Or several pass;
+            the message lists them.
     """
     trials = _trials(net, _wirings(ports, declared, result_type), declared, probe)
     passing = [trial for trial in trials if not trial.faults]

@@ -1,4 +1,4 @@
-"""A user's declaration of a foreign inpainting graph; what is left out is guessed, measured or asked for."""
+"""A user's declaration of a foreign inpainting graph; properties left out are guessed, measured or asked for."""
 
 from __future__ import annotations
 
@@ -62,11 +62,12 @@ class Declaration(_Frozen):
     mask_means: MaskMeans | None = None
     """Meaning of the larger of the mask's two values."""
     hole_value: float | None = None
-    """The value under the mask, in the net's own range; None: as the picture has it, or 0 if that leaks."""
+    """Value that masked pixels of the picture are set to, in the net's range. None leaves them unchanged or, if no
+    wiring passes so, sets them to 0."""
     output_range: ImageRange | None = None
     composite: Composite | None = None
     channels: Literal["rgb", "bgr"] = "rgb"
     sides: tuple[int, ...] = ()
     """Side lengths of the tiles to serve, ascending, where the graph's sizes are free."""
     multiple_of: int | None = Field(default=None, ge=1, le=512)
-    """Number that divides these sides; None for the usual 8."""
+    """Number that must divide these sides; None for the usual 8."""

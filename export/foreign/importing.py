@@ -1,6 +1,6 @@
-"""Imports a foreign graph: a sandboxed child reads and wraps it, this process publishes what it hands back.
+"""Imports a foreign graph: a sandboxed child reads and wraps it, this process publishes the wrapped graph.
 
-Nothing of the file is parsed here. Words that come from it are shown without control characters (messages.py).
+This process never parses the file. Text from the file is shown without control characters (messages.py).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ImportRequest:
 
 @dataclass(frozen=True)
 class ImportResult:
-    """A published graph, what is known of it, and what was enforced while it was read."""
+    """A published model, the child's findings about its graph, and the protections in force while it was read."""
 
     directory: Path
     manifest: Manifest
@@ -59,7 +59,7 @@ def import_model(
     """Import one graph.
 
     Args:
-        request: the file, and what to make of it.
+        request: the file, its declaration, and the facts of the model to publish.
         notify: called with the name of each step as it begins.
         read: reads the foreign file; by default a sandboxed process, because the file is not trusted.
 
@@ -110,7 +110,7 @@ def _taken_over(source: Path, target: Path) -> str:
 
 
 def _promised(imported: Imported) -> tuple[Imported, float]:
-    """Return the grey levels to promise: those of every import, or, with a note, the wrapped graph's own if larger."""
+    """Return the import and the grey levels to promise: 1 or, with a note, the wrapped graph's own error if larger."""
     own = max((case.levels_kept for case in imported.cases), default=0.0)
     if own <= _FILL_LEVELS:
         return imported, _FILL_LEVELS

@@ -2,7 +2,7 @@
 
 Enforced wherever Python runs on Linux: address space, processor time, size of written files, no core dump, death with
 the parent. Enforced where the kernel allows it, and reported either way: no network (a namespace of its own, or
-Landlock for TCP), no writing outside the scratch folder and no reading of other people's folders (Landlock).
+Landlock for TCP), no writing outside the scratch folder and no reading outside the listed folders (Landlock).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _READ = 1 << 2 | 1 << 3
 _RIGHTS_OF_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""The access rights to files that each version of Landlock knows; later ones know those of 5."""
+"""The access rights to files that each version of Landlock knows, as a bit mask; later versions are used as 5."""
 
 
 class _Ruleset(ctypes.Structure):
@@ -39,7 +39,7 @@ class _PathBeneath(ctypes.Structure):
 
 
 def isolate(limits: Limits, scratch: Path, readable: Iterable[Path]) -> Enforced:
-    """Limit this process for the rest of its life. Call it before any thread exists: a namespace needs that.
+    """Restrict this process until it ends. Call it before any thread starts: a user namespace requires that.
 
     Args:
         limits: memory and time.
@@ -47,7 +47,7 @@ def isolate(limits: Limits, scratch: Path, readable: Iterable[Path]) -> Enforced
         readable: folders to read from besides those of Python and the system.
 
     Returns:
-        What is enforced from now on, in words.
+        The protections in force from now on, in words.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -100,7 +100,7 @@ def _restrict_files(libc: ctypes.CDLL, scratch: Path, readable: Iterable[Path]) 
     ruleset = libc.syscall(_CREATE_RULESET, ctypes.byref(rules), ctypes.sizeof(rules), 0)
     if ruleset < 0:
         return 0
-    for folder, rights in [*((folder, _READ) for folder in readable), (scratch, handled & ~1)]:  # nothing is executed
+    for folder, rights in [*((folder, _READ) for folder in readable), (scratch, handled & ~1)]:  # bit 0: execute
         with contextlib.suppress(OSError):  # a folder that does not exist needs no rule
             descriptor = os.open(folder, os.O_PATH | os.O_CLOEXEC)
             is_folder = folder.is_dir()

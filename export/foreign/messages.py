@@ -29,7 +29,7 @@ class _Message(BaseModel):
 
 
 class Limits(_Message):
-    """Limits of a child: bytes of address space, and seconds, both of the clock and of each processor core."""
+    """Limits of a child: bytes of address space, and seconds of wall-clock time and of CPU time per core."""
 
     memory_bytes: int = Field(ge=2**29)
     seconds: float = Field(gt=0)
@@ -58,7 +58,7 @@ class Imported(_Message):
     """A graph that was wrapped and passed its checks; the graph itself is in the scratch folder."""
 
     flags: dict[str, PlainText]
-    """Every flag that describes the graph, as it could have been given."""
+    """The flags of `retouch import` that describe the graph completely, by name."""
     found: tuple[PlainText, ...]
     """Guesses and measurements, a sentence each."""
     notes: tuple[PlainText, ...]

@@ -15,7 +15,7 @@ from export.errors import GraphRefused
 from export.foreign.wiring import Array, Wiring, contract_output, net_inputs
 
 _FAR, _CORE = 8, 5
-"""Distance in pixels from the hole's edge beyond which known and masked pixels are not blended."""
+"""Distance in pixels from the hole's edge beyond which known and masked pixels are free of blending."""
 _KEPT = 2.5 / 255
 _SEEN, _MOVED = 1.5 / 255, 2 / 255
 
@@ -62,7 +62,7 @@ class Net:
 
 
 class Observed:
-    """Results of the graph for one wiring and probe; further ones are computed when they are asked for."""
+    """Results of the graph for one wiring and probe; those with changed pixels are computed on first use."""
 
     def __init__(self, net: Net, wiring: Wiring, probe: Probe) -> None:
         self._net, self._wiring = net, wiring
@@ -86,7 +86,7 @@ class Observed:
 
 
 def shows_known(observed: Observed) -> bool:
-    """Return whether pixels lie away from the hole; in a small tile there may be none."""
+    """Return whether the probe has known pixels away from the hole; a small tile may have none."""
     return bool(_away(observed).any())
 
 
@@ -101,10 +101,10 @@ def keeps_known(wiring: Wiring, observed: Observed) -> bool:
 
 
 def find_faults(wiring: Wiring, observed: Observed, *, composites: bool | None) -> list[str]:
-    """Return the reasons against a wiring, a sentence each; none if it does what an inpainting net does.
+    """Return the reasons against a wiring, a sentence each; empty if the results are those of an inpainting net.
 
     Args:
-        wiring: how the results were computed and are to be read.
+        wiring: the wiring that the results were computed with.
         observed: the results.
         composites: whether the graph is declared to return known pixels unchanged; None if that is not declared.
     """

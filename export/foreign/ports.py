@@ -38,15 +38,15 @@ class Port:
 
 @dataclass(frozen=True)
 class Ports:
-    """Where picture and mask go in, as one or several candidates, and where the result comes out."""
+    """The inputs for picture and mask, as one or several candidates, and the output."""
 
     inputs: tuple[Port, ...]
     candidates: tuple[tuple[Place, Place], ...]
-    """Pairs of places for picture and mask; trials decide between several."""
+    """Pairs of (picture, mask); trials decide between several."""
     output: str
 
     def port(self, place: Place) -> Port:
-        """Return the input that a place is in."""
+        """Return the input that holds the place."""
         return next(port for port in self.inputs if port.name == place.name)
 
     @property

@@ -35,7 +35,7 @@ _NOTEWORTHY_BYTES = 2**26
 
 @dataclass(frozen=True)
 class _Contract:
-    """Tensors that the pictures and masks of the checks are drawn for."""
+    """The tensors and sizes that the test pictures and masks are made for."""
 
     inputs: tuple[TensorSpec, ...]
     size: SizeRule
@@ -132,7 +132,11 @@ def _composites_everywhere(net: Net, decision: Decision, declared: Declaration, 
 
 
 def _rows(net: Net, decision: Decision, ports: Ports, samples: list[ParityInput]) -> tuple[int | None, list[str]]:
-    """Find out whether several pictures at once give what each gives alone."""
+    """Check whether a batch gives each picture the result that it gives it alone.
+
+    Returns:
+        The most rows of a batch, None for any number; and a note if it is 1.
+    """
     if ports.most_rows is not None:
         return ports.most_rows, ["the graph takes one picture at a time, so requests do not share batches"]
     several = next(sample.feed for sample in samples if sample.name == "batch of 3")

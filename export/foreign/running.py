@@ -29,14 +29,14 @@ def read_in_child(job: Job, notify: Callable[[str], None]) -> Report:
     """Run the child and return its report.
 
     Raises:
-        GraphRefused: it was killed for its memory or time, or ended without a report.
+        GraphRefused: the child exceeded its memory or time, or ended without a valid report.
     """
     child = _start(job.scratch)
     try:
         status, said = _converse(child, job, notify)
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)  # what the child itself may have started ends, too
+            os.killpg(child.pid, signal.SIGKILL)  # also ends what the child may have started
         child.wait()
         if child.stdout is not None:
             child.stdout.close()

@@ -1,4 +1,4 @@
-"""How the tensor contract is wired to a foreign graph, and the same in NumPy: the reference of the wrapped graph."""
+"""The wiring of the tensor contract to a foreign graph, and the same in NumPy: the wrapped graph's reference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from export.foreign.ports import Port, Ports
 
 Array = NDArray[Any]
 IMAGE_SCALES: Mapping[ImageRange, tuple[float, float]] = {"0..1": (1, 0), "-1..1": (2, -1), "0..255": (255, 0)}
-"""Factor and term that take [0, 1] to each range."""
+"""Factor and term that map [0, 1] to each range."""
 MASK_SCALES: Mapping[MaskRange, tuple[float, float]] = {
     "0..1": (1, 0),
     "-0.5..0.5": (1, -0.5),
@@ -28,7 +28,7 @@ MASK_SCALES: Mapping[MaskRange, tuple[float, float]] = {
 class Wiring:
     """Every property of the graph that the wiring depends on.
 
-    hole_value: what stands under the mask, in the net's range; None: the picture itself.
+    hole_value: value that masked pixels of the picture are set to, in the net's range; None leaves them unchanged.
     """
 
     ports: Ports
@@ -59,17 +59,17 @@ class Wiring:
 
 @dataclass(frozen=True)
 class Part:
-    """Some channels of an input: which of the two values goes there, and how often it is repeated."""
+    """Consecutive channels of an input: filled with mask or picture, which is repeated `copies` times."""
 
     is_mask: bool
     copies: int
 
 
 def parts_of(wiring: Wiring, port: Port) -> tuple[Part, ...]:
-    """Return what fills an input's channels, first to last.
+    """Return the parts that fill an input's channels, first to last.
 
     Raises:
-        GraphRefused: a channel is filled twice or not at all, or the picture has not three channels.
+        GraphRefused: a channel is filled twice or not at all, or the picture does not get three channels.
     """
     filled = sorted(_spans(wiring, port))
     ends = [0, *(after for _, after, _ in filled)]

@@ -1,4 +1,4 @@
-"""Puts nodes round a foreign graph, so that it takes and gives the tensors of engines/manifest.py."""
+"""Adds nodes before and after a foreign graph, so that its tensors are those of the contract in engines/manifest.py."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tensor_specs(ports: Ports) -> tuple[tuple[TensorSpec, TensorSpec], TensorSpe
 
 
 def wrapped(model: ModelProto, wiring: Wiring) -> ModelProto:
-    """Return a model with the contract's tensors that computes the same, without nodes and outputs it does not need.
+    """Return a model that computes the same on the contract's tensors, without unneeded nodes and outputs.
 
     Raises:
         GraphRefused: the names in the graph contradict each other.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 OLDEST_OPSET = 11
-"""In older opsets Clip and Pad have other forms than in the nodes that are put around the net."""
+"""Older opsets lack Round, which wrapping.py adds, and give Pad its sizes as an attribute (SIZE_OPERANDS)."""
 NEWEST_OPSET = 22
 NEWEST_IR = 11
 """The newest version of the file format; runtimes of the last two years read it."""
@@ -25,10 +25,10 @@ Unsqueeze Where Xor
 OPERATORS = frozenset(_NAMES.split())
 
 SIZE_OPERANDS = {"ConstantOfShape": (0,), "Expand": (1,), "Tile": (1,), "Resize": (2, 3), "Pad": (1,)}
-"""Operators whose output size is given by the values of inputs, and the positions of those inputs."""
+"""Operators whose output size depends on the values of some inputs, and the positions of those inputs."""
 
 SIZE_ATTRIBUTES = {
     *("pads", "kernel_shape", "strides", "dilations", "output_shape", "output_padding"),
     *("output_height", "output_width", "blocksize", "hidden_size", "num_outputs"),
 }
-"""Attributes that make an output large."""
+"""Attributes that can make an output large."""

@@ -38,7 +38,7 @@ _DATA_ATTRIBUTES = (AttributeProto.FLOAT, AttributeProto.INT, AttributeProto.STR
 
 
 def check_policy(model: onnx.ModelProto) -> None:
-    """Check a model whose external data was taken in.
+    """Check a model that holds all its data, as `read_model` returns it.
 
     Raises:
         GraphRefused: it breaks a rule; the message names the rule and the node.
@@ -156,7 +156,7 @@ def _check_range(node: NodeProto, known: Mapping[str, onnx.TensorProto]) -> None
 
 def _require_small(node: NodeProto, values: list[float]) -> None:
     product = math.prod(abs(value) for value in values if value) if node.op_type != "Pad" else 0
-    # a product that is not a number is not smaller than the limit either
+    # `not … <=` so that NaN is refused, too
     if any(not abs(value) <= _LARGEST_SIDE for value in values) or not product <= _MOST_VALUES:
         raise GraphRefused(
             f"node {node.name!r} ({node.op_type}) makes a tensor of sizes {values[:8]}, which is too large"

@@ -1,4 +1,4 @@
-"""Reads a foreign ONNX file and its external data; no value is interpreted before its place and size are checked.
+"""Reads a foreign ONNX file and its external data; no value is interpreted before its location and size are checked.
 
 External data lies in files beside the graph, named without a folder. No link is followed, no two tensors share bytes,
 and nothing is read past a file's end. Afterwards the model holds all its data itself.
@@ -34,7 +34,8 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, str]:
     """Read a model with all its data.
 
     Returns:
-        The model, and the digest of its bytes: of the graph's file, or of the digests of all files, graph first.
+        The model, and a SHA-256 digest in hexadecimal: that of the graph's file or, with external data, that of the
+        digests of all files, the graph's first.
 
     Raises:
         GraphRefused: a file cannot be read, is not ONNX, or its external data breaks a rule; the message says which.
@@ -54,7 +55,7 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, str]:
 
 
 def _drop_unused_domains(model: onnx.ModelProto) -> None:
-    """Drop domains that no node uses: ONNX Runtime writes all that it knows into each graph that it saves."""
+    """Drop domains that no node uses: ONNX Runtime writes every domain that it knows into each graph that it saves."""
     used = {node.domain for graph in graphs_of(model, DEEPEST_GRAPH) for node in graph.node}
     kept = [entry for entry in model.opset_import if entry.domain in {"", "ai.onnx", *used}]
     del model.opset_import[:]
@@ -114,7 +115,7 @@ def _fill_tensors(folder: Path, name: str, parts: list[_Slice]) -> str:
 
 
 def _read_file(folder: Path, name: str, *, follow: bool) -> bytes:
-    """Read a regular file of limited size; the graph itself may be a link, as the user named it."""
+    """Read a regular file of limited size; `follow` allows a link, for the graph itself, which the user named."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     try:
         with os.fdopen(os.open(folder / name, flags), "rb") as file:

@@ -1,4 +1,4 @@
-"""The sizes of all tensors of a foreign graph for the largest picture that it is to be served with."""
+"""Bounds the sizes of all tensors of a foreign graph, for the largest tile that it will be served with."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def check_sizes(model: onnx.ModelProto, inputs: Mapping[str, Sequence[int]]) -> 
     """Infer every tensor's size and bound it.
 
     Args:
-        model: a model that keeps the policy.
-        inputs: the dimensions of each input.
+        model: a model that `check_policy` accepts.
+        inputs: the dimensions of each input, by name.
 
     Raises:
         GraphRefused: a tensor would have more than 2 GiB, or types and sizes contradict each other.
@@ -61,7 +61,7 @@ def _known(graph: GraphProto) -> Iterator[tuple[str, tuple[int, ...], int]]:
 
 
 def _skeleton(model: onnx.ModelProto, inputs: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
-    """Copy a model without its weights, which shape inference does not look at, and with sizes of its inputs."""
+    """Copy a model with the given input sizes and without its weights, which shape inference does not read."""
     skeleton = onnx.ModelProto(ir_version=max(4, model.ir_version), opset_import=model.opset_import)
     skeleton.graph.name = "graph"
     skeleton.graph.node.extend(model.graph.node)

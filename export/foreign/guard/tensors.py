@@ -1,4 +1,4 @@
-"""The constant tensors of a foreign graph: where they are in it, and whether each holds what it claims."""
+"""The constant tensors of a foreign graph: finds them, and checks that each holds as much data as it claims."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 from export.errors import GraphRefused
 
 MOST_BYTES = 2**31 - 2**20
-"""All constants together, and any tensor that the graph computes; a protobuf file cannot hold more."""
+"""Most bytes of all constants together, and of any computed tensor; a protobuf file cannot hold more."""
 ITEM_BYTES: dict[int, int] = {
     TensorProto.FLOAT: 4,
     TensorProto.FLOAT16: 2,
@@ -62,10 +62,10 @@ def tensors_of(graph: GraphProto) -> Iterator[TensorProto]:
 
 
 def claimed_bytes(tensor: TensorProto) -> int:
-    """Return the size that a tensor's type and dimensions claim.
+    """Return the size in bytes that a tensor's type and dimensions claim.
 
     Raises:
-        GraphRefused: the type holds no numbers, or the dimensions are no dimensions.
+        GraphRefused: the type is not a plain number, the dimensions are invalid, or the size exceeds `MOST_BYTES`.
     """
     item = ITEM_BYTES.get(tensor.data_type)
     if item is None:
@@ -83,7 +83,7 @@ def check_inline_tensor(tensor: TensorProto) -> None:
     """Check that a tensor inside the file holds exactly as many values as it claims.
 
     Raises:
-        GraphRefused: it does not, or as `claimed_bytes`.
+        GraphRefused: it holds more or fewer, is stored in segments, or `claimed_bytes` refuses it.
     """
     claimed = claimed_bytes(tensor)
     if tensor.HasField("segment"):
