@@ -2,7 +2,7 @@
 
 FP16 is decided here, in the modules, and not by a graph converter afterwards: each FP32 part stands beside the formula
 that needs it, the exporter writes it as an explicit Cast, and the graph is strongly typed by construction. TensorRT 10
-and later takes the types as they are, 8.6 finds the FP32 parts by their tensors, OpenVINO and ONNX Runtime on a CPU
+and later take the types as they are, 8.6 finds the FP32 parts by their tensors, OpenVINO and ONNX Runtime on a CPU
 decompress the half weights; none of them chooses a precision.
 """
 
@@ -30,10 +30,10 @@ class InstanceNorm32(nn.Module):
     of 1e-8 is not what the net was trained with.
 
     In a graph it is means, differences and a root, not InstanceNormalization: TensorRT 8.6 has that operator as a cuDNN
-    plugin only. OpenVINO finds the norm in them again. On FP32 activations each mean is taken along the rows and
-    then of the rows: a flat area is divided by its deviation, at least √1e-5, and plain FP32 sums over a whole plane
-    lose what that multiplies by up to 316. Half activations are rounded a hundred times more coarsely, so there
-    each mean is one operator.
+    plugin only. OpenVINO recognises the norm in this form. On FP32 activations each mean is taken in two steps, along
+    the rows and then over the rows' means. The division by the deviation, at least √1e-5, multiplies errors by up to
+    316 on flat areas, and a plain FP32 sum over a whole plane is not exact enough for that. FP16 activations are
+    rounded a hundred times more coarsely, so there each mean is one operator.
     """
 
     weight: Tensor | None

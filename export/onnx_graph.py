@@ -58,7 +58,7 @@ def write_graph(net: nn.Module, interface: Interface, path: Path) -> None:
 
 
 def example_inputs(interface: Interface, batch: int) -> tuple[Tensor, ...]:
-    """Return ones in the smallest tile size that the service sends."""
+    """Return tensors of ones in the smallest tile size that the service sends."""
     height, width = next(interface.size.tile_sizes())
     sizes = {"batch": batch, "samples": 2, "height": height, "width": width}
     return tuple(

@@ -95,7 +95,7 @@ def bars_text(bars: Bars, published: Precision) -> str:
 def fp16_missed(cases: Iterable[ParityCase], bars: Bars) -> str | None:
     """Return a note if FP16 misses its bar or the promised levels, so that FP32 is published instead; None otherwise.
 
-    Some nets amplify the rounding of half-precision weights beyond any use.
+    Some nets amplify the rounding of FP16 weights so much that their output is useless.
     """
     halves = [case for case in cases if case.backend == FP16]
     found = [fault for case in halves if (fault := _missed_bar(case, bars) or _missed_levels(case, bars))]
@@ -106,7 +106,8 @@ def fp16_missed(cases: Iterable[ParityCase], bars: Bars) -> str | None:
 def kept_promise(cases: Iterable[ParityCase], bars: Bars, published: str) -> tuple[Bars, list[str]]:
     """Return the bars with the `fill_levels` that the graph to be published keeps, and a note if they are larger.
 
-    Such a net may still meet its bars. It is published, and CPUs compute it in FP32, which adds no further error.
+    A net whose levels are larger may still meet the other bars. It is published, and CPUs compute it in FP32, which
+    adds no further error.
     """
     farthest = max((case for case in cases if case.backend == published), key=lambda case: case.max_abs)
     missed = _missed_levels(farthest, bars)
@@ -127,7 +128,7 @@ def require_parity(cases: Iterable[ParityCase], bars: Bars, published: str) -> N
     """Check that the FP32 graph and the one to be published meet their bars.
 
     Raises:
-        ParityFailed: a case does not; the message lists every such case.
+        ParityFailed: a case misses its bar; the message lists every such case.
     """
     found = missed_bars((case for case in cases if case.backend in (FP32, published)), bars)
     if found:

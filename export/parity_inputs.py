@@ -108,7 +108,7 @@ def _input_value(spec: TensorSpec, picture: Image.Image, size: tuple[int, int], 
     if spec.name == "label":
         return _brightness_regions(picture, size, spec.classes or 1).astype(np.uint8)
     if spec.name == "instance":
-        # larger than the integers that FP16 can represent
+        # ids up to 39003, beyond the integers that FP16 represents exactly (2048)
         return _brightness_regions(picture, size, 40).astype(np.int32) * 1000 + 3
     return _picture_planes(picture, int(spec.shape[1]), size)
 

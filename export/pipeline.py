@@ -42,7 +42,7 @@ from export.recognition import RecognisedNet, notes_on_files, recognise
 
 Notify = Callable[[str], None]
 Quantiser = Callable[[Path, Path, Manifest, Notify], Quantisation]
-"""Writes the INT8 form of an FP32 graph: source, target, the manifest of the source, and the steps."""
+"""Writes the INT8 form of an FP32 graph. Arguments: source, target, the source's manifest, and a function to notify."""
 _MASK_SEED = 7
 
 
@@ -139,7 +139,7 @@ def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, noti
         ManifestInvalid: there is no model in the folder.
     """
     manifest = read_manifest(directory)
-    find_pictures(images)  # a large program takes minutes
+    find_pictures(images)  # before the program is written, which can take minutes
     notify("reading the checkpoint")
     files = [read_checkpoint(path) for path in checkpoints]
     if manifest.precision == "int8":
@@ -161,7 +161,7 @@ def _check_request(request: ExportRequest) -> None:
     check_name(request.name)
     _check_int8(request)
     with report_write_errors(request.output):
-        str(request.output).encode("utf-8")  # onnx takes no other paths
+        str(request.output).encode("utf-8")  # onnx accepts only such paths
         request.output.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryDirectory(prefix=".export-", dir=request.output).cleanup()
 

@@ -83,7 +83,7 @@ def _is_misaligned(module: nn.Module) -> TypeGuard[nn.Conv2d]:
 
 
 def write_program(net: nn.Module, interface: Interface, precision: Precision, path: Path) -> None:
-    """Write a lowered net in FP32 or FP16; batch, samples, height and width stay dynamic where they are."""
+    """Write a lowered net in FP32 or FP16; dimensions that are dynamic in the interface stay dynamic."""
     free = [
         {axis: Dim.AUTO for axis, size in enumerate(spec.shape) if isinstance(size, str)} for spec in interface.inputs
     ]

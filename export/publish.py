@@ -15,10 +15,10 @@ from export.errors import ExportError, OptionInvalid
 
 
 def check_name(name: str) -> None:
-    """Check the name that a model is to have.
+    """Check the name of a model to publish.
 
     Raises:
-        OptionInvalid: it has other characters than names may have, or too many.
+        OptionInvalid: it is empty or too long, or has characters that names may not have.
     """
     try:
         TypeAdapter(ModelName).validate_python(name)

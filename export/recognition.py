@@ -43,8 +43,8 @@ def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapp
 
     Raises:
         OptionInvalid: the generator, an option or its value is unknown; the message names the known ones.
-        LayoutMismatch: no family recognises any of the parts, or another one than the named.
-        CheckpointRefused: the weights found are not real and finite, whatever else the file holds.
+        LayoutMismatch: no family recognises any of the parts, or only families other than `generator` do.
+        CheckpointRefused: the chosen weights are not all real and finite.
     """
     found = _found(parts, generator, overrides)
     path = next((part.path for part in parts if part.state is found.state), "")

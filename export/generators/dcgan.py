@@ -24,7 +24,7 @@ _FEWEST, _MOST = 4, 8
 """Stages of 64×64 and of 1024×1024 pictures."""
 _SIDES = tuple(4 << stages for stages in range(_FEWEST, _MOST + 1))
 _INDICES_A_STAGE = 3
-"""A stage's places in `main`: transposed convolution, batch norm, ReLU."""
+"""Number of indices that a stage takes in `main`: transposed convolution, batch norm, ReLU."""
 
 
 class DCGANOptions(GeneratorOptions):

@@ -112,7 +112,7 @@ class Family(ABC, Generic[OptionsT]):
         options: OptionsT,  # noqa: ARG002
         feeds: Sequence[Mapping[str, NDArray[Any]]],  # noqa: ARG002
     ) -> Sequence[str]:
-        """Check options that a file does not show on real inputs, and return notes for the report.
+        """Check, by running real inputs, options that a file does not show; return notes for the report.
 
         Raises:
             OptionInvalid: the outputs contradict an option; the message names the value that fits.

@@ -89,7 +89,7 @@ class PGNNet(nn.Module):
         return self.pictures(x)[-1]
 
     def pictures(self, x: Tensor) -> list[Tensor]:
-        """Map the same to the picture of every stage."""
+        """Map the input of `forward` to the picture of every stage."""
         y, bottom = self.get_submodule("unet_1")(x, None)
         state: tuple[Tensor, Tensor] | None = None
         pictures = [y]

@@ -164,7 +164,7 @@ class Pix2Pix(Family[Pix2PixOptions]):
         """Recognise U-Nets by nested keys, ResNets by their blocks, norms by parameters or conv biases.
 
         Raises:
-            LayoutMismatch: it is a U-Net of upstream's class with another depth than upstream's nets.
+            LayoutMismatch: the net is a U-Net of upstream's class, but of a depth that none of upstream's nets has.
         """
         if "model.model.0.weight" in state:
             return _recognise_unet(state)
@@ -202,7 +202,7 @@ class Pix2Pix(Family[Pix2PixOptions]):
 
 
 class PerSampleBatchNorm(nn.Module):
-    """Batch statistics by definition: training-mode batch norms, one sample at a time, without dropout."""
+    """The reference for batch statistics: batch norms in training mode, one sample at a time, without dropout."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class PerSampleBatchNorm(nn.Module):
                 module.running_mean = module.running_var = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map N×C×H×W as the net does."""
+        """Map N×C×H×W to the net's output."""
         return torch.cat([self.net(x[i : i + 1]) for i in range(x.shape[0])])
 
 

@@ -1,8 +1,8 @@
-"""The scales of a graph's convolutions from the values that flow into them.
+"""Chooses the scales of a graph's convolutions from the values of their inputs.
 
-The pictures are run twice. The first run finds the largest magnitude of every channel, and so the factors that equalise
-the channels. The second makes a histogram of the equalised magnitudes, and so the limit. Memory does not grow with the
-number of pictures.
+The pictures are run twice. The first run finds the largest magnitude of every channel, which gives the factors that
+equalise the channels. The second makes a histogram of the equalised magnitudes, which gives the limit. Memory does not
+grow with the number of pictures.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Calibrate = Callable[[Path, Feeds, Path, Callable[[str], None]], dict[str, Input
 _BINS = 2048
 _SMALLEST_PEAK = 1e-6
 _EVENNESS = 0.5
-"""Power of a channel's largest magnitude that it is divided by: 0 leaves the channels uneven, 1 makes all alike."""
+"""A channel is divided by this power of its largest magnitude: 0 leaves the channels uneven, 1 makes all alike."""
 _LIMITS = np.linspace(0.05, 1.0, 96)
 
 
@@ -36,7 +36,7 @@ def calibrate(graph: Path, feeds: Feeds, watch: Path, notify: Callable[[str], No
     Args:
         graph: the FP32 graph.
         feeds: the pictures to calibrate on.
-        watch: where a copy of the graph may be written that also gives those inputs; its folder exists.
+        watch: path for a copy of the graph that also outputs these inputs; its folder exists.
         notify: called with a line for each picture.
     """
     layers = convolutions(onnx.load(graph))
@@ -104,7 +104,7 @@ def _values(session: Any, layers: Sequence[Convolution], feed: Feed) -> Iterable
 
 
 def _watched(graph: Path, tensors: Sequence[str], target: Path) -> Any:
-    """Return a session of the graph that gives these tensors."""
+    """Return a session of a copy of the graph, written to `target`, that outputs these tensors."""
     model = onnx.load(graph)
     outputs = {value.name for value in model.graph.output}
     for name in dict.fromkeys(tensors):

@@ -19,8 +19,8 @@ def require_quality(figures: QuantisationFigures, layers: Sequence[QuantisedLaye
     """Check figures against the bars.
 
     Args:
-        figures: those of the graph that is to be published.
-        layers: its layers, those that cost most first, for the message.
+        figures: the figures of the graph to be published.
+        layers: its layers for the message, the costliest first.
 
     Raises:
         QuantisationRefused: a bar is missed; the message says which, by how much, and what to do.

@@ -31,8 +31,8 @@ _BY_ELEMENT = _HOMOGENEOUS | {"Add", "Sub", "Mul", "Div", "Clip", "Cast"}
 class Convolution:
     """A convolution that can compute in INT8.
 
-    name: of its node. input: name of the tensor that it reads. weight: O×I×K×K. stride: output positions are the
-    input's divided by it.
+    name: its node's. input: name of the tensor that it reads. weight: name of its weight, of shape O×I×K×K. stride:
+    input positions per output position.
     """
 
     name: str
@@ -137,7 +137,7 @@ class _Rewriter:
         node.input[0] = f"{layer.name}/divided"
 
     def quantise(self, layer: Convolution, scale: InputScale) -> None:
-        """Give the layer's input and weights as INT8 values and scales."""
+        """Replace the layer's input and weights by INT8 values with scales."""
         node = self._nodes[layer.name]
         step = self._constant(f"{layer.name}/input_scale", np.float32(max(scale.limit / LARGEST, _SMALLEST_SCALE)))
         zero = self._constant(f"{layer.name}/zero", np.int8(0))
@@ -166,7 +166,7 @@ class _Rewriter:
         self._graph.initializer.extend(kept)
 
     def _only_convolution_before(self, tensor: str) -> onnx.NodeProto | None:
-        """Return the convolution whose activation `tensor` is, if nothing else reads either."""
+        """Return the convolution whose activation `tensor` is, if neither has another reader."""
         activation = self._producers.get(tensor)
         if activation is None or activation.op_type not in _HOMOGENEOUS or self._readers[tensor] > 1:
             return None

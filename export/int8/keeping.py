@@ -35,7 +35,7 @@ class Quality:
     worst_db: float
 
     def reaches(self, mean_db: float, worst_db: float) -> bool:
-        """Return whether both are at least these."""
+        """Return whether mean and worst PSNR are at least these bars, in dB."""
         return self.mean_db >= mean_db and self.worst_db >= worst_db
 
 
@@ -87,7 +87,7 @@ def choose_layers(
 
     Args:
         graph: the FP32 graph.
-        scales: those of every layer.
+        scales: the scale of every layer's input, by the layer's name.
         feeds: the pictures to choose on.
         scratch: a file that may be overwritten.
         bars: the gate's, mean and worst PSNR in dB.

@@ -1,8 +1,9 @@
 """Contextual attention as matrix products, with the mask of each picture.
 
-Yu et al., "Generative Image Inpainting with Contextual Attention", CVPR 2018. Every 3×3 patch of the halved features
-is compared with every known one, the scores are smoothed along diagonals, and 4×4 patches of the full features are
-pasted by their softmax. Everything here is FP32: a score is multiplied by 10 and sums hundreds of products.
+Yu et al., "Generative Image Inpainting with Contextual Attention", CVPR 2018. Every 3×3 patch of the halved features is
+compared with every known one, the scores are smoothed along diagonals, and 4×4 patches of the full features are pasted
+with the softmax of the scores as weights. Everything here is FP32: a score is multiplied by 10 and sums hundreds of
+products.
 
 Memory: L = H/2 · W/2 patches make L² scores of 4 bytes: 67 MB for a picture of 512², whose features are 128².
 """
@@ -16,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import Tensor, nn
 
 Sampling = Literal["plain", "aligned"]
-"""How pixels are chosen: every second one, or evenly from the first to the last, as TensorFlow's align_corners."""
+"""The choice of pixels: every second one, or evenly from the first to the last, as TensorFlow's align_corners."""
 _SHARPNESS = 10.0
 _LEAST_NORM = 1e-4
 
@@ -32,12 +33,12 @@ def _aligned(x: Tensor, axis: int, times: int) -> Tensor:
     """Choose the rows nearest to evenly spaced ones; in integers, so that every engine rounds alike."""
     have = x.shape[axis]
     steps = torch.arange(have // times, device=x.device)
-    gaps = steps[-1:].clamp(min=1)  # taken from a tensor: programs would keep a number made of sizes as a constant
+    gaps = steps[-1:].clamp(min=1)  # from a tensor, because torch.export would freeze a number made of sizes
     return x.index_select(axis, torch.div(2 * steps * (have - 1) + gaps, 2 * gaps, rounding_mode="floor"))
 
 
 class Patches(nn.Module):
-    """The patches round each place as channels: a convolution with a constant kernel for each pixel of a patch."""
+    """Extracts the patch around each position as channels, by a convolution with one constant kernel per pixel."""
 
     kernel: Tensor
 
@@ -53,9 +54,9 @@ class Patches(nn.Module):
 
 
 class Paste(nn.Module):
-    """The sum of overlapping 4×4 patches at every second place, as one convolution to 2×2 pixels of each place.
+    """Sums overlapping 4×4 patches, two pixels apart, by one convolution to the 2×2 pixels of each position.
 
-    It is the transposed convolution of the public code; TensorRT cannot build that one with free sizes.
+    Equals the transposed convolution of the public code, which TensorRT cannot build with free sizes.
     """
 
     kernel: Tensor
@@ -63,7 +64,7 @@ class Paste(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.channels = channels
-        # axes: output row, row of the patch, neighbour (before, the place itself, after)
+        # axes: output row, row of the patch, neighbour (before, the position itself, after)
         taps = torch.zeros(2, 4, 3, device="cpu")
         for row, patch_row, place in ((0, 1, 1), (0, 3, 0), (1, 2, 1), (1, 0, 2)):
             taps[row, patch_row, place] = 1
@@ -76,7 +77,7 @@ class Paste(nn.Module):
 
 
 class ContextualAttention(nn.Module):
-    """Replaces the features of a hole by those of similar known places; it has no weights but the public constant."""
+    """Replaces features in a hole by those of similar known positions. Its only weight is a public constant."""
 
     def __init__(self, channels: int, *, fuse: bool, sampling: Sampling, soft_norm: bool = False) -> None:
         """Make the layer. With `soft_norm`, a norm adds 1e-4 to each square, and files have no `fuse_weight`."""
@@ -93,10 +94,10 @@ class ContextualAttention(nn.Module):
         patches = self.compared(halve(wide, self.sampling))
         number, _, height, width = patches.shape
         channels = self.compared.channels
-        count = height * width  # engines see by the reshapes that mask, scores and result have the features' sizes
+        count = height * width  # the reshapes show engines that mask, scores and result have the features' sizes
         seen = patches.reshape(number, 9 * channels, count)
         norm = torch.sqrt((seen * seen).sum(1, keepdim=True) + self.added).clamp(min=_LEAST_NORM)
-        scores = seen.transpose(1, 2) @ (seen / norm)  # places to fill × places to take from
+        scores = seen.transpose(1, 2) @ (seen / norm)  # positions to fill × positions to take from
         if self.fuse:
             scores = fused_scores(scores, height, width)
         known = (F.max_pool2d(mask, 3, stride=1, padding=1) <= 0).float().reshape(number, 1, count)
@@ -107,10 +108,10 @@ class ContextualAttention(nn.Module):
 
 
 def fused_scores(scores: Tensor, height: int, width: int) -> Tensor:
-    """Add to each score those of the pairs one place before and after, along the rows, then along the columns; N×L×L.
+    """Add to each score those of the pairs one position before and after, first along rows, then along columns; N×L×L.
 
-    Places are numbered along the rows. Along the columns the next place is `width` further on, and after the last row
-    comes the first one, moved by one place. Those rows are put around the scores, so that nothing is reordered.
+    Positions are numbered row by row. Along a column the next position is `width` further on, and the last row is
+    followed by the first one, shifted by one position. The scores are padded with these rows and need no reordering.
     """
     padded = F.pad(scores, (1, 1, 1, 1))
     summed = padded[:, :-2, :-2] + scores + padded[:, 2:, 2:]

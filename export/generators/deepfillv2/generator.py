@@ -42,7 +42,7 @@ class DeepFillV2Contract(nn.Module):
 
 
 def _joined_pairs(state: State) -> State:
-    """Put csqiangwen's features and gates into one convolution each, with spectral norms folded."""
+    """Join csqiangwen's pairs of convolutions, features and gate, into one each; spectral norms are folded."""
     joined = dict(state)
     for layer in layers():
         name = layer.name("csqiangwen")
@@ -94,7 +94,7 @@ class DeepFillV2(Family[DeepFillV2Options]):
         """Join csqiangwen's pairs of convolutions, and check the public constant of the attention.
 
         Raises:
-            LayoutMismatch: scores are fused by other weights than the identity, which the graph has.
+            LayoutMismatch: scores are fused with weights other than the identity, which the graph assumes.
         """
         weight = state.get(_FUSE_WEIGHT)
         if weight is not None and not torch.equal(weight, torch.eye(3)[None, None]):

@@ -1,8 +1,9 @@
-"""The forms of the net for a graph and for a program; their values are equal.
+"""The forms of the net for a graph and for a program, which compute the same function.
 
 Graph: a gated convolution becomes two, one for features and one for the gate. The public code computes both with one
 convolution and splits its channels. OpenVINO fuses ELU and sigmoid only into convolutions whose channels are not split,
-and copies channels that are: two are 1.1 times as fast on a CPU. A program (`program.pt2`) keeps the one convolution.
+and copies channels that are: two convolutions are 1.1 times as fast on a CPU. A program (`program.pt2`) keeps the one
+convolution.
 
 Program: the attention's patches are views of its features, and are pasted as sums of slices, which torch.compile fuses
 (ADR 56).
@@ -21,7 +22,7 @@ from export.generators.deepfillv2.attention import Paste, Patches
 from export.generators.deepfillv2.net import GatedConv
 
 _OVERLAPS = (((1, 1), (3, 0)), ((2, 1), (0, 2)))
-"""For each of a place's two rows: the two patch rows that cover it, each with its patch: 0 before, 1 here, 2 after."""
+"""For both pixel rows of a position, the pairs (patch row, patch) that cover it; patch 0: before, 1: here, 2: after."""
 
 
 class DividedGatedConv(nn.Module):
@@ -46,7 +47,7 @@ class DividedGatedConv(nn.Module):
 
 
 def divide_gates(net: nn.Module) -> nn.Module:
-    """Divide every gated convolution of a net, which is changed."""
+    """Divide every gated convolution of a net, in place."""
     for parent in list(net.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, GatedConv) and child.gated:
@@ -77,7 +78,7 @@ class ViewedPatches(nn.Module):
 
 
 class SlicedPaste(nn.Module):
-    """`Paste` as sums of four slices for each of the four pixels of a place."""
+    """`Paste` as sums of four slices for each of the four pixels of a position."""
 
     def __init__(self, layer: Paste) -> None:
         super().__init__()
@@ -101,7 +102,7 @@ class SlicedPaste(nn.Module):
 
 
 def view_patches(net: nn.Module) -> nn.Module:
-    """Replace what cuts and pastes patches in a net, which is changed."""
+    """Replace `Patches` and `Paste` in a net, in place."""
     for parent in list(net.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, Patches):

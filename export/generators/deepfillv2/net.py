@@ -6,9 +6,10 @@ refines that in two branches, one of them with contextual attention.
 Net: image N×3×H×W in [-1, 1] and mask N×1×H×W with 1 = FILL to the coarse and the refined picture, both in [-1, 1];
 csqiangwen's in [0, 1]. H and W are multiples of 8.
 
-All name layers differently and compute different functions. networks_tf.py pads stride-2 convolutions on the right and
-below only, chooses pixels as TensorFlow's align_corners does, and does not fuse attention scores. csqiangwen's net is
-twice as wide, paints holes white, shows the mask to both stages, gates colours too, and softens norms in attention.
+The three name layers differently and compute different functions. networks_tf.py pads stride-2 convolutions on the
+right and below only, chooses pixels as TensorFlow's align_corners does, and does not fuse attention scores.
+csqiangwen's net is twice as wide, paints holes white, gives the mask to both stages, gates colours too, and softens
+norms in attention.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ class DeepFillV2Options(GeneratorOptions):
 
 
 class Layer(NamedTuple):
-    """One convolution: its role, its names in nipponjo's files, channels in and after gating in widths.
+    """One convolution: its role, its names in nipponjo's two files, and its channels in and, after gating, out.
 
-    A width is a quarter of cnum, or half of csqiangwen's. `into` is 0 for the input of the coarse net and -1 for that
-    of the second.
+    Channels are multiples of cnum / 4, for csqiangwen of cnum / 2. `into` is 0 for the input of the coarse net and -1
+    for that of the second.
     """
 
     role: str
@@ -112,7 +113,7 @@ def _decoder(role: str, stage: str, other: str) -> Iterator[Layer]:
 
 
 class GatedConv(nn.Module):
-    """A convolution whose second half of channels gates the first; nipponjo's last ones make colours without a gate."""
+    """A convolution whose second half of channels gates the first; nipponjo's last layers, to colours, have no gate."""
 
     def __init__(self, layer: Layer, options: DeepFillV2Options) -> None:
         super().__init__()
@@ -192,7 +193,7 @@ class DeepFillV2Net(nn.Module):
 
 
 def _put(root: nn.Module, name: str, module: nn.Module) -> None:
-    """Register a module under a dotted name; its parents are made."""
+    """Register a module under a dotted name, and create its parents."""
     *parents, last = name.split(".")
     for parent in parents:
         if parent not in dict(root.named_children()):

@@ -1,4 +1,4 @@
-"""Attention between all places of a level, in products of matrices that every engine has."""
+"""Attention between all positions of a level, as matrix products, which every engine supports."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def activation(x: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Self-attention over all places, with a residual: x + conv(attention(x)).
+    """Self-attention over all positions, with a residual: x + conv(attention(x)).
 
-    Queries and keys have unit length times a learnt temperature, so that scores stay within about ten whatever the
-    weights: half precision holds them. They and the softmax are FP32 in a graph whatever the convolutions are.
+    Scores are cosines times 10 times a learnt temperature, so FP16 could hold them whatever the weights. Scores and
+    softmax are FP32 in a graph, whatever the convolutions are.
     """
 
     def __init__(self, width: int, conv: MakeConv, cell: int = 1) -> None:
-        """Make the layer; keys and values are computed from means of `cell` by `cell` places."""
+        """Make the layer; keys and values are computed from means of `cell` by `cell` positions."""
         super().__init__()
         self.cell, self.share = cell, width // HEADS
         self.query, self.key, self.value = conv(width, width, 1), conv(width, width, 1), conv(width, width, 1)
@@ -44,7 +44,7 @@ class Attention(nn.Module):
         parts = (self.query(active), self.key(pooled), self.value(pooled))
         queries, keys, values = (
             part.float().reshape(heads).transpose(2, 3) for part in parts
-        )  # N×heads×places×channels
+        )  # N×heads×positions×channels
         scores = (_unit(queries) * self.temperature) @ (_unit(keys) * _SHARPNESS).transpose(2, 3)
         taken = (torch.softmax(scores, -1) @ values).transpose(2, 3).reshape(x.shape)
         return cast("Tensor", x + self.out(taken.to(x.dtype)))

@@ -4,10 +4,10 @@ Net:      image N×3×H×W in [0, 1], hole N×1×H×W with 1 = FILL; H and W mul
 Contract: image and mask the same; output N×3×H×W on the [0, 1] scale, inside the mask clamped, outside it the image.
 
 The hole is first filled smoothly from what surrounds it (push-pull over a pyramid of masked means, Gortler et al., "The
-Lumigraph", 1996); the net adds to that. Four by four pixels are one place with 64 channels, because CPUs are fast at
+Lumigraph", 1996); the net adds to that. A block of 4×4 pixels is one position with 64 channels: CPUs are fast at
 dense convolutions at a quarter of the size. Colour is added at four scales; the finest has 48 channels
-that are laid out as pixels. Convolutions, means, bilinear enlargement, LeakyReLU and sums, no norm; with `context`
-also attention, at levels where places are few.
+that are laid out as pixels. The net has convolutions, means, bilinear enlargement, LeakyReLU and sums, and no norm;
+with `context` also attention, at coarse levels.
 """
 
 from __future__ import annotations

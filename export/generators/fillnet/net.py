@@ -63,7 +63,7 @@ def push_pull(image: Tensor, known: Tensor, halvings: int) -> Tensor:
 def make_net_input(image: Tensor, hole: Tensor, filled: Tensor) -> Tensor:
     """Make the net's input: N×64×H/4×W/4 in [-1, 1], 16 pixels for each channel of colour and for the hole.
 
-    Pixels of the hole have the colour of their place in the smooth fill.
+    Pixels of the hole have the colour of their 4×4 block in the smooth fill.
     """
     colours = torch.unflatten(F.pixel_unshuffle(image * (1 - hole), PATCH), 1, (_RGB, PATCH**2))
     holes = F.pixel_unshuffle(hole, PATCH)
@@ -85,7 +85,7 @@ class Residual(nn.Module):
 
 
 class FillUNet(nn.Module):
-    """The net; `conv` makes its convolutions, which have another form in training."""
+    """The net; `conv` makes its convolutions, because training uses another class for them."""
 
     def __init__(self, options: FillNetOptions, conv: MakeConv = nn.Conv2d) -> None:
         super().__init__()

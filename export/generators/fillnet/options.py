@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from export.generators.family import GeneratorOptions
 
 PATCH = 4
-"""Side of the square of pixels that is one place of the finest level."""
+"""Side of the square of pixels that is one position of the finest level."""
 HEADS = 4
 """Attention heads."""
 _NUMBERS = r"^\d{1,4}(,\d{1,4})*$"
@@ -17,12 +17,12 @@ _NUMBERS_OR_NONE = r"^(\d(,\d)*)?$"
 
 
 def parse_numbers(text: str) -> list[int]:
-    """Parse the numbers of an option such as "96,192"; an empty one has none."""
+    """Parse the numbers of an option such as "96,192"; an empty text has none."""
     return [int(number) for number in text.split(",") if number]
 
 
 def join_numbers(values: Iterable[int]) -> str:
-    """Write the numbers of such an option."""
+    """Format numbers as an option such as "96,192"."""
     return ",".join(map(str, values))
 
 

@@ -1,8 +1,8 @@
-"""The two-dimensional real Fourier transform as products with matrices, which a graph makes from its sizes.
+"""The two-dimensional real Fourier transform as matrix products; the graph makes the matrices from its input's size.
 
-No operator for it runs on TensorRT 8.6, OpenVINO and ONNX Runtime with free sizes. The matrices are exact, cost a
-twentieth of the net at 512², and are made once for all blocks. Each axis is scaled by 1/√length inside its own matrix:
-scaled at the end, sums of FP16 activations above 16 would overflow at 64×64.
+No operator for this transform runs with free sizes on all of TensorRT 8.6, OpenVINO and ONNX Runtime. The matrices are
+exact, cost a twentieth of the net at 512², and are made once for all blocks. Each axis is scaled by 1/√length inside
+its own matrix: scaled at the end, sums of FP16 activations above 16 would overflow at 64×64.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ class FourierMatrices(NamedTuple):
     """The matrices for features of H×W; K = W/2 + 1 is the number of columns of the spectrum of real features."""
 
     columns_real: Tensor
-    """W×K, from the right."""
+    """W×K, a factor on the right."""
     columns_imaginary: Tensor
     """W×K."""
     rows: Tensor
-    """2H×2H, from the left, on the real part above the imaginary part."""
+    """2H×2H, a factor on the left of the real part stacked on the imaginary part."""
     rows_back: Tensor
     """2H×2H, the inverse of `rows`."""
     back_real: Tensor
-    """K×W. The spectrum's other half is the mirror of the first, so its columns count twice; the first and, of an even
-    W, the last stand for themselves, and their imaginary part does not count (as in NumPy and torch on a CPU)."""
+    """K×W. The spectrum's other half mirrors this one, so columns count twice, except the first and, for an even W, the
+    last: they count once, and their imaginary part is ignored (as in NumPy and torch on a CPU)."""
     back_imaginary: Tensor
     """K×W."""
 
@@ -56,7 +56,7 @@ def fourier_matrices(x: Tensor) -> FourierMatrices:
 
 
 def _angles(first: Tensor, second: Tensor, length: int) -> Tensor:
-    """Return the angles 2π·a·b/length of all pairs, from a·b modulo the length: FP32 is exact up to 2²⁴."""
+    """Return the angles 2π·a·b/length of all pairs, from a·b modulo the length; a·b is exact in FP32 up to 2²⁴."""
     product = first[:, None] * second[None]
     return (product - torch.floor(product / length) * length) * (2 * math.pi / length)
 
@@ -67,14 +67,14 @@ def _scale(length: int | Tensor) -> float | Tensor:
 
 
 def spectrum(x: Tensor, matrices: FourierMatrices) -> Tensor:
-    """Transform real features N×C×H×W; the result N×2C×H×K has the real and the imaginary part of each in turn."""
+    """Transform real features N×C×H×W; the result N×2C×H×K alternates real and imaginary parts of channels."""
     n, channels, height, _ = x.shape
     parts = torch.cat([torch.matmul(x, matrices.columns_real), torch.matmul(x, matrices.columns_imaginary)], 2)
     return torch.matmul(matrices.rows, parts).reshape(n, 2 * channels, height, -1)
 
 
 def from_spectrum(parts: Tensor, matrices: FourierMatrices) -> Tensor:
-    """Invert `spectrum`; also for values that are not the spectrum of real features."""
+    """Invert `spectrum`; also accepts values that are not the spectrum of real features."""
     n, channels, height, columns = parts.shape
     stacked = torch.matmul(matrices.rows_back, parts.reshape(n, channels // 2, 2 * height, columns))
     real, imaginary = stacked[:, :, :height], stacked[:, :, height:]

@@ -2,7 +2,7 @@
 
 Net:      image N×3×H×W in [0, 1], mask N×1×H×W with 1 = hole; the hole is blackened, and image and mask go in as four
           channels. Output N×3×H×W on [0, 1]; height and width multiples of 8.
-Contract: the same. Upstream's composite, mask·output + (1 - mask)·image, is the service's.
+Contract: the same. Upstream's composite, mask·output + (1 - mask)·image, is left to the service.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REFUSED = {
 }
 _ACTIVATIONS = ("sigmoid", "tanh", "none")
 _CONFIRMED_DB = 15.0
-"""PSNR in dB at which trained nets reproduce known pixels, and which a wrong activation misses."""
+"""PSNR in dB of known pixels that trained nets reach, and do not reach with a wrong activation."""
 _CLEARLY_DB = 3.0
 
 
@@ -56,10 +56,10 @@ class LaMa(Family[LaMaOptions]):
     options = LaMaOptions
 
     def recognise(self, state: State) -> LaMaOptions | None:
-        """Recognise `model.1.ffc.convl2l.weight` under any prefix; all but the output's activation is in the shapes.
+        """Recognise `model.1.ffc.convl2l.weight` under any prefix; shapes give all options but the output's activation.
 
         Raises:
-            LayoutMismatch: it is a net of upstream's class that nobody published, and no other family's.
+            LayoutMismatch: the net has upstream's layers, but in a configuration that was never published.
         """
         found = _generator_keys(state)
         if found is None:
@@ -86,10 +86,10 @@ class LaMa(Family[LaMaOptions]):
         )
 
     def join(self, states: Sequence[State]) -> State | None:
-        """Join nothing, and refuse a generator that lies beside the position embeddings it was trained with.
+        """Join nothing; refuse a generator if another state holds, for instance, the position embeddings it needs.
 
         Raises:
-            LayoutMismatch: one of the states belongs to a generator that is not plain.
+            LayoutMismatch: a state has parts that change what the generator computes.
         """
         if any(_generator_keys(state) for state in states):
             for state in states:
@@ -100,7 +100,7 @@ class LaMa(Family[LaMaOptions]):
         return LaMaNet(options)
 
     def translate(self, state: State, options: LaMaOptions) -> Translation:  # noqa: ARG002 (the keys say all)
-        """Take the generator's keys out of a whole training state, and refuse functions that only look alike.
+        """Take the generator's keys out of a whole training state; refuse variants that compute another function.
 
         Raises:
             LayoutMismatch: the file has parts that change what the generator computes.
@@ -129,10 +129,10 @@ class LaMa(Family[LaMaOptions]):
     def examine(
         self, net: nn.Module, options: LaMaOptions, feeds: Sequence[Mapping[str, NDArray[Any]]]
     ) -> Sequence[str]:
-        """Check the output's activation: these nets were trained to give the known pixels back.
+        """Check the output's activation: these nets were trained to reproduce the known pixels.
 
         Raises:
-            OptionInvalid: with another activation the known pixels come back clearly better.
+            OptionInvalid: another activation reproduces the known pixels clearly better.
         """
         decibels = _known_pixels_db(cast("LaMaNet", net), feeds)
         own, best = decibels[options.output], max(_ACTIVATIONS, key=lambda name: decibels[name])
@@ -154,7 +154,7 @@ class LaMa(Family[LaMaOptions]):
         return LoweredLaMa(cast("LaMaNet", net)).requires_grad_(requires_grad=False).eval()
 
     def lower_for_program(self, net: nn.Module, options: LaMaOptions) -> nn.Module:
-        """Split local and global features, which a GPU computes faster (ADR 55); some nets keep the graph's form."""
+        """Split local and global features, which a GPU computes faster (ADR 55), if the net `fits`."""
         if not fits(options):
             return self.lower(net, options)
         return SplitLaMa(cast("LaMaNet", net)).requires_grad_(requires_grad=False).eval()
@@ -167,7 +167,7 @@ def _refuse_other_functions(state: State) -> None:
 
 
 def _refuse_other_layouts(keys: State, downs: int) -> None:
-    """Refuse what upstream's class can build and no published configuration has.
+    """Refuse variants that upstream's class can build but no published configuration has.
 
     Raises:
         LayoutMismatch: the net is not one of this family; the message names what it has or lacks.
@@ -188,7 +188,7 @@ def _refuse_other_layouts(keys: State, downs: int) -> None:
 
 
 def _known_pixels_db(net: LaMaNet, feeds: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, float]:
-    """Return the PSNR of known pixels with each last activation, mean of the pictures' errors."""
+    """Return the PSNR of known pixels in dB for each last activation, from the mean of the pictures' square errors."""
     errors = dict.fromkeys(_ACTIVATIONS, 0.0)
     for feed in feeds:
         image, mask = torch.from_numpy(feed["image"]), torch.from_numpy(feed["mask"])

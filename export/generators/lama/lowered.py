@@ -64,7 +64,7 @@ class LoweredUnit(nn.Module):
 
 
 class LoweredSpectral(nn.Module):
-    """A spectral transform whose last convolution has the scale of the norm after it."""
+    """A spectral transform; the scale of the norm after it is folded into its last convolution."""
 
     def __init__(self, source: SpectralTransform, scale: Tensor) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ class LoweredLaMa(nn.Module):
         return output_activation(x.float(), self.output)
 
     def through_blocks(self, x: Tensor) -> Tensor:
-        """Map the features of all blocks but an outer one, N×C×H×W to the same shape."""
+        """Apply all blocks except an outer one: N×C×H×W to the same shape."""
         matrices = fourier_matrices(x)
         for block in self.blocks:
             x = block(x, matrices)

@@ -64,7 +64,7 @@ def global_part(channels: int, ratio: float) -> int:
 
 
 class FourierUnit(nn.Module):
-    """A 1×1 convolution of the spectrum, of real and imaginary parts as channels in turn."""
+    """A 1×1 convolution of the spectrum, whose real and imaginary parts are alternating channels."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ def tiles_as_channels(x: Tensor) -> Tensor:
 
 
 class SpectralTransform(nn.Module):
-    """A Fourier unit between two 1×1 convolutions, with a residual; optionally one of 2×2 tiles beside it."""
+    """A Fourier unit between two 1×1 convolutions, with a residual; optionally a second unit on 2×2 tiles beside it."""
 
     def __init__(self, channels: int, *, lfu: bool) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class FourierLayer(nn.Module):
 
 
 class FourierBlock(nn.Module):
-    """Two Fourier layers and a residual; on features of which the last are global."""
+    """Two Fourier layers and a residual; the last channels of its features are the global ones."""
 
     def __init__(self, channels: int, ratio: float, *, lfu: bool) -> None:
         super().__init__()

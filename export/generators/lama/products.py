@@ -2,7 +2,7 @@
 
 A GPU that keeps channels last would copy features for `fourier.spectrum`, which transforms planes. Here channels stay
 innermost, real and imaginary parts are two blocks of channels, and one product takes each axis, rows first. Scales are
-those of fourier.py: 1/√length in each axis, so that FP16 holds what lies between.
+those of fourier.py: 1/√length in each axis, so that FP16 holds the intermediate values.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FourierProducts:
         return torch.matmul(self.columns, by_rows).reshape(number, height, -1, 2 * channels)
 
     def back(self, spectrum: Tensor) -> Tensor:
-        """Transform N×H×K×2C to N×H×W×C; also values that are not the spectrum of real features."""
+        """Transform N×H×K×2C to N×H×W×C; also accepts values that are not the spectrum of real features."""
         number, height, columns, channels = spectrum.shape
         pairs = spectrum.reshape(number * height, 2 * columns, channels // 2)
         by_columns = torch.matmul(self.columns_back, pairs).reshape(number, 2 * height, -1)

@@ -22,7 +22,7 @@ Pair: TypeAlias = tuple[Tensor, Tensor]
 
 
 def fits(options: LaMaOptions) -> bool:
-    """Return whether a net of these options has this form."""
+    """Return whether a net with these options can be put into this form."""
     return not (options.lfu or options.out_ratio)
 
 
@@ -44,7 +44,7 @@ class SplitSpectral(nn.Module):
 
 
 class SplitLayer(nn.Module):
-    """A Fourier layer; one convolution of the local features adds to local and global ones."""
+    """A Fourier layer; one convolution of the local features contributes to both the local and the global ones."""
 
     def __init__(self, layer: LoweredLayer) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class SplitBlock(nn.Module):
 
 
 class SplitLaMa(LoweredLaMa):
-    """The whole net behind the tensor contract; of nets that `fits` accepts."""
+    """The whole net behind the tensor contract, for options that `fits` accepts."""
 
     def __init__(self, net: LaMaNet) -> None:
         super().__init__(net)
@@ -99,7 +99,7 @@ def _with_border(x: Tensor) -> Tensor:
 
 
 def _linear(conv: nn.Conv2d, order: Tensor | None = None) -> nn.Linear:
-    """Make a 1×1 convolution a product over the last axis, its channels in another order."""
+    """Convert a 1×1 convolution to a product over the last axis; `order` permutes its input and output channels."""
     linear = nn.Linear(conv.in_channels, conv.out_channels, bias=conv.bias is not None)
     for name, parameter in conv.named_parameters():
         value = parameter.detach().flatten(1) if name == "weight" else parameter.detach()

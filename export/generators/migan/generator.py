@@ -59,7 +59,7 @@ class ZeroBorderBilinear(nn.Module):
 
 
 class LoweredConv(nn.Module):
-    """A `SeparableConv` for the graph: the activations' √2 lies in the weights, and noise is one constant."""
+    """A `SeparableConv` for the graph: the activations' √2 is folded into the weights, and noise is one constant."""
 
     noise: Tensor | None
 
@@ -79,7 +79,7 @@ class LoweredConv(nn.Module):
 
 
 def _amplified(conv: nn.Conv2d) -> nn.Conv2d:
-    """Copy a convolution with √2 in its weights, which a leaky ReLU passes on."""
+    """Copy a convolution with its weights times √2, a factor that a leaky ReLU preserves."""
     copied = copy.deepcopy(conv)
     for parameter in copied.parameters():
         parameter.data = parameter.data * GAIN
@@ -141,7 +141,7 @@ class MIGAN(Family[MIGANOptions]):
         """Check that this is the inference net, with the grid of kept pixels that doubling assumes.
 
         Raises:
-            LayoutMismatch: a checkpoint of the training, or another grid.
+            LayoutMismatch: the file is a training checkpoint, or has another grid.
         """
         if any(map(_TRAINING_KEYS.search, state)):
             raise LayoutMismatch(
@@ -176,5 +176,5 @@ class MIGAN(Family[MIGANOptions]):
         return MIGANContract(lowered).eval()
 
     def lower_for_program(self, net: nn.Module, options: MIGANOptions) -> nn.Module:
-        """Sum shifted features in place of depthwise convolutions, half of the net's layers, which a GPU fuses."""
+        """Replace depthwise convolutions, half of the net's layers, by sums of shifted features, which a GPU fuses."""
         return shift_depthwise(self.lower(net, options))

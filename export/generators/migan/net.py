@@ -102,7 +102,7 @@ class SeparableConv(nn.Module):
     def __init__(
         self, into: int, out: int, *, noise: int | None = None, halves: bool = False, doubles: bool = False
     ) -> None:
-        """Make the layer; `noise` is the resolution after it where it adds noise, which a layer that doubles does."""
+        """Make the layer. `noise` is the output's resolution if it adds noise, as it must if it doubles; else None."""
         super().__init__()
         self.has_noise = noise is not None
         if noise is not None:

@@ -38,7 +38,7 @@ class ShiftedSum(nn.Module):
 
 
 def shift_depthwise(net: nn.Module) -> nn.Module:
-    """Replace the depthwise convolutions of a net, which is changed."""
+    """Replace the depthwise convolutions of a net, in place."""
     for parent in list(net.modules()):
         for name, child in list(parent.named_children()):
             if _is_depthwise(child):
@@ -47,7 +47,7 @@ def shift_depthwise(net: nn.Module) -> nn.Module:
 
 
 def _is_depthwise(module: nn.Module) -> TypeGuard[nn.Conv2d]:
-    """Return whether it is a convolution of each channel alone, with square geometry and no dilation."""
+    """Return whether the module is a convolution of each channel alone, with square geometry and no dilation."""
     if not isinstance(module, nn.Conv2d) or not module.in_channels == module.out_channels == module.groups:
         return False
     square = all(len({*pair}) == 1 for pair in (module.kernel_size, module.stride, module.padding))

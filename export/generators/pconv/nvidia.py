@@ -80,7 +80,7 @@ class PConvNvidiaUNet(nn.Module):
 class LoweredLayer(nn.Module):
     """A layer for the graph: one convolution, a count of valid pixels on 1-channel masks, an FP32 ratio without 0/0.
 
-    For 0/1 masks s + 1e-8 is s in FP32, so nothing is lost with the epsilon; in FP16 it would vanish, and one exporter
+    Upstream's epsilon is left out: for 0/1 masks s + 1e-8 is s in FP32; in FP16 it would vanish, and one exporter
     removes it. The sum in the last layer is FP32: its ratio is applied twice.
     """
 

@@ -253,7 +253,7 @@ class PConv(Family[PConvOptions]):
             task="inpaint",
             inputs=(image_tensor("image", 3), image_tensor("mask", 1)),
             output=image_tensor("output", 3),
-            # where no rule was measured: thicker holes lost their colours in crops; 24 to 48 were equally good by PSNR
+            # used without measured rules: thicker holes lost their colours in crops; 24 to 48 were equally good by PSNR
             size=MultipleSize(multiple_of=multiple, sides=(256, 512), fit="pad", max_hole_radius=32),
         )
 

@@ -50,7 +50,7 @@ def _fold_spectral_norm(conv: SpectralConv2d) -> nn.Conv2d:
 
 
 def _repeat_rows(values: Tensor, rows: Tensor | None) -> Tensor:
-    """Repeat values that were computed once per picture for each of its samples."""
+    """Repeat values, computed once per picture, for each sample of the picture."""
     return values if rows is None else values.index_select(0, rows)
 
 
@@ -64,7 +64,7 @@ class SPDNorm(nn.Module):
         self.mlp_beta = nn.Conv2d(128, channels, 3, 1, 1)
 
     def forward(self, x: Tensor, prior: Tensor, w: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Map B×C×H×W with the prior N×3×H×W and w (B×C or B×1)×H×W; `rows` gives each sample's prior."""
+        """Map B×C×H×W with the prior N×3×H×W and w (B×C or B×1)×H×W; `rows` is the index of each sample's prior."""
         wide = x.float()
         centred = wide - wide.mean(1, keepdim=True)
         variance = centred.square().sum(1, keepdim=True) / (x.shape[1] - 1)
@@ -120,7 +120,7 @@ class SPDNormBlock(nn.Module):
         self.attention = nn.Sequential(nn.Conv2d(2 * into, into, 3, 1, 1), nn.Sigmoid())
 
     def forward(self, x: Tensor, prior: Tensor, valid: Tensor, rows: Tensor | None) -> Tensor:
-        """Map B×C×H×H; prior N×3×256×256; valid N×1×256×256, FP32; `rows` gives each sample's picture."""
+        """Map B×C×H×H; prior N×3×256×256; valid N×1×256×256, FP32; `rows` is the index of each sample's picture."""
         step = SIDE // x.shape[2]
         prior, valid = prior[:, :, ::step, ::step], valid[:, :, ::step, ::step]  # nearest neighbour, at integer steps
         hard, m = (_repeat_rows(t.to(x.dtype), rows) for t in (self._hard_weights(valid), valid))
@@ -166,7 +166,7 @@ class SPDNormGenerator(nn.Module):
     def forward(self, latent: Tensor, prior: Tensor, valid: Tensor, rows: Tensor | None = None) -> Tensor:
         """Map latent B×Z, prior N×3×256×256 in [-1, 1] and valid N×1×256×256 (FP32) to B×3×256×256 in [-1, 1].
 
-        `rows` gives the picture (of N) of each sample (of B); None if there is one sample per picture.
+        `rows` is the index (of N) of the picture of each sample (of B); None if there is one sample per picture.
         """
         x = self.fc(latent).view(-1, self.widest, SMALLEST, SMALLEST)
         for unit in self.generated:

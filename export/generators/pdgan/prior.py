@@ -13,7 +13,7 @@ from export.partial_conv import PartialConv2d, WindowRatio, counts_all_alike, gr
 
 _ENCODER = ((3, 1), (1, 2), (2, 4), (4, 8), (8, 8), (8, 8))
 _DECODER = ((8, 8), (16, 8), (16, 4), (8, 2), (4, 1), (2, 3))
-"""Channels in and out, times the width, but for the pictures' own 3."""
+"""Channels in and out, in multiples of the width, except the 3 of pictures."""
 
 
 class PriorEncoderLayer(nn.Module):

@@ -2,8 +2,8 @@
 
 One-hot labels and edges are computed from integers, before FP16: ids beyond 2048 would not be distinct in FP16.
 A label outside the classes gets no channel, where upstream fails. Features are those of upstream's
-`--use_encoded_image`, the mean of the encoder's output over each instance; or, as its `--cluster_path` has them, one of
-the clusters that the training data's features form in each class, here the same for all instances of a class.
+`--use_encoded_image`: the mean of the encoder's output over each instance; or those of its `--cluster_path`: a cluster
+of the training data's features for the class, here the same one for all instances of a class.
 """
 
 from __future__ import annotations
@@ -72,6 +72,6 @@ class FromLabels(nn.Module):
         return cast("Tensor", self.net(torch.cat(parts, 1)).float() * 0.5 + 0.5)
 
     def _styles(self, latent: Tensor, planes: Tensor) -> Tensor:
-        """Lay each class's chosen features where it is: N×L and one-hot N×L×H×W to N×F×H×W."""
+        """Spread each class's chosen features over its pixels: N×L and one-hot N×L×H×W to N×F×H×W."""
         styles = chosen_clusters(latent, self.net.get_buffer("clusters")).transpose(1, 2).to(planes.dtype)
         return (styles @ planes.flatten(2)).view(planes.shape[0], styles.shape[1], *planes.shape[2:])

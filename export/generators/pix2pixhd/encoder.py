@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 _IDS = 65_536
-"""Instance ids come from files of at most 16 bits."""
+"""Number of instance ids: they come from files of at most 16 bits."""
 
 
 class EncoderShape(NamedTuple):
@@ -50,7 +50,7 @@ def instance_means(features: Tensor, ids: Tensor) -> Tensor:
     Upstream loops over the ids in Python; here they are summed into a table with an entry for each 16-bit id.
 
     Args:
-        features: N×F×H×W float32: a half sum over a large instance would overflow or stop growing.
+        features: N×F×H×W float32; an FP16 sum over a large instance would overflow or stop growing.
         ids: N×1×H×W integers; their low 16 bits count.
 
     Returns:

@@ -46,7 +46,7 @@ from export.generators.pix2pixhd.options import Pix2PixHDOptions
 from export.lowering import lower_norms
 
 _ENCODER = "encoder."
-"""Before the keys of netE where both nets are one state."""
+"""Prefix of netE's keys where both nets are in one state dict."""
 _CLUSTERS = "clusters"
 """The key of each class's clusters of features, L×K×F, which `training cluster` writes."""
 
@@ -183,7 +183,7 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
         return net
 
     def translate(self, state: State, options: Pix2PixHDOptions) -> Translation:
-        """Drop what is not used: running statistics of instance norms in old files; clusters, or the encoder beside."""
+        """Drop unused keys: running statistics of instance norms in old files, and the encoder or else the clusters."""
         unused = _ENCODER if options.clusters else _CLUSTERS
         found = without_statistics(state) if options.norm == "instance" else Translation(state)
         dropped = {key: "styles are not taken from it" for key in found.state if key.startswith(unused)}
@@ -219,6 +219,6 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
 
 
 def _is_pix2pix(found: dict[str, object]) -> bool:
-    """Return whether it is pix2pix's ResNet: the global net with two downsamplings on a picture has the same keys."""
+    """Return whether the net is pix2pix's ResNet, which has the keys of a global net with two downsamplings."""
     picture = found["label_nc"] == 0 and found.get("edges") is False
     return picture and found["downsamplings"] == 2 and found["blocks"] in (6, 9) and found["norm"] == "instance"

@@ -49,7 +49,7 @@ def local_options(state: State) -> dict[str, object] | None:
 
 
 def recognise_encoder(state: State) -> EncoderShape | None:
-    """Return the arguments of the encoder with these keys, or None; older files fit no public code."""
+    """Return the arguments of the encoder with these keys; None without one; old files fit no public code."""
     first = state.get("model.1.weight")
     if first is None or first.shape[2:] != (7, 7) or any("conv_block" in key for key in state):
         return None
