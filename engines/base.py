@@ -23,7 +23,7 @@ class BatchShape(NamedTuple):
     height: int
     width: int
     samples: int = 1
-    """Results that each row asks for; more than 1 only for models whose `latent` has that dimension."""
+    """Results for each row; more than 1 only for models whose `latent` has the dimension `samples`."""
 
 
 class Engine(ABC):
@@ -40,7 +40,7 @@ class Engine(ABC):
     """The number format that it computes in: `fp32`, `bf16` or `fp16`."""
     manifest: Manifest
     note: str = ""
-    """The reason for that precision, for people; empty where there was no choice."""
+    """The reason for that precision and, after a race, for this engine, for people; may be empty."""
 
     @abstractmethod
     def infer(self, feed: Feed) -> Outputs:

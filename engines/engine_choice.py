@@ -46,9 +46,9 @@ class EngineOptions:
     trt_level: TensorRT's builder optimisation level, 0 to 5.
     int8: whether models of precision int8 may be opened.
     device: `cpu` does not use a GPU.
-    notify: called with each next step, as text; building for a GPU takes minutes.
+    notify: called with each step as it begins, as text; building for a GPU takes minutes.
     race_s: seconds to time the engines of a device side by side, if `choice` is `auto`; 0 in a server, which must not
-        race beside its traffic. The result of an earlier race is used in any case, without one the fixed order.
+        race beside its traffic, uses the result of an earlier race or else the fixed order.
     gpu_use: the models of this process on the GPU; if it is lost while there are several, no engine is blamed.
     """
 
@@ -177,7 +177,7 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
             holds something other than regular files.
         EngineUnavailable: no runtime works, or the model is INT8 and that is forbidden; the message has every reason.
         EngineOutOfMemory: no runtime works, one of them only for lack of memory: it may work later.
-        DeviceLost: the process must end, as no other engine works in it; the next process passes the engine over.
+        DeviceLost: the process must end, because no other engine works in it; the next process passes the engine over.
     """
     to_try = candidates_for(options.choice) if among is None else among
     check_model(directory, manifest, int8=options.int8, reads_onnx=any(candidate.reads_onnx for candidate in to_try))
@@ -214,7 +214,7 @@ def choose_engine(  # noqa: PLR0913 -- two are for tests
 def _open_and_warm_up(
     candidate: Candidate, setup: Setup, options: EngineOptions, race: Raced, warm_up_shapes: WarmUpShapes, load: Load
 ) -> Engine:
-    """Open an engine, unless it is open since the race, and run its shapes once."""
+    """Open an engine, unless the race has left it open, and run its shapes once."""
     options.notify(f"opening {candidate.name}")
     shapes = partial(_announced_shapes, warm_up_shapes, options.notify)
     raced = race.engine if candidate.name in race.result.order else None
@@ -240,7 +240,7 @@ def _race(
     device: Callable[[], Mapping[str, object]],
     losses: GpuLossMemory | None,
 ) -> Raced:
-    """Return the engines by speed: the GPU's if `losses` are given, else the CPU's; NO_RACE if it is not known."""
+    """Return the engines by speed: those of the GPU if `losses` is given, else of the CPU; NO_RACE if unknown."""
     if options.choice != "auto":
         return NO_RACE
     racers = [
@@ -254,7 +254,7 @@ def _race(
 
 
 def _in_order(candidates: tuple[Candidate, ...], race: Raced) -> list[Candidate]:
-    """Return the candidates, those that raced sorted by the result among the positions that they had.
+    """Return the candidates with those that raced sorted by the result; the others keep their positions.
 
     Candidates that failed in this race are left out.
     """
@@ -267,7 +267,7 @@ def _in_order(candidates: tuple[Candidate, ...], race: Raced) -> list[Candidate]
 def _note_race(
     race: Raced, candidates: tuple[Candidate, ...], name: str, engine: Engine, passed_over: dict[str, str]
 ) -> None:
-    """Note a race that the engine has won, also as the reason for passing over engines before it in the fixed order."""
+    """Note that the engine won a race: in its note, and as the reason against engines before it in the fixed order."""
     order, why = race.result.order, race.result.why
     if len(order) < 2 or name != order[0]:
         return
@@ -277,7 +277,7 @@ def _note_race(
 
 
 def _announced_shapes(shapes: WarmUpShapes, notify: Callable[[str], None], engine: Engine) -> Iterator[BatchShape]:
-    """Yield the shapes of the warm-up, and report each before it runs, because it may be compiled first."""
+    """Yield the shapes of the warm-up, and report each before it runs, because it may be compiled then."""
     every = list(shapes(engine))
     for number, shape in enumerate(every, 1):
         notify(f"warming up {engine.name}, shape {number} of {len(every)}")

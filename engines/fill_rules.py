@@ -1,4 +1,4 @@
-"""Rules of strategy `auto` that were measured for a model and are in its manifest. Pure."""
+"""Rules of the strategy `auto` that were measured for a model and stored in its manifest. Pure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class FillRule(BaseModel):
     )
 
     def holds(self, longest_side: int, radius: float) -> bool:
-        """Return whether both, in pixels of the picture, are within the bounds."""
+        """Return whether the picture's longer side and the thickest hole's radius, in pixels, are within the bounds."""
         return (self.longest_side is None or longest_side <= self.longest_side) and (
             self.radius is None or radius <= self.radius
         )
 
 
 class FillRules(BaseModel):
-    """The rules of a model. The first that holds decides; if none does, the service's default applies.
+    """The rules of a model. The first rule that holds decides; if none holds, the service's default applies.
 
     measured: the pictures, the measure and the date of the sweep.
     """
@@ -40,10 +40,10 @@ class FillRules(BaseModel):
     rules: tuple[FillRule, ...] = Field(min_length=1)
 
     def asks_for_radius(self, longest_side: int) -> bool:
-        """Return whether the first rule that may hold for pictures of that longer side depends on the mask."""
+        """Return whether the first rule that can hold for a picture of that longer side has a bound on the radius."""
         first = next((rule for rule in self.rules if rule.holds(longest_side, 0)), None)
         return first is not None and first.radius is not None
 
     def decide(self, longest_side: int, radius: float) -> FillRule | None:
-        """Return the rule for a picture and its thickest hole, in pixels of the picture; None where none holds."""
+        """Return the rule for a picture's longer side and its thickest hole's radius, in pixels; None if none holds."""
         return next((rule for rule in self.rules if rule.holds(longest_side, radius)), None)

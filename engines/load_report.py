@@ -1,4 +1,4 @@
-"""The progress of a start: the model that is being loaded, and its step. One thread writes it, any thread reads it."""
+"""The progress of a start: the model that is being loaded, and its step. One thread writes, any thread may read."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LoadReport:
             self._loading = None
 
     def step(self, text: str) -> None:
-        """Set the step of the present load."""
+        """Set the step of the current load."""
         if (loading := self._loading) is None:
             return
         self._loading = loading._replace(step=text)
@@ -65,7 +65,7 @@ class LoadReport:
             self._log(self.describe())
 
     def describe(self) -> str:
-        """Return the progress: `photos/5 (2 of 4), building its plan with TensorRT 11, 40 %, for 34 s`; or nothing."""
+        """Return the progress: `photos/5 (2 of 4), building its plan with TensorRT 11, 40 %, for 34 s`; or `""`."""
         if (loading := self._loading) is None:
             return ""
         place = f" ({loading.number} of {self._expected})" if loading.number <= self._expected else ""

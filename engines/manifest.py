@@ -33,8 +33,8 @@ MANIFEST_FILE = "manifest.json"
 ONNX_FILE = "model.onnx"
 CARD_FILE = "card.md"
 MOST_SAMPLES = 8
-"""The most latents that a model with the dimension `samples` takes for one row, and so the most results of a request;
-engines are built up to it."""
+"""The most latents per row for a model with the dimension `samples`, and so the most results of a request; engines are
+built for up to this number."""
 _MAX_BYTES = 2**20
 """The largest manifest in bytes; real ones have a few thousand."""
 
@@ -145,12 +145,12 @@ class ParityCase(_FrozenModel):
 
     @property
     def levels(self) -> float:
-        """The largest difference in grey levels of 255, as `Parity.fill_levels` counts."""
+        """The largest difference in grey levels of 255, the unit of `Parity.fill_levels`."""
         return 255 * self.max_abs
 
     @property
     def levels_kept(self) -> float:
-        """The `fill_levels` that such a graph can promise: its `levels` rounded up to hundredths, so none for bf16."""
+        """The `fill_levels` that such a graph can promise: its `levels` rounded up to hundredths, none for bf16."""
         return math.ceil(round(100 * self.levels, 6)) / 100
 
 
@@ -268,7 +268,7 @@ class Manifest(_FrozenModel):
 
     @property
     def has_latent(self) -> bool:
-        """Whether the model has a latent input, so that another seed gives another picture."""
+        """Whether the model has a latent input, so that its output depends on the seed."""
         return self.input("latent") is not None
 
     @property

@@ -21,7 +21,7 @@ _MAGIC = b"RETOUCH-PLAN-1\0\0"
 _LENGTH = struct.Struct("<I")
 _MAX_HEADER_BYTES = 1 << 20
 _MAX_BYTES = 16 * 2**30
-"""The largest file in bytes; more than the memory of any GPU that such models are built for."""
+"""The largest file in bytes, far above any plan of such models."""
 
 _log = structlog.get_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""Numbers for the manifest's symbolic dimensions: tensor shapes and the largest batch."""
+"""Values of the manifest's symbolic dimensions: tensor shapes and the largest batch."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 _KIND = re.compile(r"constrained-\w+|literal\[.*\]")
-"""Names that pydantic adds to the place of a field of several kinds, one for the kind that its message is about."""
+"""Names that pydantic adds to the location of a field of union type: the member that the message is about."""
 _OF_VALIDATOR = "Value error, "
-"""The words that pydantic puts before the message of a validator."""
+"""The prefix that pydantic puts before the message of a validator."""
 
 
 def unknown_name(what: str, name: str, known: Collection[str]) -> str:
@@ -29,7 +29,7 @@ def unknown_name(what: str, name: str, known: Collection[str]) -> str:
 
 
 def fault_message(fault: Mapping[str, Any]) -> str:
-    """Return the message of one of pydantic's faults, without what pydantic puts before that of a validator."""
+    """Return the message of one of pydantic's errors, without pydantic's prefix."""
     return str(fault["msg"]).removeprefix(_OF_VALIDATOR)
 
 
@@ -45,7 +45,7 @@ def validation_message(error: ValidationError, what: str, known: Collection[str]
 
 
 def faults_message(faults: Iterable[Mapping[str, Any]], what: str, known: Collection[str] = ()) -> str:
-    """Return one message with every fault, as `validation_message`, for those that a framework has collected."""
+    """Return one message as `validation_message` does, from errors of pydantic that a framework has collected."""
     unknown, invalid = list[str](), dict[str, list[str]]()
     for fault in faults:
         place = _field_path(fault["loc"])

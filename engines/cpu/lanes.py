@@ -15,7 +15,7 @@ class LaneEngine(Engine):
     """
 
     lanes: int
-    """The number of batches that can be computed at once; 1 where there is no second lane."""
+    """The number of batches that can be computed at once; 1 if there is only one lane."""
 
     @abstractmethod
     def begin(self, lane: int, feed: Feed, done: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Compiles graphs for OpenVINO's CPU plugin, once for each precision."""
+"""Compiles graphs for OpenVINO's CPU plugin."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SOURCE_LINE = re.compile(r"Exception from \S+:\d+:")
 
 
 class Compiler:
-    """Compiles one graph, once for each precision that is asked for."""
+    """Compiles one graph, once for each precision that is requested."""
 
     def __init__(self, path: Path, manifest: Manifest, threads: int, cache_dir: Path) -> None:
         try:
@@ -72,7 +72,7 @@ class Compiler:
         config = {**self._threads, **how, "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32"}
         try:
             return self._core.compile_model(str(self._path), "CPU", {**config, **self._cache})
-        except Exception:  # OpenVINO's own error types; a damaged or read-only cache must not matter
+        except Exception:  # OpenVINO's own error types; the cache may be damaged or read-only: tried again without
             try:
                 return self._core.compile_model(str(self._path), "CPU", {**config, "CACHE_DIR": ""})
             except Exception as error:  # as above; without a cache, the graph is at fault
@@ -84,8 +84,8 @@ def openvino_core() -> Any:
     """Return the OpenVINO runtime: one for the process, and never freed.
 
     When OpenVINO's CPU plugin first compiles, it installs an alternate signal stack for that thread; when it is freed,
-    it restores the previous one. That may belong to another plugin that was freed earlier, and then the next signal
-    ends the process.
+    it restores the previous one. If that belonged to another plugin that was freed earlier, the next signal ends the
+    process.
     """
     return _import_openvino().Core()
 
@@ -93,7 +93,7 @@ def openvino_core() -> Any:
 def _import_openvino() -> Any:
     """Import OpenVINO, which only this engine needs, without its telemetry.
 
-    That would report each import to Google Analytics from a forked process, and keep an id of the user in ~/intel.
+    The telemetry would report each import to Google Analytics from a forked process, and keep a user id in ~/intel.
     """
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as where it is not installed
     import openvino  # noqa: PLC0415 - only this engine needs it

@@ -1,9 +1,9 @@
 """OpenVINO on the CPU: the default on hosts without a GPU.
 
-One compilation with dynamic shapes serves every tile and batch size: one for each shape was no faster
+One compilation with dynamic shapes serves every tile and batch size: a compilation for each shape was no faster
 (docs/measurements/cpu.md, "Engines alone"). bf16 halves the time on processors that have it, and is used only where the
-outputs stay above the model's parity bar and fills within its limit of grey levels, or beside INT8 layers above a bar
-of their own.
+outputs stay above the model's parity bar and fills within its limit of grey levels; beside INT8 layers, only above a
+bar of their own.
 
 A batch of one row uses all threads. For larger batches there are two lanes with half of the threads each: with all
 threads on one batch, every layer would wait for the slowest thread.
@@ -144,4 +144,4 @@ class OpenVinoEngine(LaneEngine):
 
 
 def _do_nothing(_: object) -> None:
-    """Do nothing; the callback of requests that nobody waits for."""
+    """Do nothing: the callback of a lane whose batch has been taken."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 _MOST_CHANNELS = 16
-"""FP32 channels in a vector of 512 bits; with more channels oneDNN takes another path, which ends."""
+"""FP32 channels in a vector of 512 bits; with more channels oneDNN takes another path, which terminates."""
 _WIDEST_KERNEL = 14
 
 
@@ -21,7 +21,7 @@ def endless_in_bf16(model: Any) -> str:
     for operation in model.get_ops():
         if operation.get_type_name() != "GroupConvolution":
             continue
-        filters = operation.input(1).get_partial_shape()  # groups, outputs and inputs of a group, then the kernel
+        filters = operation.input(1).get_partial_shape()  # groups, outputs per group, inputs per group, kernel sizes
         if not filters.is_static:
             continue
         groups, outputs, inputs, *kernel = filters.to_shape()

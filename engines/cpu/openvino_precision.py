@@ -22,7 +22,7 @@ _INT8_BAR_DB = 35.0
 def choose_precision(compiler: Compiler, manifest: Manifest, cache: DecisionCache) -> Decision:
     """Choose bf16 where the processor has it and the outputs stay within the bars, else fp32.
 
-    For an INT8 model it is the precision of the layers that are not INT8.
+    For an INT8 model the choice concerns the layers that are not INT8.
     """
     if not compiler.has_bf16:
         return Decision(precision="fp32", why="this processor has no bf16 instructions")
@@ -49,7 +49,7 @@ def choose_precision(compiler: Compiler, manifest: Manifest, cache: DecisionCach
 
 
 def executed_precision(compiled: Any, manifest: Manifest, decision: Decision) -> tuple[str, str]:
-    """Return what the graph computes in, and why: `int8` only if the compiled convolutions of an INT8 model do."""
+    """Return the precision that the graph computes in, and why; `int8` only if compiled convolutions are INT8."""
     if manifest.precision != "int8":
         return decision.precision, decision.why
     kernels = [

@@ -1,6 +1,6 @@
 """A small CUDA interface through cuda-python, without torch: memory, streams, events and graphs.
 
-Whoever creates an object closes it; a second close does nothing. Nothing here is thread-safe: one thread owns the
+The creator of an object closes it; a second close does nothing. Nothing here is thread-safe: one thread owns the
 device.
 """
 
@@ -102,7 +102,7 @@ class Cuda:
         self._copy(target.address, source.address, nbytes, "cudaMemcpyDeviceToDevice", stream)
 
     def clear(self, target: DeviceBuffer, nbytes: int, stream: Stream) -> None:
-        """Start to set the first `nbytes` bytes to zero."""
+        """Start setting the first `nbytes` bytes to zero."""
         self.call_runtime("cudaMemsetAsync", target.address, 0, nbytes, stream.handle)
 
     def _copy(self, target: int, source: int, nbytes: int, kind: str, stream: Stream) -> None:
@@ -129,7 +129,7 @@ class Cuda:
     def _abandon_capture(self, stream: Stream) -> None:
         try:
             graph = self.call_runtime("cudaStreamEndCapture", stream.handle)
-        except EngineError:  # the capture had failed already, and the caller has that error
+        except EngineError:  # the capture had already failed with the error that the caller gets
             return
         self.call_runtime("cudaGraphDestroy", graph)
 

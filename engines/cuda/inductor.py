@@ -2,8 +2,8 @@
 
 Each shape has one compiled module and one CUDA graph. The engine runs `program.pt2`, which `retouch export --program`
 writes with this host's own torch, because an older torch may not load a program of a newer one. Compiled code is cached
-for the next start. Products of FP32 tensors are TF32, as convolutions are by torch's default, and as both are in ONNX
-Runtime and TensorRT by theirs.
+for the next start. Products of FP32 tensors use TF32, as torch's convolutions do by default, and as ONNX Runtime and
+TensorRT do by default for both.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class InductorEngine(Engine):
         self.device = device
         stat = _stat_program_file(directory / PROGRAM_FILE)  # before the import of torch, which takes seconds
         self._torch = _import_torch(device)
-        # TF32 has FP16's 10 bits: scores that are FP32 only for their range need no more, and take a tenth of the time
+        # TF32 has 10 bits of mantissa, as FP16: enough for scores that are FP32 only for range, in a tenth of the time
         self._torch.set_float32_matmul_precision("high")
         self._backend = backend
         self.most, self.most_rows = largest_batch(manifest, max_batch), most_rows(manifest, max_batch)
@@ -147,8 +147,8 @@ class InductorEngine(Engine):
         self._memory.clear()
         self._program = self._pool = None
         if self.device != "cpu" and self._torch.cuda.is_initialized():
-            with suppress(RuntimeError):  # the device is lost, which the caller knows
-                self._torch.cuda.empty_cache()  # else torch keeps what it freed, and other engines cannot use it
+            with suppress(RuntimeError):  # raised if the device is lost, which the caller knows
+                self._torch.cuda.empty_cache()  # else torch keeps the freed memory from other engines
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

@@ -54,7 +54,7 @@ class IoBuffers:
         Raises:
             EngineFailed: the batch does not fit into the buffers.
         """
-        self._cuda.make_current()  # the thread that loads an engine is another than the one that runs it
+        self._cuda.make_current()  # an engine is loaded by another thread than the one that runs it
         output_shape = tensor_shape(self._manifest.output, shape)
         self._require_fit("output", output_shape, self._manifest.output.dtype)
         for name, array in feed.items():

@@ -1,7 +1,8 @@
 """Remembers which engines lost the GPU while they loaded a model, so that the next process passes them over.
 
-A lost GPU ends the process. Without this memory the next one would open the same engine and lose the GPU again. After a
-fault of one engine's kernel every call of every engine fails, so only an engine that was loaded alone is blamed.
+A lost GPU ends the process. Without this record the next process would open the same engine and lose the GPU again.
+After a fault in one engine's kernel every call of every engine fails, so an engine is blamed only if no other was
+loaded.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class GpuUse:
 
     @contextmanager
     def load(self) -> Iterator[Load]:
-        """Count a load for as long as the block lasts, and its engine from then on."""
+        """Count a load until the block ends, and afterwards its engine until that is freed."""
         with self._lock:
             load = Load(alone=not (self._loads or len(self._engines) or self._lost))
             for other in self._loads:
@@ -79,9 +80,10 @@ class GpuLossMemory:
     """The losses of one model on one GPU.
 
     Args:
-        folder: of the records; made when it is needed.
-        setup: the model and its settings. With other files, settings or versions of the runtimes a loss does not count.
-        device: returns the facts of the GPU, likewise; if they cannot be read, a loss counts for any GPU.
+        folder: the folder of the records; made when it is needed.
+        setup: the model and its settings. A loss does not count for other files, settings or versions of the runtimes.
+        device: returns the facts of the GPU. A loss does not count for another GPU; if the facts cannot be read, it
+            counts for any.
         use: the models of this process on the GPU.
     """
 
@@ -91,7 +93,7 @@ class GpuLossMemory:
         self._keys: dict[str, str] = {}  # made before an engine is opened: a lost GPU cannot be asked for its facts
 
     def why_not(self, engine: str) -> str:
-        """Return why an engine is passed over; empty if it is not. Losses of other engines are not recorded."""
+        """Return why an engine is passed over; empty if it is not. Only losses by engines asked about are recorded."""
         if engine not in self._keys:
             try:
                 facts = self._setup.facts([engine])

@@ -2,7 +2,7 @@
 
 The session has its own stream, and its inputs and output are bound to fixed device memory; ONNX Runtime records one
 CUDA graph for each shape. The CUDA provider keeps its graphs per thread (PerThreadContext), so every run is on the
-session's own thread: what the loader thread records at the warm-up is there for the device worker.
+session's own thread: so the device worker finds the graphs of the warm-up, which the loader thread requests.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class OnnxRuntimeCudaEngine(Engine):
     def close(self) -> None:
         self._bindings.clear()
         self._session = None
-        if not self._runner.close():  # its run uses the memory, and to free it would wait for the run
+        if not self._runner.close():  # a hanging run still uses the memory, and freeing it would wait for the run
             self._resources.pop_all()
             _log.warning("GPU memory not freed", model=self.manifest.key, reason="a run hangs; start the process again")
             return
@@ -213,12 +213,12 @@ def import_onnxruntime(provider: str = _CUDA) -> Any:
         raise EngineUnavailable("this onnxruntime has no CUDA provider; `retouch install-gpu` may replace it by one")
     if provider == _CUDA and hasattr(ort, "preload_dlls"):
         with redirect_stdout(io.StringIO()):  # it prints what it does not find; the session's own error names it
-            ort.preload_dlls()  # the CUDA libraries of pip's packages are in no folder that the linker looks into
+            ort.preload_dlls()  # pip puts CUDA libraries where the dynamic linker does not search
     return ort
 
 
 def start_onnxruntime(provider: str = _CUDA) -> Any:
-    """Import onnxruntime and see its provider start with a tiny model; a list of providers says only what was built in.
+    """Import onnxruntime and start its provider with a tiny model; its list of providers only says what was built in.
 
     Raises:
         EngineUnavailable: it is not installed, has no such provider, or that does not start (no GPU, no cuDNN).

@@ -1,6 +1,6 @@
 """Runs calls on a daemon thread, so that a call that hangs does not keep the process from ending.
 
-A thread of `ThreadPoolExecutor` would: it is joined when the interpreter ends.
+A thread of `ThreadPoolExecutor` would keep it, because it is joined when the interpreter ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RunThread:
         done.result()
 
     def close(self) -> bool:
-        """End the thread; returns False if its call hangs, so that it does not end. A second call does not wait."""
+        """End the thread; returns False if a call hangs and the thread does not end. A second call does not wait."""
         if self._end.alive:
             self._end()
             self._thread.join(self._join_s)

@@ -18,7 +18,7 @@ _MISSING = frozenset(
         "cudaErrorInvalidDevice",
     }
 )
-# after these the context is lost, and every later call fails
+# statuses after which the context is lost and every later call fails
 _FATAL = frozenset(
     {
         "cudaErrorIllegalAddress",
@@ -38,8 +38,8 @@ _FATAL = frozenset(
         "cudaErrorUnknown",
     }
 )
-# faults of a kernel, with their text from cudaGetErrorString, which torch's messages contain; the others in _FATAL are
-# caused by the device or the driver, or by something unknown
+# faults of a kernel, each with its text from cudaGetErrorString, which torch's messages contain; other statuses in
+# _FATAL have their cause in the device or the driver, or an unknown one
 _KERNEL_FAULTS = {
     "cudaErrorIllegalAddress": "an illegal memory access",
     "cudaErrorLaunchFailure": "unspecified launch failure",
@@ -54,7 +54,7 @@ _KERNEL_FAULTS = {
 
 
 def is_kernel_fault(error: DeviceLost) -> bool:
-    """Return whether a kernel lost the device, by the name or the words of the status in the message."""
+    """Return whether a kernel lost the device: the message has the name or the text of such a status."""
     return any(part in str(error) for fault in _KERNEL_FAULTS.items() for part in fault)
 
 

@@ -13,7 +13,7 @@ _ACCESS_LIST = "system.posix_acl_access"
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file as `replace_file` does, a link's file for a link; makes the folder when needed.
+    """Replace a file as `replace_file` does, or the file that a link leads to; makes the folder when needed.
 
     Raises:
         OSError: it cannot be written; the old content is unchanged and no temporary file is left.
@@ -31,7 +31,7 @@ def replace_file(path: Path, content: bytes) -> bool:
     No link is followed: another user may own the folder, and must not choose the files that root writes.
 
     Returns:
-        Whether its owner, its group and its access control list are those that it had.
+        Whether its owner, group and access control list are unchanged.
 
     Raises:
         OSError: it cannot be written, or there is a link or something other than a file; the old content is unchanged
@@ -89,11 +89,11 @@ def _access_list(folder: int, name: str) -> bytes | None:
 def _keep_access(descriptor: int, before: os.stat_result, access_list: bytes | None) -> bool:
     """Give an open file the owner, the group and the permissions of another, as far as this user may.
 
-    The owner comes last, because whoever has given a file away may not change its mode any more. With a list the
-    mode's bits for the group are the list's largest permissions, not the group's.
+    The owner comes last, because a user who has given a file away may no longer change its mode. If there is a list,
+    the mode's bits for the group are the list's mask, not the group's permissions.
 
     Returns:
-        Whether its owner, its group and its list are the other's.
+        Whether owner, group and list are now those of the other file.
     """
     with suppress(OSError):  # not only EPERM: EINVAL in a user namespace, ENOSYS on some file systems
         os.fchown(descriptor, -1, before.st_gid)

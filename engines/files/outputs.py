@@ -1,4 +1,4 @@
-"""Finds out before long work that what it will write can be written."""
+"""Checks before long work that its output can be written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def check_output(path: Path) -> None:
     """Check by writing that a file can be written there: its folder is made, everything else stays unchanged.
 
     Raises:
-        OSError: it cannot.
+        OSError: no file can be written there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir() or path.is_file():

@@ -1,4 +1,4 @@
-"""A cache of small records, such as what was measured on this host, so that the next start need not repeat it.
+"""A cache of small records, such as measurements of this host, so that the next start need not repeat them.
 
 The key of a record is a fingerprint of everything that it depends on (model, runtime, processor). A record that is
 damaged or of another form is treated as missing.
@@ -24,7 +24,7 @@ Record = TypeVar("Record", bound=BaseModel)
 
 
 def fingerprint(facts: Mapping[str, object]) -> str:
-    """Hash the facts into a short key that does not depend on their order."""
+    """Return a short hash of the facts, independent of their order."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
@@ -32,9 +32,9 @@ class RecordCache(Generic[Record]):
     """One JSON file for each key.
 
     Args:
-        directory: folder of the files; made when it is needed.
+        directory: the folder of the files; made when it is needed.
         kind: the type of the records.
-        word: what the log calls a record, such as `decision`.
+        word: the name of a record in the log, such as `decision`.
     """
 
     def __init__(self, directory: Path, kind: type[Record], word: str) -> None:

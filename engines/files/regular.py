@@ -1,4 +1,4 @@
-"""Reads files that others put there, without blocking: regular files only, and of limited size.
+"""Reads files that other users or programs wrote, without blocking: regular files only, and of limited size.
 
 Opening a FIFO without a writer blocks, a socket or a device may block, and some files have no end. Links are followed.
 """
@@ -29,7 +29,8 @@ def read_regular(path: Path, max_bytes: int) -> bytes:
     """Read a whole regular file.
 
     Raises:
-        OSError: as `open_regular`; or it has more than `max_bytes` bytes (none is read then), or grows meanwhile.
+        OSError: as for `open_regular`; or the file has more than `max_bytes` bytes (none is read then), or grows while
+            it is read.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -42,7 +43,7 @@ def read_regular(path: Path, max_bytes: int) -> bytes:
 
 
 def remedy_for(error: OSError, otherwise: str) -> str:
-    """Return what to do about a file that cannot be read: `otherwise`, unless its permissions are at fault."""
+    """Return advice for a file that cannot be read: `otherwise`, unless its permissions are at fault."""
     return "let this user read it" if isinstance(error, PermissionError) else otherwise
 
 

@@ -14,9 +14,9 @@ from engines.base import Array, Feed
 class Verdict:
     """The worst result of a comparison over several feeds.
 
-    psnr_db: for a peak of 1.0; None if every output was identical.
-    inputs: the name of the feed with the worst PSNR.
-    levels: the most grey levels of 255 by which a value that is shown differs, over all feeds.
+    psnr_db: the lowest PSNR, for a peak of 1.0; None if every output was identical.
+    inputs: the name of the feed with the lowest PSNR.
+    levels: the largest difference of a value that users see (`shown_levels`), over all feeds.
     """
 
     psnr_db: float | None
@@ -41,11 +41,11 @@ def psnr_db(reference: Array, output: Array) -> float | None:
 
 
 def shown_levels(feed: Feed, reference: Array, output: Array) -> float:
-    """Return by how many grey levels of 255 both differ at most, clamped, in the holes; everywhere without a mask."""
+    """Return the largest difference of the clamped outputs in grey levels of 255, in the holes if there is a mask."""
     difference = 255 * np.abs(np.clip(reference, 0, 1) - np.clip(output, 0, 1))
     mask = feed.get("mask")
     if mask is not None:
-        difference *= mask if mask.ndim == difference.ndim else mask[:, None]  # of several samples
+        difference *= mask if mask.ndim == difference.ndim else mask[:, None]  # with an axis of samples
     return float(difference.max(initial=0))
 
 

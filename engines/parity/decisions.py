@@ -1,4 +1,4 @@
-"""The precisions that engines were found to need for models on this host."""
+"""Stored decisions about engines on this host: the precision for a model, and the reason."""
 
 from __future__ import annotations
 

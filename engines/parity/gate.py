@@ -28,8 +28,8 @@ def require_parity(
 
     Args:
         engine: an engine that is ready to infer.
-        directory: the model's version directory, which the reference is loaded from.
-        facts: everything that its outputs depend on; a stored result for the same facts is reused.
+        directory: the model's version directory, from which the reference is loaded.
+        facts: everything that the engine's outputs depend on; a stored result for the same facts is reused.
         verdicts: the cache of results.
         max_batch: the largest batch that the engine takes.
 
@@ -44,7 +44,7 @@ def require_parity(
         return known.why
     reference = OnnxRuntimeEngine(directory, manifest)
     probes = [(name, _first_samples(feed, max_batch)) for name, feed in probe_feeds(manifest)]
-    # with a largest batch of 1, the probes above are single rows of the smallest tile already
+    # with a largest batch of 1, the probes above already are single rows of the smallest tile
     probes += single_row_probe_feeds(manifest, tiles if max_batch > 1 else tiles[1:])
     verdict = compare(lambda f: reference.infer(f)["output"], lambda f: engine.infer(f)["output"], probes)
     reference.close()

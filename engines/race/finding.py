@@ -1,4 +1,4 @@
-"""The fastest engine for a model on this host: from the memory of earlier races, or by a race now."""
+"""Finds the fastest engine for a model on this host: from the stored results of earlier races, or by a race now."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Setup(NamedTuple):
         return list(dict.fromkeys((BatchShape(1, *tiles[0]), BatchShape(most, *tiles[0]), BatchShape(1, *tiles[-1]))))
 
     def facts(self, racers: Sequence[str]) -> dict[str, object]:
-        """Return everything that a result depends on, except the device."""
+        """Return everything that a race's result depends on, except the device."""
         program = self.directory / "program.pt2"
         return {
             "race": _FORMAT,
@@ -72,11 +72,11 @@ def find_fastest(
         setup: the model and its settings.
         device: returns the facts of the device that a result depends on.
         memory: the folder of results.
-        seconds: for a race; 0 for none.
+        seconds: the time of a race; 0 for no race.
         notify: called with each step, as text.
 
     Returns:
-        None if nothing is known or the race failed, which is logged: then the fixed order holds.
+        The result; None if there is none, or the race failed, which is logged: then the fixed order applies.
 
     Raises:
         DeviceLost: the process must end.
@@ -93,7 +93,7 @@ def find_fastest(
         raced = run_race(racers, setup.shapes(), seconds, notify)
     except DeviceLost:
         raise
-    except Exception as error:  # whatever goes wrong, there is the fixed order
+    except Exception as error:  # the fixed order applies instead
         reason = f"{type(error).__name__}: {error}"
         _log.warning("race failed, the fixed order holds", model=setup.manifest.key, reason=reason)
         return None

@@ -19,7 +19,7 @@ from engines.base import BatchShape, Engine, blank_feed
 from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, ParityTooLow
 
 MARGIN = 0.05
-"""How much faster an engine must be than the first of the fixed order to be preferred to it."""
+"""Fraction by which an engine must be faster than the first in the fixed order to be preferred to it."""
 _LEAST_ROUNDS, _MOST_ROUNDS = 3, 50
 _BLOCK_S = 0.02
 """Batches that are shorter are repeated until a measurement takes this long."""
@@ -47,8 +47,8 @@ class Raced(NamedTuple):
     """The outcome of a race, or of an earlier one.
 
     result: the engines that finished.
-    engine: the only one that did, still open; None if several did, or after an earlier race.
-    left_out: why the others did not finish, by name.
+    engine: the only engine that finished, still open; None if several did, or for the result of an earlier race.
+    left_out: why the other engines did not finish, by name.
     """
 
     result: RaceResult
@@ -66,7 +66,7 @@ def run_race(
     notify: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Raced | None:
-    """Time the engines side by side; returns None if none runs. All are closed, except a single one that is left.
+    """Time the engines side by side; returns None if none runs. All are closed, unless only one is left: it stays open.
 
     Args:
         racers: the engines in their fixed order.
@@ -77,7 +77,7 @@ def run_race(
         clock: monotonic seconds.
 
     Raises:
-        EngineOutOfMemory: two engines do not fit the device together, or one does not at present.
+        EngineOutOfMemory: the device has too little memory for two engines at once, or at present even for one.
         DeviceLost: the process must end.
     """
     engines: dict[str, Engine] = {}
@@ -124,13 +124,13 @@ def _open_all(
             raise
         except EngineOutOfMemory:
             raise
-        except Exception as error:  # whatever one engine does, the others race
+        except Exception as error:  # a failure of one engine must not end the race of the others
             left_out[racer.name] = _reason(error)
             _log.info("not in the race", engine=racer.name, reason=left_out[racer.name])
 
 
 class _Field(NamedTuple):
-    """The open engines, of which one that fails is closed and taken out, with the reason in `left_out`."""
+    """The open engines of a race. An engine that fails is closed and removed; `left_out` has the reason."""
 
     engines: dict[str, Engine]
     left_out: dict[str, str]
@@ -141,7 +141,7 @@ class _Field(NamedTuple):
         repeats = {}
         for name in list(self.engines):
             lap = self._time_block(name, shape, 1) and self._time_block(name, shape, 1)
-            if lap is not None:  # the first batch may have compiled
+            if lap is not None:  # that of the second batch: the first one may have compiled
                 repeats[name] = max(1, math.ceil(_BLOCK_S / max(lap.batch_s, 1e-6)))
         rounds: list[_Round] = []
         spent = 0.0

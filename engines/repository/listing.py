@@ -52,8 +52,8 @@ class FolderListing:
     """The directories of a models folder that have a manifest.
 
     versions: those that can be served.
-    misnamed: those that are no NAME/VERSION, and so not served, each with the reason. Hidden ones are left out:
-        programs that write models have them.
+    misnamed: those that are not named NAME/VERSION and so not served, each with the reason. Hidden directories are left
+        out: programs use them while they write models.
     """
 
     versions: dict[VersionKey, VersionFiles]
@@ -69,7 +69,7 @@ class VersionState:
 
 
 def list_folder(root: Path) -> FolderListing:
-    """List a models folder in one walk, which reads each directory once; what cannot be read now is left out."""
+    """List a models folder, reading each directory once; directories that cannot be read now are left out."""
     versions: dict[VersionKey, VersionFiles] = {}
     misnamed: dict[Path, str] = {}
     for model in _list_directory(root):
@@ -116,7 +116,7 @@ def unreadable_versions(
 ) -> dict[VersionKey, VersionFiles]:
     """Return the versions of `before` that are missing from `found` only because they cannot be read now.
 
-    A version is removed when its directory is, which cannot be known while `root` itself is missing.
+    A version counts as removed only if its directory was removed, which cannot be known while `root` itself is missing.
     """
     missing = set(before) - set(found)
     return {key: before[key] for key in sorted(missing) if not _is_removed(root, before[key].directory)}
@@ -165,7 +165,7 @@ def _is_removed(root: Path, directory: Path) -> bool:
 
 
 def _list_directory(path: Path) -> list[Path]:
-    """Return what is in a directory, sorted; nothing if it vanished, was never made, or cannot be read now."""
+    """Return the sorted entries of a directory; none if it does not exist or cannot be read now."""
     try:
         return sorted(path.iterdir())
     except OSError:
@@ -180,7 +180,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def _file_states(paths: list[Path]) -> tuple[tuple[str, int, int], ...]:
-    """Return (name, size, modification time in ns) of all that is in a directory; empty without a manifest."""
+    """Return (name, size, modification time in ns) of the entries of a directory; empty without a manifest."""
     if all(path.name != MANIFEST_FILE for path in paths):
         return ()
     found = []

@@ -73,7 +73,7 @@ class ModelRepository:
         self._closed = False
 
     def scan(self) -> list[VersionChange]:
-        """Bring the loaded models up to date with the folder; blocks while models load, leases do not wait.
+        """Bring the loaded models up to date with the folder; blocks while models load. Leases do not wait for it.
 
         Raises:
             DeviceLost: the device was lost while a model was loaded.
@@ -81,7 +81,7 @@ class ModelRepository:
         with self._scanning:
             found = self._list_versions()
             names, removed = {key.name for key in found}, removed_versions(found, self._entries)
-            # models that are gone first, as loading needs memory; other versions last, so that one is always loaded
+            # removed models first, as loading needs memory; removed versions of other models after their successors
             changes = [self._remove_version(key) for key in removed if key.name not in names]
             for name in sorted(names):
                 changes += self._load_newest(name, found)
@@ -109,14 +109,14 @@ class ModelRepository:
             lease_counter.release()
 
     def reload(self, name: str, version: int | None = None, *, instead_of: Engine | None = None) -> bool:
-        """Replace an engine that died or hangs by a new one; leases of the old engine stay valid.
+        """Replace an engine that died or hangs; leases of the old engine stay valid.
 
         Their `ServedModel.current` is the new engine, which stays open for as long as they last.
 
         Args:
             name: the model.
             version: as for `lease`.
-            instead_of: the engine to replace; nothing is done if another is loaded by now.
+            instead_of: the engine to replace; nothing is done if another engine is already loaded in its place.
 
         Returns:
             Whether a new engine was loaded.
@@ -224,7 +224,7 @@ class ModelRepository:
         return there
 
     def _record_refusal(self, key: VersionKey, version_files: VersionFiles, error: RetouchError) -> list[VersionChange]:
-        """Record that these files cannot be served, once; an engine that is loaded of that version keeps serving."""
+        """Record once that these files cannot be served; an engine already loaded for that version keeps serving."""
         if not version_files.is_settled(self._wall_clock(), self._settle_s):
             return []
         entry = self._ensure_entry(key, version_files, None)
@@ -234,7 +234,7 @@ class ModelRepository:
         return [VersionChange("refused", key, str(error))]
 
     def _offer_older(self, key: VersionKey, version_files: VersionFiles) -> list[VersionChange]:
-        """Make an older version available for leases; if it is loaded and its files changed, it is unloaded."""
+        """Make an older version available for leases; if its files changed, a loaded engine of it is unloaded."""
         entry = self._version_states().get(key)
         if entry is not None and entry.files == version_files.files:
             return []

@@ -17,7 +17,7 @@ from engines.manifest import Manifest
 from engines.repository.listing import State, VersionFiles, VersionKey, VersionState
 
 _RETRY_S = 30.0
-"""Seconds until a model is tried again that was refused for a reason outside its files, such as too little memory."""
+"""Seconds until another try at a model that was refused for a reason outside its files, such as too little memory."""
 
 _log = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ class ServedModel:
 
     @property
     def current(self) -> ServedModel:
-        """The model with the newest engine that replaced this one, itself if none did; it has the same manifest."""
+        """The model with the newest engine that replaced this one, or itself if none did; its manifest is the same."""
         served = self
         while served._replacement is not None:
             served = served._replacement
@@ -153,7 +153,8 @@ class VersionEntry:
     reason: str = ""
     lease_counter: LeaseCounter | None = None
     retry_at: float = math.inf
-    """When refused files may be tried again, in seconds since the epoch; infinity if their content is at fault."""
+    """Time from which refused files may be tried again, in seconds since the epoch; infinity if only a change of the
+    files can help."""
     loading: Lock = field(default_factory=Lock)
     """Held while an engine is being opened, so that two leases do not open two."""
 
@@ -162,10 +163,10 @@ class VersionEntry:
         self.version_files, self.manifest, self.reason, self.retry_at = version_files, manifest, "", math.inf
 
     def refuse(self, version_files: VersionFiles, error: RetouchError, now: float) -> bool:
-        """Record why these files cannot be served; a loaded engine stays. Returns whether this is news.
+        """Record why these files cannot be served; a loaded engine stays. Returns whether the refusal is new.
 
-        After too little device memory, and after files that could not be read, it is tried again later: neither more
-        memory nor other permissions change the files.
+        After too little device memory or unreadable files the version is tried again later: more memory or other
+        permissions do not show as a change of the files.
         """
         is_news = self.reason != str(error) or self.version_files.files != version_files.files
         self.version_files, self.reason = version_files, str(error)
@@ -178,7 +179,7 @@ class VersionEntry:
         return is_news
 
     def version_state(self, now: float) -> VersionState:
-        """Return the state that decides whether to load it; once it may be retried, its files count as changed."""
+        """Return the state that decides whether to load the version; from `retry_at` on its files count as changed."""
         return VersionState(self.state, self.version_files.files if now < self.retry_at else ())
 
     def status(self) -> ModelStatus:

@@ -23,9 +23,9 @@ _PRINTERS = ("click", "rich", "typer")
 
 
 class CommandGroup(TyperGroup):
-    """Turns an error of this project into one line on stderr and the exit status that it names.
+    """Turns an error of this project into one line on stderr and the error's exit status.
 
-    Likewise for a file that the user named and that cannot be used, and for a full disk.
+    Likewise an error about a file that the user named, and a full disk, with exit status 1.
     """
 
     def make_context(self, *arguments: Any, **named: Any) -> Any:  # prints the help and the version
@@ -39,9 +39,9 @@ class CommandGroup(TyperGroup):
 
 
 def _let_print_any_text(stream: object) -> None:
-    """Let a stream take file names that are not UTF-8, as bytes, and signs that its encoding lacks, as `?`.
+    """Let a stream print file names that are not UTF-8, as their bytes, and characters its encoding lacks, as `?`.
 
-    Standard error takes any text already.
+    Standard error can print any text already.
     """
     if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
         stream.reconfigure(errors="surrogateescape" if stream.encoding.lower() == "utf-8" else "replace")
@@ -62,7 +62,7 @@ def _errors_as_lines() -> Iterator[None]:
 
 
 def _said_of(error: OSError) -> str | None:
-    """Return the line for a failed use of a file; None for what names no file and is no full disk: a bug has those."""
+    """Return the line for an error about a file or a full disk; None for other errors, which are bugs."""
     if (name := error.filename if error.filename2 is None else error.filename2) is not None:  # the second is a target
         return f"{name}: {error.strerror}; name another file or folder, or let this user use it"
     if error.errno not in _FULL:
@@ -73,6 +73,6 @@ def _said_of(error: OSError) -> str | None:
 
 
 def _was_printing(error: OSError) -> bool:
-    """Return whether a package that prints met the error: the system does not say what was full."""
+    """Return whether a package that prints raised the error: the system does not say which device was full."""
     *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
     return str(innermost.f_globals.get("__name__")).partition(".")[0] in _PRINTERS

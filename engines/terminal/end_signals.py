@@ -15,10 +15,10 @@ _END_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if 
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block by SystemExit, as Ctrl-C does by KeyboardInterrupt: what it made is removed.
+    """Let SIGTERM and SIGHUP end the block with SystemExit, so that its cleanup runs, as after Ctrl-C.
 
-    The exit status is the shells' own, 128 + the signal's number. A signal that is ignored, as under nohup, or has a
-    handler keeps that; so do all in other threads than the main one.
+    The exit status is 128 plus the signal's number, as in shells. A signal that is ignored, as under nohup, or already
+    has a handler is left alone. Outside the main thread nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -35,11 +35,11 @@ def ending_in_order() -> Iterator[None]:
 
 @contextmanager
 def ending_within(seconds: float, before: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block as `ending_in_order`, or else the process, after so many seconds.
+    """Let SIGTERM and SIGHUP end the block as in `ending_in_order`; end the process if that takes over `seconds`.
 
-    Python handles signals in the main thread, after the call of a library that this is in, which may take minutes.
-    A process that is ended meanwhile calls `before` and leaves its temporary files, as if it were killed. A library
-    that holds the interpreter's lock is waited for.
+    Python handles a signal only when the main thread returns from a library's call, which may take minutes. To end the
+    process, `before` is called and temporary files are left, as after a kill. While a library holds the interpreter's
+    lock, the process cannot be ended this way.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -65,13 +65,13 @@ def ending_within(seconds: float, before: Callable[[], None] = lambda: None) -> 
 def _end_late(
     reading: int, handled: Collection[int], ended: threading.Event, seconds: float, before: Callable[[], None]
 ) -> None:
-    """Read the numbers of the signals that arrive; the first that is handled ends the process, if nothing else does."""
+    """Wait for a signal in `handled`; then end the process with its status, unless the block ends in time."""
     while received := os.read(reading, 1):
         if received[0] in handled:
             if not ended.wait(seconds):
                 try:
                     before()
-                finally:  # also where what it prints has nowhere to go any more
+                finally:  # even if `before` raises, for instance because it prints to a closed terminal
                     os._exit(128 + received[0])
             return
 

@@ -10,10 +10,10 @@ from typing import Any, get_type_hints
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that has the flags of each parameter that is a group, in place of that parameter.
+    """Return the command with each parameter that is a group replaced by the group's flags.
 
     Args:
-        command: a function for Typer; the defaults of its flags, and of a group's fields, are those of the flags.
+        command: a function for Typer; defaults of its parameters and of a group's fields are the flags' defaults.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}

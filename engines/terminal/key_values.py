@@ -11,7 +11,7 @@ def parse_key_values(pairs: Sequence[str], example: str) -> dict[str, str]:
     """Parse pairs such as `["levels=7"]` into `{"levels": "7"}`; of a repeated key the last value counts.
 
     Args:
-        pairs: what the flag was given.
+        pairs: the flag's values.
         example: the flag with a correct pair, for the message.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Sends what is logged to standard error while a command runs, so that it does not stand among the results."""
+"""Sends the log to standard error while a command runs, so that it does not mix with the results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def logs_on_stderr() -> Iterator[None]:
-    """Send what is logged to standard error; afterwards it goes where it went before."""
+    """Send the log to standard error until the block ends."""
     import structlog  # noqa: PLC0415 (the command's help should not wait for it)
 
     before = structlog.get_config()

@@ -1,7 +1,7 @@
 """Tables for terminals in which no word is cut: both command lines of this project print them.
 
 rich cuts words, and then whole columns, of a table that is wider than the terminal (80 columns where there is none).
-But people type what they read in a table into the next command, so here such a table becomes wider than the terminal.
+But people copy names from a table into the next command, so here such a table becomes wider than the terminal.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def print_table(table: Table, console: Console | None = None) -> None:
 
 
 def column_widths(spans: Sequence[tuple[int, int]], room: int) -> list[int]:
-    """Return the width of each column in cells: its minimum, and a part of the space that is left.
+    """Return the width of each column in cells: its minimum, and a share of the remaining space.
 
     Columns that need the least additional space get it first.
 
     Args:
-        spans: the minimum width of each column, and the width that needs no line breaks.
+        spans: for each column, its minimum width and the width at which it needs no line breaks.
         room: the width of all columns together.
     """
     widths = [least for least, _ in spans]

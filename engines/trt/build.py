@@ -1,7 +1,7 @@
-"""Builds a TensorRT plan from model.onnx; TensorRT needs the target GPU for this, TensorRT-RTX needs none.
+"""Builds a TensorRT plan from model.onnx; TensorRT needs the target GPU for this, TensorRT-RTX needs no GPU.
 
-Precision is the graph's (export decides on FP16). Strongly typed networks follow it by themselves; for TensorRT 8.6 the
-type of each layer is set.
+Each layer computes in the graph's precision (export decides on FP16). Strongly typed networks follow the graph by
+themselves; for TensorRT 8.6, which has none, the type of each layer is set.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class BuildOptions:
     """The options of a build.
 
     max_batch: the largest batch that the service sends; the model's own limit applies too.
-    targets: the GPUs that the plan is for; none for the GPU of this host. Only TensorRT-RTX builds for others.
+    targets: compute capabilities to build for; empty for this host's GPU. Only TensorRT-RTX builds for other GPUs.
     version_compatible: the plan also runs on later TensorRT versions (slower).
     hardware_compatible: the plan also runs on other GPUs, Ampere and later (slower).
     level: builder optimisation level, 0 (fastest build) to 5, in versions that have it.
@@ -83,10 +83,10 @@ class Plan(NamedTuple):
 
 
 def make_profiles(manifest: Manifest, max_batch: int, *, spanning: bool = False) -> list[Profile]:
-    """Return two profiles for each tile size: one row, and batches; both are frequent and need different kernels.
+    """Return two profiles for each tile size, for one row and for batches: both are frequent, with different kernels.
 
-    A model with several samples per row has more profiles, with fewer rows the more samples: one profile for the most
-    of both would take eight times the memory.
+    A model with several samples per row has more profiles, with fewer rows for more samples: a single profile for the
+    most rows with the most samples would take eight times the memory.
 
     Args:
         manifest: the model's tile sizes and largest batch.
@@ -114,11 +114,11 @@ def build_plan(
     """Build the plan of a model; takes seconds (RTX) to minutes.
 
     Args:
-        library: the TensorRT that will also run the plan: a plan belongs to one version.
+        library: the TensorRT that will also run the plan, because a plan belongs to one version.
         directory: the model's version directory.
         manifest: its manifest.
         options: the options of the build.
-        timing_cache: from an earlier build on the same GPU; empty for none.
+        timing_cache: the timing cache of an earlier build on the same GPU; empty for none.
 
     Raises:
         EngineUnavailable: the graph has an operator that cannot be parsed (it is named), this library does not
@@ -174,10 +174,10 @@ def _configure(library: TensorRt, builder: Any, options: BuildOptions) -> Any:
     flags = []
     if not library.is_strongly_typed:
         flags += ["FP16", "OBEY_PRECISION_CONSTRAINTS"]
-        # without cuDNN and cuBLAS tactics, neither library has to be on the host
+        # no cuDNN and cuBLAS tactics, so that neither library has to be on the host
         wanted = (trt.TacticSource.EDGE_MASK_CONVOLUTIONS, trt.TacticSource.JIT_CONVOLUTIONS)
         config.set_tactic_sources(sum(1 << int(source) for source in wanted))
-        # lets several contexts, one for each shape, share a profile; later versions always allow that
+        # lets several contexts, one for each shape, share a profile; later versions always do
         config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
     if options.version_compatible:
         flags.append("VERSION_COMPATIBLE")

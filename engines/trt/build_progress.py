@@ -20,7 +20,7 @@ class _Phase:
 
 
 class BuildProgress:
-    """The fraction of a build that is done. Called from several threads of the library.
+    """Computes the fraction of a build that is done. The library calls it from several threads.
 
     Args:
         notify: called with each new percentage.
@@ -63,7 +63,7 @@ class BuildProgress:
 
 
 def watch_build(library: TensorRt, config: Any, notify: Callable[[str], None]) -> object:
-    """Report the progress of the build that `config` is for; the caller keeps what is returned until it is built."""
+    """Report the progress of the build with `config`; the caller keeps the returned object until the build ends."""
     module = library.module
     if not hasattr(module, "IProgressMonitor"):
         return None

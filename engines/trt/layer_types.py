@@ -1,7 +1,7 @@
 """Sets each layer's type (FP16 or FP32, as in the graph) in a network of TensorRT 8.6, which is weakly typed.
 
-Before it is built, such a network reports FP32 for every tensor that no cast has typed. So the types are derived here
-from casts and constants by ONNX's rule: all float operands of an operator have the same type.
+Before the build, such a network reports FP32 for every tensor whose type no cast sets. So the types are derived here
+from casts and constants by ONNX's rule that all float operands of an operator have the same type.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def pin_types(trt: Any, network: Any) -> int:
 
 
 def float_layers(trt: Any, network: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield every layer whose outputs are all FP16 or FP32, with that type; in the graph's order."""
+    """Yield (layer, type) for every layer whose outputs are all FP16 or FP32, in the graph's order."""
     floats = (trt.DataType.FLOAT, trt.DataType.HALF)
     kinds: dict[str, Any] = {}
     constants: set[str] = set()

@@ -16,7 +16,7 @@ _KEPT_MESSAGES = 20
 
 _log = structlog.get_logger(__name__)
 
-# wheels of the library and its bindings, without the package that names both, have only the modules of bindings
+# without the meta package, the wheels of the library and its bindings have only the modules `*_bindings`
 MODULES = ("tensorrt", "tensorrt_bindings", "tensorrt_rtx", "tensorrt_rtx_bindings")
 
 
@@ -46,7 +46,7 @@ class TensorRt:
 
     @property
     def builds_slowly(self) -> bool:
-        """Whether every profile takes minutes to build: 8.6 times each layer's kernels and layouts anew for each."""
+        """Whether each profile takes minutes to build: 8.6 times every layer's kernels and layouts anew for each."""
         return not self.is_strongly_typed
 
     def network_flags(self) -> int:
@@ -59,7 +59,7 @@ class TensorRt:
         return self.module.NetworkDefinitionCreationFlag
 
     def take_errors(self) -> list[str]:
-        """Return and clear the errors since the last call, or the warnings if there are none (8.6 logs some so)."""
+        """Return and clear the errors logged since the last call, or else the warnings: 8.6 logs some errors so."""
         message = list(self.logger.errors or self.logger.warnings)
         self.logger.errors.clear()
         self.logger.warnings.clear()

@@ -21,7 +21,7 @@ _log = structlog.get_logger(__name__)
 class PlanSource:
     """The plans of one model for one kind of GPU.
 
-    facts: everything that a plan depends on; another value of any of them needs another plan.
+    facts: everything that a plan depends on; if any of them changes, another plan is needed.
     """
 
     library: TensorRt
@@ -43,7 +43,7 @@ class PlanSource:
         """Build the plan and store it, and its timing cache for the next build.
 
         Raises:
-            EngineUnavailable: as `build_plan`.
+            EngineUnavailable: as for `build_plan`.
         """
         timings = PlanCache(self.cache_dir / "timing")
         host = {name: self.facts[name] for name in ("runtime", "gpu", "capability", "driver")}

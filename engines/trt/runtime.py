@@ -21,7 +21,7 @@ _SCRATCH_AT_LEAST = 256
 
 @dataclass(slots=True)
 class _ShapeRunner:
-    """The context of one shape, which runs it the first time, and the CUDA graph that runs it afterwards."""
+    """The context of one shape, for its first run, and the CUDA graph for later runs."""
 
     context: Any
     graph: Graph | None = None
@@ -163,7 +163,7 @@ class TrtRuntime:
 
 
 def _error_from_log(otherwise: type[EngineError], message: str, logged: list[str]) -> EngineError:
-    """Make an error from the log: TensorRT returns only None or False, and the log says whether memory ran out."""
+    """Make an error from the log: TensorRT only returns None or False, and the log tells whether memory ran out."""
     reasons = "; ".join(logged)
     if re.search("out ?of ?memory", reasons, re.IGNORECASE):
         return EngineOutOfMemory(f"{message}{reasons[:500]}; use smaller batches or free some GPU memory")
