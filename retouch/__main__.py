@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 _OF_SERVE = re.compile(r"([\w.-]+)[^;]*; extra == .serve.")
-"""A requirement of the extra `serve` on every Python and system."""
+"""A requirement of the extra `serve` that has no further condition; the group is the package's name."""
 
 _INTERRUPTED = 130
 """The exit status of a command that SIGINT ended, as shells have it."""
@@ -42,8 +42,8 @@ def main() -> None:
 def open_closed_streams() -> None:
     """Open the null device as each of the standard streams that the parent closed (`2>&-`, some supervisors).
 
-    Otherwise Python has None in place of that stream, and the next file that is opened gets its descriptor: what a
-    library prints would be written into a result.
+    Otherwise Python has None in place of the stream, and the next file that is opened gets its descriptor: output that
+    a library prints would be written into a result.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
         os.set_inheritable(descriptor, True)
@@ -54,7 +54,7 @@ def open_closed_streams() -> None:
 
 
 def _formatted(by_default: Callable[..., str]) -> Callable[..., str]:
-    """Make the function that formats warnings: advice on a setting needs no line of source code."""
+    """Return a formatter of warnings that omits the line of source code for a FutureWarning, advice on a setting."""
 
     def formatted(message: Warning | str, category: type[Warning], *where: Any, **line: Any) -> str:
         return f"warning: {message}\n" if category is FutureWarning else by_default(message, category, *where, **line)
@@ -66,8 +66,8 @@ def missing_packages(requirements: Iterable[str], is_installed: Callable[[str], 
     """List the packages of the extra `serve` that are not installed.
 
     Args:
-        requirements: those of this distribution, as its metadata has them.
-        is_installed: whether a distribution is installed.
+        requirements: the requirements in this distribution's metadata.
+        is_installed: returns whether a distribution is installed.
     """
     names = [found[1] for line in requirements if (found := _OF_SERVE.fullmatch(line))]
     return [name for name in names if not is_installed(name)]

@@ -1,7 +1,7 @@
 """Load generators for a server: an open loop sends at given times, a closed loop has a fixed number of clients.
 
-In an open loop a request's latency counts from the time it was DUE. If the generator or the server stalls, the requests
-that wait for it count that wait: otherwise a stall would hide the very requests that it delays (coordinated omission).
+In an open loop a request's latency counts from the time it was DUE, so it includes any stall of the generator or the
+server. Otherwise a stall would hide the very requests that it delays (coordinated omission).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Observation(NamedTuple):
 
 
 class Sender(Protocol):
-    """An object that sends one request; it never raises because of the server."""
+    """An object that sends requests; it reports failures of the server in the reply and raises nothing for them."""
 
     async def send(self, payload: Payload) -> ServerReply:
         """Send a request and wait for the whole reply."""
@@ -104,7 +104,7 @@ class LoadGenerator:
 
     @asynccontextmanager
     async def _ended(self, tasks: set[asyncio.Task[None]]) -> AsyncIterator[None]:
-        """Give the tasks `grace_s` after the block, and cancel the others; all of them at once if it is interrupted."""
+        """After the block, wait `grace_s` for the tasks and cancel the rest; cancel all at once if interrupted."""
         try:
             yield
             if tasks:

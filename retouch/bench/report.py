@@ -47,7 +47,7 @@ class RunReport:
     stages: dict[str, StageTimes]
     batch_sizes: dict[int, int]
     send_lag_p99_ms: float
-    """How late the generator sent; if that is not small, the generator is the bottleneck and not the server."""
+    """Delay between due time and sending, 99th percentile; if it is large, the generator is the bottleneck."""
 
     @property
     def sent_per_s(self) -> float:

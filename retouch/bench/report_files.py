@@ -1,4 +1,4 @@
-"""Checks before a benchmark that its report files can be written, and reports write errors."""
+"""Checks before a benchmark that its report files can be written; turns later write errors into BenchFailed."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ async def open_sender(url: str) -> AsyncIterator[HttpSender]:
 
 
 def _why_no_reply(error: Exception, url: str) -> str:
-    """Return a transport error in words: aiohttp's own name its options, and asyncio's a call."""
+    """Return a transport error in plain words: the texts of aiohttp and asyncio name their own options and calls."""
     if not isinstance(error, aiohttp.ClientConnectorError):
         return f"{url} gave no reply ({error or type(error).__name__})"
     cause = error.os_error

@@ -1,4 +1,4 @@
-"""Addresses: that of the server, and the ids at the end of the paths that it returns."""
+"""Addresses: the server's, and the ids at the end of the paths that it returns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def validated_url(url: str) -> str:
         parts = urlsplit(bare)
         valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
         valid = valid and not (parts.query or parts.fragment)  # paths of calls are appended
-        valid = valid and bool(httpx.URL(bare).host.encode("idna"))  # what httpx and name resolution refuse later
+        valid = valid and bool(httpx.URL(bare).host.encode("idna"))  # what httpx and name resolution would refuse later
     except (ValueError, httpx.InvalidURL):  # a port that is not a number, a broken address of IPv6, no name of a host
         valid = False
     if not valid:
@@ -40,7 +40,7 @@ def for_messages(url: str) -> str:
 def id_at_end(path: str) -> str:
     """Return the id of a result or a job from a path or address, or an id as it is: 32 hexadecimal digits.
 
-    Only the id is taken over, so that a request never goes to another host than the server's.
+    Only the id is used, so that a request never goes to another host than the server's.
 
     Raises:
         AddressInvalid: there is no id at its end.

@@ -1,4 +1,4 @@
-"""The API key that the client sends: an argument, or from the environment, where no process list shows it."""
+"""The API key that the client sends: an argument or, hidden from process lists, from the environment."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pathlib import Path
 from retouch.client.errors import KeyFileUnreadable, KeyUnusable
 
 KEY_VARIABLES = ("RETOUCH_API_KEY", "RETOUCH_API_KEY_FILE")
-"""The key, or a file with it. The server's settings leave both alone: on one machine both may be set."""
+"""Environment variables for the key, or for a file with it. The server's settings ignore both, so that client and
+server can share a machine."""
 
 
 def key_headers(key: str | None = None, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the header with the API key; empty without a key.
 
     Args:
-        key: the key; None for that in RETOUCH_API_KEY or in the file RETOUCH_API_KEY_FILE, "" for none.
+        key: the key; None for the one in RETOUCH_API_KEY or in the file RETOUCH_API_KEY_FILE, "" for no key.
         environ: the environment.
 
     Raises:
@@ -40,7 +41,7 @@ def key_headers(key: str | None = None, environ: Mapping[str, str] = os.environ)
 
 
 def fits_header(value: str) -> bool:
-    """Return whether an HTTP header can carry it: printable ASCII."""
+    """Return whether an HTTP header can carry the value: printable ASCII."""
     return value.isascii() and value.isprintable()
 
 

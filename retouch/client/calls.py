@@ -1,4 +1,4 @@
-"""Requests to the server, as values: what a call sends. Pure: keys are made by an argument."""
+"""Requests to the server, as values. Pure, except for `read_call`; new idempotency keys come from an argument."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ class Call:
     files: Mapping[str, bytes] = field(default_factory=dict)
     fields: Mapping[str, str] = field(default_factory=dict)
     within_s: float | None = None
-    """Longest wait for the reply, in seconds, where that of the client is longer."""
+    """Longest wait for the reply, in seconds, if shorter than the client's; None for the client's."""
 
     def returning(self, request_id: str) -> Call:
-        """Return the same request with the id of its refusal: the server admits a returning request first."""
+        """Return the same request with the request id of its refusal: the server admits a returning request first."""
         return replace(self, headers={**self.headers, "X-Request-ID": request_id}) if request_id else self
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be sent again when nobody knows if it arrived; a job without a key would be made twice."""
+        """Whether it may be sent again when it is unknown if it arrived; a job without a key could be made twice."""
         return "Prefer" not in self.headers or "Idempotency-Key" in self.headers
 
     @property
     def has_deadline(self) -> bool:
-        """Whether the caller set the deadline: once it has passed, another try is of no use."""
+        """Whether the caller set a deadline, after which another try is useless."""
         return "X-Request-Timeout-Ms" in self.headers
 
     def multipart(self) -> dict[str, tuple[str | None, bytes | str]] | None:
         """Return the parts of the body, for httpx; None without a body. Fields are parts even where there are no files.
 
-        Each file is named after its part, so that file names of the caller's machine stay there.
+        Each file is named after its part, so that the caller's file names are not disclosed.
         """
         if self.method != "POST":
             return None
@@ -65,7 +65,7 @@ def read_call(
 
     Raises:
         PictureUnusable: a picture, or an option that is a file, cannot be sent.
-        KeyUnusable, OptionUnusable: as `picture_call`.
+        KeyUnusable, OptionUnusable: as for `picture_call`.
     """
     given = {**pictures, **{name: options[name] for name in _FILES if options.get(name) is not None}}
     files = {name: file_bytes(source) for name, source in given.items()}
@@ -79,10 +79,10 @@ def picture_call(
 
     Args:
         task: inpaint, translate or generate.
-        files: encoded files by name of their part.
+        files: encoded files by the name of their part.
         options: keyword arguments of the call; None counts as left out.
         new_key: makes an idempotency key.
-        job: whether the server shall answer with a job.
+        job: whether to request a job.
 
     Raises:
         KeyUnusable: the idempotency key or the request id has characters other than printable ASCII.
@@ -109,7 +109,7 @@ def list_call(options: Mapping[str, Any], cursor: str | None) -> Call:
 
     Args:
         options: keyword arguments of the call, see `ResultFilter`; None counts as left out.
-        cursor: of the page; None for the first.
+        cursor: the cursor of the page; None for the first page.
     """
     query = {name: _query_text(value) for name, value in {**options, "cursor": cursor}.items() if value is not None}
     return Call("GET", f"/v1/results?{urlencode(query)}" if query else "/v1/results")
@@ -120,7 +120,7 @@ def _query_text(value: object) -> str:
 
 
 def _idempotency_key(options: Mapping[str, Any], new_key: Callable[[], str]) -> str | None:
-    """Return the caller's key, or a new one; none if nothing may be stored, as the answer to a key is stored."""
+    """Return the caller's key, or a new one; None if nothing may be stored, because answers to keys are stored."""
     if "idempotency_key" in options:
         chosen = options["idempotency_key"]
         return None if chosen is None else _header_text(chosen)

@@ -1,4 +1,4 @@
-"""Connection data of both clients: the address, key and timeouts of their requests, and their exchanges. No I/O."""
+"""The address, key and timeouts of both clients' requests, and their exchanges. No I/O."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ class Connection:
             "headers": {**self.headers, **call.headers},
             "files": call.multipart(),
             "timeout": httpx.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s)),
-            "follow_redirects": False,  # the key is for this server alone
+            "follow_redirects": False,  # the key must not reach another server
         }
 
 
 def exchanges_with(connection: Connection, retry: RetryPolicy | int) -> Exchanges:
-    """Return the exchanges of a client; a number is that of retries.
+    """Return the exchanges of a client; a number for `retry` is the number of retries.
 
     Raises:
-        ValueError: `retry` is neither a number from 0 nor a policy.
+        ValueError: `retry` is neither a number of at least 0 nor a policy.
     """
     if not isinstance(retry, RetryPolicy) and not (isinstance(retry, int) and retry >= 0):
         raise ValueError(f"retry is {retry!r}; pass a number of retries from 0, or a RetryPolicy")
@@ -69,6 +69,6 @@ def new_key() -> str:
 
 
 def lost(error: httpx.RequestError) -> Lost:
-    """Return the answer that no reply came; a connection that cannot be made in time may be tried again."""
+    """Return the `Lost` for an error of httpx; a timeout of the connection, unlike one of the reply, may be retried."""
     timed_out = isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout)
     return Lost(error, timed_out)

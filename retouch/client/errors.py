@@ -1,4 +1,4 @@
-"""The errors of the client. Each says what is wrong, and whether the same call may succeed later.
+"""The errors of the client. Each message says what is wrong; `retryable` tells whether the call may succeed later.
 
 ClientError
 ├── AddressInvalid          an address is not http(s)://HOST:PORT, or an id is not valid
@@ -79,14 +79,14 @@ class ReplyInvalid(ClientError):
 
 
 class Refused(ClientError):
-    """The server answered with a problem (RFC 9457), or with a status that is no success.
+    """The server answered with a problem (RFC 9457), or with another status than success.
 
     Args:
         message: the text for people.
         status: the HTTP status.
-        code: the problem's code; empty if the reply was no problem document.
+        code: the problem's code; empty if the reply was not a problem document.
         retryable: whether the same call may succeed later.
-        request_id: the id under which the server logged the request; empty if it named none.
+        request_id: the request's id in the server's log; empty if the reply named none.
         retry_after_s: the seconds after which the server expects to have capacity; None if it did not say.
     """
 
@@ -223,6 +223,6 @@ class JobCancelled(JobError):
 
 
 class JobUnfinished(JobError):
-    """A job is not known to have ended, or its result was not fetched, in the time of `wait`; wait again."""
+    """Within the time of `wait`, a job was not known to have ended, or its result was not fetched; wait again."""
 
     retryable: ClassVar[bool] = True  # type: ignore[misc] # the same for every instance

@@ -33,13 +33,13 @@ from retouch.client.retrying import RetryPolicy, pause_of_a_restart
 T = TypeVar("T")
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.1, 2.0
 _LAST_REPLY_S = 5.0
-"""How much longer than the caller waits a reply may take, so that the last poll has a chance."""
+"""Seconds by which a reply may exceed the caller's wait, so that the last poll has a chance."""
 _LONGEST_RESTART_S = 300.0
-"""How long a caller without a limit of time waits for a server that gives no reply."""
+"""Seconds that a caller without a time limit waits for a server that does not reply."""
 
 
 class OutOfTime(Exception):
-    """The time that the caller waits is over before a request that failed could be sent again."""
+    """The caller's waiting time ends before a failed request could be sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Pause:
 class Lost:
     """No reply came: the connection was refused, cut off or timed out.
 
-    timed_out: the time that the caller allows for a reply is over, so that another try has no time left.
+    timed_out: the caller's time for a reply is used up, so none is left for another try.
     """
 
     error: httpx.RequestError
@@ -81,18 +81,18 @@ class Exchanges:
     def reply_to(
         self, call: Call, *, done_before: int | None = None, until: float | None = None
     ) -> Exchange[httpx.Response]:
-        """Return the successful reply to a request, which is sent again as the policy says.
+        """Return the successful reply to a request; failed tries are repeated as the policy says.
 
         Args:
             call: the request.
-            done_before: status that is a success, too, once the request was sent before.
-            until: the time after which it is not sent again, and up to which it is sent again as often as no reply
-                comes or the server restarts; None for as often as the policy says, infinity for up to five minutes.
+            done_before: a status that counts as success from the second try on.
+            until: the time until which the request is repeated whenever no reply comes or the server restarts; None to
+                repeat only as the policy says, infinity for up to five minutes.
 
         Raises:
-            OutOfTime: at a finite `until`, from the error of the last try, which might have passed later.
-            NoReply: no reply came, and it is not tried again.
-            Refused: the server answered with a problem, and it is not tried again.
+            OutOfTime: a finite `until` has come; its cause is the error of the last try.
+            NoReply: no reply came, and there is no further try.
+            Refused: the server answered with a problem, and there is no further try.
         """
         unlimited = until == math.inf
         if unlimited:
@@ -116,7 +116,7 @@ class Exchanges:
             yield Pause(pause_s)
 
     def result(self, call: Call) -> Exchange[Result]:
-        """Return the pictures of a call; raises as `reply_to`, and ReplyInvalid."""
+        """Return the pictures of a call; raises ReplyInvalid, and as `reply_to`."""
         return read_result((yield from self.reply_to(call)))
 
     def job(self, call: Call) -> Exchange[JobState]:
@@ -126,7 +126,7 @@ class Exchanges:
     def job_result(self, job_id: str, timeout_s: float | None) -> Exchange[Result]:
         """Poll a job until it ends, and return its result.
 
-        A job outlives a restart of the server, so a poll that no server answers is no end of it.
+        A job outlives a restart of the server, so polling goes on when no server answers.
 
         Args:
             job_id: id of the job.
@@ -182,7 +182,7 @@ class Exchanges:
     def deletion(self, result_id: str) -> Exchange[None]:
         """Delete a stored result; raises as `reply_to`.
 
-        The answer that it is gone is no error if the request was sent before, as the earlier one has deleted it.
+        From the second try on, the answer that it is gone is no error: an earlier try has deleted it.
         """
         yield from self.reply_to(Call("DELETE", f"/v1/results/{result_id}"), done_before=httpx.codes.GONE)
 

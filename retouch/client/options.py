@@ -26,15 +26,15 @@ class PictureOptions(TypedDict, total=False):
     deadline_s: float
     """Seconds that the server may take; work that cannot meet it is not begun (DeadlineExceeded, not retried)."""
     priority: Priority
-    """Share of the queue: 9 is the largest."""
+    """Priority in the queue; 9 is the highest."""
     request_id: str
-    """Id in the server's logs: 1 to 128 characters of A-Za-z0-9._:-; made by the server otherwise."""
+    """Id in the server's logs: 1 to 128 characters of A-Za-z0-9._:-; without it the server makes one."""
     idempotency_key: str | UUID | None
-    """1 to 255 characters; made for each call otherwise, unless `save` is False; None sends none."""
+    """1 to 255 characters; without it the client makes one for each call, unless `save` is False. None sends none."""
     webhook: str
     """An https:// URL that is called when the job ends; for `submit` alone."""
     webhook_events: str
-    """The ends that are sent to it, from `succeeded,failed,cancelled`; for `submit` alone."""
+    """The outcomes of a job that call the webhook, from `succeeded,failed,cancelled`; for `submit` alone."""
 
 
 class InpaintOptions(PictureOptions, total=False):
@@ -60,7 +60,7 @@ class TranslateOptions(PictureOptions, total=False):
     instance: Source
     """A PNG of instance ids, for models that take them."""
     reference: Source
-    """A picture whose look the result takes over, for models that take one."""
+    """A picture whose style the result takes on, for models that take one."""
     samples: int
     """1 … 8 different results, of models that draw random numbers."""
     seed: int
@@ -82,10 +82,10 @@ class ResultFilter(TypedDict, total=False):
     model: str
     """`name` or `name/version`."""
     created_from: datetime
-    """Made then or later; a time without a zone is local time."""
+    """Only results made at this time or later; a time without a zone is local time."""
     created_before: datetime
-    """Made before then."""
+    """Only results made before this time."""
     status: Literal["saving", "saved"]
-    """Promised and on its way to its final place, or there. Both can be fetched."""
+    """`saving`: promised, and not yet at its final place; `saved`: there. Both can be fetched."""
     limit: int
-    """1 … 100 results of each request, 50 by default; all are listed in any case."""
+    """Results per request to the server, 1 … 100, 50 by default; all results are listed in any case."""

@@ -1,4 +1,4 @@
-"""Encoding of an array of pixels as PNG with the standard library: neither numpy nor Pillow is needed."""
+"""Encodes an array of pixels as PNG with the standard library: neither numpy nor Pillow is needed."""
 
 from __future__ import annotations
 

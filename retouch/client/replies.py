@@ -1,4 +1,4 @@
-"""Replies of the server, read: results from success, an exception from a problem. Pure."""
+"""Reads the server's replies: a result from a success, an exception from a problem. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_stored(image: httpx.Response, sidecar: httpx.Response) -> Result:
     """Return a stored result from its image and its sidecar.
 
     Raises:
-        ReplyInvalid: it is no picture with a sidecar.
+        ReplyInvalid: the replies are not a picture and a sidecar.
     """
     (picture,) = _checked(image, _pictures)
     return _checked(sidecar, lambda response: _stored(picture, response.json()))
@@ -47,7 +47,7 @@ def read_job(response: httpx.Response) -> JobState:
     """Return the state of a job.
 
     Raises:
-        ReplyInvalid: it is no job.
+        ReplyInvalid: the reply is not a job.
     """
     return _checked(response, lambda reply: _job(reply.json()))
 
@@ -56,7 +56,7 @@ def read_models(response: httpx.Response) -> tuple[Model, ...]:
     """Return the model versions of the server.
 
     Raises:
-        ReplyInvalid: it is no list of models.
+        ReplyInvalid: the reply is not a list of models.
     """
     return _checked(response, lambda reply: tuple(_model(entry) for entry in reply.json()["models"]))
 
@@ -65,7 +65,7 @@ def read_page(response: httpx.Response) -> ResultPage:
     """Return a page of the list of stored results.
 
     Raises:
-        ReplyInvalid: it is no such page.
+        ReplyInvalid: the reply is not such a page.
     """
     return _checked(response, lambda reply: _page(reply.json()))
 
@@ -74,17 +74,17 @@ def read_thumbnail(response: httpx.Response) -> Picture:
     """Return the thumbnail of a stored result.
 
     Raises:
-        ReplyInvalid: it is no picture.
+        ReplyInvalid: the reply is not a picture.
     """
     return _checked(response, lambda reply: _picture(reply.content, reply.headers))
 
 
 def refusal(response: httpx.Response, tries: int = 1) -> Refused:
-    """Return the exception for a reply that is no success.
+    """Return the exception for a reply that is not a success.
 
     Args:
         response: the reply.
-        tries: how often the request was sent; said if more than once.
+        tries: how often the request was sent; the message says so if more than once.
     """
     code, detail = code_and_detail(response.content)
     if response.has_redirect_location:  # such as that of a proxy that requires https
@@ -147,7 +147,7 @@ def _problem(body: bytes) -> Mapping[str, Any]:
 
 
 def _checked(response: httpx.Response, read: Callable[[httpx.Response], T]) -> T:
-    """Read a reply; whatever it lacks is one error that names what came."""
+    """Read a reply; if it lacks anything, raise ReplyInvalid, which describes the reply."""
     try:
         return read(_with_body(response))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -158,7 +158,7 @@ def _checked(response: httpx.Response, read: Callable[[httpx.Response], T]) -> T
 
 
 def _with_body(response: httpx.Response) -> httpx.Response:
-    if not response.content:  # a type alone makes no picture
+    if not response.content:  # a content type alone does not make a picture
         raise ValueError("the reply is empty")
     return response
 

@@ -49,7 +49,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The pictures of one call; with a single one `bytes`, `image`, `save` and `url` are its own."""
+    """The pictures of one call; `bytes`, `image`, `save` and `url` are those of the only picture."""
 
     pictures: tuple[Picture, ...]
     """One for each sample, in the order of their index."""
@@ -62,7 +62,7 @@ class Result:
     mask_coverage: float | None
     """Share of the pixels that were filled, 0 … 1; None without a mask."""
     batch_size: int
-    """Samples in the batch that it was computed in."""
+    """Number of samples in the batch that computed it."""
     timings_ms: Mapping[str, float]
     """Milliseconds by stage: memory, decode, preprocess, queue, infer, postprocess, encode."""
     request_id: str
@@ -101,7 +101,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """The state of a job at one moment."""
+    """The state of a job at the time of the reply."""
 
     id: str
     status: JobStatus
@@ -128,7 +128,7 @@ class Model:
     version: int
     state: Literal["ready", "available", "refused"]
     reason: str | None
-    """Why it is refused."""
+    """The reason why the server refuses to serve it."""
     engine: str | None
     """`engine/precision` that runs it."""
     manifest: Mapping[str, Any] | None
@@ -154,7 +154,7 @@ class StoredResult:
     created: str
     """Time of its creation, RFC 3339."""
     status: Literal["saving", "saved"]
-    """On its way to its final place, or there; both can be fetched."""
+    """`saving`: not yet at its final place; `saved`: there. Both can be fetched."""
     model: str
     """`name/version`."""
     media_type: str | None

@@ -9,7 +9,8 @@ import httpx
 from retouch.client.replies import is_retryable, retry_after_s
 
 _LONGEST_ASKED_S = 300.0
-"""The longest `Retry-After` that an overloaded server computes. A longer one is that of a daily quota: no pause."""
+"""The longest `Retry-After` in seconds that an overloaded server computes. A longer one is for a daily quota and is not
+waited for."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
 _LONGEST_POLL_PAUSE_S = 5.0
 _BUSY = {429, 503}
@@ -23,8 +24,8 @@ class RetryPolicy:
     """How often a request is sent again.
 
     Args:
-        retries: after a refusal of a busy server: one with `Retry-After`, or of status 429 or 503.
-        unexplained: after no reply, or another error that may pass; None for `retries`, at most 2.
+        retries: retries after a refusal by a busy server: one with `Retry-After`, or with status 429 or 503.
+        unexplained: retries after no reply, or after another error that may pass; None for `retries`, but at most 2.
 
     Raises:
         ValueError: a number is below 0.
@@ -42,9 +43,9 @@ class RetryPolicy:
         """Return the seconds until the next try; None to give up.
 
         Args:
-            response: the reply, which is no success.
-            tries: how often the request was sent, from 1.
-            draw: a random number in [0, 1), so that clients do not return together.
+            response: the reply, which is not a success.
+            tries: how often the request was sent, at least 1.
+            draw: a random number in [0, 1), which spreads the retries of many clients.
         """
         if not is_retryable(response):
             return None
@@ -61,15 +62,15 @@ class RetryPolicy:
 
 
 def pause_of_a_restart(response: httpx.Response | None, tries: int, draw: float) -> float | None:
-    """Return the seconds after which a server that may be restarting is asked again, whatever the policy says.
+    """Return the seconds until the next try at a server that may be restarting, whatever the policy says.
 
     Args:
-        response: the reply, which is no success; None for no reply.
-        tries: how often the request was sent, from 1.
+        response: the reply, which is not a success; None for no reply.
+        tries: how often the request was sent, at least 1.
         draw: a random number in [0, 1).
 
     Returns:
-        None if the reply is not that of a restart: the policy decides.
+        None if the reply does not come from a restarting server; then the policy decides.
     """
     pause_s = min(_doubling_s(tries, draw), _LONGEST_POLL_PAUSE_S)
     if response is None:
@@ -81,6 +82,6 @@ def pause_of_a_restart(response: httpx.Response | None, tries: int, draw: float)
 
 
 def _doubling_s(tries: int, draw: float) -> float:
-    """Return half a second, doubled with each try up to a minute, and up to a quarter more or less."""
-    doublings = min(tries - 1, 10)  # a poll is tried so often that a larger power would be no float
+    """Return half a second, doubled with each further try up to a minute, and then changed by up to ± a quarter."""
+    doublings = min(tries - 1, 10)  # a poll has so many tries that the power would exceed a float
     return float(min(_FIRST_PAUSE_S * 2**doublings, _LONGEST_PAUSE_S) * (0.75 + 0.5 * draw))

@@ -1,6 +1,6 @@
-"""Pictures as callers have them, and their bytes: a path, bytes, an open file, a PIL image or an array.
+"""Turns pictures into the bytes to send: from a path, bytes, an open file, a PIL image or an array.
 
-Pillow is never imported here: whoever passes a PIL image has imported it.
+Pillow is never imported here: a caller that passes a PIL image has imported it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ORIENTATION = 0x0112
 
 
 class PilImage(Protocol):
-    """A PIL image, as far as it is used here."""
+    """The part of a PIL image's interface that is used here."""
 
     @property
     def mode(self) -> str: ...
@@ -32,7 +32,7 @@ class PilImage(Protocol):
     def save(self, fp: Any, format: str | None = ..., **params: Any) -> None: ...  # noqa: A002 -- Pillow's name
 
 
-# evaluated when the module is loaded, where Python 3.10 cannot join a string and a type with |
+# evaluated at import, and Python 3.10 cannot join a string and a type with |
 Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, BinaryIO, PilImage, PixelArray]
 """A picture: a path, an encoded file as bytes or open for reading, a PIL image, or an array (H×W or H×W×C)."""
 
@@ -40,10 +40,10 @@ Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, BinaryIO, 
 def file_bytes(source: Source) -> bytes:
     """Return the encoded file of a picture. Files are sent as they are; PIL images and arrays become PNG.
 
-    Of a PIL image's metadata only the EXIF orientation is sent, which the server applies as it does to a file.
+    Of a PIL image's metadata only the EXIF orientation is sent; the server applies it, as for files.
 
     Raises:
-        PictureUnusable: it is none of these, is empty, or cannot be read or encoded.
+        PictureUnusable: the source is of another type, is empty, or cannot be read or encoded.
     """
     try:
         data = _read(source)
@@ -77,7 +77,7 @@ def _read(source: Any) -> bytes:
 def _encode_pil(image: PilImage) -> bytes:
     file = io.BytesIO()
     try:
-        image.load()  # which turns a TIFF upright, and then it has no orientation any more
+        image.load()  # turns a TIFF upright, and removes its orientation
         image.save(file, "PNG", compress_level=1, exif=_orientation_of(image))
     except OSError as error:
         mode = image.mode

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class ExchangeRunner:
-    """Sends and sleeps as an exchange says."""
+    """Carries out exchanges: sends their calls and sleeps their pauses."""
 
     def __init__(self, http: httpx.Client, connection: Connection) -> None:
         self._http = http
@@ -58,14 +58,14 @@ class Retouch:
 
     Args:
         url: address of the server.
-        api_key: API key; None for that in RETOUCH_API_KEY or in the file RETOUCH_API_KEY_FILE, "" for none.
-        retry: how often a request is sent again; a number is that of retries.
+        api_key: API key; None for the one in RETOUCH_API_KEY or in the file RETOUCH_API_KEY_FILE, "" for no key.
+        retry: when to send a request again; a number is the number of retries.
         timeout_s: longest wait for a reply, in seconds; for a connection at most 5.
         http_client: the httpx client to send with, for proxies or certificates; it is not closed here.
 
     Raises:
         AddressInvalid, KeyFileUnreadable, KeyUnusable: the address or the key cannot be used.
-        ValueError: `timeout_s` is not above 0, or `retry` is no number from 0 and no policy.
+        ValueError: `timeout_s` is not above 0, or `retry` is neither a number of at least 0 nor a policy.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Retouch:
     @overload
     def submit(self, task: Literal["generate"], **options: Unpack[GenerateOptions]) -> Job: ...
     def submit(self, task: Task, image: Source | None = None, mask: Source | None = None, **options: Any) -> Job:
-        """Hand a call over to the server as a job, and return at once; arguments and errors as for `inpaint`."""
+        """Submit a call to the server as a job, and return at once; arguments and errors as for `inpaint`."""
         pictures = {name: source for name, source in (("image", image), ("mask", mask)) if source is not None}
         return Job(
             self._runner,
@@ -125,7 +125,7 @@ class Retouch:
         """Return a job by its id or its path; nothing is sent.
 
         Raises:
-            AddressInvalid: it is no id.
+            AddressInvalid: `job_id` is neither an id nor a path that ends in one.
         """
         return Job(self._runner, self._exchanges, id_at_end(job_id))
 
@@ -134,7 +134,7 @@ class Retouch:
         return self._runner.run(self._exchanges.stored(id_at_end(result_id)))
 
     def results(self, **filters: Unpack[ResultFilter]) -> Iterator[StoredResult]:
-        """Yield the stored results of this key, newest first; each page is asked for when it is needed.
+        """Yield the stored results of this key, newest first; each page is requested when it is needed.
 
         Args:
             filters: see `ResultFilter`.
@@ -155,14 +155,14 @@ class Retouch:
         return self._runner.run(self._exchanges.thumbnail(id_at_end(result_id)))
 
     def delete_result(self, result_id: str) -> None:
-        """Delete a stored result: nobody can fetch it any more. Copies out of the server's reach are deleted later.
+        """Delete a stored result: it can no longer be fetched. Copies that the server cannot reach are deleted later.
 
         Args:
             result_id: id or path of a result of this key.
 
         Raises:
             NotFound: this key has no such result.
-            Gone: it was deleted before.
+            Gone: it was already deleted.
             Forbidden: the key lacks the scope `results:delete`.
         """
         self._runner.run(self._exchanges.deletion(id_at_end(result_id)))
@@ -189,7 +189,7 @@ class Retouch:
 
 
 class Job:
-    """A job on the server: a call that it computes by itself. `Retouch.submit` makes one."""
+    """A job on the server: a call that it computes after the reply. `Retouch.submit` makes one."""
 
     def __init__(self, runner: ExchangeRunner, exchanges: Exchanges, job_id: str) -> None:
         self._runner = runner
@@ -197,30 +197,30 @@ class Job:
         self.id = job_id
 
     def status(self) -> JobState:
-        """Return its state.
+        """Return the job's state.
 
         Raises:
-            NotFound: the server does not know it, or forgot it an hour after its end.
+            NotFound: the server does not know the job; it forgets a job an hour after its end.
         """
         return self._state("GET")
 
     def wait(self, timeout_s: float | None = None) -> Result:
-        """Wait until it ends and return its result, with one picture for each sample.
+        """Wait until the job ends and return its result, with one picture for each sample.
 
-        It waits for a server that does not answer, too: a job outlives a restart. `retry` does not limit that.
+        A job outlives a restart of the server, so this goes on while no server answers, whatever `retry` says.
 
         Args:
             timeout_s: seconds to wait; None for as long as it takes.
 
         Raises:
-            JobFailed, JobCancelled: it ended without a result.
-            JobUnfinished: it has not ended in time, or its result was not fetched in time; it may be waited for again.
+            JobFailed, JobCancelled: the job ended without a result.
+            JobUnfinished: the job has not ended, or its result was not fetched, in time; call `wait` again.
             NoReply, Refused: without `timeout_s`, no server answered for five minutes.
         """
         return self._runner.run(self._exchanges.job_result(self.id, timeout_s))
 
     def cancel(self) -> JobState:
-        """Cancel it and return its state: what has ended stays as it is."""
+        """Cancel the job and return its state; a job that has ended is unchanged."""
         return self._state("DELETE")
 
     def _state(self, method: Literal["GET", "DELETE"]) -> JobState:

@@ -147,9 +147,9 @@ def measure(
     """Open a pipeline for the variant, warm it up, and process all pictures.
 
     Args:
-        settings: of the pipeline; the variant replaces some.
+        settings: the settings of the pipeline; the variant replaces some.
         workload: the pictures and the model.
-        variant: how the pipeline works.
+        variant: the configuration to measure.
         now: returns seconds.
         opener: returns the function that opens engines.
         open_gpu: opens the device that overlaps the batches of an engine.

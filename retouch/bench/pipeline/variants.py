@@ -20,7 +20,7 @@ class Variant:
     saving: `in line` waits for the disk after each picture, `behind` saves after the reply, `none` does not save.
     together: pictures in the pipeline at once; 0 means enough to keep the largest batches full.
     batched: whether batches may be as large as the settings allow, instead of one picture each.
-    overlap: batches on the GPU at once; 0 computes from host arrays, and the device worker waits.
+    overlap: batches on the GPU at once; 0 computes from host arrays while the device worker waits.
     graphs: whether each batch is launched as one CUDA graph, if the engine supports it.
     """
 
