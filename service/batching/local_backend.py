@@ -198,7 +198,7 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
 def make_engine_opener(
     settings: Settings, shapes: WarmUpShapes = lambda _: (), report: LoadReport | None = None
 ) -> OpenEngine:
-    """Return a function that loads the engine that the settings choose, if it has enough memory for the shapes."""
+    """Return a function that loads the engine that the settings choose, from those with memory for the shapes."""
     report = report or LoadReport()
     options = EngineOptions(
         choice=settings.engine,
@@ -228,8 +228,9 @@ def _with_warm_up(open_model: OpenEngine, shapes: WarmUpShapes) -> OpenEngine:
 def warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:
     """The shapes to compute once at start, so that the first requests are not slower than the later ones.
 
-    An engine on CUDA streams: every shape that is sent to it. Other engines, which prepare little for each shape:
-    one batch of every tile size for each lane; without lanes, a single row of every tile size and the largest batch.
+    An engine on CUDA streams: every shape that is sent to it. Other engines prepare little for each shape: with lanes,
+    one row and as many rows as lanes, of every tile size; without lanes, one row of every tile size, and the largest
+    batch of the smallest tile.
     """
     tiles, manifest = list(engine.manifest.size.tile_sizes()), engine.manifest
     largest = min(settings.max_batch_size, manifest.max_batch)

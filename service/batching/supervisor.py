@@ -31,7 +31,7 @@ class Supervisor:
     hang_timeout_s: float
     restarts: int = 0
     device_lost: DeviceLost | None = field(default=None, init=False)
-    """The error by which the device was lost; None before. Then no worker is started, and the process should end."""
+    """The error by which the device was lost. Once it is set, no worker is started, and the process should end."""
     worker: DeviceWorker = field(init=False)
 
     def __post_init__(self) -> None:

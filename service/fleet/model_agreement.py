@@ -23,7 +23,7 @@ class SharedAgreement:
 
     A version that was agreed on once is served by every process that has it.
 
-    share: the fraction of the live processes with announced versions that must have a version; 1: all of them.
+    share: fraction, 0 to 1, of the live processes with announced versions; a version that so many have is agreed on.
     node_id: id of this process.
     lease_s: how long a process counts as alive after its last heartbeat.
     is_steady: whether this process has watched the others' heartbeats long enough to judge them.

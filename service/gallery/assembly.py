@@ -79,7 +79,7 @@ async def _finish(deletion: Deletion) -> None:
 
 
 async def _read_in(pipeline: Pipeline, stop: threading.Event) -> None:
-    """Enter older results of a results folder; those of a bucket are not, as each sidecar would cost a request."""
+    """Enter older results of a results folder; a bucket is not read, as each sidecar would cost a request."""
     settings, store = pipeline.settings, pipeline.store
     if settings.results_url:
         return
