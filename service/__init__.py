@@ -1,1 +1,1 @@
-"""The running server, read top to bottom as the life of a request (docs/architecture.md)."""
+"""The running server; docs/architecture.md follows a request through it."""
