@@ -176,7 +176,7 @@ async def open_service(settings: Settings, open_backend: OpenBackend = open_loca
 
 @asynccontextmanager
 async def open_pipeline(settings: Settings, open_backend: OpenBackend = open_local_backend) -> AsyncIterator[Pipeline]:
-    """Open a pipeline with its models loaded, for use without a server: it shares nothing with servers.
+    """Open a pipeline with its models loaded, for use without a server; `SERVER_ONLY` settings have their defaults.
 
     Raises:
         DeviceLost: the device was lost while models were loading.
