@@ -44,9 +44,9 @@ class Reservations:
 
         Args:
             key: key of the reservation, which the retry presents.
-            wait_s: seconds until the queue allows one more, reservations aside.
-            request_s: seconds of service for each request.
-            now: the time.
+            wait_s: seconds until the queue could admit one more request, not counting reservations.
+            request_s: seconds that the service takes for each request.
+            now: the time in seconds.
         """
         self._expire(now)
         if (due := self.store.due_second(key)) is not None and due > now:

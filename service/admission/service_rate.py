@@ -95,7 +95,7 @@ class ServiceRate:
             self.unloaded_s += weight * (unloaded_s - self.unloaded_s)
 
     def count_reply(self, in_flight: int, now: float) -> None:
-        """Count a reply, with that many others in flight; a window counts only if they filled a batch on average."""
+        """Count a reply while `in_flight` others wait; a window counts only if these filled a batch on average."""
         if not in_flight or not self._since:
             self._since, self._counted, self._in_flight_sum = (now if in_flight else 0.0), 0, 0
             return
