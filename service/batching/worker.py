@@ -223,7 +223,7 @@ class DeviceWorker:
         if any(not isinstance(outcome, Exception) for outcome in outcomes):
             key, device = flight.batch[0].model.manifest.key, flight.engine.device
             loop = flight.batch[0].loop
-            if not loop.is_closed():  # counted before the answers, but while this thread has the next batch computed
+            if not loop.is_closed():  # before the answers, and not on this thread, which has the next batch to do
                 loop.call_soon_threadsafe(self.observer.batch_done, key, device, size, infer_s * flight.share)
             if self.traces is not None and any(entry.traced for entry in flight.batch):
                 batch = self.traces.batch_ended(key, device, size, infer_s)
