@@ -18,7 +18,7 @@ from service.imaging.files import codec
 
 
 def img2img_json(reply: Reply, size: Size | None, max_pixels: int) -> dict[str, Any]:
-    """Return the body of a response: PNG files in base64, scaled to `size` if theirs is another."""
+    """Return the body of a response: PNG files in base64, scaled to `size` if the results have another size."""
     files = [picture.body for picture in reply.pictures]
     if size is not None and size != reply.size:
         files = [scaled(file, size, max_pixels) for file in files]
