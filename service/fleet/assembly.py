@@ -1,4 +1,4 @@
-"""Chooses what processes share: on one host a file and a folder, with `ledger_url` a database and a bucket."""
+"""Opens the state that processes share: on one host a file and a folder, with `ledger_url` a database and a bucket."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _UNSAVED_LOOK_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class SharedState:
-    """The results of this process, and what it shares with the others of its ledger.
+    """The results of this process, and the state that it shares with the other processes of its ledger.
 
     pause_for_keys: waits for a number of seconds, or until another process has answered a key.
     key_usage: the usage of API keys; None: each process counts its own.
