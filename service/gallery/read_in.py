@@ -1,4 +1,4 @@
-"""Entry of results that are older than the index, once for each results folder."""
+"""Enters results that are older than the index into it, once for each results folder."""
 
 from __future__ import annotations
 
