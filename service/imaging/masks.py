@@ -51,7 +51,7 @@ def measure_coverage(mask: Bool2D, mode: MaskMode, look: Callable[[], Brightness
 
 
 def _explain(mode: MaskMode, look: Callable[[], Brightness]) -> tuple[str, str]:
-    """Return why a mask selects nothing or everything, with its cure, or else advice on `mask_mode`.
+    """Return the reason why a mask selects nothing or everything, and advice on `mask_mode`; one of them is empty.
 
     A mask whose values are all dark, such as 0 and 1, selects nothing with `white` and everything with `black`; the
     client must scale it to 0 and 255.

@@ -65,7 +65,7 @@ def translated_picture(picture: Picture, crop: Crop, tile: NDArray[np.uint8], ma
 def _paste_crop(pixels: Pixels, crop: Crop, tile: NDArray[np.uint8], areas: Sequence[PasteArea]) -> None:
     """Paste one crop's fill into `pixels`.
 
-    The colours outside the mask are the picture's, however many crops were pasted before.
+    It is blended with colours outside the mask, which crops that were pasted before have not changed.
     """
     box, kernel = crop.box, installed_kernel()
     region = tile[crop.below :, crop.right_of :][: crop.scaled.height, : crop.scaled.width]

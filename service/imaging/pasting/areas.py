@@ -21,7 +21,7 @@ FEATHER = 4
 MAX_FEATHER = 16
 """Largest width of the seam in pixels of the picture, where a tile is scaled up."""
 _BLOCK = 8
-"""Side in pixels of the blocks in which far apart holes are recognised."""
+"""Side in pixels of the blocks; holes whose blocks do not touch are far apart."""
 _ONES = np.ones((_BLOCK, _BLOCK), np.uint8)
 _WORTH_A_BOX = 128 * 128
 """Pixels that another box must save: searching them takes as long as the calls of numpy and OpenCV for a box."""

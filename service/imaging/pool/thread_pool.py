@@ -38,7 +38,7 @@ class _Work:
     follows."""
 
     def answer(self, result: object, error: BaseException | None) -> None:
-        """Pass the outcome on to the loop, then go on; called on the thread."""
+        """Pass the outcome to the loop, then run the steps of `then`; called on the thread."""
         if self.then is None or error is not None or self.future.cancelled():
             self._call_on_loop(self._set_result, result, error, self.ended)
             return

@@ -35,7 +35,7 @@ class Step(NamedTuple):
     fresh: bool
     """Whether the search starts from random matches, with two random sources tried for each target."""
     first: bool
-    """Whether this is the first sweep of a search: targets may have no match yet, or, if `fresh`, it is not used."""
+    """Whether this is the first sweep of a search: targets may have no match; `fresh` ignores existing ones."""
     backward: bool
     """Whether the sweep goes from the last target to the first."""
     seed: int
