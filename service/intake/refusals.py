@@ -1,4 +1,4 @@
-"""Refusals in every protocol: errors are counted, and told when to retry."""
+"""Refusals in every protocol: counts errors, and adds to them when to retry."""
 
 from __future__ import annotations
 
