@@ -129,7 +129,7 @@ def lock_key_file(path: Path) -> Iterator[Path]:
     link that is changed in between cannot redirect the write.
 
     Raises:
-        KeysInvalid: its folder does not exist, or cannot be opened.
+        KeysInvalid: the file's folder does not exist, or cannot be opened.
     """
     real_path = Path(os.path.realpath(path))  # `Path.resolve` would raise at links that lead in a circle
     try:
