@@ -53,7 +53,7 @@ class JsonFields(Mapping[str, msgspec.Raw]):
         """Return a field converted to `kind`; numbers and booleans may be strings.
 
         Raises:
-            InvalidOption: it cannot be converted.
+            InvalidOption: the field cannot be converted to `kind`.
         """
         return default if name not in self._raws else _converted(self._raws[name], kind, name)
 

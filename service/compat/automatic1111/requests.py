@@ -26,7 +26,7 @@ _RANDOM = -1
 
 @dataclass(frozen=True, slots=True)
 class Img2ImgRequest:
-    """An order, and the size of its results; None for that of the image."""
+    """An order, and the size that its results are scaled to; None keeps the size of the image."""
 
     order: Order
     size: Size | None
