@@ -94,7 +94,7 @@ def load_cvcuda() -> Any:
     """Import the module `cvcuda`.
 
     Raises:
-        EngineUnavailable: it is not installed, or cannot be loaded.
+        EngineUnavailable: the module is not installed, or cannot be loaded.
     """
     try:
         return importlib.import_module("cvcuda")
