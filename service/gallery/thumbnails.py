@@ -108,7 +108,7 @@ class ThumbnailFiles:
         """Remove the thumbnail of a result, finished or not.
 
         Raises:
-            OSError: it cannot be removed now.
+            OSError: the thumbnail cannot be removed now.
         """
         path = self._path(result_id)
         path.unlink(missing_ok=True)
