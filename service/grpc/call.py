@@ -92,7 +92,7 @@ class RemoteCall:
         """Read a small message of a method that is not admitted.
 
         Raises:
-            UploadTimeout: it does not arrive within `body_timeout_s`.
+            UploadTimeout: the message does not arrive within `body_timeout_s`.
             InvalidRequest, TooLarge, Overloaded: as `read`.
         """
         limit_s = self.service.settings.body_timeout_s

@@ -89,8 +89,8 @@ async def _read(call: RemoteCall, kind: type[MessageT]) -> MessageT:
     """Read a small message.
 
     Raises:
-        InvalidRequest, TooLarge: it cannot be read as this kind.
-        UploadTimeout: it does not arrive in time.
+        InvalidRequest, TooLarge: the message cannot be read as this kind.
+        UploadTimeout: the message does not arrive within `body_timeout_s`.
     """
     message = await call.read_in_time(_MOST_BYTES)
     try:

@@ -48,7 +48,7 @@ def allowed_s(remaining_s: float | None, asked_s: float | None) -> float | None:
     Args:
         remaining_s: seconds until its deadline, from grpc-timeout; over a day counts as a day, because gRPC
             clients without a timeout send very long ones. None without one.
-        asked_s: seconds by X-Request-Timeout-Ms; None without it.
+        asked_s: seconds from X-Request-Timeout-Ms; None without that header.
 
     Returns:
         Seconds, or None without a deadline; a very small number if it has passed.
