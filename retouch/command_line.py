@@ -31,7 +31,7 @@ app = typer.Typer(
 
 
 def _print_version(asked: bool) -> None:
-    """Print the version of the installed package and exit, if `--version` is given."""
+    """Print the version of the installed package and exit if `--version` is given."""
     if asked:
         typer.echo(f"retouch {importlib.metadata.version('retouch')}")
         raise typer.Exit

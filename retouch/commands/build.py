@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _END_S = 5.0
-"""Time after a signal that a library's call has to end: TensorRT's takes minutes, and Docker kills after 10 seconds."""
+"""Seconds that a library's call may go on after a signal: TensorRT's take minutes, and Docker kills after 10."""
 
 Buildable = Literal["auto", "trt", "inductor", "onnxrt-cuda", "openvino", "onnxrt"]
 
@@ -89,7 +89,7 @@ def build(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
 
 
 def _check_cache(folder: Path) -> None:
-    """Check that the cache can be written, as the engines of a server do without it and tell only the log.
+    """Check that the cache can be written: engines work without it, and only log a warning.
 
     Raises:
         CacheUnwritable: nothing that is built would be kept.

@@ -92,7 +92,7 @@ def _model_table(diagnosis: Diagnosis) -> Table:
 
 
 def _reasons_for_engine(check: ModelCheck) -> list[str]:
-    """Return the reasons for this engine and against the better ones; engines with the same reason are grouped."""
+    """Return the reasons for this engine and against better ones; engines with the same reason are grouped."""
     engines_by_reason: dict[str, list[str]] = {}
     for name, reason in check.passed_over.items():
         engines_by_reason.setdefault(reason, []).append(name)

@@ -55,7 +55,8 @@ def build_model(
     """Build the engine that the settings choose for this host, or TensorRT-RTX plans for given capabilities.
 
     Raises:
-        DeviceLost: the process must end, as every later build in it would fail; the next passes this engine over.
+        DeviceLost: the process must end, because every later build in it would fail; the next process passes this
+            engine over.
     """
     if capabilities:
         return [_build_plan_for(directory, manifest, settings, capability) for capability in capabilities]

@@ -46,7 +46,7 @@ class PrecisionFlags:
     ] = None
 
     def check(self) -> None:
-        """Check that INT8 has photographs, and that there are fills in INT8 for a sheet.
+        """Check that INT8 has photographs, and that a sheet is requested only for INT8.
 
         Raises:
             typer.BadParameter: the flags contradict each other.
@@ -57,7 +57,7 @@ class PrecisionFlags:
             raise typer.BadParameter("--sheet shows fills in FP32 and INT8: it needs --precision int8")
 
     def quantiser(self, lpips_features: Path | None) -> Quantiser | None:
-        """Read the photographs for INT8; None in another precision."""
+        """Return a quantiser with the photographs for INT8; None for another precision."""
         if self.calibration is None:
             return None
         from retouch.commands.status_line import status_line  # noqa: PLC0415 (loads rich)
@@ -147,10 +147,10 @@ def export(  # noqa: PLR0913 (each is a flag, or a group of flags)
 
 
 def _refuse_flags_of_a_model(context: typer.Context) -> None:
-    """Refuse flags that would change a model's graph, name or card beside --program-only, which changes none of them.
+    """Refuse, beside --program-only, flags about a model's graph, name or card, which it does not change.
 
     Raises:
-        typer.BadParameter: there is one; the message names all.
+        typer.BadParameter: such flags were given; the message names all.
     """
     given = [
         parameter.opts[0]
@@ -164,7 +164,7 @@ def _refuse_flags_of_a_model(context: typer.Context) -> None:
 
 
 def _check_sweep(pictures: Path, lpips_features: Path) -> None:
-    """Find out before the checkpoint is read that no sweep can begin.
+    """Check before the checkpoint is read that a sweep can begin.
 
     Raises:
         DataMissing: there are no pictures, or the features cannot be read.
@@ -177,7 +177,7 @@ def _check_sweep(pictures: Path, lpips_features: Path) -> None:
 
 
 def _check_sweep_of(pictures: Path, interface: Interface) -> None:
-    """Find out before the graphs are written that the sweep over this net cannot begin.
+    """Check before the graphs are written that the sweep over this net can begin.
 
     Raises:
         SweepImpossible, DataMissing: as `find_sweepable`.
@@ -210,7 +210,7 @@ def _run_export(request: ExportRequest) -> ExportResult:
 
 
 def _add_measured_rules(exported: ExportResult, pictures: Path, lpips_features: Path) -> ExportResult:
-    """Add measured rules to a published model's manifest; without them it stays published, too."""
+    """Add measured rules to a published model's manifest; if that fails, the model stays published without them."""
     from datetime import datetime, timezone  # noqa: PLC0415 (as below)
     from time import perf_counter  # noqa: PLC0415
 

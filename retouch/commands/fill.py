@@ -55,7 +55,7 @@ _Concurrency = Annotated[int, typer.Option(min=1, help="pictures computed at onc
 
 @dataclass(frozen=True, slots=True)
 class _Common:
-    """The flags that all three commands have."""
+    """The flags that all three commands share."""
 
     model: Annotated[str | None, typer.Option(help="NAME or NAME/VERSION; by default the model of the settings")] = None
     image_format: Annotated[
@@ -79,7 +79,7 @@ class _Common:
 
     @property
     def files_may_exist(self) -> bool:
-        """Whether result files may be there already."""
+        """Whether result files may already exist."""
         if self.overwrite and self.missing:
             raise typer.BadParameter("--overwrite makes all pictures, --missing those without a result: leave one out")
         return self.overwrite or self.missing
@@ -191,7 +191,7 @@ def _fill(task: Task, jobs: list[FillJob], own: Mapping[str, object], common: _C
                 outcomes = asyncio.run(run())
         except (KeyboardInterrupt, SystemExit):
             made = sum(outcome.error is None for outcome in finished)
-            others = "" if common.overwrite else "; --missing makes the others"  # the files of before are there, too
+            others = "" if common.overwrite else "; --missing makes the others"  # old files would count as made
             typer.echo(f"interrupted: {made} of {len(jobs)} are done{others}", err=True)
             if common.as_json:
                 typer.echo(json.dumps(_summarise(finished, time.monotonic() - begun), indent=1))

@@ -1,4 +1,4 @@
-"""`retouch import`: turns an ONNX graph of others into a model that the service can load."""
+"""`retouch import`: turns a foreign ONNX graph into a model that the service can load."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeclarationFlags:
-    """The flags that describe the graph; what is not given is guessed or measured."""
+    """The flags that describe the graph; properties not given are guessed or measured."""
 
     image: Annotated[str | None, typer.Option(help="the input for the picture: NAME, or its channels: NAME[0:3]")] = (
         None
@@ -89,7 +89,7 @@ def import_graph(  # noqa: PLR0913 (each is a flag, or a group of flags)
     What is not given is guessed from the graph or measured on photographs, and said. A separate process without
     network reads the file, with limits of memory and time (docs/importing.md).
     """
-    del task  # there is one
+    del task  # it has only one value
     if importlib.util.find_spec("onnx") is None:
         raise EngineUnavailable("import needs onnx: make install-export")
     from export.foreign.importing import ImportRequest, import_model  # noqa: PLC0415 (loads pydantic)
@@ -107,10 +107,10 @@ def import_graph(  # noqa: PLR0913 (each is a flag, or a group of flags)
 
 
 def parse_sides(text: str | None) -> tuple[int, ...]:
-    """Parse `256,512`; nothing gives no sides.
+    """Parse `256,512`; None gives no sides.
 
     Raises:
-        typer.BadParameter: there is something else than numbers.
+        typer.BadParameter: an entry is not a number.
     """
     try:
         return tuple(int(part) for part in text.split(",")) if text else ()

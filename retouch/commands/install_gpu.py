@@ -44,10 +44,10 @@ def install_gpu(
 def _install(
     installer: Installer, nvidia_index: str | None, *, dry_run: bool, again: bool, undo: bool
 ) -> dict[str, Any]:
-    """Install what is missing, and say what is done; returns the facts for programs. See `install_gpu` for the flags.
+    """Install what is missing and report each step; returns the object for `--json`. See `install_gpu` for the flags.
 
     Raises:
-        InstallFailed: as `Installer`.
+        InstallFailed: as for `Installer`.
     """
     from retouch.gpu_setup.choice import choose_packages, describe_gpus  # noqa: PLC0415 -- as below
     from retouch.gpu_setup.host import this_host  # noqa: PLC0415 -- loads the engines
@@ -109,7 +109,7 @@ def _say_choice(choice: GpuChoice, say: Callable[[str], None]) -> None:
 
 
 def _plan_of(choice: GpuChoice) -> dict[str, Any]:
-    """Return the packages, the ways to a runtime in their order, and what is passed over, for programs."""
+    """Return as JSON values: the packages, the ways to a runtime in their order, and what is passed over."""
     return {
         "cuda": choice.cuda,
         "packages": choice.packages,

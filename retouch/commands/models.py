@@ -176,7 +176,7 @@ def _open_bucket(url: str | None) -> ModelBucket:
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Turn an OSError of the bucket or of a file into one line, and exit with 1."""
+    """Turn an OSError of the bucket or of a file into one line, and exit with status 1."""
     try:
         yield
     except OSError as error:
@@ -201,7 +201,7 @@ def _check_there(key: VersionKey, root: Path) -> None:
     """Check that there is a folder of that version.
 
     Raises:
-        ModelNotFound: there is none; the message has the versions of that model, or else all that there are.
+        ModelNotFound: there is none; the message lists the versions of that model, or else those of all models.
     """
     from engines.errors import ModelNotFound  # noqa: PLC0415 -- as the next
     from engines.repository.listing import list_versions, why_empty  # noqa: PLC0415 -- loads pydantic
@@ -231,7 +231,7 @@ def list_models(root: Path) -> list[dict[str, Any]]:
 
 
 def _model_facts(manifest: Manifest) -> dict[str, Any]:
-    left_out = "onnx-fp16" if manifest.precision != "fp16" else None  # it was compared, and is not what is served
+    left_out = "onnx-fp16" if manifest.precision != "fp16" else None  # FP16 was compared, but is not served
     measured = [one for one in manifest.parity.cases if one.psnr_db is not None and one.backend != left_out]
     worst = min(measured, key=lambda case: case.psnr_db or 0.0, default=None)
     return {

@@ -1,4 +1,4 @@
-"""Parts that the commands that publish models share: flags, a name, the steps as they begin, the comparison."""
+"""Shared parts of the commands that publish models: flags, the model's name, the display of steps and comparisons."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SUFFIXES = frozenset((".pth", ".pt", ".tar", ".pickle", ".pkl", ".ckpt", ".bin"
 
 @dataclass(frozen=True, slots=True)
 class PublishingFlags:
-    """The flags of a command that publishes a model; each is a field of the request of the same name."""
+    """The flags of a command that publishes a model; each sets the request's field of the same name."""
 
     name: Annotated[str | None, typer.Option(help="model name, as in models/NAME; by default that of the file")] = None
     images: Annotated[Path, typer.Option(help="pictures on which the graphs are compared")] = SAMPLE_PICTURES
@@ -39,7 +39,7 @@ class PublishingFlags:
         """Return the fields, with the repository of the settings and, without --name, a name made from the file.
 
         Raises:
-            typer.BadParameter: no name is given, and none can be made from the file's.
+            typer.BadParameter: no name is given, and none can be made from the file's name.
         """
         from service.core.settings import load_settings  # noqa: PLC0415 (loads pydantic)
 
@@ -69,13 +69,13 @@ def model_name_from_file(checkpoint: Path) -> str:
 
 @contextmanager
 def show_steps() -> Iterator[Callable[[str], None]]:
-    """Show each step on standard error as it begins, and what is logged; yields the function to call with each.
+    """Show each step, as it begins, and the log on standard error; yields the function to call with each step.
 
-    SIGTERM and SIGHUP end the steps as Ctrl-C does, so that nothing half made stays among the models.
+    SIGTERM and SIGHUP end the steps as Ctrl-C does, so that no incomplete model is left in the repository.
     """
     from rich.console import Console  # noqa: PLC0415 (the command's help should not wait for it)
 
-    console = Console(stderr=True, log_path=False)  # whose file shows the step is of no use to the user
+    console = Console(stderr=True, log_path=False)  # users need no source file beside a step
     with logs_on_stderr(), ending_in_order(), console.status("starting") as status:
 
         def notify(step: str) -> None:

@@ -26,7 +26,7 @@ _Config = Annotated[
     Path | None, typer.Option(help=f"TOML file with settings, as --print-config prints it; also {CONFIG_VARIABLE}")
 ]
 _PASSWORD = re.compile(r"(?<=://)[^@]*:.*@|(?<=[?&])(ssl)?password=[^&]*&?")
-"""User and password of an address, or its password as an option; also where characters in it are not quoted."""
+"""The user and password in an address, or a password as its option; also matches unquoted special characters."""
 _PrintConfig = Annotated[bool, typer.Option("--print-config", help="check the settings, print them as TOML and exit")]
 
 
@@ -87,7 +87,7 @@ def _log_start(settings: Settings) -> None:
 
 
 def _chosen_front_ends(settings: Settings) -> int:
-    """Return the number of front ends, 0 for one process, after logging why."""
+    """Return the number of front ends, 0 for a single process, and log the reason."""
     from service.processes.launcher.process_plan import (  # noqa: PLC0415 -- as above
         choose_processes,
         facts_of_this_host,

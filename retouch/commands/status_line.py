@@ -13,7 +13,7 @@ def status_line(text: str, console: Console | None = None) -> Iterator[None]:
     """Show `text` with a spinner until the block ends; nothing if the output is not a terminal.
 
     Args:
-        text: the action that takes long.
+        text: the action in progress.
         console: the output; standard error by default, so that standard output has only the result.
     """
     console = console or Console(stderr=True)

@@ -1,6 +1,6 @@
 """The checks of `retouch doctor`: whether this host can serve the default models, and which engine runs each model.
 
-It can if the default inpainting and translation models load and compute, and results can be written.
+It can serve them if the default inpainting and translation models load and compute, and results can be written.
 """
 
 from __future__ import annotations

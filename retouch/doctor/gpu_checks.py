@@ -39,13 +39,13 @@ class GpuFact(NamedTuple):
 def gpu_facts(host: GpuSources) -> list[GpuFact]:
     """Check driver, GPU, TensorRT, ONNX Runtime and CV-CUDA; without a GPU nothing of CUDA is imported.
 
-    What is missing is followed by the one command that installs it, or by why nothing can be installed.
+    A missing part is followed by the one command that installs it, or by the reason why nothing can be installed.
     """
     asked = host.ask_host()
     choice = choose_packages(asked)
     if not asked.driver.gpus:
         return [_without_gpu(choice.why_cpu, choice.to_do)]
-    if not host.is_here():  # a container that was given the driver's files alone
+    if not host.is_here():  # as in a container that has only the driver's files
         why = f"nvidia-smi shows {describe_gpus(asked)}, but /dev has no device of it"
         return [_without_gpu(why, "In a container, give it the GPU's devices, as with docker's --gpus all")]
     facts = [_check_device(host), _check_runtime(host), _check_cvcuda(host)]

@@ -1,4 +1,4 @@
-"""The contract of what makes pictures for the command: a server, or this process."""
+"""The interface of the two makers of pictures for the commands: a server, and this process."""
 
 from __future__ import annotations
 

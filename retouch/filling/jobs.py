@@ -23,7 +23,7 @@ class FilesInvalid(RetouchError):
 class FillJob:
     """One picture to make, or several samples of it; `image` is None for generation.
 
-    keeps: whether output files that are there stay, when those of other samples are missing.
+    keeps: whether existing output files are kept when only those of other samples are missing.
     """
 
     image: Path | None
@@ -49,15 +49,15 @@ def fill_jobs(
     """List the pictures to make, in the order of their names.
 
     Args:
-        image: a file, or a folder of them.
+        image: a file, or a folder of files.
         mask: a file for all images, a folder (matched by file stem), or None for a task without masks.
-        out: a file, or a folder (existing, needed because `image` is one, or text that ends in a slash).
-        wanted: format of the output; None for that of `out`'s suffix, or png.
-        overwrite: whether files that exist may be replaced.
+        out: a file, or a folder: one that exists, any path if `image` is a folder, or text that ends in a slash.
+        wanted: format of the output; None for the one of `out`'s suffix, or png in a folder.
+        overwrite: whether existing files may be replaced.
 
     Raises:
-        FilesInvalid: files are missing, ambiguous, already there, no files or of an unknown format; the message names
-            them.
+        FilesInvalid: files are missing, ambiguous, already there, not regular or of an unknown format; the message
+            names them.
     """
     pairs = pair_images(image, mask)
     into_folder, out = image.is_dir() or _is_folder(out), Path(out)
@@ -77,7 +77,7 @@ def fill_jobs(
 
 
 def generation_jobs(out: str | Path, wanted: Format | None, count: int, *, overwrite: bool) -> list[FillJob]:
-    """List the one job that generates pictures; in a folder they are called `generated`.
+    """Return a list of the one job that generates pictures; in a folder its files are called `generated`.
 
     Raises:
         FilesInvalid: the output has an unknown format, or is there already.
@@ -100,7 +100,7 @@ def with_samples(jobs: list[FillJob], samples: int, *, overwrite: bool) -> list[
 
 
 def missing_jobs(jobs: list[FillJob]) -> list[FillJob]:
-    """The jobs of which a result file is not there yet, as after a run that was interrupted."""
+    """Return the jobs of which a result file is missing, as after an interrupted run."""
     return [replace(job, keeps=True) for job in jobs if not all(out.exists() for out in job.output_files)]
 
 
@@ -156,9 +156,9 @@ def _masks_by_stem(mask: Path, images: list[Path], what: str) -> dict[str, Path]
 
 
 def _pictures_in(folder: Path) -> list[Path]:
-    """Return the pictures of a folder by name; hidden ones are not meant, as a Mac's ._a.jpg beside a.jpg.
+    """Return the pictures of a folder by name; hidden files, such as a Mac's ._a.jpg beside a.jpg, are skipped.
 
-    A link that leads nowhere counts, so that its picture is reported and not left out.
+    A dangling link is returned, so that its picture is reported as failed instead of being left out silently.
     """
     shown = (path for path in folder.iterdir() if not path.name.startswith("."))
     named = (path for path in shown if path.suffix.lower() in _FORMAT_OF_SUFFIX)
@@ -166,7 +166,7 @@ def _pictures_in(folder: Path) -> list[Path]:
 
 
 def _is_folder(out: str | Path) -> bool:
-    """Return whether a folder is there, or is meant: a Path does not keep the slash at its end."""
+    """Return whether `out` is a folder, or means one by a slash at its end, which a Path does not keep."""
     return str(out).endswith("/") or Path(out).is_dir()
 
 
@@ -185,7 +185,7 @@ def _out_path(out: Path, image: Path, output_format: Format, into_folder: bool) 
 
 def _refuse_existing(jobs: list[FillJob], *, overwrite: bool) -> None:
     existing = [out for job in jobs for out in job.output_files if out.exists()]
-    # a file takes the place of what is there, so root would replace /dev/null for all programs
+    # writing replaces an existing file, so root would replace /dev/null for all programs
     _refuse_files("no file; name another -o", [str(out) for out in existing if not out.is_file()])
     if not overwrite:
         _refuse_files(

@@ -93,13 +93,13 @@ def _write_file(out: Path, body: bytes) -> None:
     An existing file keeps its mode, and a link still leads to its file, whose content is replaced.
 
     Raises:
-        FillFailed: it cannot be written.
+        FillFailed: the file cannot be written.
     """
-    temporary = out.with_name(f".retouch-{uuid4().hex}.tmp")  # a name of OUT's and more could be too long
+    temporary = out.with_name(f".retouch-{uuid4().hex}.tmp")  # OUT's name with an addition could be too long
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.is_symlink() and out.exists():
-            out.open("r+b").close()  # so that the system's rules hold for links of others, as in /tmp
+            out.open("r+b").close()  # so that the system's rules about links of other users, as in /tmp, apply
         if out.exists():
             return write_atomically(out, body)
         try:
@@ -107,5 +107,5 @@ def _write_file(out: Path, body: bytes) -> None:
             temporary.replace(out)
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as error:  # which names the temporary file
+    except OSError as error:  # its own text would name the temporary file
         raise FillFailed(f"{out} cannot be written ({error.strerror or error})") from error

@@ -24,17 +24,17 @@ class ServerFiller:
         """Make the pictures of one request; see `Filler`.
 
         Raises:
-            FillFailed: there was no reply, or the server refused the request, also at the last try.
+            FillFailed: at the last try, too, there was no reply, or the server refused the request.
         """
         call: Callable[..., Awaitable[Result]] = getattr(self.client, task)
-        with client_errors_translated():  # without a key: the server would keep each answer for a day
+        with client_errors_translated():  # no idempotency key: with one, the server would keep each answer for a day
             result = await call(**parts, **options, idempotency_key=None)
         return FillResult(tuple(picture.bytes for picture in result.pictures), result.model, result.engine)
 
 
 @asynccontextmanager
 async def open_server_filler(url: str, *, timeout_s: float, retries: int) -> AsyncIterator[ServerFiller]:
-    """Open a filler for the server at `url`; a busy server is asked again, one that is not there is not.
+    """Open a filler for the server at `url`; requests are retried if the server is busy, not if it is unreachable.
 
     Raises:
         FillFailed: `url` is not an http(s) address, or the API key cannot be used.
@@ -49,7 +49,7 @@ async def open_server_filler(url: str, *, timeout_s: float, retries: int) -> Asy
 
 @contextmanager
 def client_errors_translated() -> Iterator[None]:
-    """Raise an error of the client as one of the command, which prints it as one line."""
+    """Translate an error of the client into one of the command, which prints it as one line."""
     try:
         yield
     except ClientError as error:

@@ -1,7 +1,7 @@
 """The choice of GPU packages for a host, from its facts alone: a pure function and the table behind it.
 
-The pins stand here and not in requirements/constraints.txt, because what is installed depends on the driver, which no
-marker of a requirement can name.
+The pins are here and not in requirements/constraints.txt, because the packages depend on the driver, which no
+environment marker of a requirement can express.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from retouch.gpu_setup.host import NVIDIA_INDEX, Gpu, GpuHost
 _OLDEST_DRIVERS = ((580, 13), (525, 12))
 """The oldest driver branch for each major version of CUDA; packages for 12 run on newer drivers too."""
 _OLDEST_GPU = (7, 5)
-"""Turing: CUDA 13 dropped what came before, and TensorRT-RTX begins there."""
+"""Oldest compute capability, Turing: CUDA 13 dropped older GPUs, and TensorRT-RTX supports none."""
 _IGNORED = (
     "it is too old, the packages begin at 7.5 (Turing); name the others in CUDA_VISIBLE_DEVICES, else a server starts "
     "a process on it too"
@@ -33,7 +33,7 @@ _TENSORRT = "11.4.0.106"
 _TENSORRT_RTX = "1.7.1.116"
 _ONNXRUNTIME = {13: "1.31.1", 12: "1.26.0"}
 _ONNXRUNTIME_ON_310 = "1.23.2"
-"""The newest for Python 3.10. It is for CUDA 12 and brings that, whatever CUDA the other packages are for."""
+"""The newest version for Python 3.10. It needs CUDA 12 and installs it, whatever CUDA the other packages are for."""
 
 
 class Way(NamedTuple):
@@ -41,10 +41,10 @@ class Way(NamedTuple):
 
     engine: the engine that it brings, as in `--engine`.
     name: the runtime, for people.
-    requirements: the packages to install; none where there is nothing to do, or a folder to link.
+    requirements: the packages to install; empty if nothing is to be done, or if a folder is linked instead.
     source: a package index beside the configured one, or a folder of wheels.
     folder: the module of a system installation, to be linked into this environment.
-    gigabytes: roughly what is downloaded.
+    gigabytes: approximate size of the download; 0 if unknown or none.
     replaces_onnxruntime: whether its packages overwrite those of the CPU's ONNX Runtime, which have the same name.
     """
 
@@ -66,12 +66,12 @@ class Way(NamedTuple):
 class GpuChoice:
     """The packages for a host.
 
-    why_cpu: why it computes on the CPU; empty where a GPU can be used.
-    to_do: what would change that; empty where there is nothing, such as on a host without a GPU.
+    why_cpu: why the host computes on the CPU; empty if it can use a GPU.
+    to_do: what the user can do about that; empty if nothing, as on a host without a GPU.
     cuda: the major version of CUDA that the packages are for.
-    packages: what every engine on a GPU needs.
+    packages: the packages that every engine on a GPU needs.
     ways: the ways to a runtime, best first; the first that works is enough.
-    passed_over: why a better way is not among them, by its name; also the GPUs that are left out, by theirs.
+    passed_over: pairs of (name, reason) for better ways that are not among `ways`, and for GPUs that are ignored.
     """
 
     why_cpu: str = ""
@@ -83,7 +83,7 @@ class GpuChoice:
 
 
 def choose_packages(host: GpuHost) -> GpuChoice:
-    """Choose the packages for a host, or say why it computes on the CPU."""
+    """Return the packages for a host, or the reason why it computes on the CPU."""
     if not host.driver.gpus:
         return _without_driver(host)
     old = [gpu for gpu in host.driver.gpus if gpu.capability < _OLDEST_GPU]
@@ -130,7 +130,7 @@ def _without_driver(host: GpuHost) -> GpuChoice:
 
 
 def _ways(host: GpuHost, cuda: int) -> Iterator[Way | tuple[str, str]]:
-    """Yield the ways, best first, and in their place the reasons against those that this host cannot go."""
+    """Yield the ways, best first; for a way that this host cannot go, (name, reason) in its place."""
     if host.tensorrt and not ("RTX" in host.tensorrt and _unknown_to_rtx(host)):
         yield Way("trt", host.tensorrt)
         return

@@ -6,4 +6,4 @@ from engines.errors import RetouchError
 
 
 class InstallFailed(RetouchError):
-    """The packages of a GPU could not be installed; the message says how to go on, and how to serve without."""
+    """The packages of a GPU could not be installed; the message says how to retry, and how to serve without a GPU."""

@@ -1,6 +1,6 @@
 """The facts of a host that decide which GPU packages it can have: GPUs, driver, Python, TensorRT, NVIDIA's index.
 
-Nothing here imports a CUDA library: the driver is asked through nvidia-smi, which comes with it.
+Nothing here imports a CUDA library: the driver is queried with nvidia-smi, which comes with it.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Driver(NamedTuple):
 
     Args:
         version: such as (580, 159, 4); empty without a driver that answers.
-        gpus: those that it shows.
-        problem: why a card that is there cannot be used; empty where there is no card, or no problem.
+        gpus: the GPUs that it shows.
+        problem: why an installed card cannot be used; empty if there is no card, or no problem.
     """
 
     version: tuple[int, ...] = ()
@@ -70,12 +70,12 @@ class Driver(NamedTuple):
 class GpuHost:
     """Everything that the choice of packages depends on.
 
-    driver: what the NVIDIA driver says.
+    driver: the answer of the NVIDIA driver.
     python: major and minor version of the Python to install for.
     system: as `sys.platform`.
     machine: the processor's architecture: `x86_64`, `aarch64`.
-    tensorrt: the TensorRT that this Python can import; empty without one.
-    system_tensorrt: that of the system's Python, if it is of the same version.
+    tensorrt: name and version of the TensorRT that this Python can import; empty without one.
+    system_tensorrt: the TensorRT of the system's Python, if that Python has the same version.
     nvidia_index: the address of NVIDIA's package index, if it answers; else empty.
     """
 
@@ -93,7 +93,7 @@ def this_host(environ: Mapping[str, str] = os.environ, notify: Callable[[str], N
 
     Args:
         environ: as for `ask_driver`.
-        notify: tells people what is waited for.
+        notify: called with the action in progress if it takes long.
     """
     driver = ask_driver(environ, patience=Patience(notify=notify))
     found = driver.gpus != ()
@@ -108,10 +108,10 @@ def this_host(environ: Mapping[str, str] = os.environ, notify: Callable[[str], N
 
 
 class Places(NamedTuple):
-    """The folders of a host that are looked into.
+    """The folders of a host that are searched.
 
-    pci: shows the cards, also those without a driver.
-    wsl: has nvidia-smi in WSL, where it is not on every PATH.
+    pci: lists the PCI devices, also cards without a driver.
+    wsl: has nvidia-smi under WSL, where not every PATH includes it.
     """
 
     pci: Path = Path("/sys/bus/pci/devices")
@@ -119,12 +119,11 @@ class Places(NamedTuple):
 
 
 class Patience(NamedTuple):
-    """How long the driver may take to answer.
+    """Time limits for the driver's answer.
 
-    seconds: after which the driver counts as stuck: 30, because one that is loaded by this call takes seconds for each
-    GPU.
-    quiet_seconds: after which `notify` tells people what is waited for.
-    kill_seconds: how long a killed nvidia-smi may take to end; one that the driver holds does not.
+    seconds: time until the driver counts as stuck: 30, because a driver that this call loads takes seconds per GPU.
+    quiet_seconds: time until `notify` is called with the action in progress.
+    kill_seconds: time that a killed nvidia-smi gets to end; one that is blocked in the driver does not end.
     """
 
     seconds: float = 30.0
@@ -141,8 +140,8 @@ def ask_driver(environ: Mapping[str, str], places: Places = _HERE, patience: Pat
 
     Args:
         environ: `PATH` has nvidia-smi; `CUDA_VISIBLE_DEVICES` may hide all GPUs.
-        places: where else to look.
-        patience: how long the answer may take.
+        places: the folders to search besides.
+        patience: the time limits of the answer.
     """
     if environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in {"", "-1"}:
         return Driver()
@@ -159,12 +158,12 @@ def ask_driver(environ: Mapping[str, str], places: Places = _HERE, patience: Pat
 
 
 def _run_bounded(command: Sequence[str], patience: Patience) -> tuple[int, str, str]:
-    """Run a command; returns its status, output and errors. One that takes too long is killed, and left if that fails.
+    """Run a command and return its status, output and errors. If it takes too long, it is killed, or else abandoned.
 
-    Both outputs are files: a pipe ends only when the last process that has it ends.
+    Output and errors go to files: reading a pipe would wait for every process that has inherited it.
 
     Raises:
-        TimeoutExpired: it took too long.
+        TimeoutExpired: the command took too long.
     """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(  # noqa: S603 -- the driver's own command
@@ -174,7 +173,7 @@ def _run_bounded(command: Sequence[str], patience: Patience) -> tuple[int, str, 
             _wait(process, patience)
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
-            with suppress(subprocess.TimeoutExpired):  # one that the driver holds ends when the driver lets it go
+            with suppress(subprocess.TimeoutExpired):  # if it is blocked in the driver, it ends when the driver returns
                 process.wait(patience.kill_seconds)
             raise
         for file in (output, errors):
@@ -201,12 +200,12 @@ def read_answer(text: str) -> Driver:
 
 
 def base_python() -> Path:
-    """Return the Python that this virtual environment was made of, or itself."""
+    """Return the Python that this virtual environment is based on; outside one, this Python."""
     return Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def find_system_tensorrt(python: Path) -> SystemTensorRt | None:
-    """Return the TensorRT of that Python, such as one from NVIDIA's Debian packages; None without one."""
+    """Return the TensorRT that a Python can import, such as one from NVIDIA's Debian packages; None without one."""
     try:
         done = subprocess.run(  # noqa: S603 -- our own code
             (python, "-I", "-c", _SYSTEM_TENSORRT), capture_output=True, text=True, timeout=_PYTHON_SECONDS, check=True

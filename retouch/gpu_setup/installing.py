@@ -1,7 +1,7 @@
 """Installs the packages that were chosen: what every engine needs, then the first runtime that loads.
 
-A way that fails gives place to the next one, and that is said. The record is `unfinished` until a runtime was seen to
-load; the step that overwrites the CPU's ONNX Runtime comes last and is undone if it fails.
+If a way fails, the reason is reported and the next way is tried. The record is `unfinished` until a runtime has loaded;
+the way that overwrites the CPU's ONNX Runtime comes last and is undone if it fails.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _LOAD = {
 }
 _ONNXRUNTIME = "import onnxruntime"
 _ONNXRUNTIME_VERSION = "from importlib.metadata import version; print(version('onnxruntime'))"
-"""That of the CPU's package, whose metadata stay when the GPU's overwrites its files."""
+"""Code that prints the version of the CPU's package; its metadata stays when the GPU's package overwrites its files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """Python code that succeeds in the environment where a part works, and prints its name.
+    """Python code for each part: it succeeds in an environment where the part works, and prints the part's name.
 
     Args:
         device: opens the GPU.
@@ -54,8 +54,8 @@ class Installer:
 
     Args:
         environment: the environment.
-        notify: tells people what is done next.
-        checks: how to find out whether a part works.
+        notify: called with each next step, as text.
+        checks: code that checks whether a part works.
     """
 
     environment: Environment
@@ -63,9 +63,9 @@ class Installer:
     checks: Checks = Checks()
 
     def installed(self, choice: GpuChoice, facts: tuple[str, ...]) -> str:
-        """Return the runtime that is installed for these facts and loads; empty if something is to be done.
+        """Return the runtime that is installed for these facts and loads; empty if an installation is needed.
 
-        Packages that somebody else has installed, such as an image, count and are recorded.
+        Packages that were installed in another way, such as in an image, count and are recorded.
 
         Raises:
             InstallFailed: the record cannot be written.
@@ -105,10 +105,10 @@ class Installer:
         return runtime
 
     def restore_cpu(self) -> bool:
-        """Put the CPU's ONNX Runtime back, where an installation that was cut off left none that loads.
+        """Put the CPU's ONNX Runtime back if an interrupted installation left none that loads.
 
         Returns:
-            Whether something was to be done.
+            Whether it was put back.
 
         Raises:
             InstallFailed: it could not be put back.
@@ -157,7 +157,7 @@ class Installer:
         raise InstallFailed(f"no runtime for this GPU could be installed ({reasons})")
 
     def _go(self, way: Way) -> str:
-        """Go one way, and load its runtime."""
+        """Install one way and load its runtime; return the runtime's name, or raise InstallFailed."""
         if way.requirements:
             size = f", about {way.gigabytes:g} GB" if way.gigabytes else ""
             self.notify(f"installing {way.name}{size}: {', '.join(way.requirements)}")

@@ -20,7 +20,7 @@ class Environment:
     Args:
         python: its Python, which has pip.
         folder: its folder.
-        on_stderr: whether what pip says goes to standard error, because a program reads the standard output.
+        on_stderr: whether pip's output goes to standard error, because a program reads the standard output.
     """
 
     python: Path
@@ -41,10 +41,10 @@ class Environment:
             requirements: names and versions.
             source: a package index, or a folder of wheels, beside the configured ones.
             only_wheels: refuse source packages: TensorRT's on PyPI are stubs that fetch from elsewhere.
-            over: install these packages again without what they need, over whatever has their files.
+            over: reinstall these packages without their dependencies, over a package that has overwritten their files.
 
         Raises:
-            InstallFailed: pip failed; it has said why.
+            InstallFailed: pip failed; its output says why.
         """
         command = [str(self.python), "-m", "pip", "--disable-pip-version-check", "install", "--no-compile"]
         if source:

@@ -1,6 +1,6 @@
 """The record of what `retouch install-gpu` did in this environment, in a file beside its packages.
 
-It is written before the first change, so that an installation that was cut off is known as one.
+It is written before the first change, so that an interrupted installation is recognised.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _MAX_BYTES = 2**16
 class GpuRecord(BaseModel):
     """An installation and the host that it was made for.
 
-    state: `unfinished` from the first change until the runtime was seen to load.
-    facts: GPUs, driver branch, Python and packages; with others the choice is made again.
+    state: `unfinished` from the first change until the runtime has loaded.
+    facts: GPUs, driver branch, Python and packages; if they change, the choice is made again.
     engine: the engine that was installed.
     runtime: its runtime, with the version.
     """
@@ -37,7 +37,7 @@ class GpuRecord(BaseModel):
 
 
 def facts_of(host: GpuHost, choice: GpuChoice) -> tuple[str, ...]:
-    """Return the facts that an installation depends on; whether NVIDIA's index answers today is not among them."""
+    """Return the facts that an installation depends on; whether NVIDIA's index is reachable is not among them."""
     gpus = sorted({f"{gpu.name} {gpu.capability[0]}.{gpu.capability[1]}" for gpu in host.driver.gpus})
     python = f"Python {host.python[0]}.{host.python[1]}"
     return (*gpus, f"driver {host.driver.version[0]}", python, *choice.packages)

@@ -59,7 +59,7 @@ def judge(
     sheet: Sheet,
     notify: Callable[[str], None],
 ) -> QuantisationFigures:
-    """Fill every case with both engines and summarise how far the second is from the first."""
+    """Fill every case with both engines and return the figures that compare the second with the first."""
     rows: list[Judged] = []
     for case in cases:
         notify(f"gate, picture {len(rows) + 1}")

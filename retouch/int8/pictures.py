@@ -1,4 +1,4 @@
-"""The pictures of an INT8 export: those that are calibrated on and those that judge the result, with their holes."""
+"""The pictures of an INT8 export, with holes: some to calibrate on, others to judge the result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Photograph(NamedTuple):
 
 @dataclass(frozen=True)
 class PictureSplit:
-    """A folder's pictures, in an order drawn from the seed: those that are calibrated on, and others for the gate."""
+    """A folder's pictures, in an order drawn from the seed: some to calibrate on, and others for the gate."""
 
     folder: Path
     seed: int
@@ -44,12 +44,12 @@ class PictureSplit:
 
     @property
     def sha256(self) -> str:
-        """The digest of the sorted digests of the pictures that are calibrated on."""
+        """The SHA-256 digest of the sorted digests of the calibration pictures."""
         return hashlib.sha256("".join(sorted(one.sha256 for one in self.calibrated)).encode()).hexdigest()
 
 
 def split_pictures(folder: Path, seed: int, judging: int = LEAST_PICTURES) -> PictureSplit:
-    """Split the pictures of a folder and its subfolders; no two with the same pixels are taken.
+    """Split the pictures of a folder and its subfolders; of pictures with the same pixels only one is taken.
 
     Only as many files are opened as are needed, one at a time.
 
@@ -83,7 +83,7 @@ def cases(photographs: Sequence[Photograph], size: SizeRule, seed: str) -> Itera
     Args:
         photographs: the pictures.
         size: the model's tiles.
-        seed: of the holes.
+        seed: the seed of the holes.
     """
     sides = _sides(size)
     cells = list(product(BANDS, KINDS))

@@ -30,10 +30,10 @@ from training.losses.lpips_distance import Lpips, load_lpips
 
 @dataclass(frozen=True)
 class Quantiser:
-    """Makes INT8 graphs; what it needs has been checked.
+    """Makes INT8 graphs, after `prepare` has checked its inputs.
 
     split: the pictures. lpips: the distance of the gate. sheet: file for a contact sheet of the gate's first
-    fills; None for none. engine: what the gate fills with. calibrate: chooses the scales of all layers.
+    fills; None for none. engine: options of the gate's engine. calibrate: chooses the scales of all layers.
     """
 
     split: PictureSplit
@@ -48,11 +48,11 @@ class Quantiser:
         Args:
             graph: the FP32 graph, in a folder for temporary files.
             target: the file to write.
-            manifest: that of the FP32 graph.
+            manifest: the manifest of the FP32 graph.
             notify: called with a line for each step.
 
         Raises:
-            QuantisationRefused: its fills differ too much from those of FP32; there is no file then.
+            QuantisationRefused: its fills differ too much from those of FP32; no file is left.
         """
         split = self.split
         with tempfile.TemporaryDirectory(dir=graph.parent) as folder:
@@ -106,7 +106,7 @@ class Quantiser:
 
 
 def prepare(calibration: Path, lpips_features: Path | None, sheet: Path | None = None) -> Quantiser:
-    """Check all that a quantisation needs, so that nothing is found missing after minutes of calibration.
+    """Check everything that a quantisation needs before it starts, because calibration takes minutes.
 
     Raises:
         CalibrationInvalid: there are too few pictures, or one cannot be read.
@@ -124,7 +124,7 @@ def prepare(calibration: Path, lpips_features: Path | None, sheet: Path | None =
 
 
 def _feeds(split: PictureSplit, manifest: Manifest, purpose: str) -> Iterator[Feed]:
-    """Yield the inputs of the pictures that are calibrated on, as the service would make them, one tile at a time."""
+    """Yield the inputs of the calibration pictures as the service would make them, one tile at a time."""
     for case in cases(split.calibrated, manifest.size, f"{split.seed} {purpose}"):
         for crop in plan_crops(case.hole, manifest.size, "auto"):
             yield samples_to_inputs(manifest, [inpaint_sample(Picture(case.truth), case.hole, crop, manifest)])

@@ -47,7 +47,7 @@ def find_pictures(folder: Path, seed: int) -> list[Path]:
 
 
 def check_pictures(paths: Sequence[Path], framings: Sequence[tuple[int, bool]], count: int) -> None:
-    """Decode the pictures that `draw_cases` will take: a broken one that is met after hours would lose all figures.
+    """Decode the pictures that `draw_cases` will take: a broken one, met after hours, would cost all figures.
 
     Args:
         paths: files of pictures.
@@ -55,7 +55,7 @@ def check_pictures(paths: Sequence[Path], framings: Sequence[tuple[int, bool]], 
         count: the number of cases of each size.
 
     Raises:
-        DataMissing: as `draw_cases`.
+        DataMissing: as for `draw_cases`.
     """
     fitting = dict.fromkeys(framings, 0)
     for path in paths:
@@ -106,7 +106,7 @@ def _too_small_message(paths: Sequence[Path], size: int) -> str:
 
 
 def _fits(height: int, width: int, size: int, *, square: bool) -> bool:
-    """Return whether a picture need not be enlarged."""
+    """Return whether a picture can be cropped or scaled to `size` without being enlarged."""
     return size <= (min(height, width) if square else max(height, width))
 
 

@@ -15,7 +15,7 @@ DEFAULT = "crops"
 RADII = (16, 32, 64, 96, 128, 192, 256, 384)
 """Upper bounds of the classes of thickness, in pixels of the picture; the last class has none."""
 AS_GOOD = 0.005
-"""Part of the default's mean LPIPS by which a way may be worse and still count as good; the cheapest is chosen."""
+"""Fraction of the default's mean LPIPS by which a way may be worse and still count as good; the cheapest is chosen."""
 SURE = 2.0
 """Standard errors that are added to a mean difference before it is compared, so that no way wins by chance on a few
 pictures."""
@@ -26,8 +26,8 @@ LEAST_ROWS = 8
 def choose_rules(rows: Sequence[CaseMeasurements], ways: Mapping[str, FillRule]) -> tuple[FillRule, ...]:
     """Choose the way for each size of picture and thickness of hole, thin first.
 
-    Neighbouring thicknesses and neighbouring sizes of which the same was chosen become one rule. Sizes are upper bounds
-    of the picture's longer side. There is no rule for pictures above the largest size.
+    Neighbouring thicknesses, and neighbouring sizes, with the same choice become one rule. Sizes are upper bounds of
+    the picture's longer side; pictures above the largest size get no rule.
 
     Args:
         rows: rows with figures for every way.

@@ -28,7 +28,7 @@ from training.losses.lpips_distance import load_lpips
 
 
 class SweepImpossible(RetouchError):
-    """The model has no strategies to compare, or what is measured cannot be written."""
+    """The model has no strategies to compare, or the figures or rules cannot be written."""
 
 
 @dataclass(frozen=True)
@@ -102,21 +102,21 @@ def sweep(request: SweepRequest, progress: Progress, now: Callable[[], float], t
 
 
 def check_outputs(figures: Path | None, rules_of: Path | None) -> None:
-    """Find out before a sweep, which may take hours, that its figures or its rules could not be written.
+    """Check before a sweep, which may take hours, that its figures and its rules can be written.
 
     Args:
         figures: the file of the figures, whose folder is made.
         rules_of: the model whose manifest gets the rules.
 
     Raises:
-        SweepImpossible: one of them cannot; the message says which.
+        SweepImpossible: one of them cannot be written; the message says which.
     """
     with report_write_errors(figures):
         if figures is not None:
             check_output(figures)
     manifest = None if rules_of is None else _manifest_of(rules_of)
     with report_write_errors(manifest):
-        if manifest is not None and manifest.exists():  # what is no model is refused by the sweep
+        if manifest is not None and manifest.exists():  # a folder that is no model is refused by the sweep
             TemporaryFile(dir=manifest.parent).close()  # it is replaced, not overwritten
 
 

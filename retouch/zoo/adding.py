@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Notify = Callable[[str], None]
 Made = tuple[Path, "Manifest", tuple[str, ...]]
-"""A published model's folder and manifest, and what its making noticed."""
+"""A published model's folder and manifest, and notes from its export or import."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class AddRequest:
 
     file: the published file, if the user has it; otherwise it is downloaded.
     sha256: the digest that the user knows from elsewhere.
-    trust: take a file of which no digest is known.
+    trust: whether to take a file whose digest is not known.
     """
 
     row: Row
@@ -70,7 +70,7 @@ def find_row(name: str) -> Row:
 
 
 def terms_of(row: Row) -> list[str]:
-    """Return what is to be read before a model is added, a line each."""
+    """Return the terms that the user must read before a model is added, a line each."""
     return [
         f"{row.name}: {row.about}",
         f"licence of the weights: {row.licence or 'not stated by the source'}"
@@ -82,10 +82,10 @@ def terms_of(row: Row) -> list[str]:
 
 
 def require_licence(row: Row, *, accepted: bool) -> None:
-    """Stop where the licence was not accepted.
+    """Refuse to go on unless the licence was accepted.
 
     Raises:
-        LicenceRefused: it was not.
+        LicenceRefused: the licence was not accepted.
     """
     if accepted:
         return
@@ -115,7 +115,7 @@ def add_model(request: AddRequest, notify: Notify) -> Added:
 
 
 def _check_request(request: AddRequest) -> None:
-    """Find what would stop the last step before the first one fetches anything."""
+    """Check what the last step needs, before the first one downloads anything."""
     row = request.row
     needed = ("torch", "onnx") if row.way == "export" else ("onnx",)
     if missing := [module for module in needed if importlib.util.find_spec(module) is None]:
@@ -208,7 +208,7 @@ def _exported(request: AddRequest, path: Path, notify: Notify) -> Made:
 
 
 def _imported(request: AddRequest, path: Path, notify: Notify) -> Made:
-    """Import a graph. Raises FileRefused where it is refused: the flags were not the user's."""
+    """Import a graph. Raises FileRefused if it is refused, because the table, not the user, chose the flags."""
     from export.errors import GraphRefused  # noqa: PLC0415 (loads the exporter's package)
     from export.foreign.importing import ImportRequest, import_model  # noqa: PLC0415 (needs onnx later)
 

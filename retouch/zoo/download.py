@@ -1,7 +1,7 @@
 """Downloads one file over HTTPS: from listed hosts only, of limited size, whole or not at all.
 
-A file that is arriving is called `NAME.partial`; one command at a time writes it. A part is kept and continued only if
-the file's SHA-256 is known, which would notice a mixture of two files.
+While a file arrives, it is called `NAME.partial`; one command at a time writes it. An incomplete file is kept and
+resumed only if the file's SHA-256 is known, because only the digest would reveal a mixture of two files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class Wanted(NamedTuple):
-    """A file to fetch: its address, the hosts it may lead to, its size if that is known, and whether a part will do."""
+    """A file to fetch: its address, the allowed hosts, its size if known, and whether a download may be resumed."""
 
     url: str
     hosts: Sequence[str]
@@ -41,11 +41,11 @@ class Downloader:
     """Fetches files.
 
     Args:
-        context: which certificates are believed; by default those of the system. Tests give their own authority.
-        places: test seam: where the server of a host really is, (address, port). The certificate must still be the
-            host's, and the rules about hosts hold unchanged.
-        seconds: to connect, and between two blocks.
-        free_bytes: how much a folder can still hold.
+        context: the trusted certificates; by default those of the system. Tests give their own authority.
+        places: for tests: the real (address, port) of each host's server. The certificate must still be the host's,
+            and the rules about hosts apply unchanged.
+        seconds: time limit to connect, and between two blocks.
+        free_bytes: returns the free space of a folder in bytes.
     """
 
     context: ssl.SSLContext = field(default_factory=ssl.create_default_context)
@@ -57,8 +57,8 @@ class Downloader:
         """Fetch a file to `target`, whose folder exists.
 
         Raises:
-            DownloadFailed: the server, its certificate or a redirect is not as it must be; the file is too large for
-                the limit or the disk, or did not arrive whole. The message says which; the target does not exist.
+            DownloadFailed: the server, its certificate or a redirect is not acceptable, the file is too large for the
+                limit or the disk, or it did not arrive whole. The message says which; the target does not exist.
         """
         partial = target.with_name(f"{target.name}.partial")
         try:
@@ -132,14 +132,14 @@ class Downloader:
 
 @contextmanager
 def _open_part(partial: Path, *, resumable: bool) -> Iterator[BinaryIO]:
-    """Open a part for this command alone; one that is empty or cannot be continued is removed at the end."""
+    """Open an incomplete file for this command alone; at the end it is removed if empty or not resumable."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(partial, flags, 0o644), "r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise DownloadFailed(f"{partial} is being written by another command; wait for it") from error
-        if not _is_at(file, partial):  # the other command finished, and the file has its final name
+        if not _is_at(file, partial):  # another command has finished it and given it its final name
             raise DownloadFailed(f"{partial} was finished by another command just now; run this one again")
         if not resumable:
             file.truncate(0)

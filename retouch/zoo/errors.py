@@ -2,8 +2,8 @@
 
 ZooError
 ├── DownloadFailed    the file could not be fetched whole, or its host leads elsewhere
-├── FileRefused       the file is not the one that was published, or nobody says that it is
-└── LicenceRefused    the licence was not accepted
+├── FileRefused       the file is not the one that was published, or nothing confirms that it is
+└── LicenceRefused    the user did not accept the licence
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class DownloadFailed(ZooError):
 
 
 class FileRefused(ZooError):
-    """The file is not the one that was published, or nobody says that it is."""
+    """The file is not the one that was published, or nothing confirms that it is."""
 
 
 class LicenceRefused(ZooError):
-    """The licence was not accepted."""
+    """The user did not accept the licence."""

@@ -1,4 +1,4 @@
-"""The form of the table of published models. A row holds what a public source states; what is not known is empty."""
+"""The rows of the table of published models. A row has only what a public source states; unknown fields are empty."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ class Row(BaseModel):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts that a download may speak to."""
+        """The hosts that a download may connect to."""
         return () if self.url is None else (urlsplit(self.url).hostname or "", *self.redirect_hosts)

@@ -1,6 +1,6 @@
 """The table of published inpainting models. No row's address has been tried: this project was written without internet.
 
-Only what the page in `source` or `licence_source` states is filled in. Digests that people state about a file of others
+Only what the page in `source` or `licence_source` states is filled in. Digests stated by anyone but a file's publisher
 are left out. The hosts that GitHub and Hugging Face redirect downloads to are those known when this was written; the
 command names a host that is missing here.
 """
