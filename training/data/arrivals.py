@@ -1,4 +1,4 @@
-"""Shards that arrive during a run: they are decoded in the background and added to its pictures."""
+"""Tar shards that arrive during a run: a background thread decodes them and adds their pictures to the run's."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _LOOKS_EVERY_S = 1.0
 
 
 class ShardWatcher:
-    """Watches `data.path` for new tar shards; each must appear complete, by a rename.
+    """Watches `data.path` for new tar shards, each of which must be renamed into place once it is complete.
 
     The first shards fill the cache; at least one must arrive within `patience_s` seconds.
 
     Raises:
-        DataMissing: no shard arrived, or one cannot be read.
+        DataMissing: no shard arrived in time.
     """
 
     def __init__(self, data: DataConfig, patience_s: float = 60.0) -> None:
@@ -38,7 +38,15 @@ class ShardWatcher:
         self._first = first
 
     def cache(self, device: torch.device, room_bytes: float) -> PictureCache:
-        """Return a cache of the pictures of the first shards; those of later ones are added to it."""
+        """Return a cache with the pictures of the first shards; a thread adds the pictures of later ones.
+
+        Args:
+            device: the device of the cache.
+            room_bytes: device memory for the pictures of all shards.
+
+        Raises:
+            DataMissing: a shard cannot be read, or the pictures exceed `room_bytes` or the device's memory.
+        """
         cache = PictureCache(self._read_shards(self._first), device, room_bytes)
         threading.Thread(target=self._watch_folder, args=(cache,), name="arrivals", daemon=True).start()
         return cache
@@ -53,10 +61,10 @@ class ShardWatcher:
             cache.append(self._read_shards([shard]))
 
     def raise_failure(self) -> None:
-        """Raise the failure of the thread that watches, if any.
+        """Raise the error that ended the watching thread, if any.
 
         Raises:
-            DataMissing: a shard that came could not be read, or did not fit.
+            DataMissing: a shard could not be read or did not fit the cache.
         """
         if self._failure:
             raise self._failure

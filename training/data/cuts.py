@@ -1,4 +1,4 @@
-"""Chooses the pictures of a batch and the crops in them, as a function of the seed and the samples before."""
+"""Chooses a batch's pictures and crops, as a function of the seed and of the number of samples drawn before."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ class CropPositions:
     """The pictures and crop positions of a batch, one entry per sample, on the device."""
 
     picture: Tensor
-    """Numbers of pictures, int64."""
+    """N, int64: indices of the pictures."""
     place: Tensor
-    """N×2: where between the first and the last possible position the cut begins, down and across, in [0, 1)."""
+    """N×2, in [0, 1): first row and column of the crop, as a fraction of the range of possible positions."""
     mirrored: Tensor
-    """Whether left and right change places, bool."""
+    """N, bool: whether the crop is mirrored left to right."""
     span: Tensor | None
-    """How many pixels of the picture one pixel of the cut spans; None: one, and nothing is interpolated."""
+    """N: pixels of the picture for each pixel of the crop, along a side; None: 1, without interpolation."""
 
     def samples_between(self, first: int, last: int) -> CropPositions:
-        """Return samples first … last - 1, the part of one of several processes."""
+        """Return samples first … last - 1, one process's part of the batch."""
         span = None if self.span is None else self.span[first:last]
         return CropPositions(self.picture[first:last], self.place[first:last], self.mirrored[first:last], span)
 
 
 def picture_numbers(count: int, samples_before: int, batch: int, seed: int, device: torch.device) -> Tensor:
-    """Return the next `batch` of `count` pictures, int64: each picture once per pass, every pass reshuffled."""
+    """Return the indices, int64, of the next `batch` out of `count` pictures.
+
+    Each pass over the pictures visits every picture once, in a new random order.
+    """
     first, last = samples_before // count, (samples_before + batch - 1) // count
     rounds = [
         torch.randperm(count, generator=generator_for(device, seed, epoch, Purpose.ORDER), device=device)
@@ -42,7 +45,7 @@ def picture_numbers(count: int, samples_before: int, batch: int, seed: int, devi
 
 
 def draw_crops(data: DataConfig, picture: Tensor, generator: torch.Generator) -> CropPositions:
-    """Draw random crops of the pictures with these numbers."""
+    """Draw a random crop for each index in `picture` (N, int64), scaled and mirrored as configured."""
     count, device = len(picture), picture.device
     place = torch.rand(count, 2, generator=generator, device=device)
     coin, stretch = torch.rand(2, count, generator=generator, device=device)

@@ -1,7 +1,7 @@
 """Decoded pictures on the device, which also cuts the crops, so that a step needs no CPU work.
 
-Pictures of any size lie one after another in one uint8 tensor of pixels; a crop is a gather of pixel numbers. Where
-there is room, more pictures can be added while others are cut.
+Pictures of any size lie one after another in one uint8 tensor of pixels; a crop is a gather of pixel indices. Up to the
+reserved memory, pictures can be added while another thread cuts crops.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class PictureCache:
 
     Args:
         pictures: at least one.
-        device: where they are kept.
-        room_bytes: size of the memory for all pictures, those added later too; by default for these alone.
+        device: the device that holds them.
+        room_bytes: memory for all pictures, including those added later; by default just enough for `pictures`.
 
     Raises:
-        DataMissing: the pictures exceed the device's memory or the reserved space.
+        DataMissing: the pictures exceed the device's memory or `room_bytes`.
     """
 
     def __init__(self, pictures: Sequence[Picture], device: torch.device, room_bytes: float | None = None) -> None:
@@ -55,7 +55,11 @@ class PictureCache:
         self.append(pictures)
 
     def append(self, pictures: Sequence[Picture]) -> None:
-        """Add pictures; may run in another thread than `crops`, which sees all of them or none."""
+        """Add pictures; may run in another thread than `crops`, which sees all of them or none.
+
+        Raises:
+            DataMissing: the pictures do not fit the reserved memory.
+        """
         index = self._index
         sizes = torch.tensor([picture.shape[:2] for picture in pictures])
         counts = sizes.prod(1)
@@ -85,7 +89,7 @@ class PictureCache:
         return self._index.end * self._pixels.shape[1]
 
     def crops(self, cuts: CropPositions, side: int) -> Tensor:
-        """Return N×C×side×side in [0, 1], FP32, channels-last; bilinear where the crops are scaled."""
+        """Return the crops, N×C×side×side FP32 in [0, 1], channels-last; scaled crops are interpolated bilinearly."""
         index = self._index
         sizes, starts = index.sizes[cuts.picture], index.starts[cuts.picture]
         steps = torch.arange(side, device=self.device)

@@ -1,8 +1,8 @@
 """Draws irregular holes in batches on the device: strokes, blobs and boxes that cover a given part of the picture.
 
 Every shape is a distance to its edge. The minimum over a sample's shapes is a distance field, and the hole is where the
-field is below the level that gives the wanted coverage: shapes grow or shrink together until it fits. Strokes follow Yu
-et al., "Free-Form Image Inpainting with Gated Convolution", ICCV 2019 (algorithm 1).
+field is below the level that gives the wanted coverage: all shapes grow or shrink together. Strokes follow Yu et al.,
+"Free-Form Image Inpainting with Gated Convolution", ICCV 2019 (algorithm 1).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Uniform = Callable[..., Tensor]
 STROKES, JOINTS, BLOBS, BOXES = 5, 6, 5, 4
 _FAR = 1e3
 _GRID = 4
-"""The level is found on every 4th pixel down and across: a sort of 1/16 of them, within a percent of the wanted."""
+"""Stride of the pixels from which the level is found: a sort of 1/16 of them gives the coverage within one percent."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,23 @@ class HoleShapes:
     box_size: Tensor
     """N×BOXES: 0 or absent."""
     coverage: Tensor
-    """N: the part to cover."""
+    """N: the fraction of the picture to cover."""
 
     def samples_between(self, first: int, last: int) -> HoleShapes:
-        """Return samples first … last - 1, the part of one of several processes."""
+        """Return samples first … last - 1, one process's part of the batch."""
         return HoleShapes(*(tensor[first:last] for tensor in vars(self).values()))
 
 
 def draw_shapes(count: int, coverage: tuple[float, float], generator: torch.Generator) -> HoleShapes:
-    """Draw random shapes on the generator's device: half of the samples have strokes only, the rest also others."""
+    """Draw random shapes for `count` samples on the generator's device.
+
+    Half of the samples have strokes alone, 30 % strokes with blobs, boxes or both, 10 % boxes alone, 10 % blobs alone.
+
+    Args:
+        count: number of samples.
+        coverage: smallest and largest fraction of the picture to cover.
+        generator: draws the shapes.
+    """
 
     def uniform(*shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
         drawn = torch.rand(count, *shape, generator=generator, device=generator.device)
@@ -84,7 +92,7 @@ def _stroke_corners(uniform: Uniform) -> Tensor:
 
 
 def fill_shapes(shapes: HoleShapes, side: int) -> Tensor:
-    """Rasterise the shapes to N×1×side×side FP32, 1 = hole."""
+    """Rasterise the shapes at their coverage to N×1×side×side FP32, 1 = hole."""
     axis = (torch.arange(side, device=shapes.coverage.device) + 0.5) / side
     y, x = axis[:, None], axis[None, :]
     starts, ends = shapes.joints[:, :, :-1].flatten(1, 2), shapes.joints[:, :, 1:].flatten(1, 2)

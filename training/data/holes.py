@@ -111,7 +111,10 @@ def draw_box_numbers(count: int, generator: torch.Generator) -> Tensor:
 
 
 def make_thick_boxes(numbers: Tensor, side: int) -> Tensor:
-    """Make one box of 40-80 % each, eight of nine at a border or in a corner: N×1×side×side FP32, 1 = hole."""
+    """Make a box of 40 to 80 % of the picture for each sample: N×1×side×side FP32, 1 = hole.
+
+    Eight of nine boxes touch a border of the picture.
+    """
     cover, shape, *place = numbers
     cover = _THICK[0] + (_THICK[1] - _THICK[0]) * cover
     height = cover.pow(shape)

@@ -1,7 +1,7 @@
 """Label maps: the colours of CMP Facades (Tyleček & Šára, GCPR 2013) as class ids, instances, both beside a picture.
 
-A class of facades has the number that CMP's own label files give it, so that those can be sent to the trained model as
-they are; 0 is no class.
+Facade classes have the numbers of CMP's own label files, so that these files can be sent to the trained model
+unchanged; 0 means no class.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ FACADE_COLOURS: dict[str, tuple[int, int, int]] = {
 """Mean RGB of each class in the training pairs, in the order of the class numbers 1 to 12."""
 FACADE_CLASSES = len(FACADE_COLOURS) + 1
 _SURE = 40.0
-"""Distance in RGB from which a pixel is taken for a mixture of two classes beside it."""
+"""RGB distance to the nearest class colour from which a pixel counts as a mixture of neighbouring classes."""
 
 
 def facade_labels(colours: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Convert colours H×W×3 to class numbers H×W, 1 to 12.
 
     Each pixel gets the class of the nearest colour. JPEG mixes colours at borders, and a mixture may lie near a third
-    class: a pixel far from every colour gets the nearest of those that pixels up to two away surely show.
+    class. So a mixed pixel gets the nearest colour among those of the unmixed pixels at most two pixels away.
     """
     table = np.array(list(FACADE_COLOURS.values()), np.float32)
     gaps = np.linalg.norm(colours[:, :, None].astype(np.float32) - table, axis=3)
@@ -54,7 +54,7 @@ def facade_labels(colours: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def connected_parts(labels: NDArray[np.uint8]) -> NDArray[np.uint16]:
-    """Number the connected parts of each class, H×W: instance ids for data that has none; past 65,535 they repeat."""
+    """Number the connected parts of each class, H×W: instance ids for data without any; they repeat after 65,535."""
     parts, count = np.zeros(labels.shape, np.int64), 0
     for label in np.unique(labels):
         inside = labels == label
@@ -69,8 +69,8 @@ def stack_labels(
 ) -> NDArray[np.uint8]:
     """Resize ids H×W (nearest neighbour) and a picture (bicubic) to height and width; returns height×width×6.
 
-    The channels are the class, the low and the high byte of the instance id, and RGB. Without instances they are the
-    connected parts.
+    The channels are the class, the low and the high byte of the instance id, and RGB. Without `instances` the connected
+    parts of the classes are the instances.
     """
     fitted = _nearest(labels, size)
     parts = connected_parts(fitted) if instances is None else _nearest(instances, size)
@@ -80,7 +80,7 @@ def stack_labels(
 
 
 def ids_of_pairs(pairs: Tensor) -> Tensor:
-    """Return the class and both bytes of the instance, N×3×H×W integers, of N×6×H×W pairs in [0, 1]."""
+    """Convert N×6×H×W pairs in [0, 1] to integers N×3×H×W: the class and both bytes of the instance id."""
     return (pairs[:, :3] * 255).round().int()
 
 

@@ -20,7 +20,7 @@ from training.run_config import DataConfig
 
 
 class LabelledFiles(NamedTuple):
-    """The files of a picture; without instance ids they are the connected parts of its classes."""
+    """The files of a picture; without a file of instance ids, connected parts of the classes are the instances."""
 
     picture: Path
     labels: Path
@@ -31,7 +31,7 @@ def load_labelled(data: DataConfig) -> list[NDArray[np.uint8]]:
     """Load every picture with its ids as H×W×6 (`stack_labels`), the shorter side resized to `load_side`.
 
     Raises:
-        DataMissing: there are no pictures, or a file is missing, cannot be decoded or has not its picture's size.
+        DataMissing: there are no pictures, or a file is missing, cannot be decoded or differs from its picture in size.
     """
 
     def prepare(files: LabelledFiles) -> NDArray[np.uint8]:

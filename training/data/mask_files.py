@@ -32,8 +32,12 @@ class MaskFiles:
     ) -> Tensor:
         """Draw N×1×S×S FP32 masks at random, mirrored, rotated, shifted cyclically and dilated.
 
-        They are samples `share` of a global batch of `count`; for the others only numbers are drawn. A mask that covers
-        more than `coverage` is inverted if its inverse fits, else kept as it is.
+        Args:
+            count: samples of the global batch; random numbers are drawn for all of them, equally in every process.
+            share: first sample of this process, and the one after its last; N is their difference.
+            coverage: smallest and largest covered fraction. A mask that covers more is inverted if its inverse covers
+                enough, else kept.
+            generator: draws the masks.
         """
         device, side = self._masks.device, self._masks.shape[-1]
         drawn = torch.randint(0, 1 << 30, (3, count), generator=generator, device=device)
@@ -63,7 +67,7 @@ def _decode_mask(path: Path) -> NDArray[np.uint8]:
 
 
 def _shift_cyclically(masks: Tensor, by: Tensor) -> Tensor:
-    """Shift each mask cyclically."""
+    """Shift each mask of N×S×S cyclically by its own pixels down and across, 2×N."""
     side = masks.shape[-1]
     steps = torch.arange(side, device=masks.device)
     rows, columns = (steps + by[0, :, None]) % side, (steps + by[1, :, None]) % side

@@ -18,14 +18,14 @@ _MOST_PIXELS = 100_000_000
 
 
 def picture_paths(folder: Path, *, below: bool = True) -> list[Path]:
-    """Return the pictures in a folder, sorted, and in its subfolders: dead links too, none without a folder.
+    """Return the sorted paths of all pictures in a folder and its subfolders, broken links too; empty if it is missing.
 
-    Pipes and sockets are skipped, because reading them would wait for a writer. Hidden files and those
-    in hidden folders are skipped, too: a Mac's ._a.jpg beside a.jpg, a desktop's .thumbnails.
+    Hidden files and hidden folders, such as macOS's ._a.jpg or .thumbnails, are skipped, and pipes and sockets, because
+    reading them would wait for a writer.
 
     Args:
         folder: the folder.
-        below: whether subfolders count.
+        below: whether to search subfolders.
     """
     named = (path for path in folder.glob("**/*" if below else "*") if path.suffix.lower() in SUFFIXES)
     shown = (path for path in named if not any(part.startswith(".") for part in path.relative_to(folder).parts))
@@ -41,17 +41,17 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
     """Decode a picture to H×W×3, RGB.
 
     Raises:
-        DataMissing: it cannot be decoded, or has more than 100 megapixels by its header.
+        DataMissing: it cannot be decoded, or its header states more than 100 megapixels.
     """
     with _opened(path) as image:
         return to_rgb(image)
 
 
 def picture_size(path: Path) -> tuple[int, int]:
-    """Return width and height of a picture, in the order in which its file stores them, from its header.
+    """Read width and height of a picture from its header; they are those of the stored pixels, before any rotation.
 
     Raises:
-        DataMissing: as `read_picture`, but for a fault after the header.
+        DataMissing: the header cannot be read, or states more than 100 megapixels.
     """
     with _opened(path) as image:
         return image.size

@@ -1,7 +1,7 @@
 """Finds and decodes training pictures: plain folders, tar shards, CelebA, CelebA-HQ, Places, side-by-side pairs.
 
-A picture is H×W×3 uint8 RGB; a pair is H×W×6, the input followed by the target. Where that is a label map it is a class
-and two bytes of an instance id.
+A picture is H×W×3 uint8 RGB; a pair is H×W×6, the input followed by the target. If the input is a label map, its three
+channels are the class and the two bytes of the instance id.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from training.run_config import PAIRED_LAYOUTS, DataConfig
 Picture = NDArray[np.uint8]
 _SPLITS = {"train": "0", "val": "1"}
 _CELEBA_NUMBERS = {"train": range(162770), "val": range(162770, 182637)}
-"""Numbers of CelebA's pictures by part, counted from 0, as list_eval_partition.txt has them; the rest is for tests."""
+"""Indices of CelebA's pictures by split, from 0, as in list_eval_partition.txt; the remaining ones are for tests."""
 
 
 def load_pictures(data: DataConfig) -> list[Picture]:
@@ -58,9 +58,13 @@ def load_pictures(data: DataConfig) -> list[Picture]:
 
 
 def validation_pictures(data: DataConfig) -> list[Picture]:
-    """Load the pictures of `data.validation`: centre squares of side `crop`, or whole pairs; empty without a folder.
+    """Load the pictures of `data.validation`, cropped to centre squares of side `crop`; empty if it is not set.
 
-    Of Cityscapes and ADE20K it is the folder of the data set, and their part val is taken.
+    Pairs are first resized to that side. For Cityscapes and ADE20K `data.validation` is the folder of the data set,
+    whose split `val` is loaded.
+
+    Raises:
+        DataMissing: as `load_pictures`.
     """
     if data.validation is None:
         return []
@@ -130,7 +134,7 @@ def _from_celeba(data: DataConfig) -> Iterator[Item]:
 
 
 def _from_celeba_hq(data: DataConfig) -> Iterator[Item]:
-    """Yield CelebA-HQ-img/0.jpg … as CelebAMask-HQ is published, split as the CelebA pictures they were made of."""
+    """Yield CelebA-HQ-img/0.jpg … of CelebAMask-HQ, split like the CelebA pictures from which they were made."""
     listed = data.path / "CelebA-HQ-to-CelebA-mapping.txt"
     if not listed.is_file():
         raise DataMissing(f"{listed}: not there; the mapping of CelebAMask-HQ belongs beside CelebA-HQ-img")
