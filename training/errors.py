@@ -5,7 +5,7 @@ TrainingError
 ├── DataMissing          a folder, shard or feature file is missing, unreadable or has nothing to train on
 ├── CheckpointMismatch   the run directory has a run of another config, or weights do not fit the net
 ├── RunBusy              another process trains in the run directory
-├── ServerRefused        a server that was to be measured cannot be reached or refuses a picture
+├── ServerRefused        the server to measure cannot be reached, or answers with an error
 └── TrainingDiverged     losses or weights are no longer finite
 """
 
@@ -35,7 +35,7 @@ class RunBusy(TrainingError):
 
 
 class ServerRefused(TrainingError):
-    """A server that was to be measured cannot be reached, or answers with an error."""
+    """The server to measure cannot be reached, or answers with an error."""
 
 
 class TrainingDiverged(TrainingError):

@@ -49,12 +49,12 @@ class FitOutcome:
 
     step: int
     total: int
-    """Steps of the whole run; with `seconds` those that it ran, or the sum of its phases' steps."""
+    """Steps of the whole run: the steps that it took if it is finished, else the sum of its phases' steps."""
     generator: Path
     finished: bool
     """Whether all steps are done."""
     reason: str | None = None
-    """Why the run ended itself before that."""
+    """Reason for which the run stopped itself early; None if it did not."""
 
 
 def make_trainee(config: AnyConfig, runtime: Runtime) -> Trainee[Any]:
@@ -104,7 +104,7 @@ def fit(
 
 
 def _continue(config: AnyConfig, runtime: Runtime, over: Callable[[], bool], clock: Callable[[], float]) -> FitOutcome:
-    """Train from the last checkpoint until the end, or until `over`; then save."""
+    """Train from the last checkpoint to the end, or until `over` returns true; then save."""
     directory = config.output
     first, state = read_run(directory, config, runtime.device) or (Progress(0), None)
     if state is None:
@@ -125,13 +125,13 @@ class _Run:
     runtime: Runtime
     trainee: Trainee[Any]
     first: int
-    """The step to begin with: that of the checkpoint, if there is one."""
+    """Number of the first step: the checkpoint's next one, or 0."""
     pace: Pace[Any]
 
     def steps(self, journal: Journal, over: Callable[[], bool], clock: Callable[[], float]) -> tuple[int, bool]:
         """Run steps; returns the number of the next step, and whether the run is complete."""
         phase_index, pictures, number = self._measure_start(journal), 0, self.first
-        place: StepPosition[Any] | None = self.pace.place(number)  # from here on the run's time counts
+        place: StepPosition[Any] | None = self.pace.place(number)  # starts the clock of a timed run
         since = clock()
         while place is not None:
             if place.index != phase_index:
@@ -154,7 +154,8 @@ class _Run:
     def _measure_start(self, journal: Journal) -> int:
         """Record the figures of the weights that a run starts from, to see whether it improves on them.
 
-        Returns the index of the phase that has begun, which decides what of a net is used; -1: none.
+        Begins phase 0 for it, because the phase decides which parts of a net are used. Returns the index of the phase
+        that has begun; -1 if none has.
         """
         if self.first > 0 or self.config.initial is None:
             return -1
@@ -170,13 +171,17 @@ class _Run:
         return self.trainee.step(number, place)
 
     def _is_over(self, over: Callable[[], bool], done: int, *, logged: bool, shown: bool) -> bool:
-        """Return whether to end: the time is over, or the run does not improve. It synchronises the processes."""
+        """Return whether to end the run: its time is over, or it does not improve. Synchronises the processes."""
         if (logged or shown) and self.runtime.any_process(self.trainee.reason_to_stop(done) is not None):
             return True
         return (logged or self.runtime.world == 1) and self.runtime.any_process(over())
 
     def _read_figures(self, done: int, figures: dict[str, Tensor]) -> dict[str, float]:
-        """Copy all figures at once, averaged over processes; between saves nothing else waits for the device."""
+        """Average all figures over processes and copy them at once: between saves nothing else waits for the device.
+
+        Raises:
+            TrainingDiverged: a figure is not finite.
+        """
         stacked = torch.stack([value.float() for value in figures.values()])
         self.runtime.average_over_processes([stacked])
         values = dict(zip(figures, stacked.tolist(), strict=True))
@@ -187,7 +192,7 @@ class _Run:
     def _save_when_due(
         self, done: int, place: StepPosition[Any], following: StepPosition[Any] | None, journal: Journal
     ) -> bool:
-        """Save and validate what is due; returns whether the validation was."""
+        """Write the sheet, figures, checkpoint and generator that are due; returns whether the sheet was."""
         ends_phase = following is None or following.index != place.index
         if shown := ends_phase or done % self.config.sheet_every == 0:
             self._finite_state(done)
@@ -211,7 +216,11 @@ class _Run:
         return save_generator(directory, "generator", self.trainee.generator_state(), half=half)
 
     def _finite_state(self, done: int) -> dict[str, Any]:
-        """Return the trainee's state; raises if it is not finite, in all processes, because their weights are equal."""
+        """Return the trainee's state.
+
+        Raises:
+            TrainingDiverged: it is not finite; raised in all processes, because their weights are equal.
+        """
         state = self.trainee.state()
         if not all(tensor.isfinite().all() for tensor in _floating_tensors(state)):
             raise self._diverged_error(done, "weights are not finite")

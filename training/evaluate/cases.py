@@ -37,7 +37,7 @@ class Protocol(BaseModel):
     masks: a folder of mask files, used in order; None draws holes of `coverage` and `kinds` from `seed`, in turn.
     pairs: the direction of side-by-side pairs (A left, B right), for translations; None for inpainting.
     labels: the data set whose label colours the inputs of pairs have, for models of class ids; None for other models.
-    limit: only the first so many pictures.
+    limit: maximum number of pictures, by file name; None for all.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -63,7 +63,7 @@ class Case(NamedTuple):
     hole: Mask | None
     """None where the model makes the whole picture."""
     band: str
-    """The coverage band that it counts in."""
+    """The coverage band to which the case belongs."""
     kind: str = "all"
     """The kind of hole: strokes, boxes, blobs, or `given` by a file; `all` where the model makes the whole picture."""
     labels: NDArray[np.uint8] | None = None
@@ -99,10 +99,10 @@ def read_cases(protocol: Protocol) -> Iterator[Case]:
 
 
 def check_pictures(protocol: Protocol) -> None:
-    """Check before long work that the protocol's pictures are there and large enough, by their headers.
+    """Check from their headers, before a long run, that the protocol's pictures exist and are large enough.
 
     Raises:
-        DataMissing: there are none, or one is smaller than the crops or no picture; the message names it.
+        DataMissing: there are no pictures, or a file is not a picture or is smaller than the crops.
     """
     for path in _list(protocol.data, masks=False)[: protocol.limit]:
         width, height = picture_size(path)
@@ -111,7 +111,11 @@ def check_pictures(protocol: Protocol) -> None:
 
 
 def count_pictures(protocol: Protocol) -> int:
-    """Count the protocol's pictures. Raises DataMissing: there are none."""
+    """Count the protocol's pictures.
+
+    Raises:
+        DataMissing: there are none.
+    """
     return len(_list(protocol.data, masks=False)[: protocol.limit])
 
 
@@ -158,7 +162,7 @@ def _scaled(pixels: Pixels, scale: float) -> Pixels:
 
 
 def _drawn_hole(index: int, truth: Pixels, protocol: Protocol) -> tuple[Mask, str, str]:
-    """Draw a hole; coverage bands alternate, and within each band the kinds, so that each gets as many pictures."""
+    """Draw a hole, its band and its kind; bands alternate, and kinds within each band, so that all are equally used."""
     choice = bands(protocol.coverage)
     band, kind = choice[index % len(choice)], protocol.kinds[index // len(choice) % len(protocol.kinds)]
     random = Random(f"{protocol.seed} {index}")  # noqa: S311 -- no secret

@@ -35,7 +35,7 @@ class MetricNets:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The report, ready for JSON, and the rows of the contact sheet, or the pictures of a net that draws."""
+    """The report, ready for JSON, with the rows of the contact sheet or the pictures that a `generate` net made."""
 
     report: dict[str, Any]
     rows: list[Row]
@@ -52,7 +52,7 @@ def evaluate(
     """Measure painters on a protocol.
 
     Args:
-        painters: the model, labelled `model`, then what it is compared with.
+        painters: the model, labelled `model`, then the methods that it is compared with.
         protocol: the choice of test cases.
         nets: figures are left out where their nets are None.
         sheet_rows: rows of the contact sheet, spread over the cases.
@@ -60,7 +60,7 @@ def evaluate(
 
     Raises:
         ConfigInvalid: the model has another task than the protocol, does not process RGB pictures, or has a fixed hole.
-        DataMissing: pictures are missing or broken, or a net that draws is to be measured without VGG16's features.
+        DataMissing: pictures are missing or broken, or a `generate` net is measured without VGG16's features.
         EngineFailed: the engine cannot run a case.
     """
     if isinstance(model := painters[0], NetPainter) and model.interface.task == "generate":
@@ -86,7 +86,11 @@ def evaluate(
 
 
 def check_net(name: str, net: Interface, protocol: Protocol, nets: MetricNets) -> None:
-    """Check before long work that a protocol measures such a net; `name` is for messages. Raises as `evaluate`."""
+    """Check before a long run that the protocol can measure the net; `name` is used in messages.
+
+    Raises:
+        ConfigInvalid, DataMissing: as `evaluate`.
+    """
     if net.task == "generate":
         check_generating(name, net, protocol, nets.vgg)
     else:

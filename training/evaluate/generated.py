@@ -34,8 +34,8 @@ def evaluate_generated(
 
     Returns:
         Figures by set, `model` and `photographs`, under `all`: `kid` between the set's patches and the photographs'
-        (for the photographs: between every second one and the others, the value of a perfect net), and `diversity`,
-        the mean VGG distance of consecutive pictures in the set. Then the drawn pictures.
+        (for the photographs: between those with even and with odd index, the value of a perfect net), and `diversity`,
+        the mean VGG distance of consecutive pictures in the set. Then the generated pictures.
 
     Raises:
         ConfigInvalid, DataMissing: as `check_generating`.
@@ -56,7 +56,7 @@ def evaluate_generated(
 
 
 def check_generating(name: str, net: Interface, protocol: Protocol, vgg: PatchFeatures | None) -> PatchFeatures:
-    """Check that a net that draws can be measured, and return the features to measure with; `name` is for messages.
+    """Check that a `generate` net can be measured, and return the features to measure with; `name` is for messages.
 
     Raises:
         ConfigInvalid: the net takes more than random numbers, or its pictures are not RGB.

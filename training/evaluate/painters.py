@@ -38,7 +38,7 @@ class Painter(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Free its memory; a second call does nothing."""
+        """Free the painter's memory; a second call does nothing."""
 
 
 class OpenCvPainter(Painter):
@@ -102,7 +102,7 @@ class NetPainter(Painter):
         return feed
 
     def draw(self, latent: Array) -> Pixels:
-        """Run a net that takes Z random numbers."""
+        """Generate a picture from Z random numbers."""
         return _pixels(self._run({"latent": latent[None]}))
 
 
@@ -110,7 +110,7 @@ class EnginePainter(NetPainter):
     """An exported model, models/NAME/VERSION, in the engine that would serve it on this host.
 
     Raises:
-        ModelError, EngineError: the model cannot be read, or no engine of this host runs it.
+        ModelError, EngineError: the model cannot be read, or no engine on this host can run it.
     """
 
     def __init__(self, directory: Path, options: EngineOptions) -> None:

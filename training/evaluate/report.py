@@ -41,7 +41,7 @@ class CaseFigures(NamedTuple):
 
 
 Summary = dict[str, dict[str, dict[str, float]]]
-"""Means of figures, by painter and then by class of hole; the class `all` has those over every picture.
+"""Means of figures, by painter and then by class of hole; the class `all` covers every picture.
 
 The figure `pictures` is the number of pictures.
 """

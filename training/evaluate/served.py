@@ -79,7 +79,7 @@ def _png(pixels: Any) -> bytes:
 
 
 def _reason(body: bytes) -> str:
-    """Return the problem document's detail, or the beginning of the body."""
+    """Return the problem document's detail, or the first characters of the body."""
     try:
         return str(json.loads(body)["detail"])
     except (ValueError, LookupError, TypeError):

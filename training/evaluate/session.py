@@ -34,7 +34,7 @@ class Request:
 
     against: other models, measured on the same cases.
     dists_weights: weights of DISTS, which needs `vgg_features` with all five blocks too.
-    server: address of a running server that serves the model too, to measure it as served; None leaves that out.
+    server: address of a running server that has the model, to measure it as served too; None for no such measurement.
     """
 
     model: Path
@@ -57,7 +57,7 @@ def run(request: Request, progress: Progress = iter) -> dict[str, Any]:
     """Run the evaluation and return the report; writes JSON and contact sheet if the request names files.
 
     Raises:
-        OSError: one of them cannot be written, which is found out first.
+        OSError: an output file cannot be written; this is checked before anything is computed.
         TrainingError, ModelError, EngineError, ExportError: the data or the model cannot be used; the message says why.
     """
     for file in filter(None, (request.json_file, request.sheet)):

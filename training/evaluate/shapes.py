@@ -19,7 +19,7 @@ _WAVES = (1, 2, 3, 5)
 
 
 def draw(kind: Kind, height: int, width: int, band: Band, random: Random) -> Mask:
-    """Draw a hole H×W of that kind, whose coverage is uniformly distributed in the band."""
+    """Draw a hole of a kind, H×W; its coverage is uniformly distributed in the band."""
     if kind == "strokes":
         return draw_hole(height, width, band, random)
     distance = _box if kind == "boxes" else _blob

@@ -19,7 +19,7 @@ Size = tuple[int, int]
 class TilePlacement(NamedTuple):
     """The position of a picture in a tile: scaled to `scaled`, at the top left; the rest of the tile is padding.
 
-    border: OpenCV's mode of padding, which follows from the model's.
+    border: OpenCV's border mode that corresponds to the model's padding.
     """
 
     scaled: Size

@@ -48,8 +48,8 @@ class LossBalancer:
         Args:
             losses: scalars computed from `picture`, each a mean over samples.
             picture: a leaf with requires_grad.
-            shares: what `shares` returned.
-            measurement: whether norms are measured.
+            shares: the result of `shares`.
+            measurement: the result of `measurement`.
         """
         if measurement != "none":
             self._measure_gradients(losses, picture, decay=_DECAY if measurement == "followed" else 0.0)

@@ -51,12 +51,12 @@ def config_digest(config: FitConfig) -> str:
 
 
 def _kept_options(config: FitConfig) -> str:
-    """Write these options as JSON; of input files only whether they are used, not their paths."""
+    """Return the options that a continued run must keep, as JSON; an input file counts as given, whatever its path."""
     return _without_paths(config).model_dump_json(exclude=cast("IncEx", _FREE_TO_CHANGE))
 
 
 def _changed_options(before: str, now: str) -> str:
-    """List the options that differ between two such texts, with both values."""
+    """List the options that differ between two results of `_kept_options`, with both values; at most eight by name."""
     old, new = (dict(_flattened(json.loads(text), "")) for text in (before, now))
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     shown = [f"{name} {old.get(name, 'left out')}, now {new.get(name, 'left out')}" for name in names[:_OPTIONS_SHOWN]]
@@ -86,12 +86,12 @@ def _without_paths(config: FitConfig) -> FitConfig:
 
 
 def save_atomically(value: object, path: Path) -> None:
-    """Save beside the file, flush to the disk and rename over it: after a kill there is the old file or the new one.
+    """Save beside the file, flush to the disk and rename over it: a kill leaves either the old file or the new one.
 
-    Makes the folder when needed.
+    Creates the folder if it is missing.
 
     Raises:
-        OSError: it cannot be written, as on a full disk; the old file is unchanged.
+        OSError: the file cannot be written, as on a full disk; the old file is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.partial")
@@ -108,10 +108,10 @@ def save_atomically(value: object, path: Path) -> None:
 
 @contextmanager
 def hold_run(directory: Path) -> Iterator[None]:
-    """Keep other processes from training in the same run directory; the kernel lets go when this one ends.
+    """Lock the run directory against other training processes; the kernel releases the lock when this process ends.
 
     Raises:
-        RunBusy: another process does; nothing was written.
+        RunBusy: another process holds the lock; nothing was written.
     """
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

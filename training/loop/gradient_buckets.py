@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 2**20, 25 * 2**20
-"""Those of torch's DistributedDataParallel; the first is small, so that messages begin early."""
+"""Bucket sizes of torch's DistributedDataParallel; the first is small, so that sending starts early."""
 
 Send = Callable[[Tensor], Callable[[], object]]
 """Begins to average a tensor over all processes in place; returns a function that waits for the end."""
@@ -68,7 +68,7 @@ class GradientBuckets:
 
     Args:
         parameters: in the order of the forward pass, which all processes share.
-        send: begins to average a bucket; None: there is one process, and gradients stay as they are.
+        send: begins to average a bucket; None for a single process, whose gradients stay as they are.
         first_bytes: size from which the first bucket counts as full.
         most_bytes: likewise for the others.
     """
@@ -99,7 +99,7 @@ class GradientBuckets:
 
     @contextmanager
     def averaging(self) -> Iterator[None]:
-        """Average the gradients of the one backward pass in this context; at its end they are the means."""
+        """Average over processes the gradients of the one backward pass in this context; at its end they are means."""
         if self._send is None:
             yield
             return

@@ -1,8 +1,8 @@
 """Updates replayed as one CUDA graph: one launch a step instead of one for each kernel.
 
-A GPU that is faster than the host launches kernels waits for the host. A graph holds the launches of forward passes,
-backward passes and optimisers, as PyTorch's "CUDA Graphs" notes describe for a whole network: the tensors that it reads
-stay where they are, and what changes from step to step is copied into them.
+A GPU that runs kernels faster than the host launches them waits for the host. A graph holds the launches of forward
+passes, backward passes and optimisers, as PyTorch's "CUDA Graphs" notes describe for a whole network: the tensors that
+it reads keep their addresses, and what changes from step to step is copied into them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Recording(Protocol):
         """Launch them again."""
 
     def reset(self) -> None:
-        """Free them, whoever still refers to this."""
+        """Free the launches, even if something still refers to this object."""
 
 
 class Recorder(Protocol):
@@ -43,7 +43,7 @@ class Recorder(Protocol):
 
 
 class CUDARecorder:
-    """Records CUDA graphs, on a stream of their own, as a recording demands."""
+    """Records CUDA graphs on a separate stream, as CUDA requires."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._memory = device, torch.cuda.graph_pool_handle()
@@ -58,7 +58,7 @@ class CUDARecorder:
         current.wait_stream(self._stream)
 
     def record(self, work: Callable[[], None]) -> Recording:
-        """Record a CUDA graph. All graphs of a recorder share memory: each may overwrite what another left there.
+        """Record a CUDA graph. All graphs of a recorder share memory: each may overwrite the results of another.
 
         Calls of other threads, such as NCCL's, do not disturb the recording.
         """
@@ -72,8 +72,8 @@ class ReplayedUpdate:
     """An update that is recorded at its fourth call and replayed from then on.
 
     Args:
-        update: must neither wait for the device nor depend on anything that changes but its tensors, torch's own
-            random numbers and the state of nets and optimisers; its tensors have the same shapes at every call.
+        update: must not wait for the device. Between calls only its tensors, torch's own random numbers and the state
+            of nets and optimisers may change; its tensors have the same shapes at every call.
         recorder: records the update.
         device: the device of the learning rate.
     """

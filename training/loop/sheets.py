@@ -34,7 +34,13 @@ def write_sheet(sheet: Tensor, path: Path) -> None:
 def validation_figures(
     held_out: PictureCache | None, made: Callable[[PictureCache, int, int], tuple[Tensor, ...]]
 ) -> dict[str, float]:
-    """Compute mean PSNR and SSIM of the two results of `made` for the pictures first … last - 1 of the cache."""
+    """Compute mean PSNR in dB and mean SSIM on held-out pictures; empty without any.
+
+    Args:
+        held_out: the pictures.
+        made: maps the cache, `first` and `last` to N×3×H×W results and truths in [0, 1] of pictures first … last - 1;
+            further tensors are ignored.
+    """
     if held_out is None:
         return {}
     starts = range(0, held_out.count, _AT_ONCE)
@@ -66,7 +72,7 @@ def _ssim(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _blur(values: Tensor) -> Tensor:
-    """Blur with a Gaussian window of 11 pixels, or the picture's side; what lies outside it is left out."""
+    """Blur with a Gaussian window of 11 pixels, or the picture's side if smaller, at positions where it fits inside."""
     side = min(_WINDOW, *values.shape[-2:])
     places = torch.arange(side, device=values.device, dtype=values.dtype) - (side - 1) / 2
     weights = torch.exp(-places.square() / (2 * _SIGMA**2))

@@ -46,7 +46,7 @@ class Trainee(ABC, Generic[PhaseT]):
         """Return figures on the validation pictures; empty if there are none."""
 
     def validate_start(self) -> dict[str, float]:
-        """Return the same figures of the net that the run starts from; called before the first step."""
+        """Return the figures of `validate` for the net that the run starts from; called before the first step."""
         return self.validate()
 
     def reason_to_stop(self, done: int) -> str | None:  # noqa: ARG002 (a trainee may need it)

@@ -17,7 +17,7 @@ from training.loop.replay import Rate
 from training.loop.runtime import Runtime
 
 _FIRST_LOSS_SCALE = 2.0**12
-"""Every halving that is still needed loses a step: torch's own 2¹⁶ loses several with Gram matrices."""
+"""Initial loss scale in FP16. Each halving skips a step: torch's default of 2¹⁶ skips several with Gram matrices."""
 
 
 _PART, _COUNT = "module.", "n_averaged"
@@ -60,9 +60,13 @@ class OptimiserUpdates:
         self._buckets = GradientBuckets(self._parameters, runtime.begin_average if runtime.world > 1 else None)
 
     def apply(self, loss: Tensor, learning_rate: Rate, gradient: Tensor | None = None, *, hold: bool = False) -> None:
-        """Run one optimiser step on the loss, or, with `gradient`, on a tensor `loss` that has this gradient.
+        """Run one optimiser step.
 
-        With `hold` the parameters stay as they are, and only Adam's moments are updated.
+        Args:
+            loss: a scalar, or with `gradient` a tensor of its shape.
+            learning_rate: the rate of the step.
+            gradient: the gradient at `loss`; None if `loss` is a scalar.
+            hold: keep the parameters and update only Adam's moments.
         """
         self._optimiser.zero_grad(set_to_none=True)
         with self._buckets.averaging():
