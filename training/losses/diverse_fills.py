@@ -15,7 +15,7 @@ _LEAST_DIFFERENCE = 1e-5
 def diversity_loss(first: Sequence[Tensor], second: Sequence[Tensor]) -> Tensor:
     """Return the reciprocal of the mean |difference| of two fills' features, summed over layers; FP32, at most 1e5.
 
-    That is more than FP16 holds (65504), so FP16 would give infinity where both fills are equal, as in the beginning.
+    In FP16 (at most 65504) it would be infinite for equal fills, as they are at the start of training.
     """
     gaps = [(one.float() - other.float()).abs().mean() for one, other in zip(first, second, strict=True)]
     return 1 / (torch.stack(gaps).sum() + _LEAST_DIFFERENCE)

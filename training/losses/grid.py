@@ -1,4 +1,4 @@
-"""The contrast of fills by position modulo 4: uneven in the weave of nets that output 4 by 4 pixels a place."""
+"""The contrast of fills by position modulo 4: uneven if a net that outputs 4×4 pixels per position draws a grid."""
 
 from __future__ import annotations
 

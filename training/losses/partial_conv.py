@@ -61,7 +61,7 @@ def perceptual_distance(found: list[Tensor], wanted: list[Tensor]) -> Tensor:
 def normalised_feature_distance(found: list[Tensor], wanted: list[Tensor]) -> Tensor:
     """Sum over layers the mean squared distance of features normalised over their channels, each in [0, 2].
 
-    LPIPS (Zhang et al., CVPR 2018) without its learnt weights: so faint texture counts as much as strong edges.
+    As LPIPS (Zhang et al., CVPR 2018) without its learnt weights. Faint texture counts as much as strong edges.
     """
     return torch.stack([_direction_distance(f, w) for f, w in zip(found, wanted, strict=True)]).sum()
 

@@ -21,7 +21,7 @@ class ViewIndices(NamedTuple):
 
 
 def view_indices(side: int, roll: tuple[int, int], cut: tuple[int, int], device: torch.device) -> ViewIndices:
-    """Return the indices of a roll down and right, and of a cut-out from row and column on; one copy to the device."""
+    """Return the indices of a roll (pixels down, right) and a cut-out (first row, column); one copy to the device."""
     whole, half = torch.arange(side), torch.arange(side // 2)
     indices = torch.cat([*((whole - shift) % side for shift in roll), *(half + first for first in cut)])
     return ViewIndices(*torch.split(indices.to(device, non_blocking=True), [side, side, side // 2, side // 2]))
@@ -34,5 +34,5 @@ def half_size_and_cut(picture: Tensor, views: ViewIndices) -> Tensor:
 
 
 def roll_picture(picture: Tensor, views: ViewIndices) -> Tensor:
-    """Roll the pictures with wrap-around, so that strides see them on another grid each time."""
+    """Roll the pictures with wrap-around, so that strided layers sample another grid at each step."""
     return picture.index_select(2, views.rolled_rows).index_select(3, views.rolled_columns)

@@ -1,8 +1,7 @@
-"""A discriminator on frozen features of VGG16: it rates what is drawn, where one that learns from pixels rates grain.
+"""A discriminator on frozen features of VGG16: it rates content, where a discriminator on pixels rates grain.
 
-Sauer et al., "Projected GANs Converge Faster", NeurIPS 2021, with small heads instead of random projections. It needs
-no time to learn what pictures are made of, and the fills of a net that has settled are still clearly not photographs
-to it.
+Sauer et al., "Projected GANs Converge Faster", NeurIPS 2021, with small heads instead of random projections. Its
+features need no training, and it still tells the fills of a converged net from photographs.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from training.losses.vgg16 import NormalisedFeatures
 
 _SLOPE = 0.2
 _FIRST_RATED = 2
-"""Index of VGG16's first block with a head: the finer ones see what pixels show, too."""
+"""Index of VGG16's first block with a head: finer blocks add little to a discriminator on pixels."""
 
 
 class _Head(nn.Module):
-    """Rates one block's features at every position, from five by five of them and the hole there."""
+    """Rates one block's features at every position, from the features and the hole in a window of 5×5 positions."""
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()
@@ -42,8 +41,7 @@ class ProjectedDiscriminator(nn.Module):
     """Heads on VGG16's blocks from the third on, which see the whole picture at half its size.
 
     Args:
-        features: the frozen net, on the device of the pictures. It is no part of this module: its weights are neither
-            trained nor saved.
+        features: the frozen net, on the device of the pictures; not a submodule, so it is neither trained nor saved.
         width: channels of the heads.
         generator: draws the weights.
     """
@@ -57,11 +55,11 @@ class ProjectedDiscriminator(nn.Module):
     def forward(self, shown: Tensor) -> Ratings:
         """Rate pictures, N×4×H×W: a picture in [0, 1] and its hole; H and W multiples of 32.
 
-        The logits are at 1/8, 1/16 and 1/32 of the size, as far as `features` has the blocks. There are no features to
-        match: the perceptual loss compares those of VGG16.
+        The logits are at 1/8, 1/16 and 1/32 of the size, one scale for each block of `features` from the third on. No
+        features to match are returned, because the perceptual loss already compares VGG16's.
         """
         half = F.avg_pool2d(shown, 2)
-        hole = half[:, 3:].detach()  # nothing learns from its gradient, and a GPU's is not deterministic
+        hole = half[:, 3:].detach()  # its gradient is not needed, and is not deterministic on a GPU
         found = self._frozen[0](half[:, :3])[_FIRST_RATED:]
         logits = [
             head(features * features.shape[1] ** 0.5, hole) for head, features in zip(self.heads, found, strict=True)

@@ -81,12 +81,12 @@ class NormalisedFeatures(nn.Module):
 
 
 def squared_gaps(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> list[Tensor]:
-    """Return the squared distance of features at every place, by block: N×H×W, FP32."""
+    """Return the squared distance of features at every position, by block: N×H×W, FP32."""
     return [(f - w).float().square().sum(1) for f, w in zip(found, wanted, strict=True)]
 
 
 class FeatureDistance(nn.Module):
-    """The distance of pictures to given features: squares summed over channels, means over places, weighted by block.
+    """The distance of pictures to given features: squares summed over channels, mean over positions, weighted by block.
 
     It is a module so that features and distance are compiled together: eager code would read and write the finest
     features once for each operator.

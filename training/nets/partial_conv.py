@@ -1,8 +1,8 @@
 """The partial-convolution U-Net for training: one mask channel, FP32 ratios computed once per batch, He initialisation.
 
 The same function as `export.generators.pconv.PConvUNet`, under the same keys. The public layer divides by the count of
-valid values, this one multiplies by one over the valid part of the window; so a public weight is `window` times the
-weight here, and the optimiser sees weights of ordinary size. The mask convolutions, constant ones, are left out.
+valid values, this one by the valid fraction of the window. So a public weight is `window` times the weight here, and
+the optimiser sees weights of ordinary size. The mask convolutions, which are constant, are left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LayerMasks(NamedTuple):
     skip: Tensor | None
     """Valid pixels of the skip beside them, in a decoder."""
     ratio: Tensor
-    """One over the valid part of the window, 0 where nothing is valid."""
+    """One over the valid fraction of the window; 0 where nothing is valid."""
 
 
 def layer_masks(valid: Tensor, options: PConvOptions) -> dict[str, LayerMasks]:

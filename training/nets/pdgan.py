@@ -1,8 +1,8 @@
 """PD-GAN's nets for training, under the public keys; parts that half precision would break are FP32.
 
-The public partial convolution divides by the count of valid values; here it is multiplied by one over the valid part of
-the window, so a public weight is `window` times the weight here (as in training/nets/partial_conv.py), and the mask
-convolutions are ones, which the public code overwrites with random weights by mistake. A spectral norm is found by one
+The public partial convolution divides by the count of valid values, this one by the valid fraction of the window, so a
+public weight is `window` times the weight here (as in training/nets/partial_conv.py). The weights of mask convolutions
+are 1; the public code overwrites them with random ones by mistake. A spectral norm is found by one
 power iteration a call, in FP32: in FP16 products of small weights underflow. Both tanh and the attention's sigmoid are
 FP32, because they have no gradient where they round to 1.
 """
@@ -114,7 +114,7 @@ def checkpoint_state(nets: PDGANNet) -> State:
     """Return all nets' weights under the public keys and in the public scale, as `export` recognises them."""
     held = dict(nets.state_dict())
     for name, module in nets.named_modules():
-        if isinstance(module, TrainedSpectralConv):  # those that the forward pass in eval mode uses
+        if isinstance(module, TrainedSpectralConv):  # u and v of the forward pass in eval mode
             held[f"{name}.weight_u"], held[f"{name}.weight_v"] = module.singular_vectors()
     return {key.removeprefix(_part(key)): tensor * _window(key, tensor) for key, tensor in held.items()}
 
@@ -130,5 +130,5 @@ def _part(key: str) -> str:
 
 
 def _window(key: str, tensor: Tensor) -> int:
-    """Return the number of values that a window of a partial convolution's weight has; 1 of other tensors."""
+    """Return the number of weights in a window of a partial convolution; 1 for other tensors."""
     return tensor[0].numel() if key.endswith(_WEIGHT) else 1

@@ -198,7 +198,10 @@ class DCGANTrainee(AdversarialTrainee[PhaseConfig]):
         return update
 
     def batch(self, number: int, place: StepPosition[PhaseConfig]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return this process's photographs in [-1, 1], latents, and three views' numbers (3×N×7), of a step."""
+        """Return this process's part of a step: photographs in [-1, 1], latents, augmentation numbers 3×N×7.
+
+        The numbers are for the generator's loss, the photographs and the generated pictures, in this order.
+        """
         seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
         first, last = self._runtime.samples_of_process(count)
         chosen = picture_numbers(self._pictures.count, place.samples_before, count, seed, device)

@@ -28,16 +28,16 @@ from training.losses.vgg16 import NormalisedFeatures
 from training.weights.initial import load_initial
 
 ADVERSARIAL = "adversarial"
-"""Name of the judge of large patches, which is always there, and whose features are matched."""
+"""Name of the judge of large patches: every run has it, and its features are matched."""
 _CLIP_NORM = 50.0
-"""Norm to which its gradients are clipped; only spikes exceed it."""
+"""Norm to which a judge's gradients are clipped; only spikes exceed it."""
 _RGB = 3
 _PENALISED = 4
 """R1 is computed on one of this many pictures."""
 
 
 class JudgedBatch(NamedTuple):
-    """Photographs with holes, N×4×H×W, and the same filled, both rolled; and photographs and holes, not rolled."""
+    """A batch for judges: photographs and fills, each with its hole, N×4×H×W, rolled; image and hole, not rolled."""
 
     real: Tensor
     filled: Tensor
@@ -46,12 +46,12 @@ class JudgedBatch(NamedTuple):
 
 
 def in_fp32(state: State) -> State:
-    """Return the tensors in FP32, in which a judge.pth in FP16 is trained further."""
+    """Convert tensors to FP32: a judge is saved in FP16 and trained further in FP32."""
     return {key: tensor.float() for key, tensor in state.items()}
 
 
 class _Parts(NamedTuple):
-    """The functions that can be compiled, with their losses."""
+    """The functions of a judge that can be compiled."""
 
     rate: Callable[[Tensor], Any]
     generator_losses: Callable[[Tensor, Sequence[Tensor]], Any]
@@ -74,7 +74,7 @@ class FillJudge:
         self._parts = _Parts(*(torch.compile(part, dynamic=False) for part in self._eager)) if wanted else self._eager
 
     def freeze(self) -> None:
-        """Compute no gradients of its weights until it learns again."""
+        """Compute no gradients of the judge's weights until the next `learn`."""
         self.net.requires_grad_(requires_grad=False)
 
     def rate(self, shown: Tensor) -> Ratings:
@@ -95,18 +95,18 @@ class FillJudge:
         return [generator_loss(found.logits, shown[:, _RGB:].detach()), *matching]
 
     def _discriminator_loss(self, both: Tensor) -> tuple[Tensor, Tensor]:
-        """Return its loss on as many photographs as fills, in this order, and its accuracy."""
+        """Return the judge's loss and accuracy on N photographs followed by N fills, 2N×4×H×W."""
         found: Ratings = self.net(both)
         real, fake = zip(*(scale.chunk(2) for scale in found.logits), strict=True)
         hole = both[: len(both) // 2, _RGB:]
         return discriminator_loss(real, fake, hole), patch_accuracy(real, fake, hole)
 
     def is_penalised(self, number: int) -> bool:
-        """Whether a step has R1."""
+        """Whether R1 is computed in a step."""
         return self._options.penalty > 0 and number % self._options.penalty_every == 0
 
     def learn(self, learning_rate: Rate, batch: JudgedBatch, *, penalised: bool) -> tuple[Tensor, Tensor]:
-        """Run one step; returns its loss and its accuracy on patches."""
+        """Run one step of the judge; returns its loss and its accuracy on patches."""
         self.net.requires_grad_(requires_grad=True)
         with self._runtime.autocast():
             loss, accuracy = self._parts.discriminator_loss(torch.cat([batch.real, batch.filled]))

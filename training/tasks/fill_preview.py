@@ -19,17 +19,17 @@ from training.seeds import Purpose, generator_for
 
 _AT_ONCE = 16
 _SHALLOW = 3
-"""Blocks of VGG16 in the distance, whichever a run's loss uses, so that runs can be compared."""
+"""Blocks of VGG16 in the measured distance: always these, whatever the run's loss uses, so that runs are comparable."""
 _DEEP_DISTANCE = "validation_deep_distance"
 _DISTANCE = "validation_distance"
 _STOPPING = (_DISTANCE, "validation_grid_rows", "validation_grid_columns")
 _FAR = 1.05
-"""Factor of the distance at the start above which a run ends whatever its grid. The distance of photos/5, which began
-with random weights, was 1.036 times its final one after 4,000 of 25,420 steps."""
+"""A run ends if its distance exceeds this multiple of that at its start, even if its grid is weaker. The distance of
+photos/5, which began with random weights, was 1.036 times its final one after 4,000 of 25,420 steps."""
 
 
 class FillPreview:
-    """Fills fixed holes, and keeps the figures of the start and the latest ones."""
+    """Fills fixed holes, and keeps the figures of the run's start and the latest ones."""
 
     def __init__(
         self, config: FillConfig, runtime: Runtime, held_out: PictureCache | None, features: NormalisedFeatures | None
@@ -43,7 +43,7 @@ class FillPreview:
         return {"start": self._start, "latest": self._latest}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore what `state` returned, in the leading process only: others never measure."""
+        """Restore what `state` returned, in the leading process only: the others never measure."""
         if self._runtime.is_leader:
             self._start, self._latest = state["start"], state["latest"]
 
@@ -53,7 +53,7 @@ class FillPreview:
         return self._start
 
     def measure(self, net: nn.Module) -> dict[str, float]:
-        """Measure PSNR, the distance in VGG16's features and the grid; nothing without held-out pictures."""
+        """Measure PSNR, the distance in VGG16's features and the grid; empty without held-out pictures."""
         cache = self._held_out
         if cache is None:
             return {}
@@ -76,7 +76,10 @@ class FillPreview:
         return self._latest
 
     def reason_to_stop(self, steps: int) -> str | None:
-        """Return why the run ends, or None: all figures are worse than at the start, or the distance is much larger."""
+        """Return why the run should end after `steps` steps; None if it should go on.
+
+        It ends if distance and grid are worse than at its start, or if the distance alone is much larger.
+        """
         start, latest = self._start, self._latest
         if not start or not latest:
             return None

@@ -50,7 +50,7 @@ class _Kind(NamedTuple):
     """Whether only the judges learn."""
     measurement: Measurement
     penalised: tuple[bool, ...]
-    """Whether each judge has R1."""
+    """Whether R1 is computed, for each judge."""
 
 
 class _CompiledParts(NamedTuple):
@@ -110,11 +110,11 @@ class FillTrainee(Trainee[FillPhase]):
 
     @property
     def _settled(self) -> bool:
-        """Whether the code of the phase's steps will not change any more."""
+        """Whether steps run their final code: compiled, or eager if nothing is to be compiled."""
         return self.compiled or not self._runtime.compiles(self._config.compile)
 
     def _compile(self, phase: FillPhase) -> None:
-        """Switch to compiled code if configured; if another process compiles it, once all processes have it."""
+        """Switch to compiled code if configured; with `compile_after`, once that file exists for all processes."""
         if self.compiled or not self._runtime.compiles(self._config.compile):
             return
         if phase.compile_after and self._runtime.any_process(not phase.compile_after.exists()):
@@ -226,7 +226,7 @@ class FillTrainee(Trainee[FillPhase]):
         seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
         first, last = self._runtime.samples_of_process(count)
         side = place.phase.side(number, self._config.data.crop)
-        order = generator_for(device, seed, number, Purpose.ORDER)  # of this step alone, as pictures may arrive
+        order = generator_for(device, seed, number, Purpose.ORDER)  # not of a pass: more pictures may arrive
         numbers = torch.randint(self._pictures.count, (count,), generator=order, device=device)
         cuts = draw_crops(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
         image = self._in_memory_layout(self._pictures.crops(cuts.samples_between(first, last), side))
@@ -235,7 +235,7 @@ class FillTrainee(Trainee[FillPhase]):
         hole = self._parts.make_holes(uniform[first:last], normal[first:last], side, self._config.coverage)
         if self._config.thick:
             thick = torch.rand(count, 1, 1, 1, generator=random, device=device) < self._config.thick
-            numbers = draw_box_numbers(count, random)[:, first:last].contiguous()  # compiled code needs that
+            numbers = draw_box_numbers(count, random)[:, first:last].contiguous()  # for compiled code
             boxes = self._parts.make_boxes(numbers, side)
             hole = torch.where(thick[first:last], boxes, hole)
         return image, self._in_memory_layout(hole)

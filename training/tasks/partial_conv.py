@@ -40,7 +40,7 @@ from training.weights.initial import load_initial
 
 
 class HoleSource:
-    """The holes of a batch, drawn and from files."""
+    """The holes of a batch: drawn, or for a share of `folder_share` taken from files."""
 
     def __init__(self, config: MasksConfig, side: int, device: torch.device, *, compiled: bool) -> None:
         self._config, self._side = config, side
@@ -50,7 +50,7 @@ class HoleSource:
         )
 
     def draw(self, count: int, share: tuple[int, int], generator: torch.Generator) -> Tensor:
-        """Draw samples `share` of a global batch of `count`: N×1×S×S FP32, 1 = hole."""
+        """Draw samples `share[0]` … `share[1]` - 1 of a global batch of `count`: N×1×S×S FP32, 1 = hole."""
         first, last = share
         shapes = draw_shapes(count, self._config.coverage, generator)
         holes = self._fill(shapes.samples_between(first, last), self._side)
@@ -69,7 +69,7 @@ class PartialLosses(nn.Module):
     """The net and its losses in one module, compiled together so that elementwise operations are fused."""
 
     weights: Tensor
-    """Weights of the terms; a buffer, so that other weights need no new compilation."""
+    """Weights of the losses; a buffer, so that changed weights need no new compilation."""
 
     def __init__(
         self,

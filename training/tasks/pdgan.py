@@ -5,9 +5,9 @@ KumapowerLIU/PD-GAN: the generator learns on the prior of a frozen stage 1. It m
 two latents; both are judged (hinge, two scales, feature matching), and the reciprocal of their difference in the hole
 is a loss. The hard SPDNorm lets fills differ more the deeper a pixel lies in the hole; the soft one learns where.
 
-Different: stage 1 is trained here too, by differences inside and outside the hole (upstream loads a trained one); VGG16
-replaces VGG19, and without its file diversity compares pixels; the discriminators have no spectral norm and see one
-mask channel; the generator takes its step before them, and averaged weights are saved.
+Differences from upstream: stage 1 is trained too, on differences inside and outside the hole (upstream loads a trained
+one); VGG16 replaces VGG19, and without its file the diversity loss compares pixels; the discriminators have no spectral
+norm and see one mask channel; the generator takes its step before them, and averaged weights are saved.
 
 What half precision would break is explained in training/nets/pdgan.py and training/losses/diverse_fills.py.
 """
@@ -198,7 +198,7 @@ class PDGANTrainee(AdversarialTrainee[PDGANPhase]):
     def batch(self, number: int, place: StepPosition[PDGANPhase]) -> tuple[Tensor, ...]:
         """Return this process's pictures of a step, N×3×256×256 in [-1, 1], and masks, N×1×256×256, 1 = valid.
 
-        After stage 1 latents, N×2×Z, follow.
+        In phases after stage 1 latents, N×2×Z, follow.
         """
         seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
         first, last = self._runtime.samples_of_process(count)
@@ -215,7 +215,7 @@ class PDGANTrainee(AdversarialTrainee[PDGANPhase]):
         return checkpoint_state(cast("PDGANNet", self._average.net))
 
     def sheet(self) -> Tensor:
-        """Return samples in rows: the input, the prior, two fills (of stage 1 one), the truth."""
+        """Return samples in rows: the input, the prior, two fills (in stage 1 one), the truth."""
         cache = self._validation or self._pictures
         first, image, torn, *others = self._fill_pictures(cache, 0, min(self._config.sheet_pictures, cache.count))
         return arrange_sheet([torn, *others, first, image])

@@ -4,11 +4,11 @@ Paper: Zhang et al., "Semantic Image Inpainting with Progressive Generative Netw
 rates as in crashmoon/Progressive-Generative-Networks: stage k of n sees the picture with its hole of 64×64 and the
 previous stage's result; its target is the picture with a hole of 1 - k/n of that side. All stages learn together, each
 against a discriminator of its own. `gan_lstm.py` (four stages) gives the defaults; `gan_lstm_two.py` has two stages,
-`l2` in place of `l1`, `gan = "vanilla"` and a `discriminator_rate` of 1. Different: the generator takes its step before
-the discriminators, and averaged weights are saved.
+`l2` in place of `l1`, `gan = "vanilla"` and a `discriminator_rate` of 1. Differences from upstream: the generator takes
+its step before the discriminators, and averaged weights are saved.
 
-In half precision the sigmoid at the end of a stage and the gates of the LSTM are computed in FP32, as their gradients
-would be 0 wherever they round to 1, and so is cross entropy, on scores rather than on probabilities.
+In half precision three things are computed in FP32: the sigmoid at the end of a stage and the gates of the LSTM, whose
+gradients would be 0 wherever they round to 1, and cross entropy, on scores rather than on probabilities.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class ShrinkingHole(nn.Module):
         return [torch.where(hole, self.fill, image) for hole in self.holes]
 
     def laid_into(self, image: Tensor, output: Tensor) -> Tensor:
-        """Return the pictures with the output in the whole hole."""
+        """Return the pictures with their holes, at full size, filled from the output."""
         return torch.where(self.holes[0], output, image)
 
 
@@ -268,7 +268,7 @@ class PGNTrainee(AdversarialTrainee[PGNPhase]):
 
 
 def _refuse_single_pictures(config: PGNConfig, runtime: Runtime) -> None:
-    """Refuse batches that leave a process one picture, which would fail in its phase, perhaps after hours."""
+    """Refuse batches that leave a process one picture: they would fail only in their phase, perhaps after hours."""
     for index, phase in enumerate(config.phase):
         first, last = runtime.samples_of_process(phase.batch)
         if last - first < _FEWEST:

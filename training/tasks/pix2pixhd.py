@@ -3,8 +3,8 @@
 Paper: Wang et al., "High-Resolution Image Synthesis and Semantic Manipulation with Conditional GANs", CVPR 2018. Nets
 and losses as in NVIDIA/pix2pixHD: one-hot classes and edges between instances in, least squares over discriminators of
 several scales, feature matching, VGG features. A local net is trained in phases as there: its global part on smaller
-pictures, the enhancers on top of it, then both. An encoder of instance features is trained with the generator and lies
-in its file. Different: VGG16 in place of VGG19, at the last ReLU of each block.
+pictures, the enhancers on top of it, then both. An encoder of instance features is trained with the generator and saved
+in its file. Difference from upstream: VGG16 in place of VGG19, at the last ReLU of each block.
 
 In half precision two things are computed in FP32: tanh, whose gradient would be 0 wherever a picture rounds to ±1, and
 the scores (training/losses/scaled_patch_gan.py).
@@ -53,9 +53,9 @@ def _as_fp32(_tanh: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]
 
 
 class TrainedGenerator(nn.Module):
-    """The public net; for local nets also the last layers that its global part has in the phase before the enhancers.
+    """The public net; local nets also have `head`, the last layers of the global part while it is trained alone.
 
-    part: what is computed: `global` for the global part on smaller pictures, anything else for the whole net.
+    part: the computed part: `global` for the global part on smaller pictures, any other value for the whole net.
     """
 
     def __init__(self, options: Pix2PixHDOptions) -> None:
@@ -74,7 +74,7 @@ class TrainedGenerator(nn.Module):
 
         Args:
             planes: one-hot classes and edges.
-            picture: N×3×H×W in [-1, 1], which an encoder takes the look of each instance from, if there is one.
+            picture: N×3×H×W in [-1, 1], from which the encoder, if there is one, computes the instances' features.
             instances: N×1×H×W ids.
         """
         if self.encoded:
@@ -85,13 +85,13 @@ class TrainedGenerator(nn.Module):
         return cast("Tensor", self.net(planes))
 
     def scaled(self, pictures: Tensor) -> Tensor:
-        """Return N×C×H×W at the size that this part computes: halved for each enhancer where they rest."""
+        """Return N×C×H×W at the size of the part: halved once for each enhancer if the global part is trained alone."""
         for _ in range(self.enhancers if self.part == "global" else 0):
             pictures = halve(pictures)
         return pictures
 
     def begin_part(self, part: str) -> None:
-        """Choose what is computed, and what learns: enhancers alone leave the global part as it is."""
+        """Choose the part to compute and train; in the part `local` the global part is frozen."""
         self.part = part
         if self.enhancers:
             self.net.get_submodule("model").requires_grad_(requires_grad=part != "local")
@@ -242,11 +242,11 @@ class Pix2PixHDTrainee(AdversarialTrainee[Pix2PixHDPhase]):
         planes, target, instances = self._split_pairs(pairs)
         with self._runtime.autocast():
             output = self._averaged(planes, target, instances)
-        output = F.interpolate(output, target.shape[2:])  # where the enhancers rest it is smaller
+        output = F.interpolate(output, target.shape[2:])  # the global part alone makes smaller pictures
         return (output / 2 + 0.5).clamp(0, 1), target / 2 + 0.5, ids_of_pairs(pairs)[:, :1]
 
     def _coloured(self, labels: Tensor) -> Tensor:
-        """Return class ids N×1×H×W in the colours of facades, or in some that differ, N×3×H×W in [0, 1]."""
+        """Colour class ids N×1×H×W as in facades, or with arbitrary distinct colours: N×3×H×W in [0, 1]."""
         table = torch.arange(256)[:, None] * torch.tensor([67, 131, 197]) % 256
         if self._config.data.layout == "facades":
             table[1 : 1 + len(FACADE_COLOURS)] = torch.tensor(list(FACADE_COLOURS.values()))
