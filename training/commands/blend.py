@@ -24,7 +24,7 @@ def blend(
 
     Pixel losses and feature losses favour different fills; interpolating between a net and its fine-tuned
     version gives every compromise (Wang et al., "ESRGAN", 2018, section 3.4). Choose the share on pictures
-    that no figure is reported on.
+    that are not used for reported figures.
     """
     from training.weights.blending import blend_files  # noqa: PLC0415 (loads torch)
 

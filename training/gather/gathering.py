@@ -52,7 +52,7 @@ def gather(
         root: the folder that the sources' paths are relative to.
         output: the folder for `photos-000.tar`, … and photos.json; those of an earlier run are replaced at the end.
         held_out: folders of pictures that must not be trained on, in any crop.
-        report: called with each source's counts when it is done, and the paths of its broken files inside it.
+        report: called after each source with its name, its counts, and the paths of its broken files.
 
     Raises:
         DataMissing: a source is missing or empty, or no picture is left.
@@ -108,7 +108,7 @@ def _kept_pictures(
 def _screen_files(
     files: Iterator[EncodedPicture], recipe: Recipe, crops: int, broken: list[str]
 ) -> Iterator[list[ScreenedPicture] | Rejected]:
-    """Screen the files in order; the paths of those that are no picture are appended to `broken`."""
+    """Screen the files in order; the paths of files that are not pictures are appended to `broken`."""
     with ThreadPoolExecutor() as threads:  # decoders release the GIL
         while batch := list(islice(files, _AT_ONCE)):
             results = threads.map(lambda file: screen(file.data, recipe, crops), batch)
@@ -140,7 +140,7 @@ def _fingerprints(folders: Iterable[Path], max_bits: int) -> NearDuplicateSet:
 
 
 def _put_in_place(shards: list[Path], manifest: Path, output: Path) -> None:
-    """Replace an earlier run's files, the manifest last: without one the shards may be those of two runs."""
+    """Replace an earlier run's files, the manifest last: a folder without one may hold the shards of two runs."""
     (output / MANIFEST_FILE).unlink(missing_ok=True)
     for stale in output.glob("photos-*.tar"):
         stale.unlink()

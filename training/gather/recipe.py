@@ -22,7 +22,7 @@ class Source(BaseModel):
     """A folder or git repository of pictures.
 
     path: relative to the root that the command is given.
-    include: globs of paths inside it; `*` crosses folders.
+    include: globs of paths inside it; `*` also matches `/`.
     licence: as the source states it; goes into the manifest and onto the model's card.
     limit: maximum number of pictures, drawn at random by the recipe's seed; None for all.
     crops: tiles to cut from each picture that is large enough, besides the whole picture.
@@ -67,7 +67,7 @@ class Recipe(BaseModel):
     @field_validator("source")
     @classmethod
     def _names_differ(cls, sources: tuple[Source, ...]) -> tuple[Source, ...]:
-        """Refuse two sources of one name: the manifest counts by name, and pictures are named after their source."""
+        """Refuse two sources with one name: the manifest counts by name, and pictures are named after their source."""
         if repeated := [name for name, count in Counter(source.name for source in sources).items() if count > 1]:
             raise ValueError(f"several sources are called {', '.join(repeated)}; each needs a name of its own")
         return sources

@@ -89,7 +89,7 @@ def fingerprint(pixels: Pixels) -> int:
 
 
 def crops_for_fingerprints(pixels: Pixels) -> Iterator[Pixels]:
-    """Yield the crops that another data set may have: whole, without border, five squares along it; each also mirrored.
+    """Yield the crops that another data set may have, each also mirrored: whole, without border, five squares.
 
     The fingerprint of the whole picture does not match a square crop: horse2zebra has one of a BSDS500 picture.
     """

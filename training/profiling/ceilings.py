@@ -22,7 +22,7 @@ class Ceilings:
 
     bytes_per_s: float
     flop_per_s: dict[str, float]
-    """By precision."""
+    """FLOP/s of matrix products, by precision."""
 
 
 def measure_ceilings(device: torch.device, precisions: tuple[Precision, ...]) -> Ceilings:

@@ -76,7 +76,7 @@ def _bytes_in_memory(tensor: Tensor) -> int:
 
 
 def trace_calls(step: Callable[[], object], device: torch.device) -> list[OperatorCalls]:
-    """Run one step with counter and profiler; returns every group of calls, also those that take no time, as views.
+    """Run one step with counter and profiler; returns all groups of calls, including those without time, such as views.
 
     On a CPU, CPU time is used as device time.
     """
@@ -101,11 +101,11 @@ class Operator:
     name: str
     calls: int
     device_s: float
-    """Its own time on the device; on a CPU its own CPU time."""
+    """The operator's own time on the device, without the operators that it calls; on a CPU its own CPU time."""
     share: float
     self_cpu_s: float = 0.0
     cpu_s: float = 0.0
-    """The time with the operators that it calls."""
+    """CPU time including the operators that it calls."""
     memory_bytes: int = 0
     """The memory that it allocated itself on the device, minus what it freed."""
 

@@ -57,7 +57,7 @@ def run_profile(request: ProfileRequest, notify: Callable[[str], None] = lambda 
 
     Raises:
         TrainingError: the config's data cannot be used.
-        OSError: the output cannot be written, which is found out first.
+        OSError: the output cannot be written; this is checked before anything is measured.
     """
     check_output(request.output / "profile.json")
     data = request.config.data

@@ -53,7 +53,7 @@ def ship(request: ShipRequest, notify: Callable[[str], None], progress: Progress
     """Export to a temporary folder, measure that graph, and publish it with its figures.
 
     Raises:
-        OSError: the reports cannot be written, which is found out first.
+        OSError: the reports cannot be written; this is checked before the export.
         ExportError, TrainingError, EngineError: nothing was published; the message says why.
     """
     if request.reports:
@@ -87,10 +87,10 @@ def ship(request: ShipRequest, notify: Callable[[str], None], progress: Progress
 
 
 def _check_data(request: ShipRequest, net: Interface) -> None:
-    """Check before the export that the net can be measured, and that the pictures and the metrics' weights are there.
+    """Check before the export that the net can be measured, and that the pictures and the metrics' weights exist.
 
     Raises:
-        TrainingError: it cannot, or something is missing.
+        TrainingError: the net cannot be measured, or a file is missing.
     """
     nets = load_nets(request.evaluation)
     for protocol in _protocols_to_measure(request, net):

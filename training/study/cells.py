@@ -26,12 +26,12 @@ class Cell:
     name: str
     precision: Precision
     compiled: bool = False
-    """Whether with torch.compile, and with tensors in NHWC order."""
+    """Whether nets are compiled by torch.compile; `parse_cell` then sets `channels_last` too."""
     channels_last: bool = False
     graphs: bool = False
     """Whether steps are replayed as CUDA graphs."""
     batches: int = 1
-    """Factor of the batch."""
+    """Factor by which the config's batch is multiplied."""
     gpus: int = 1
 
 
@@ -72,7 +72,7 @@ def parse_cell(name: str) -> Cell:
 
 
 def best_on_two(images_per_s: dict[str, float]) -> Cell | None:
-    """Return the fastest measured cell of one GPU with the config's batch, on two GPUs; None if there is none."""
+    """Return the fastest cell measured on one GPU at the config's batch, changed to two GPUs; None without any."""
     cells = [cell for cell in map(parse_cell, images_per_s) if cell.gpus == cell.batches == 1]
     if not cells:
         return None

@@ -46,7 +46,7 @@ class CellRequest:
     result: str
     """Path of the JSON that is written."""
     turn: str | None = None
-    """Path of the file by which studies that run at once take turns at the device."""
+    """Path of the lock file with which concurrent studies take turns at the device."""
     profiled: bool = True
     """Whether steps are profiled too: operators, FLOPs, ceilings."""
 
@@ -102,7 +102,7 @@ class _CellRun:
         self._config, self._runtime, self._turns, self._notify = config, runtime, turns, notify
 
     def prepare(self, line: str, **changes: Any) -> None:
-        """Begin again, with options changed; the earlier trainee is freed first, to save device memory."""
+        """Make a new trainee, with changed options; the earlier one is freed first, to save device memory."""
         self.__dict__.pop("trainee", None)
         self.__dict__.pop("step", None)
         gc.collect()
@@ -113,10 +113,10 @@ class _CellRun:
         self.step = make_stepper(self.trainee, self._config, self._runtime, 0)
 
     def compile(self, warm_up: int) -> int:
-        """Run the first steps, which compile, beside other studies, because they take longest.
+        """Run the first steps, which compile and so take longest, concurrently with other studies.
 
         Returns:
-            The number of warm-up steps that are left, to be run without other studies.
+            The number of remaining warm-up steps, to be run while no other study uses the device.
         """
         settling = min(_SETTLING, warm_up)
         with self._turns.shared():

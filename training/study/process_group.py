@@ -16,10 +16,10 @@ _GRACE_S = 5.0
 
 
 def run_in_group(command: Sequence[str], limit_s: float | None) -> int:
-    """Run a command and return its exit status; whatever it has started ends with it.
+    """Run a command and return its exit status; afterwards its process group is killed.
 
     Raises:
-        subprocess.TimeoutExpired: it was not done in time, and was killed with all that it had started.
+        subprocess.TimeoutExpired: the command exceeded `limit_s` seconds, and was killed with its process group.
         SystemExit, KeyboardInterrupt: a signal ended this process.
     """
     with (
@@ -42,8 +42,8 @@ def run_in_group(command: Sequence[str], limit_s: float | None) -> int:
 def _signals_held() -> Iterator[Callable[[], None]]:
     """Hold back signals that end this process until the yielded function is called; then raise them as exceptions.
 
-    By default they would end this process, but not its child's group, which is in another session. If one were raised
-    while the child starts, nothing would kill the child.
+    By default they would end this process, but not the child's process group, which is in another session. If a signal
+    were raised while the child starts, nothing would kill the child.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     changed = [number for number, handler in before.items() if handler in _DEFAULTS]  # nohup's SIGHUP is ignored

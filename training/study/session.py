@@ -35,11 +35,11 @@ class StudyRequest:
     pictures: int = 2000
     device: str | None = None
     turn: Path | None = None
-    """A file by which concurrent studies take turns at the device: each times its steps alone."""
+    """A lock file with which concurrent studies take turns at the device: each times its steps alone."""
     limit_s: float | None = None
-    """The longest time that a cell may take; waiting for its turn counts."""
+    """The longest time that a cell may take, including the wait for its turn."""
     profiled: bool = True
-    """Whether steps are profiled too; a cell that was measured without is then measured again."""
+    """Whether steps are profiled too; cells that were measured without a profile are then measured again."""
 
 
 def run_study(request: StudyRequest, notify: Callable[[str], None] = lambda _line: None) -> dict[str, Row]:
@@ -84,7 +84,7 @@ def _claim_folder(request: StudyRequest, config: str) -> None:
 
 
 def _measured_row(path: Path, *, profiled: bool) -> Row | None:
-    """Return a cell that an earlier call measured; one that failed or could not run is tried again."""
+    """Return the row of a cell that an earlier call measured; None if the cell must run, also because it failed."""
     if not path.exists():
         return None
     row: Row = json.loads(path.read_text("utf-8"))

@@ -12,10 +12,10 @@ class Published:
     what: str
     device: str
     speed_up: float | None
-    """Against the source's own FP32; None if it states none."""
+    """Relative to the source's own FP32; None if the source states none."""
     source: str
     power_percent: float | None = None
-    """Change of mean power against the source's own FP32."""
+    """Change of mean power relative to the source's own FP32, in percent."""
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,14 @@ class Study:
 
     model: str
     config: str
-    """The config in training/configs that is used unless another is named."""
+    """File name of the default config, in training/configs."""
     published: tuple[Published, ...]
     cells: tuple[str, ...] = ()
-    """Cells besides the default ones: those of the source's experiment, and the fastest ones of this net."""
+    """Cells besides the default ones: the source's experiment, and the fastest ways to train this net."""
     sizes: tuple[str, ...] = ()
-    """Overrides of that config: the sizes of the public code, where the config has smaller ones."""
+    """Overrides of the default config: the public code's sizes, where the config has smaller ones."""
     phase: int = 0
-    """The phase of that config whose steps are measured."""
+    """Index of the phase of the default config whose steps are measured."""
 
 
 _INPAINTING = "tommarvoloriddle/Optimization-of-Image-inpainting-GANs, README at 1222565"
@@ -50,7 +50,7 @@ STUDIES = {
             Published("AMP, batch doubled", "not stated", 2.25, _UNTRACED),
         ),
         ("fp16-compiled-batch2", *_REPLAYED),
-        (  # the public global net; its pictures of 512×1024, one a step, as two squares
+        (  # the public global net; one picture of 512×1024 per step becomes two squares
             "generator.ngf=64",
             "generator.downsamplings=4",
             "discriminators=2",
@@ -84,7 +84,7 @@ STUDIES = {
         "housefronts.toml",
         (Published("DDP and a JIT compiler", "not stated", None, _UNTRACED),),
         ("fp32-compiled", "fp32-2gpu", *_REPLAYED),
-        (  # those of PyTorch's example
+        (  # the sizes of PyTorch's example
             "generator.side=64",
             "generator.ngf=64",
             "discriminator_width=64",

@@ -86,7 +86,7 @@ def k_means(points: Array, count: int, seed: int) -> Array:
 
 
 def _first_centres(points: Array, count: int, random: np.random.Generator) -> Array:
-    """Draw points far from those that were drawn before (k-means++, Arthur and Vassilvitskii 2007)."""
+    """Draw `count` points, each probably far from the earlier ones (k-means++, Arthur and Vassilvitskii 2007)."""
     centres: Array = points[random.integers(len(points))][None]
     while len(centres) < count:
         gaps = _squares(points, centres).min(1)

@@ -18,8 +18,8 @@ def load_initial(net: nn.Module, path: Path, translate: Callable[[State], State]
     """Load the first state dict of a checkpoint that fits the net after `translate`.
 
     Raises:
-        CheckpointMismatch: the file cannot be read, no state dict in it fits the net, or the one that does is not real
-            and finite.
+        CheckpointMismatch: the file cannot be read, no state dict in it fits the net, or the fitting one has values
+            that are not real or not finite.
     """
     try:
         parts = read_checkpoint(path).parts

@@ -1,8 +1,8 @@
 """Converts an exported graph of FillNet or of a partial-convolution net back into weights for training.
 
-FillNet's graph has the names and the weights of the net. That of a partial-convolution net has its batch norms
-folded in. One whose weights undo its statistics changes nothing; so each is restored with statistics of training crops,
-and the net computes what the graph did.
+FillNet's graph has the net's own names and weights. In the graph of a partial-convolution net the batch norms are
+folded into the convolutions. Each batch norm is restored with statistics of training crops and with weights that undo
+their effect, so the net computes the same as the graph.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from training.nets.partial_conv import PartialLayer, PartialUNet
 from training.seeds import Purpose, generator_for
 
 _ROW_LENGTH = 2 * 2**0.5
-"""Length of a kernel's weights, about twice He's: the scale is free before a batch norm, but Adam's steps go by it."""
+"""Norm of each kernel, about twice He's. The batch norm cancels it, but it sets the relative size of Adam's steps."""
 _BATCH = 12
 
 
@@ -40,7 +40,7 @@ class FoldedLayer(NamedTuple):
 
     weight: Tensor
     shift: Tensor
-    """Added everywhere: what is left of the batch norm."""
+    """Added everywhere: the part of the batch norm that is not folded into the weight."""
     bias: Tensor
     """Added where the window holds a valid pixel; 0 without one."""
 
@@ -93,7 +93,7 @@ def unfold_fillnet(model: Path) -> State:
 
 
 class _StatisticsProbe(nn.Module):
-    """A stand-in for a batch norm: computes what the graph computes, and sums statistics of its input."""
+    """A replacement for a batch norm that computes the same as the graph and accumulates statistics of its input."""
 
     def __init__(self, scale: Tensor, shift: Tensor) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class _StatisticsProbe(nn.Module):
         return x / self._scale.view(1, -1, 1, 1) + self._shift.view(1, -1, 1, 1)
 
     def equivalent_batch_norm(self) -> nn.BatchNorm2d:
-        """Return the batch norm with these statistics that computes the same."""
+        """Return the batch norm with the accumulated statistics that computes the same in eval mode."""
         mean, squares = self._sums / self._count
         variance = (squares - mean.square()).clamp(min=0)
         norm = nn.BatchNorm2d(len(mean))
@@ -120,7 +120,7 @@ class _StatisticsProbe(nn.Module):
 
 
 def _load_folded_layer(layer: nn.Module, layers: dict[str, FoldedLayer], name: str) -> _StatisticsProbe | None:
-    """Load the graph's weights into a layer; returns the stand-in for its batch norm, if it has one."""
+    """Load the graph's weights into a layer; returns the replacement for its batch norm, or None if it has none."""
     block, folded = cast("PartialLayer", layer), layers.get(name)
     conv = block.conv.input_conv
     if folded is None or folded.weight.shape != conv.weight.shape:
@@ -138,7 +138,7 @@ def _load_folded_layer(layer: nn.Module, layers: dict[str, FoldedLayer], name: s
 
 
 def _folded_layers(path: Path) -> dict[str, FoldedLayer]:
-    """Read the weights of every layer by its name, which begins the names of the graph's tensors."""
+    """Read the weights of every layer, by the layer's name: the prefix of the names of its tensors in the graph."""
     graph = _read_graph(path)
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     gated = {
