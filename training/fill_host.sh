@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Trains FillNet on a GPU host that allows only commands of under ten minutes: the run continues between the commands.
+# Trains FillNet on a GPU host that allows only commands of under ten minutes; the run continues between the commands.
 # docs/training.md has their order.
 #   fill_host.sh stage          install the copied wheels, features and validation pictures
 #   fill_host.sh receive        add copied shards of photographs, also while the run is in progress
-#   fill_host.sh warm           compile in the background what is not compiled yet, so that the run is compiled from its start
-#   fill_host.sh start SECONDS [STOP]  start the run in the background, or continue it: it trains for SECONDS in all, and this
-#                               call stops it after STOP seconds
+#   fill_host.sh warm           compile missing code in the background, so that the run uses compiled code from its start
+#   fill_host.sh start SECONDS [STOP]  start or continue the run in the background: it trains for SECONDS in total, and stops
+#                               STOP seconds after this call
 #   fill_host.sh wait SECONDS   wait until the run has ended, but at most SECONDS; then print the end of its log
 #   fill_host.sh peek           copy the newest sheet and the log to $OUT
 #   fill_host.sh save           copy the newest sheets, the log and the averaged weights of the last checkpoint (FP16, in parts
@@ -86,7 +86,7 @@ warm() { # on each GPU that is not compiling already
     done
 }
 
-prepare_all() { # GPU: compile its part of the shapes, one after another: two at once would both be late
+prepare_all() { # GPU: compile its part of the shapes, one after another, because two at once would both be late
     local shape number=0
     # shellcheck disable=SC2064 # expanded now: the file of this GPU
     trap "rm -f '$RUN/prepares-$1'" EXIT
@@ -112,14 +112,14 @@ prepare() { # GPU CROP BATCH: run a few steps of one process, which fills the ca
     touch "$READY"
 }
 
-train() { # SECONDS STOP; a run that fails continues at its checkpoint: without CUDA graphs, then without compilation
+train() { # SECONDS STOP; a failed run continues from its checkpoint, first without CUDA graphs, then without compilation
     local seconds=$1 stop=${2:+--stop-after-seconds $2} attempt phase set own graphs=""
     read -r -a own <<<"$SHAPES"
     exec 9>"$WORK/trains"
     flock 9
     set=$(paths "$RUN")
     set+=" --set data.threads=12 --set capacity_gb=${CAPACITY_GB:-48}"
-    if ((${#own[@]} == PHASES)); then # the batch of a step is that of a process times the processes
+    if ((${#own[@]} == PHASES)); then # the global batch is that of one process times the number of processes
         for ((phase = 0; phase < PHASES; phase++)); do
             set+=" --set phase.$phase.batch=$((${own[phase]#*:} * PROCESSES))"
         done
@@ -145,7 +145,7 @@ train() { # SECONDS STOP; a run that fails continues at its checkpoint: without 
     touch "$WORK/ended"
 }
 
-rank() { # each process sees only its GPU, as the first one, so that all share the compiled code
+rank() { # each process sees only its own GPU, as number 0, so that all share the compiled code
     if ((GPUS)); then export CUDA_VISIBLE_DEVICES=${DEVICES[$LOCAL_RANK]} LOCAL_RANK=0; fi
     exec python3 -m training fit "$CONFIG" "$@"
 }
@@ -172,7 +172,7 @@ save() {
 }
 
 in_parts() {
-    local taken=$RUN/taken.pth # the run may replace the file meanwhile
+    local taken=$RUN/taken.pth # a copy, because the run may replace the file meanwhile
     rm -f "$OUT"/generator.pth.*
     cp "$RUN/generator.pth" "$taken"
     sha256sum "$taken"

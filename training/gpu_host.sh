@@ -4,8 +4,8 @@
 #   gpu_host.sh fit NAME TOTAL_S STOP_S    plan training/configs/NAME.toml for TOTAL_S seconds of steps (once; a config with
 #                                          `seconds` gets TOTAL_S without a plan), then train for STOP_S seconds, or continue
 #                                          where the last call stopped
-#   gpu_host.sh begin NAME RUN S [FLAGS]   train it in the background for S seconds, as run RUN; returns after 20 s
-#   gpu_host.sh follow RUN                 print the end of that run's log, and copy its newest sheet to $OUT
+#   gpu_host.sh begin NAME RUN S [FLAGS]   train configs/NAME.toml in the background for S seconds, as run RUN; returns after 20 s
+#   gpu_host.sh follow RUN                 print the end of the run's log, and copy its newest sheet to $OUT
 #   gpu_host.sh profile NAME [FLAGS]       profile steps of training/configs/NAME.toml: $OUT/profile-NAME
 #   gpu_host.sh scaling [FLAGS]            benchmarks.training.scaling, one GPU and two: $OUT/scaling.json. Run it with
 #                                          --steps 12 first, beside other work, to fill the compiler's cache. BATCHES, PAIRS:
@@ -37,7 +37,7 @@ paths() { # NAME: overrides for the output folder, and for the paths of the data
         facades* | housefronts) data=facades/train truth=facades/test ;;
         fronts-diverse) truth=fronts/test ;;
     esac
-    if [[ $1 = photos* ]] && ! compgen -G "$WORK/photos/*.tar" >/dev/null; then # pictures in a folder, instead of shards
+    if [[ $1 = photos* ]] && ! compgen -G "$WORK/photos/*.tar" >/dev/null; then # a folder of pictures instead of shards
         data=pictures set+=(--set data.layout=folder)
     fi
     set+=(--set "data.path=$WORK/$data")

@@ -6,7 +6,7 @@
 #   study_host.sh peek           print the last lines of the logs, and the cells so far
 #   study_host.sh run SECONDS    run all studies at once; they time their steps one at a time, and nothing else may use the GPU.
 #                                Cells are measured in rounds, so that every study has FP32 and its first half precision
-#                                before any has more. The same command continues with the cells that are missing
+#                                before any study has more. The same command continues with the missing cells
 #   study_host.sh one NAME       one study with 300 steps in each cell: FP32 and half precision
 #   study_host.sh pack           write reports, cells and logs to $OUT/studies.tar.gz
 # STUDIES, ROUNDS: which studies and cells. PROFILE_FLAG=--profile lists operators and counts FLOPs too. EXTRA: further flags of every
