@@ -34,7 +34,7 @@ Result = tuple[float, int]
 
 
 def mosaic(height: int, width: int) -> Pixels:
-    """Tile a picture with photographs, mirrored and with varied brightness, so that no two parts are equal."""
+    """Make a picture of mirrored photographs with varied brightness, H×W×3, in which no two parts are equal."""
     random = np.random.default_rng(0)
     photos = [np.asarray(Image.open(DATA / name))[:340] for name in ("skirt.jpg", "crocs.jpg", "dress.jpg")]
 

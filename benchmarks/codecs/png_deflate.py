@@ -4,13 +4,13 @@
     python -m benchmarks.codecs.png_deflate [--rounds 40] [--side 512] [--json FILE]
     python -m benchmarks.codecs.png_deflate --pictures FOLDER [--rounds 5] [--side 512]
 
-All get the same picture. zlib, isal and libdeflate compress rows that the service has filtered (filter Up); fpng and
-imagecodecs (libspng) filter, compress and write the whole file. Every round runs each library once, on one thread; each
-figure is the median of the rounds. Libraries that are not installed are left out. The service uses isal; the others are
-measured for the decision (docs/adr/0024-isal.md).
+All libraries get the same pictures. zlib, isal and libdeflate compress rows that the service has filtered (filter Up);
+fpng and imagecodecs (libspng) filter, compress and write the whole file. Every round runs each library once, on one
+thread; each figure is the median of the rounds. Libraries that are not installed are left out. The service uses isal;
+the others are measured for the decision (docs/adr/0024-isal.md).
 
-With --pictures the service's own two ways are compared instead, on square centres of at most --side pixels of the
-pictures in a folder: ISA-L alone, and C++ where it was compiled (docs/adr/0059-photographs-as-png.md).
+With --pictures the service's two encoders are compared instead, on square centres (at most --side pixels) of the
+pictures in a folder: ISA-L alone, and the C++ code where it was compiled (docs/adr/0059-photographs-as-png.md).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from service.imaging.files.png import encode_png
 
 Pixels = NDArray[np.uint8]
 _CACHES = 64 << 20
-"""Bytes that replace what the caches hold."""
+"""Bytes that are read to evict the picture from the caches."""
 Cells = dict[str, dict[str, tuple[float, int]]]
 """Milliseconds and bytes, by method and picture."""
 
@@ -176,7 +176,7 @@ def both_ways(pixels: Pixels, rounds: int) -> dict[str, tuple[float, int]]:
     for _ in range(rounds + 1):
         for name, times in seen.items():
             with nullcontext() if name == "C++" else patch.object(png, "installed_kernel", return_value=None):
-                other_data += 1  # in the caches instead of the picture
+                other_data += 1  # evicts the picture from the caches
                 started = time.thread_time()
                 written = png.encode_png(pixels, None)
                 times.append((time.thread_time() - started) * 1e3)

@@ -2,11 +2,11 @@
 
     .venv/bin/python -m benchmarks.disk.durable [--folder DIR] [--processes 1 4 16] [--threads 2] [--groups 64]
 
-Varied are the number of processes, of writing threads in each, and of waiting results that a thread saves as one group.
-A server has as many front ends as cores, and all save into one folder. The CPU time that a result costs with many
-processes beyond its cost with one is spent waiting for each other: `system` is the CPU time in the kernel, which
-includes busy waiting for locks. Files are deleted at the end, not before: for minutes after a deletion ext4 avoids
-recently deleted inodes, and the search for others takes up to four times the cost of a result.
+Varied are the number of processes, the writing threads in each, and the waiting results that a thread saves as one
+group. A server has as many front ends as cores, and all of them save into one folder. The CPU time by which a result
+costs more with many processes than with one is spent in waiting for other processes: `system` is the CPU time in the
+kernel, which includes busy waiting for locks. Files are deleted only at the end: for minutes after a deletion ext4
+avoids the deleted inodes, and the search for others takes up to four times the cost of a result.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Way(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The seconds that one process took, and its seconds of CPU time in the program and in the kernel."""
+    """The seconds that one process took, and its CPU seconds in user mode and in the kernel."""
 
     wall_s: float
     user_s: float
@@ -53,7 +53,7 @@ class Outcome(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Results per second of all processes, and milliseconds of CPU per result, in program and kernel."""
+    """Results per second of all processes, and CPU milliseconds per result in user mode and in the kernel."""
 
     per_s: float
     user_ms: float

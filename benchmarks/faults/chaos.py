@@ -5,10 +5,10 @@
 Runs `retouch serve` with the fake engine, saving on; an open loop of clients at a constant rate, each of which repeats
 its request with the same `Idempotency-Key` until it has its picture; and one fault after the other, in random order.
 Reported: requests lost (never answered 200), answered twice (two replies to one request), hung (neither an answer nor
-the end of the connection within a minute), promised results that cannot be read afterwards, keys (of 200 that are sent
-again afterwards) that get another result than before (a full disk cannot keep a key), and the time after each fault
-until full speed: the first moment from which for one second at least 90 % of new requests succeed at their first try,
-with a median latency of at most three times that before the fault.
+the end of the connection within a minute); promised results that cannot be read afterwards; keys, of 200 sent again
+afterwards, that get another result than before (a full disk cannot keep a key); and the time from each fault to full
+speed: to the first second in which at least 90 % of new requests succeed at their first try, with a median latency of
+at most three times that before the fault.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Run:
     usual_s: float = 0.0
 
     async def load(self, until: asyncio.Event) -> None:
-        """Start clients at their due times until the run ends, then wait until each has its reply."""
+        """Start clients at the configured rate until the run ends, then wait until each has its reply."""
         rng, tasks, due = random.Random(self.plan.seed), set(), time.monotonic()
         while not until.is_set():
             due += rng.expovariate(self.plan.rate_per_s)

@@ -19,7 +19,7 @@ class FailingFolder:
     """A folder for results, with functions that make its disk fail and work again.
 
     begin, end: begin and end the fault while the server runs.
-    renew: repairs the disk before the next start, as an operator would; no process has a file of it open then.
+    renew: repairs the disk before the next start, as an operator would, while no process has a file on it open.
     mends_live: whether `end` repairs the disk under a running server.
     """
 
@@ -59,7 +59,7 @@ def full(folder: Path) -> Iterator[FailingFolder]:
 
 @contextlib.contextmanager
 def small(folder: Path) -> Iterator[FailingFolder]:
-    """Make a tmpfs of 3 MB that the results themselves fill, and that is then enlarged."""
+    """Make a tmpfs of 3 MB, which the results fill; it is then enlarged."""
     with mounted(folder / "disk", "-t", "tmpfs", "-o", "size=3m", "tmpfs"):
         larger = ("mount", "-o", "remount,size=24m", str(folder / "disk"))
         yield FailingFolder(folder / "disk" / "results", lambda: None, lambda: _run(*larger))
@@ -83,7 +83,7 @@ def read_only(folder: Path) -> Iterator[FailingFolder]:
 
 @contextlib.contextmanager
 def device(folder: Path) -> Iterator[FailingFolder]:
-    """Make an ext4 on a device that fails writes: writes to the page cache succeed, and every fsync fails, once."""
+    """Make an ext4 on a device that fails writes: writes to the page cache succeed, and each fsync fails once."""
     with _ext4(folder, 48, "continue") as disk:
         filler = folder / "image" / "filler"
         yield FailingFolder(disk / "results", lambda: fill(filler), lambda: filler.unlink(missing_ok=True))

@@ -4,8 +4,8 @@
 
 Each kind of fault (disk_fault_kinds.py) is applied to three servers with the fake engine: one that runs until the disk
 works again (`room`), one that gets SIGTERM during the fault, and one that gets SIGKILL. At least 10 results are saved
-before the fault; 40 more requests, a job and a request with a key are sent during it, and all the time one client sends
-`save=false`. After a restart, every result whose `Location` was in a reply is read and compared with the reply.
+before the fault; 40 more requests, a job and a request with a key are sent during it, and one client sends requests
+with `save=false` throughout. After a restart, every result whose `Location` was in a reply is compared with the reply.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Outcome:
 
 @contextlib.contextmanager
 def serving(disk: FailingFolder, folder: Path, workers: int) -> Iterator[Server]:
-    """Start a server whose results are on that disk."""
+    """Start a server that saves its results on the failing disk."""
     settings = {"results_dir": disk.folder, "workers": workers, "drain_timeout_s": 5, "engine_cache_dir": folder / "c"}
     before = {name: os.environ.get(name) for name in disk.environ or {}}
     os.environ.update(disk.environ or {})
@@ -105,7 +105,7 @@ async def count_readable(server: Server, outcome: Outcome) -> int:
 
 
 async def waited_s(server: Server, ready: bool) -> float | None:
-    """Return the seconds until /readyz has the wanted state; None if it never has."""
+    """Return the seconds until /readyz has the wanted state; None if it does not reach it."""
     begun, client = time.monotonic(), server.client()
     while time.monotonic() < begun + LIMIT_S:
         if await retouch_is_ready(client) == ready:

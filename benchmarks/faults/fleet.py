@@ -1,17 +1,17 @@
-"""Faults in a fleet: hosts, network, database, bucket and clocks fail one after another, and every reply is recorded.
+"""Injects faults in a fleet: hosts, network, database, bucket and clocks fail in turn, and every reply is recorded.
 
     python -m benchmarks.faults.fleet [--requests 20000] [--nodes 3] [--clients 128] [--promise store] [--json FILE]
 
-Runs `retouch serve` (fake engine, saving on) as processes that each have a folder, a clock and a network namespace, a
-PostgreSQL server with a synchronous standby, and an S3 server, each in its own namespace; needs root,
+Runs several nodes (`retouch serve`, fake engine, saving on), each with its own folder, clock and network namespace; a
+PostgreSQL server with a synchronous standby; and an S3 server. Database and S3 server have namespaces too. Needs root,
 iproute2, PostgreSQL and a C compiler. Half of the requests are jobs with a webhook, half are answered at once; each
-has an `Idempotency-Key`, goes to a random node, and is sent again to another with the same key until it is answered.
+has an `Idempotency-Key`, goes to a random node, and is repeated at other nodes with the same key until it is answered.
 Jobs are polled at random nodes.
 
-Reported: requests lost (no picture within two minutes, or a job that failed), answered twice (two replies for one key
-that differ), keys for which two jobs ran, promised results that a node cannot send afterwards, webhooks that never
-arrived, and those that arrived twice, in two counts: those whose sender was killed after the receiver had them and
-before it could record that, which no sender can prevent, and all others. `--trace` writes the events before each.
+Reported: requests lost (no picture within two minutes, or a failed job), answered twice (two different replies for one
+key), keys for which two jobs ran, promised results that a node cannot send afterwards, webhooks that never arrived, and
+webhooks that arrived twice. The last are counted separately if the sender was killed after the webhook arrived and
+before it could record the arrival, which no sender can prevent. `--trace` writes the events before each of these.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.service.fleet.hosts import FleetOfHosts, running_hosts
 _TRY_TIMEOUT_S = 8.0
 _BETWEEN_REQUESTS_S = (0.1, 0.5)
 _LAST_WEBHOOKS_S = 75.0
-"""Seconds that exceed the lease of a message, after which another process sends it, the first or the second time."""
+"""Seconds to wait for webhooks at the end: longer than a message's lease, after which another process sends it."""
 _SECRET = "whsec_" + "QUFB" * 12
 
 

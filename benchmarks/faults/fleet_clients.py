@@ -1,6 +1,6 @@
 """Clients of a fleet that repeat a request until it is answered, their record, and the receiver of their webhooks.
 
-Each job's webhook has the client's key in its URL, so that the receiver sees every job that was made for a key.
+The URL of each job's webhook contains the client's key, so that the receiver sees every job that was made for a key.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class Clients:
     hook: str
 
     async def picture(self) -> None:
-        """Ask for one picture, answered at once."""
+        """Request one picture that is answered at once."""
         reply = await self._until_answered(uuid4().hex, {}, {})
         if reply is not None:
             self.record.promised.add(reply.headers["location"])
 
     async def job(self) -> None:
-        """Ask for one job, and poll it to its end."""
+        """Request one job, and poll it to its end."""
         key = uuid4().hex
         reply = await self._until_answered(key, ASYNC, {"webhook": f"{self.hook}{key}"})
         if reply is None:
@@ -87,7 +87,7 @@ class Clients:
         self.record.lost.append(f"{key}, accepted as {place}: {_last(tries)}")
 
     async def _until_answered(self, key: str, headers: dict[str, str], data: dict[str, str]) -> httpx.Response | None:
-        """Return the answer to a request with a key; one of five is sent again: the answer must be the same."""
+        """Return the answer to a request with a key; one of five is sent again, and must get the same answer."""
         end, first = time.monotonic() + _PATIENCE_S, None
         tries: list[str] = []
         while time.monotonic() < end:
@@ -108,7 +108,7 @@ class Clients:
         return first
 
     async def _ask(self, method: str, path: str, tries: list[str], **fields: object) -> httpx.Response | None:
-        """Ask a random node, and record its answer; None without one."""
+        """Send a request to a random node and record its answer; None if there is none."""
         number = self.chance.randrange(len(self.fleet.nodes))
         files = self.files if method == "POST" else None
         sent, reply = time.monotonic(), None
@@ -133,7 +133,7 @@ def _last(tries: list[str]) -> str:
 
 
 async def missing_results(fleet: Fleet, http: httpx.AsyncClient, promised: set[str]) -> list[str]:
-    """Return the promised results that some node cannot send, although each node is asked for two minutes."""
+    """Return the promised results that a node still cannot send after two minutes of retries."""
     left, end = {(url, node) for url in promised for node in range(len(fleet.nodes))}, time.monotonic() + 120.0
     asked = 0
     while left and (time.monotonic() < end or not asked):

@@ -20,7 +20,7 @@ _STUTTER_S = (0.2, 0.05)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault, with its begin and end on the monotonic clock. address: that of the affected node; empty for none."""
+    """A fault, with its start and end on the monotonic clock. address: that of the affected node; empty if none is."""
 
     kind: str
     address: str
@@ -30,7 +30,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Faults:
-    """Faults one after the other, while clients send; each ends with the state before it."""
+    """Faults one after the other, while clients send; each fault restores the earlier state at its end."""
 
     hosts: FleetOfHosts
     chance: random.Random
@@ -127,7 +127,7 @@ class Faults:
 
 
 async def _stutter(freeze: Callable[[], None], thaw: Callable[[], None]) -> None:
-    """Stop and continue something by turns for 10 s, so that it runs a fifth of the time."""
+    """Freeze and thaw processes alternately for 10 s, so that they run a fifth of the time."""
     still_s, runs_s = _STUTTER_S
     for _ in range(round(10.0 / (still_s + runs_s))):
         freeze()

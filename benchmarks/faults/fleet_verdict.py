@@ -10,9 +10,9 @@ from benchmarks.faults.fleet_clients import Arrival, Record
 from benchmarks.faults.fleet_faults import KILL, RESTART_AFTER_S, Fault
 
 _RECORDED_WITHIN_S = 2.0
-"""Seconds within which a sender that lives, and reaches its database, records that a message has arrived."""
+"""Seconds within which a living sender that reaches its database records that a message has arrived."""
 _ON_THE_WAY_S = RESTART_AFTER_S
-"""Seconds after the kill of a sender in which its message may still arrive; a restarted sender has sent it by then."""
+"""Seconds after a sender's kill within which its message may still arrive; later ones are the restarted sender's."""
 
 
 def messages_of(record: Record) -> set[str]:

@@ -14,7 +14,7 @@ from benchmarks.harness.metric_totals import metrics_page, total_in
 from benchmarks.harness.raw_http import Client, Reply, encode
 
 AGAIN = (0, 409, 429, 500, 503, 504)
-"""Statuses after which a client repeats its request; 0 is a connection that ended without an answer."""
+"""Statuses after which a client repeats its request; 0: the connection ended without an answer."""
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class Exchange:
     tries: list[int] = field(default_factory=list)
     final: int = 0
     hung: bool = False
-    """A try that got neither an answer nor the end of its connection in time."""
+    """Whether a try got neither an answer nor the end of its connection in time."""
     locations: set[str] = field(default_factory=set)
     digest: str = ""
 
@@ -38,7 +38,7 @@ class Ledger:
 
     exchanges: list[Exchange] = field(default_factory=list)
     odd: list[str] = field(default_factory=list)
-    """Answers that no client should see."""
+    """Descriptions of answers that no client should get."""
 
     def verdict(self) -> dict[str, object]:
         """Return the counts that decide about a run, except for the promised results, which need the server."""
@@ -55,7 +55,7 @@ class Ledger:
         return Counter(status for exchange in self.exchanges for status in exchange.tries)
 
     def good_between(self, begin: float, end: float) -> list[float]:
-        """Return the seconds of successful first tries of the exchanges that began in that time."""
+        """Return the latencies in seconds of exchanges that began in [begin, end) and succeeded at the first try."""
         chosen = (e for e in self.exchanges if begin <= e.sent_at < end and e.tries == [200])
         return [exchange.done_at - exchange.sent_at for exchange in chosen]
 
@@ -68,15 +68,15 @@ class Asker:
     """A client that repeats a request with the same key until it has a reply."""
 
     client: Callable[[], Client]
-    """A function, because the server may be restarted on another port."""
+    """Returns the current client: the server may be restarted on another port."""
     path: str
     content_type: str
     body: bytes
     ledger: Ledger
     timeout_s: float
-    """Seconds that one try may take."""
+    """Maximum seconds of one try."""
     patience_s: float
-    """Seconds that all tries together may take."""
+    """Maximum seconds of all tries together."""
 
     async def ask(self) -> None:
         """Run one exchange."""
