@@ -52,7 +52,7 @@ class Bench:
         return self._engine
 
     def say(self, step: str, **facts: Any) -> None:
-        """Print one line and write the JSON again."""
+        """Print one line, add the facts to the report and write the JSON again."""
         print(f"{time.strftime('%H:%M:%S')} {step}: {facts}", flush=True)
         self.facts.setdefault(step, []).append(facts)
         self.arguments.out.write_text(json.dumps(self.facts, indent=1, default=str) + "\n")

@@ -24,7 +24,7 @@ from service.devices.gpu_cvcuda import GpuPixels, TensorView, load_cvcuda
 from service.devices.gpu_layout import batch_shape_of, lay_out_batch, padded_batch_sizes
 
 _LEAST_PIECE = 8 * 2**20
-"""The smallest piece that `fill` allocates; free memory may exceed the wanted room by that much."""
+"""Bytes of the smallest piece that `fill` allocates; the memory left free may exceed `room` by this much."""
 
 
 def arithmetic(bench: Bench) -> None:
@@ -202,8 +202,8 @@ def rss_mb() -> float:
 def halving(bench: Bench) -> None:
     """Check that on an almost full GPU a batch is refused as too large and its parts are computed.
 
-    Every size has been computed before, as the service does when it starts. A batch should take 128 MiB or more:
-    whether less fits depends on how the GPU rounds allocations.
+    Every size is computed once before, as the service does when it starts. A batch should take at least 128 MiB:
+    whether a smaller one fits depends on how the GPU rounds allocations.
     """
     cuda = open_cuda()
     tile = Size(*bench.largest_tile)
@@ -236,7 +236,7 @@ def halving(bench: Bench) -> None:
 
 @contextmanager
 def fill(cuda: Any, room: int) -> Iterator[None]:
-    """Allocate the GPU's memory except about `room` bytes, in pieces if it is fragmented."""
+    """Allocate all of the GPU's free memory except about `room` bytes, in pieces if it is fragmented."""
     with ExitStack() as taken:
         wanted = cuda.call_runtime("cudaMemGetInfo")[0] - room
         while wanted >= _LEAST_PIECE:

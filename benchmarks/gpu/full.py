@@ -40,7 +40,7 @@ def full(bench: Bench) -> None:
 
 
 async def _ask_twice(bench: Bench, work: Workload, recorder: DeviceRecorder) -> dict[str, Any]:
-    """Run with memory for small batches only, before the device allocates any, and again with enough memory."""
+    """Send the requests on a GPU with memory for small batches only, and again with enough memory."""
     room = partial(open_local_backend, open_device=recorder.open)
     with TemporaryDirectory(prefix="retouch-full-") as folder:
         model = bench.arguments.model.absolute().parent

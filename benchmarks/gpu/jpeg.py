@@ -3,8 +3,8 @@
     python -m benchmarks.gpu.jpeg [--images DIR] [--sides 256 512 1024 2048] [--batches 1 8 32] [--json jpeg.json]
 
 Images/s of each size and batch, decoding and encoding (quality 90, 4:4:4, the service's defaults). The service
-composites on the host, so pictures that the GPU decodes are copied to the host, and those that it encodes to the GPU;
-decoding without the copy is measured too. `busy`: the same while a stream of matrix products fills the GPU, as an
+composites on the host, so pictures that the GPU decodes are copied to the host, and pictures that it encodes to the
+GPU; decoding without the copy is measured too. `busy`: the same while a stream of matrix products fills the GPU, as an
 engine does, and the slowdown of these products. Levels: largest and mean difference from libjpeg-turbo's pixels.
 """
 

@@ -10,7 +10,7 @@ class MatrixProducts:
     """Keeps the GPU busy with matrix products from a thread, and counts them."""
 
     def __init__(self) -> None:
-        import torch  # noqa: PLC0415 -- only this part needs it
+        import torch  # noqa: PLC0415 -- the rest of the benchmark needs no torch
 
         self._torch, self.done, self._stop = torch, 0, threading.Event()
         self._a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)

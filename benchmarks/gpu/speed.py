@@ -68,7 +68,7 @@ def device(bench: Bench) -> None:
 
 
 def job(bench: Bench, count: int) -> Workload:
-    """Make encoded pictures of the given side, and masks if the model fills holes."""
+    """Make the work of `count` encoded pictures of the configured side, with masks if the model fills holes."""
     side = bench.arguments.side or min(bench.largest_tile)
     rng = np.random.default_rng(3)
     folder = bench.arguments.images

@@ -2,15 +2,15 @@
 
     python -m benchmarks.gpu_engines.compare --json FILE [--models models/photos/5 …] [--trt-env /tmp/trt86/env.sh]
 
-Models are the four nets of the reference figures (engine_table.py) with random weights, written by this host's torch,
-and those of `--models`. `--rows big_lama_512 mi_gan_512 … --engines public inductor` compares with the public nets as
-they are published (uncompiled, LaMa with torch.fft), in FP32 with torch's defaults and in FP16 by autocast.
-Every engine opens every model in a separate process (TensorRT under `--trt-env`, a shell file that sets PY310). Its
-output is compared with the public net in FP32 (for `--models` with the model's graph on the CPU). Inputs are in its
-memory already; times are medians of five runs of `--run-s` seconds between CUDA events, one batch after the other. For
-TensorRT the layers are profiled too. First all engines compile concurrently (TensorRT, which measures while it builds,
-after the others); then each is opened again from its cache and measured with the GPU to itself. With `--steps` and a
-permanent `--work` the two steps can run hours apart.
+The models are the four nets of the reference figures (engine_table.py) with random weights, written by this host's
+torch, and the models of `--models`. `--rows big_lama_512 mi_gan_512 … --engines public inductor` compares with the
+public nets as they are published (uncompiled, LaMa with torch.fft), in FP32 with torch's defaults and in FP16 by
+autocast. Every engine opens every model in a separate process (TensorRT under `--trt-env`, a shell file that sets
+PY310). Its output is compared with the public net in FP32 (for `--models` with the model's graph on the CPU). Inputs
+are already in the engine's memory; times are medians of five runs of `--run-s` seconds between CUDA events, one batch
+after the other. For TensorRT the layers are profiled too. First all engines compile concurrently (TensorRT, which
+measures while it builds, after the others); then each is opened again from its cache and measured with exclusive use of
+the GPU. With `--steps` and a permanent `--work` the two steps can run hours apart.
 """
 
 from __future__ import annotations

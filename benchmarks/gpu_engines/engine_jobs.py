@@ -120,7 +120,7 @@ def _measure_engine(job: Job, manifest: Manifest) -> None:
     job.say(**cold, opened_s=round(time.monotonic() - began, 1), **_quality(job, manifest, engine))
     cuda, run_s = open_cuda(), job.arguments.run_s
     shapes = _shapes(job, manifest)
-    for shape in shapes:  # loading from the cache needs no turn
+    for shape in shapes:  # loading from the cache needs no exclusive use of the GPU
         engine.infer(_feed(manifest, shape))
     with gpu_turn():
         for shape in shapes:
@@ -150,7 +150,7 @@ def _quality(job: Job, manifest: Manifest, engine: Engine) -> dict[str, Any]:
 
 
 def _feed(manifest: Manifest, shape: BatchShape) -> dict[str, Array]:
-    """Repeat the probe of that size: zeros would compute faster."""
+    """Repeat the probe of the shape's size to a batch; zeros would compute faster."""
     rows = dict(next(probe_feeds(manifest))[1])
     return {
         name: np.ascontiguousarray(np.concatenate([array] * shape.batch)[: shape.batch]) for name, array in rows.items()
@@ -256,7 +256,7 @@ def _on_gpu_ms(torch: Any, run: Any) -> Callable[[int], float]:
 
 
 def _on_cpu_ms(run: Any, times: int) -> float:
-    """Time calls without a GPU, where only `public` runs, to test the script."""
+    """Return the milliseconds of a call on a CPU, where only `public` runs: to test this script without a GPU."""
     began = time.perf_counter()
     for _ in range(times):
         run()

@@ -48,8 +48,8 @@ MODELS: dict[str, Case] = {
     SMALL: replace(CASES[2], options={"levels": 3, "width": 16}),
     HEAVY: replace(CASES[1], options={**CASES[1].options, "ngf": 128}, side=(768, 768)),
 }
-"""The nets of the reference figures (engine_table.py), published inpainting nets, a small one of several tile sizes for
-everything except speed, and one so heavy (4.1 TFLOP per picture) that the GPU is the bottleneck on a host that decodes
+"""The nets of the reference figures (engine_table.py), published inpainting nets, a small net of several tile sizes for
+checks other than speed, and one so heavy (4.1 TFLOP per picture) that the GPU is the bottleneck on a host that decodes
 and encodes 100 pictures per second for each GPU."""
 
 

@@ -3,10 +3,10 @@
     PYTHONPATH=. python3 -m benchmarks.gpu_engines.families --json results/families.json --plot results/families.png
 
 Nets have random weights, are lowered and converted to FP16 by the code of export, and run (a) eager, (b) eager under a
-CUDA graph, (c) as `program.pt2` in the `inductor` engine, whose CUDA graph is replayed. Inputs are on the GPU already;
+CUDA graph, (c) as `program.pt2` in the `inductor` engine, whose CUDA graph is replayed. Inputs are already on the GPU;
 times are medians of `--runs` calls between CUDA events. The first output of each batch is compared with the public net
-in FP32 on the same GPU. It needs torch, onnx, numpy, pydantic and structlog, and for the picture matplotlib. Other
-processes write programs while the GPU is measured, so the ms of eager rows, which the CPU limits, are an upper bound.
+in FP32 on the same GPU. Needs torch, onnx, numpy, pydantic and structlog, and matplotlib for the plot. Other processes
+write programs during the measurement, so the times of eager rows, which the CPU limits, are an upper bound.
 
 Every row is written to FILE.jsonl as soon as it is measured; rows for which `--seconds` leaves no time are named. The
 last rows repeat those with reference figures under `torch.backends.cudnn.benchmark`, which the engine does not use.
@@ -126,7 +126,7 @@ def _write_program(case: Case, folder: Path) -> None:
 def _measure_case(
     case: Case, program: Future[None], folder: Path, arguments: argparse.Namespace, left_s: float
 ) -> Iterator[Row]:
-    """Yield a row for each batch; an error concerns one generator only."""
+    """Yield a row for each batch size; an error ends the rows of this generator only."""
     deadline = time.monotonic() + left_s
     if left_s <= 0:
         yield from (Row(case.name, case.size, batch, error="not measured: out of time") for batch in case.batches)
@@ -219,7 +219,7 @@ class _Bench:
             return eager_ms, None
         side = torch.cuda.Stream(self.device)
         side.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(side):  # libraries allocate workspaces, which cannot be captured
+        with torch.cuda.stream(side):  # libraries allocate workspaces here: allocations cannot be captured
             for _ in range(3):
                 self.eager(*inputs)
         torch.cuda.current_stream(self.device).wait_stream(side)

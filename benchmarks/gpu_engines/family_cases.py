@@ -21,7 +21,7 @@ from export.partial_conv import PartialConv2d
 _SEED = 20180420
 _LAST = {"dec_1.conv.input_conv.weight": 1 / 150, "dec_1.conv.weight": 1 / 400}
 _TO_RGB, _LAMA_LAST = 1 / 10, 1 / 10
-"""Scale of unbounded outputs, so that they are about as large as a picture's: a PSNR with peak 1.0 needs that."""
+"""Factors that bring unbounded outputs to about the range of a picture, as a PSNR with peak 1.0 requires."""
 
 _VARIANCE = {"migan": 1.0, "deepfillv2": 4.0}
 """The variance of weights times their number of inputs, where it is not 2: MI-GAN's activations are amplified by
@@ -117,9 +117,10 @@ TINY_CASES = (
 def build_net(case: Case) -> nn.Module:
     """Build the public net on the CPU in eval mode, with the same weights in every process of one torch.
 
-    Convolutions keep their input's scale (He et al. 2015); a partial convolution in naoto0804's layout divides by its
-    window, so its weights are that much larger; batch norms get ordinary statistics, those of LaMa the statistics of a
-    drawn picture, because 18 blocks would otherwise grow beyond FP16; spectral norms get their own vectors.
+    Convolutions keep their input's scale (He et al. 2015). A partial convolution in naoto0804's layout divides by the
+    size of its window, so its weights are larger by this factor. Batch norms get ordinary statistics; LaMa's get those
+    of a random picture, because activations would otherwise exceed FP16 after 18 blocks. The vectors of spectral norms
+    are computed from the weights.
     """
     net = FAMILIES[case.family].build(case.parsed)  # on the CPU: some nets hold constants that no state dict has
     generator = torch.Generator().manual_seed(_SEED)
@@ -138,7 +139,7 @@ def build_net(case: Case) -> nn.Module:
 
 
 def _take_statistics(net: nn.Module, wrapped: nn.Module, generator: torch.Generator) -> None:
-    """Set the running statistics of batch norms to those of a drawn picture with a hole."""
+    """Set the running statistics of batch norms to those of a random picture with a hole."""
     norms = [module for module in net.modules() if isinstance(module, nn.BatchNorm2d)]
     for norm in norms:
         norm.momentum = 1.0

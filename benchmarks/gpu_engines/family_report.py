@@ -20,10 +20,10 @@ class Row:
     compiled_ms: float | None = None
     compile_s: float | None = None
     psnr_db: float | None = None
-    """PSNR of the compiled output, first image, against FP32; None also where identical."""
+    """PSNR in dB of the first compiled output against FP32; None if not measured or identical."""
     finite: bool | None = None
     spread: float | None = None
-    """Standard deviation of the FP32 output: a PSNR of an almost constant output says little."""
+    """Standard deviation of the FP32 output; if it is almost 0, the PSNR says little."""
     error: str = ""
 
     @property
@@ -99,7 +99,7 @@ def _against_reference(row: Row) -> str:
 
 
 def save_plot(rows: Sequence[Row], path: Path, title: str) -> str:
-    """Plot compiled images/s as bars, a colour per batch size; returns a message for people."""
+    """Plot images/s of the compiled form as bars, with a colour for each batch size; returns a message to print."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 -- the tables need no matplotlib
         from matplotlib.figure import Figure  # noqa: PLC0415

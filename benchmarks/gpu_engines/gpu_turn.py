@@ -18,13 +18,13 @@ _STEP = "LANE_STEP"
 
 
 def of_one_step() -> dict[str, str]:
-    """Return the environment variables by which a process and all its children are recognised."""
+    """Return environment variables that mark a process and its children as one step, so that they can be found."""
     return {_STEP: uuid.uuid4().hex}
 
 
 @contextmanager
 def gpu_turn() -> Iterator[None]:
-    """Wait for the GPU and use it alone; does nothing in a process that no lane has started."""
+    """Wait for the GPU and use it exclusively during the block; does nothing unless a lane started this process."""
     script, gpu = os.environ.get("LANE_SCRIPT"), os.environ.get("LANE_GPU", "")
     if not script:
         yield

@@ -1,4 +1,4 @@
-"""INT8 beside FP16 on one GPU: milliseconds of a batch, and PSNR in the holes of photographs against FP32.
+"""Compares INT8 with FP16 on one GPU: milliseconds per batch, and PSNR in the holes of photographs against FP32.
 
     python -m benchmarks.gpu_engines.int8_on_gpu cases PHOTOGRAPHS FILE.npz --count 24     # where the photographs are
     python -m benchmarks.gpu_engines.int8_on_gpu truth MODEL FILE.npz        # FILE.truth.npz has the fills in FP32, too

@@ -1,4 +1,4 @@
-"""Probes a server that was just started: records /readyz until it is ready, then some fills and their engine.
+"""Probes a server that was just started: records /readyz until it is ready, then some fills and their engines.
 
     python -m benchmarks.gpu_host.probe_serve ask PORT FOLDER NAME PID      # PID: that of the server
     python -m benchmarks.gpu_host.probe_serve compare FOLDER
@@ -27,7 +27,11 @@ _HEADERS = ("x-engine", "x-batch-size", "x-model", "server-timing")
 
 
 def ask(port: int, folder: Path, name: str, server: int) -> None:
-    """Wait until the server is ready, and request fills; ends if the server has ended."""
+    """Wait until the server is ready, and request fills.
+
+    Raises:
+        ProcessLookupError: the server's process ended before the server was ready.
+    """
     began = time.monotonic()
     facts: dict[str, Any] = {"readyz": [], "replies": []}
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
