@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.harness.dashboard --prometheus http://127.0.0.1:9090 --minutes 10 -o dashboard.png
 
-Panels have the places and the queries that they have in Grafana; matplotlib draws them.
+Panels have the positions and the queries of Grafana's; matplotlib draws them.
 """
 
 from __future__ import annotations

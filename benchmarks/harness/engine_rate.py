@@ -14,7 +14,7 @@ RUNS = 5
 
 
 def engine_rate(engine: Engine, shape: BatchShape, seconds: float) -> float:
-    """Return the pictures per second of an engine with batches of that shape: noise with a mask."""
+    """Return an engine's pictures per second with batches of that shape, of noise with a mask."""
     feed = blank_feed(engine.manifest, shape)
     feed = {**feed, "image": np.random.default_rng(0).random(feed["image"].shape, np.float32)}
     engine.infer(feed)

@@ -18,9 +18,9 @@ KINDS: tuple[Kind, ...] = ("strokes", "boxes")
 
 
 def fill_cases(sizes: Iterable[int]) -> Iterator[tuple[str, bytes, bytes]]:
-    """Yield cells such as `512² 30 %`, each with a photograph as JPEG and a mask as PNG: one of each kind of hole.
+    """Yield, for each size, coverage and kind of hole, the label `512² 30 %`, a photograph (JPEG) and a mask (PNG).
 
-    The holes are the same in every run.
+    Kinds of hole share a label. The holes are the same in every run.
     """
     for size in sizes:
         photo, _ = photo_and_mask(size)

@@ -35,7 +35,7 @@ def photo_and_mask(side: int, where: Holes = THREE_HOLES) -> tuple[bytes, bytes]
 
 
 def inpaint_body(side: int, where: Holes = THREE_HOLES, **fields: str) -> tuple[str, bytes]:
-    """Return content type and body of an inpaint of `side`² with a JPEG reply, computed as one tile."""
+    """Return content type and body of an inpaint request of `side`² with a JPEG reply, computed as one tile."""
     photo, mask = photo_and_mask(side, where)
     chosen = {"format": "jpeg", "strategy": "whole", **fields}
     payload = encode("/v1/inpaint", {"image": photo, "mask": mask}, chosen)

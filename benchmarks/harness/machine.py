@@ -11,7 +11,7 @@ _FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
 def machine_facts(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, object]:
-    """Return the processor's name, its number of cores, and which of these instruction sets it has."""
+    """Return the processor's name, its number of cores, and its instruction sets among `_FEATURES`."""
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
     return {**processor_facts(cpuinfo), "features": [name for name in _FEATURES if name in flags]}

@@ -1,4 +1,4 @@
-"""Reads a server's metrics."""
+"""Reads metrics of a server."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """An OTLP receiver over HTTP on loopback that keeps the spans.
 
-Receiving takes little CPU time, because a benchmark would count it as the sender's: connections stay open, as those of
-real collectors do, and spans are decoded only when they are read.
+Receiving must take little CPU time, because a benchmark would count it as the sender's. So connections stay open, as
+with real collectors, and spans are decoded only when they are read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class OtlpReceiver(ThreadingHTTPServer):
-    """A receiver, used as a context manager; `cpu_s` is the CPU time that it spent on receiving."""
+    """A receiver, used as a context manager; `cpu_s` is the CPU time spent on receiving, in seconds."""
 
     daemon_threads = True
 

@@ -1,4 +1,4 @@
-"""Flags of a benchmark for the files that it writes, and their writing."""
+"""The flags --json and --plot of a benchmark, and the writing of these files."""
 
 from __future__ import annotations
 

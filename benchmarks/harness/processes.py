@@ -72,7 +72,14 @@ def retouch(
     command: Sequence[str] = ("-m", "retouch", "serve"),
     **settings: object,
 ) -> Iterator[Server]:
-    """Run `retouch serve` on a free port, saving on, with the shipped models or a fake one of that batch time."""
+    """Run `retouch serve` on a free port, saving on, with the shipped models or with a fake one.
+
+    Args:
+        folder: the folder for results, caches and the log.
+        fake_batch_ms: batch time of the fake engine; None for the models of `settings`, by default the shipped ones.
+        command: arguments of Python that start the server.
+        settings: further settings of the server, by name.
+    """
     port = free_port()
     chosen: dict[str, object] = {"port": port, "results_dir": folder / "results", "workers": 0, **settings}
     if fake_batch_ms is not None:

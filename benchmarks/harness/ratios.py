@@ -1,4 +1,4 @@
-"""Ratios of two sides that were measured alternately, with confidence intervals."""
+"""Ratios of two alternately measured sides, with confidence intervals."""
 
 from __future__ import annotations
 

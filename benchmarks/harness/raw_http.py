@@ -15,7 +15,7 @@ import httptools
 
 
 class Reply(NamedTuple):
-    """A reply; status 0 if the connection ended without a whole reply."""
+    """A reply; status 0 if the connection ended before the reply was complete."""
 
     status: int
     headers: dict[str, str]
@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self.open = False
         self.surplus = 0
-        """Replies without a request."""
+        """The number of replies without a request."""
         self._reply: asyncio.Future[Reply] | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
@@ -115,7 +115,7 @@ class Client:
 
     @property
     def surplus(self) -> int:
-        """Replies in excess of one for each request, on open connections."""
+        """The number of replies without a request, on open connections."""
         return sum(connection.surplus for connection in self._all)
 
     async def connection(self, *, fresh: bool = False) -> Connection:

@@ -1,7 +1,7 @@
-"""A load generator of several processes, so that it is not the bottleneck: keep-alive, pre-encoded bodies.
+"""A load generator with several processes, kept-alive connections and encoded bodies, so that it is no bottleneck.
 
-Closed loop (each connection sends its next request when the last one is answered) for throughput; open loop (requests
-are due at random times, and latency counts from then) for latency.
+A closed loop (each connection sends its next request when the last one is answered) measures throughput; an open loop
+(requests are due at random times, from which latency counts) measures latency.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Target:
     request: bytes
     """A whole HTTP request."""
     connections: int
-    """Connections of all processes together; in an open loop the limit of requests in progress."""
+    """Connections of all processes together; in an open loop, the maximum number of requests in progress."""
     processes: int = 1
 
 
@@ -131,7 +131,7 @@ def _process(driver: _Driver, pipe: Pipe) -> None:
 
 
 def drive(target: Target, seconds: float, rate: float | None = None) -> Answers:
-    """Load a server in an open loop of `rate` requests per second, or in a closed loop if it is None."""
+    """Load a server for `seconds`: in an open loop of `rate` requests per second, or without a rate in a closed loop."""
     context, pipes, processes = multiprocessing.get_context("spawn"), [], []
     for _ in range(target.processes):
         ours, theirs = context.Pipe(duplex=False)

@@ -1,14 +1,14 @@
-"""Measures the change of fills by bf16 in OpenVINO on a CPU: of the whole net, and with parts of it kept in FP32.
+"""Measures how bf16 in OpenVINO on a CPU changes fills: for the whole net, and with parts of it kept in FP32.
 
     .venv/bin/python -m benchmarks.host.bf16_mixes models/NAME/VERSION [--side 256] [--rounds 5] [--threads 2]
 
-Levels are grey levels of 255 between the outputs and those of the same graph in FP32, clamped, inside the masks of
-three photographs and beyond the seam. ONNX Runtime runs the model for comparison. In every round each variant computes
-one picture; times are medians over rounds, and ratios are taken within a round. Shares of a net are shares of its
+Differences from the clamped outputs of the same graph in FP32 are in grey levels (of 255), inside the masks of three
+photographs and beyond the seam. ONNX Runtime runs the model for comparison. In every round each variant computes one
+picture; times are medians over rounds, and ratios are taken within a round. Shares of a net are shares of its
 multiplications, in the order of computation.
 
-Parts stay in FP32 by a node attribute (`DisablePrecisionConversion`) that OpenVINO's plugins set and its IR files
-contain. It is not documented, so the service does not use it.
+A node attribute, `DisablePrecisionConversion`, which OpenVINO's plugins set and its IR files contain, keeps parts in
+FP32. It is not documented, so the service does not use it.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Graph:
         return {layer.attrib["id"] for layer in self._layers if layer.attrib["type"] in types}
 
     def elementwise(self) -> Ids:
-        """Return the nodes that compute, but for convolutions of several channels and matrix products."""
+        """Return the nodes that compute, except for convolutions of several channels and matrix products."""
         computing = {layer.attrib["id"] for layer in self._layers if layer.attrib["type"] not in _NO_COMPUTATION}
         return computing - (set(self.products) - self.of_type("GroupConvolution"))
 
     def share(self, share: float, *, last: bool = False) -> Ids:
-        """Return the first or last products that make up a share of the multiplications, and what follows on each."""
+        """Return the first or last products with this share of all multiplications, with the nodes that follow them."""
         chosen: Ids = set()
         for node in reversed(self.products) if last else self.products:
             if sum(self.products[one] for one in chosen) >= share * sum(self.products.values()):
@@ -75,7 +75,7 @@ class Graph:
         return self.with_followers(chosen)
 
     def with_followers(self, nodes: Ids) -> Ids:
-        """Add the nodes that compute on the results of some, up to the next products."""
+        """Return `nodes` and the nodes that compute on their results, up to the next products."""
         found, left = set(nodes), list(nodes)
         while left:
             further = set(self._next.get(left.pop(), ())) - set(self.products) - found
@@ -84,7 +84,7 @@ class Graph:
         return found
 
     def runner(self, precision: str, in_fp32: Ids, threads: int) -> Run:
-        """Compile the graph, some nodes of it in FP32."""
+        """Compile the graph in a precision, with the nodes `in_fp32` in FP32."""
         root = ET.fromstring(ET.tostring(self._root))
         for layer in root.iterfind("layers/layer"):
             if layer.attrib["id"] in in_fp32:

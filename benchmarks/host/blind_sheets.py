@@ -40,11 +40,11 @@ from training.evaluate.shapes import KINDS, Kind, draw
 BANDS = (Band(0.05, 0.2), Band(0.2, 0.4), Band(0.4, 0.6))
 MAGENTA = np.array((255, 0, 255), np.uint8)
 WIDEST, HIGHEST, GAP, TITLE = 1568, 1070, 4, 10
-"""Pixels: of a page, which viewers then show hardly scaled, between pictures, and of the line above a pair."""
+"""Pixels: width and height of a page, which viewers show almost unscaled; gap between pictures; title of a pair."""
 
 
 class Pair(NamedTuple):
-    """A picture with a hole, and its place: sheet and number."""
+    """A picture with a hole, and its position: sheet and number."""
 
     sheet: str
     number: int
@@ -54,7 +54,7 @@ class Pair(NamedTuple):
 
 
 def pairs(folder: Path, size: int, kind: Kind, count: int, seed: int) -> Iterator[Pair]:
-    """Draw the pictures of one sheet: different ones, the coverage's bands in turn."""
+    """Choose different pictures for one sheet and draw their holes, with the bands of coverage in turn."""
     number = 0
     for path in find_pictures(folder, seed):
         with Image.open(path) as image:
@@ -120,7 +120,7 @@ def write_sheet(rows: Sequence[Image.Image], sheet: str, out: Path) -> None:
 
 
 def main() -> None:
-    """Write the sheets, and the key beside the answers that readers do not see."""
+    """Write the sheets, and the key, which readers do not see."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", type=Path, nargs=2)
     parser.add_argument("--pictures", action="append", required=True, metavar="SIZE=FOLDER")

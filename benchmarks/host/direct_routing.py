@@ -3,9 +3,9 @@
     .venv/bin/python -m benchmarks.host.direct_routing [--rounds 60] [--requests 100] [--side 64]
 
 Two servers run on threads of this process, one of them with FastAPI's routing for the image calls; fake engine, nothing
-saved, one connection each. They get requests alternately, and the order changes. The CPU time is that of the process,
-so it includes the client's, which is the same for both; the difference is the routing's. Printed: the median of each,
-and the mean difference of consecutive rounds without the outermost tenths, with its standard error.
+saved, one connection each. They get requests alternately, in changing order. The CPU time is that of the process, so it
+includes the client's, which is the same for both; the difference is that of the routing. Printed: the median of each,
+and the mean difference of consecutive rounds without the highest and lowest tenth, with its standard error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from service.web.server import DrainingServer
 
 
 def around(app: ASGIApp, routes: Iterable[APIRoute]) -> ASGIApp:  # noqa: ARG001 -- in place of `DirectRouting`
-    """FastAPI alone."""
+    """Return the app unchanged: FastAPI's own routing."""
     return app
 
 

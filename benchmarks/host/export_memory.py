@@ -2,8 +2,8 @@
 
     python -m benchmarks.host.export_memory [--only "pix2pixHD global" …] [--json export_memory.json]
 
-Random weights of the cases of family_cases.py; the peak is the child's own largest resident set, as /usr/bin/time -v
-prints it. The parity that the export measured is printed beside it: the smallest PSNR of each graph.
+The generators are the cases of family_cases.py with random weights. The peak is the child process's largest resident
+set, as /usr/bin/time -v prints it. The parity measured by the export is printed too: the smallest PSNR of each graph.
 """
 
 from __future__ import annotations

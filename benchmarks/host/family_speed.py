@@ -2,11 +2,11 @@
 
     python -m benchmarks.host.family_speed "MI-GAN 256" "MI-GAN 512" --rounds 20 [--memory] [--json FILE]
 
-Names are parts of those in benchmarks/gpu_engines/family_cases.py. Weights are random, because times do not depend on
+A name is a part of a name in benchmarks/gpu_engines/family_cases.py. Weights are random, because times do not depend on
 them. torch runs the public net, the engines its FP32 graph, all at batch 1 with the same number of threads. Each round
-calls each once, so that a change of the machine's speed affects all alike; ratios are medians over rounds, above 1
-where the engine is faster than torch. With `--memory` each also runs in a separate process, which reports the growth of
-its memory to the peak, from before the net or graph was loaded. OpenVINO's default is bf16 if the processor has it.
+calls each of them once, so that a change of the machine's speed affects all alike; ratios are medians over rounds,
+above 1 where the engine is faster than torch. With `--memory` each also runs in a separate process, which reports how
+much its memory grew from before the load to its peak. OpenVINO's default is bf16 if the processor supports it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def measure(case: Case, options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Measure one generator and print its rows: milliseconds, images/s, and how often as fast as torch."""
+    """Measure one generator and print its rows: milliseconds, images/s, and the speed relative to torch."""
     with tempfile.TemporaryDirectory() as folder:
         write_graph(FAMILIES[case.family].lower(build_net(case), case.parsed), case.interface, Path(folder, ONNX_FILE))
         runs = {name: _opened(name, case, Path(folder), options.threads) for name in WAYS}
@@ -84,7 +84,7 @@ def _opened(name: str, case: Case, model: Path, threads: int) -> Run:
 
 
 def _growth_mib(name: str, case: Case, model: Path, threads: int) -> int:
-    """Run once in a process of its own, and return by how many MiB it grew to its peak."""
+    """Run the generator once in a separate process; returns the MiB by which its memory grew to its peak."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_grow, (name, case, model, threads))
 

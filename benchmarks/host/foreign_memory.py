@@ -2,8 +2,8 @@
 
     python -m benchmarks.host.foreign_memory
 
-Each request gets a new server with the fake engine, a picture of 13 megapixels of noise (a PNG of 37 MiB), and a
-mask; the last ones are gzip that unpacks to 1 GiB, and a message of gRPC with 32 million empty parts.
+Each request is sent to a new server with the fake engine: a picture of 13 megapixels of noise (a PNG of 37 MiB) and a
+mask; the last requests are gzip that unpacks to 1 GiB, and a gRPC message with 32 million empty parts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _INFER = "/v2/models/photos/infer"
 
 
 class _Case(NamedTuple):
-    """A request over HTTP; `options` are those of httpx."""
+    """A request over HTTP; `options` are arguments of httpx."""
 
     name: str
     path: str

@@ -5,8 +5,8 @@
 Inpainting, JPEG in, PNG mask in, JPEG out (or --upload and --reply). Times are CPU times, so other work on the machine
 affects them little. Stages run one after another on one thread. `whole process` is the pipeline as it serves, with
 batches of 32 and an engine that computes nothing: tiles are copied in and out as for a GPU. Code that holds the GIL
-cannot run in parallel, so 1,000 / `held ms` is the maximum of images per second in one process. gil_probe.c measures
-how long it is held; it is compiled with `cc` and preloaded. Without it these columns are empty.
+cannot run in parallel, so 1,000 / `held ms` is the maximum of images per second in one process. gil_probe.c, compiled
+with `cc` and preloaded, measures how long the GIL is held; without it these columns are empty.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ PROBE = "RETOUCH_GIL_PROBE"
 
 @dataclass(frozen=True)
 class Row:
-    """The cost of a stage per picture. held_ms, handed_over: time and releases of the GIL; None if not counted."""
+    """The cost of a stage per picture. held_ms: time with the GIL; handed_over: its releases; None if not counted."""
 
     side: int
     stage: str
@@ -87,7 +87,7 @@ class Upload:
 
 
 def upload_of(side: int, uploaded: ImageFormat, reply: ImageFormat) -> Upload:
-    """Return an upload; Pillow writes a PNG with filters of every kind, as users' files have."""
+    """Make an upload; Pillow writes PNGs with all kinds of filters, as users' files have them."""
     image, mask = photo_and_mask(side)
     Image.open(io.BytesIO(image)).save(file := io.BytesIO(), uploaded, quality=92)
     return Upload(side, file.getvalue(), mask, reply)
@@ -163,7 +163,7 @@ def stages(upload: Upload, manifest: Manifest) -> dict[str, Callable[[], Any]]:
 
 
 def measured(side: int, stage: str, work: Callable[[], Any], pictures: int, probe: Probe) -> Row:
-    """Measure one stage on this thread: the fastest of several parts, which other work on the machine slows least."""
+    """Measure one stage on this thread: the fastest of several runs, which other work on the machine slowed least."""
     each = max(1, pictures // _PARTS)
     parts = []
     for _ in range(_PARTS):

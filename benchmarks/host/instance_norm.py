@@ -1,4 +1,4 @@
-"""Compares instance norm as one ONNX operator and as export writes it: ms and error against FP64, on a CPU.
+"""Compares instance norm as one ONNX operator with the form that export writes: ms and error against FP64, on a CPU.
 
     python -m benchmarks.host.instance_norm [--ngf 64] [--side 256] [--runs 15] [--json instance_norm.json]
 
@@ -32,7 +32,7 @@ Run = Callable[[np.ndarray], np.ndarray]
 
 
 class Operator(nn.Module):
-    """The same norm, which the exporter writes as InstanceNormalization."""
+    """The same norm in a form that torch's exporter writes as InstanceNormalization."""
 
     def __init__(self, norm: InstanceNorm32) -> None:
         super().__init__()

@@ -64,7 +64,7 @@ def load(path: Path, kind: Any, band: Band) -> tuple[np.ndarray[Any, Any], Bool2
 
 
 def measure(name: str, options: argparse.Namespace) -> None:
-    """Fill all pictures in one way; runs in a separate process, whose peak memory is that of the way."""
+    """Fill all pictures in one way; runs in a separate process, so that its peak memory is that of this way."""
     cv2.setNumThreads(options.threads)
     manifest = read_manifest(options.model)
     engine = open_engine(options.model, manifest, EngineOptions(threads=options.threads, cache_dir=options.cache_dir))
@@ -134,7 +134,7 @@ def main() -> None:
 
 
 def add_quality(report: Mapping[str, Any], options: argparse.Namespace) -> None:
-    """Put both distances into every row."""
+    """Add both LPIPS distances to every row."""
     lpips = load_lpips(options.lpips_features)
     for index, case in enumerate(cases(options.folder)):
         truth, hole = load(*case)

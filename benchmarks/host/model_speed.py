@@ -1,4 +1,4 @@
-"""Measures the engines of models alone. Each round calls each once, so a change of speed affects all alike.
+"""Compares models in their engines alone. Each round calls each once, so a change of the machine's speed affects all.
 
     python -m benchmarks.host.model_speed MODEL OTHER --sizes 256 512 1024 --rounds 40 [--json FILE]
 
@@ -33,7 +33,7 @@ CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "processor": time.process
 
 
 def feed_of(size: int) -> Feed:
-    """Return an image and a hole of a quarter of its area, 1×C×size×size."""
+    """Return an image of noise and a hole of a quarter of its area, 1×C×size×size each."""
     image = np.random.default_rng(0).random((1, 3, size, size), np.float32)
     mask = np.zeros((1, 1, size, size), np.float32)
     mask[..., size // 4 : 3 * size // 4, size // 4 : 3 * size // 4] = 1

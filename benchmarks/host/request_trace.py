@@ -1,12 +1,12 @@
-"""Traces one inpaint over a real socket: our files in the order they are entered, and the frames to the decoder.
+"""Traces one inpaint request over a real socket: the project's files in order of entry, and the frames to the decoder.
 
     .venv/bin/python -m benchmarks.host.request_trace [--side 256] [--save] [--json FILE]
 
 Server and client share a process; the engine is the fake one. A profile function on every thread of the server records
-each call of a function of ours, properties and comprehensions included, from the connection to 100 ms after the reply.
-Functions that the idle server calls periodically are left out. The store's threads, which save after the reply, are
-printed separately. An arrow marks a file that calls another file of ours. The frames are those that are live while the
-decoder runs: its thread's, and those of the task that waits for the thread.
+each call of one of the project's functions, properties and comprehensions included, from the connection to 100 ms after
+the reply. Functions that the idle server calls periodically are left out. The store's threads, which save after the
+reply, are printed separately. An arrow marks a file that calls another file of the project. The frames are those on the
+stack of the decoder's thread while it runs, and those of the task that waits for this thread.
 
 The exit status is 1 if a bar is missed.
 """
@@ -49,9 +49,9 @@ _AFTER_S = 0.1
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a function of ours.
+    """A call of one of the project's functions.
 
-    root: our outermost function on the stack of the thread. caller: the nearest; None if there is none of ours.
+    root: the project's outermost function on the thread's stack. caller: its nearest calling function; None if none is.
     """
 
     root: CodeType
@@ -73,7 +73,7 @@ class Recorder:
     way: list[str] = field(default_factory=list)
     """Frames from the outermost to the decoder's, as FILE:FUNCTION, of the first decoding since the last reset."""
     _makers: dict[int, asyncio.Task[Any] | None] = field(default_factory=dict)
-    """The task that created each task or piece of work, by the id of the latter."""
+    """The task that created each task or work item, by the id of the created one."""
     _thread: threading.local = field(default_factory=threading.local)
 
     def profile(self, frame: FrameType, event: str, _: object) -> None:
@@ -92,7 +92,7 @@ class Recorder:
                 self.way.extend([*self._waiting_for(task, running=_current_task() is not None), *own])
 
     def _note_maker(self, frame: FrameType) -> None:
-        """Record the task that gives a piece of work to a thread, and on the thread the task whose work begins."""
+        """Record the task that gives a work item to a thread and, on the thread, the task whose work item starts."""
         file, name, known = frame.f_code.co_filename, frame.f_code.co_name, frame.f_locals
         if file.endswith(_CODEC_THREADS) and name == "submit":
             self._makers[id(known["arguments"])] = _current_task()
@@ -112,7 +112,7 @@ class Recorder:
         return task
 
     def _waiting_for(self, task: asyncio.Task[Any] | None, *, running: bool) -> list[str]:
-        """Return our coroutines that wait, outermost first; those of a running task are on its thread's stack."""
+        """Return the project's waiting coroutines, outermost first; a running task's are on its thread's stack."""
         if task is None:
             return []
         names: list[str] = []
@@ -140,11 +140,11 @@ class TracedServer(DrainingServer):
 
 @dataclass(frozen=True)
 class Report:
-    """files: between socket and reply, in order, with the functions entered. frames: between route and decoder."""
+    """The trace. files: between socket and reply, in order, with their called functions. frames: route to decoder."""
 
     files: dict[str, list[str]]
     handing_on: set[str]
-    """The files that call another one of ours."""
+    """The files that call another file of the project."""
     behind: list[str]
     """Files that only the store's threads enter."""
     frames: list[str]
@@ -232,7 +232,7 @@ def _until_ready(port: int) -> None:
 
 
 def _ours(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield our frames on a stack, innermost first."""
+    """Yield the project's frames on a stack, innermost first."""
     while frame is not None:
         if frame.f_code.co_filename.startswith(_ROOMS):
             yield frame
