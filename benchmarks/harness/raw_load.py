@@ -131,7 +131,7 @@ def _process(driver: _Driver, pipe: Pipe) -> None:
 
 
 def drive(target: Target, seconds: float, rate: float | None = None) -> Answers:
-    """Load a server for `seconds`: in an open loop of `rate` requests per second, or without a rate in a closed loop."""
+    """Load a server for `seconds`: in an open loop of `rate` requests per second, without a rate in a closed loop."""
     context, pipes, processes = multiprocessing.get_context("spawn"), [], []
     for _ in range(target.processes):
         ours, theirs = context.Pipe(duplex=False)

@@ -15,7 +15,7 @@ import psutil
 _EVERY_S = 0.2
 
 Snapshot = Counter[str]
-"""CPU seconds so far by kind of process; `machine`: those of everything on the cores that this process may use."""
+"""CPU seconds so far by kind of process; `machine`: all work on the cores that this process may use."""
 
 
 def snapshot(server: int, engine_processes: int, front_ends: int) -> Snapshot:
@@ -60,7 +60,7 @@ class Sampler:
                 self._taken.append((time.monotonic(), self.take()))
 
     def cores(self, last_s: float) -> dict[str, float]:
-        """Return the busy cores, the mean of the last `last_s` seconds; before, clients may have been starting."""
+        """Return the mean number of busy cores, by kind, in the last `last_s` seconds; clients start before."""
         if len(self._taken) < 2:
             return {}
         end, after = self._taken[-1]

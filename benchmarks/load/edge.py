@@ -2,9 +2,9 @@
 
     .venv/bin/python -m benchmarks.load.edge [--connections 1000] [--rounds 5] [--seconds 6] [--json FILE]
 
-A server with the fake engine (10 ms per batch) gets 40 inpaints per second, open loop, while a second process holds the
-wasteful connections (the crowd). Every round measures each kind of crowd; percentiles are over all rounds. The bar: p99
-at most twice that without a crowd.
+A server with the fake engine (10 ms per batch) gets 40 inpaint requests per second in an open loop, while a second
+process holds the wasteful connections (the crowd). Every round measures each kind of crowd; percentiles are over all
+rounds. Bar: p99 at most twice that without a crowd.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ async def crowd(kind: str, connections: int, url: str) -> AsyncIterator[None]:
 
 
 async def measure(url: str, rounds: int, seconds: float, connections: int) -> dict[str, dict[str, Any]]:
-    """Measure latencies of normal requests beside each kind of connections, in ms."""
+    """Measure the latencies in ms of normal requests beside each kind of crowd."""
     photo, mask = photo_and_mask(256)
     payload = encode("/v1/inpaint", {"image": photo, "mask": mask}, {"format": "jpeg", "save": "false"})
     seen: dict[str, list[Observation]] = {kind: [] for kind in CROWDS}
@@ -118,7 +118,7 @@ async def measure(url: str, rounds: int, seconds: float, connections: int) -> di
 
 
 def summary(observations: list[Observation]) -> dict[str, Any]:
-    """Return latency percentiles from the due time."""
+    """Return percentiles of the latencies, counted from the due time."""
     times_ms = [(one.done_s - one.due_s) * 1e3 for one in observations]
     p50, p99 = np.percentile(times_ms, [50, 99])
     failed = sum(one.reply.status != 200 for one in observations)

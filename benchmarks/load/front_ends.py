@@ -6,9 +6,9 @@
         --batch 32 --workers 8 --connections 256 --clients 3 --load 0.7 --one-at-a-time --json FILE
     … --workers 12 --engine-processes 1 2                                      # one GPU against two
 
-Servers are measured one after another, in every round in another order; printed are medians. `--load 0.7` then measures
-the latency in an open loop at that share of the server's throughput. The engine alone is measured first: images per
-second at the largest batch, by CUDA events on a GPU, with inputs in its memory.
+Servers are measured one after another, in another order in every round; medians are printed. `--load 0.7` then measures
+the latency in an open loop at this share of the server's throughput. The engine alone is measured first: images per
+second at the largest batch, on a GPU by CUDA events and with inputs in its memory.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Row:
         self.total.add(answers)
 
     def report(self, seconds: float, load: float) -> dict[str, Any]:
-        """Return the figures, also at `load` unless it is 0."""
+        """Return the figures; unless `load` is 0, also those at this share of the throughput."""
         per_s = statistics.median(self.per_s)
         cores = {kind: statistics.median(one.get(kind, 0.0) for one in self.cores) for kind in self.cores[0]}
         facts: dict[str, Any] = {

@@ -1,16 +1,16 @@
-"""Measures a client of small pictures beside clients of large ones: its latency by stage, and their loss of rate.
+"""Measures a small client beside large ones: the latency of small pictures by stage, and the large ones' loss of rate.
 
     .venv/bin/python -m benchmarks.load.large_beside_small [--large 0 8 25 100] [--addresses 1] [--kind image]
         [--workers 0] [--seconds 60] [--rounds 3] [--pause 1] [--json FILE]
 
-The real server with `models/photos`, saving off. A large picture has 7070² pixels and is a flat PNG of 16 bits with
-alpha, 0.4 MB; `--kind mask` sends a small image with such a mask instead, `--kind grey-mask` one with a grey mask of 8
-bits, of which several are decoded at once. Each large client sends one request after the other and obeys `Retry-After`;
-they share `--addresses` addresses (127.0.1.x). The small client, at another address, sends 256×341 with a pause between
-requests. Every number of large clients is measured without the small client too, each time with a new server. The bar:
-the small client's p90 at most 2.5 s or five times that without large clients, its p99 at most twice that, no refusal (a
-request that is unanswered at the end counts as answered then); the large clients keep 0.8 of the rate that they reach
-without the small one.
+The server runs `models/photos`, saving off. A large picture is a flat PNG of 7070² pixels, 16 bits with alpha, 0.4 MB;
+`--kind mask` sends a small image with such a mask instead, `--kind grey-mask` one with a grey mask of 8 bits, several
+of which are decoded at once. Each large client sends one request after the other and obeys `Retry-After`; they share
+`--addresses` addresses (127.0.1.x). The small client, at another address, sends 256×341 pixels with a pause between
+requests. Every number of large clients is also measured without the small client, each time with a new server. Bars:
+the small client's p90 is at most 2.5 s or five times that without large clients, its p99 at most twice that bar, and it
+is never refused (a request that is unanswered at the end counts as answered then); the large clients keep 0.8 of their
+rate without the small one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SMALL = (341, 256)
 HOLE = 100
 SMALL_ADDRESS, LARGE_NETWORK = "127.0.2.1", "127.0.1"
 FIRST_S = 3.0
-"""Seconds after the large clients at which the small one starts, when the server is full of large pictures."""
+"""Seconds after which the small client starts, so that the server is already full of large pictures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Observations:
     small_s: list[float] = field(default_factory=list)
     small_refused: Counter[str] = field(default_factory=Counter)
     small_unanswered_s: float = 0.0
-    """How long the request has waited that is unanswered at the end."""
+    """Seconds for which the request that is unanswered at the end has waited."""
     stages_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     large_s: list[float] = field(default_factory=list)
     large_done: int = 0
@@ -97,7 +97,7 @@ class Observations:
 
 
 def flat(size: tuple[int, int], hole: int = 0) -> bytes:
-    """Make a PNG of one colour with 16 bits and alpha, or a black one with a white square of that side."""
+    """Make a PNG of one colour with 16 bits and alpha; with `hole`, a black one with a white square of this side."""
     pixels = np.full((*size, 4), 0 if hole else 30_000, np.uint16)
     pixels[:, :, 3] = 65_535
     pixels[:hole, :hole] = 65_535

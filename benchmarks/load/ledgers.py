@@ -2,10 +2,10 @@
 
     .venv/bin/python -m benchmarks.load.ledgers [--rounds 6] [--seconds 8] [--side 256] [--json FILE]
 
-Both servers save to one S3 server on this machine and compute with the fake engine; PostgreSQL runs here, too, with
-fsync on. Three kinds of request: answered at once, answered at once with a new `Idempotency-Key` each, and jobs (to
-their end). Reported: the median over the rounds of p50 and of requests per second, their ratio, and the transactions
-that PostgreSQL committed per request, without the heartbeats and polls of an idle server.
+Both servers save to one S3 server on this machine and use the fake engine; PostgreSQL, with fsync on, runs here too.
+Three kinds of request: answered at once, answered at once with a new `Idempotency-Key` each, and jobs (to their end).
+Reported: the medians over the rounds of p50 and of requests per second, their ratios, and the transactions that
+PostgreSQL committed per request, without the heartbeats and polls of an idle server.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.serving.waiting import wait_until
 
 _CONNECTIONS = 8
 _STATISTICS_S = 11.0
-"""Seconds after which PostgreSQL's statistics are complete: idle connections report after 10 s."""
+"""Seconds after which PostgreSQL's statistics are complete: idle connections report theirs after 10 s."""
 _HEADERS: dict[str, Callable[[], dict[str, str]]] = {
     "at once": dict,
     "with a key": lambda: {"Idempotency-Key": uuid4().hex},
@@ -93,7 +93,7 @@ async def load(url: str, kind: str, body: tuple[str, bytes], seconds: float) -> 
 
 
 def committed(database: str, url: str) -> int:
-    """Return the number of transactions that the database has committed when the server has saved all results."""
+    """Wait until the server has saved all results; returns the number of transactions that the database committed."""
     wait_until(lambda: not total_in(httpx.get(f"{url}/metrics").text, "retouch_spool_items"))
     time.sleep(_STATISTICS_S)
     with psycopg.connect(database, autocommit=True) as connection:

@@ -3,16 +3,16 @@
     .venv/bin/python -m benchmarks.load.overload [--models tiny,photos] [--seconds 60] [--workers 0] [--json FILE]
 
 `tiny` is the fake engine (8 ms for a batch of 8), 64² JPEG in and out; `photos` the shipped model at 256². The capacity
-is the number of answers per second at concurrency 64, measured right before. Then follows an open loop of three times
-that rate, every request with a deadline (`X-Request-Timeout-Ms`), for `--seconds`. A refused client repeats its request
-once, after `Retry-After`, with the refusal's `X-Request-ID`; a sample of the clients repeats without it and is counted
-separately. As requests of twice the capacity are refused, the last ones are told to return two or three times
-`--seconds` later: a run takes four times as long as the overload. Reported:
+is the number of answers per second at concurrency 64, measured just before the overload: an open loop of three times
+that rate for `--seconds`, every request with a deadline (`X-Request-Timeout-Ms`). A refused client repeats its request
+once, after `Retry-After`, with the refusal's `X-Request-ID`; a sample of the clients repeats without this id and is
+counted separately. Requests at twice the capacity are refused, so the last ones are told to return two or three times
+`--seconds` later, and a run takes four times as long as the overload. Reported:
 
 - goodput: replies 200 within their deadline per second of the overload, divided by the capacity;
-- p99 of the accepted, from sending to the whole reply, against the deadline;
+- accepted requests: p99, from sending to the whole reply, beside the deadline;
 - refusals: p50, p99 and the slowest, from sending to the whole reply, and the share under 20 ms;
-- obeyed: the share of 200 among the requests that were repeated at the time given.
+- obeyed: the share of replies 200 to requests that were repeated at the given time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Tally:
     """Requests that were accepted, and then answered 504."""
     failed: int = 0
     obeyed: dict[bool, list[bool]] = field(default_factory=lambda: {True: [], False: []})
-    """Whether each retry got 200, by whether the id was sent."""
+    """Whether each retry got 200, by whether it sent the id of the refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Overload:
             self.tally.failed += 1
 
     async def come_back(self, refusal: Reply, begun: float) -> None:
-        """Retry once at the time that the refusal gave."""
+        """Repeat a refused request once, at the time that the refusal gave."""
         pause_s = int(refusal.headers["retry-after"])
         self.tally.told_s.append(pause_s)
         known = self.rng.random() >= FORGETFUL

@@ -6,7 +6,7 @@
 
 Starts Ray on loopback and HAProxy with docker/ray/haproxy.cfg, and deploys each number of replicas one after another,
 as docker/ray/serve.yaml does; the client is on the same host. Also printed: the cores that HAProxy, the servers, Ray
-and the client used. HAProxy is that of the system, or else that of ray[serve]. Ray needs a grpcio-reflection that is
+and the client used. HAProxy is the system's or, without one, that of ray[serve]. Ray needs a grpcio-reflection that is
 not newer than the host's grpcio.
 """
 
@@ -54,7 +54,7 @@ def haproxy_binary() -> str:
 
 
 def start_haproxy(folder: Path, port: int) -> subprocess.Popen[bytes]:
-    """Start HAProxy on that port; Ray fills its table over a socket in the folder."""
+    """Start HAProxy on a port; Ray writes the servers into its table over a socket in the folder."""
     environ = {"RETOUCH_BIND": f"127.0.0.1:{port}", "RETOUCH_PROXY_SOCKET": str(folder / "haproxy.sock")}
     command = [haproxy_binary(), "-f", str(ROOT / "docker/ray/haproxy.cfg")]
     with (folder / "haproxy.log").open("wb") as log:
@@ -85,7 +85,7 @@ def start_ray(folder: Path, gpus: int) -> None:
 
 
 def deploy(replicas: int, settings: dict[str, Any], gpus_each: float, folder: Path, url: str) -> float:
-    """Deploy that many new replicas and wait until all are ready; returns the seconds."""
+    """Deploy a number of new replicas and wait until all are ready; returns the seconds that this took."""
     from ray import serve  # noqa: PLC0415
 
     from service.ray.app import Arguments, build  # noqa: PLC0415
@@ -103,7 +103,7 @@ def deploy(replicas: int, settings: dict[str, Any], gpus_each: float, folder: Pa
     )
     serve.run(build(chosen), name="retouch", route_prefix=None, logging_config={"log_level": "ERROR"})
     good = 0
-    while good < 16 * replicas or known_replicas(folder) != replicas:  # so many good replies in a row
+    while good < 16 * replicas or known_replicas(folder) != replicas:  # good replies in a row
         assert time.monotonic() - started < _READY_S, "the replicas are not ready"
         good = good + 1 if httpx.get(f"{url}/readyz").status_code == 200 else 0
         time.sleep(0.0 if good else 0.2)

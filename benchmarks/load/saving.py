@@ -2,9 +2,9 @@
 
     .venv/bin/python -m benchmarks.load.saving [--json FILE] [--rounds 100]
 
-Two engines: the fake one with 8 ms per batch on 256², where most of the time is outside the engine; and the shipped
-`photos` on 512² (JPEG in, PNG out). One request at a time, alternating between the three ways, so that a busy machine
-slows all of them. benchmarks/disk measures how many results a disk takes.
+Two engines: the fake one with 8 ms per batch on 256², where most of the time is spent outside the engine; and the
+shipped `photos` on 512² (JPEG in, PNG out). One request at a time, alternating between the three ways, so that a busy
+machine slows all of them. benchmarks/disk measures how many results per second a disk can store.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def post(session: aiohttp.ClientSession, way: str, inputs: tuple[bytes, by
 
 
 async def measure(side: int, rounds: int) -> dict[str, float]:
-    """Return the p50 in ms of each way, and the ratios to unsaved."""
+    """Return the p50 of each way in ms, and its ratio to that of unsaved requests."""
     inputs = photo_and_mask(side)
     times: dict[str, list[float]] = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory() as folder, retouch(Path(folder)) as server:

@@ -45,7 +45,7 @@ def direct(engine: Engine, photo: bytes, mask: bytes) -> None:
 
 
 async def post(session: aiohttp.ClientSession, photo: bytes, mask: bytes, **fields: str) -> str:
-    """Send one inpaint; returns the batch size that it was computed in."""
+    """Send one inpaint request; returns the size of the batch in which it was computed."""
     form = aiohttp.FormData(fields)
     form.add_field("image", photo, filename="photo.jpg", content_type="image/jpeg")
     form.add_field("mask", mask, filename="mask.png", content_type="image/png")

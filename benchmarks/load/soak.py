@@ -2,10 +2,10 @@
 
     .venv/bin/python -m benchmarks.load.soak [--minutes 60] [--workers 0] [--engine auto|fake] [--json F] [--plot F]
 
-Mixed sizes and formats at about half of the machine's capacity; 1 % bad input, 5 % clients that hang up, the model
-published again every minute. Sampled every ten seconds over all processes of the service. Compared are the RSS after
-the first tenth of the time and at the end (medians of a tenth each), and descriptors, threads, slots in use and spool
-of the idle server before and after.
+Requests have mixed sizes and formats, at about half of the machine's capacity; 1 % are bad input, 5 % of the clients
+hang up, and the model is published again every minute. All processes of the service are sampled together every ten
+seconds. Compared are the RSS after the first tenth of the time and at the end (medians of a tenth each), and the
+descriptors, threads, slots in use and spool of the idle server before and after.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python -m benchmarks.load.switched_telemetry FIFO
 
-A line written to the FIFO selects what is on from then: `traced` (traces and metrics), `metrics` or `neither`; `sent`
-sends the spans that wait. What is off is skipped at the points where the server itself would skip it: no request starts
-a trace, nothing is counted.
+Each line written to the FIFO is a command: `traced` (traces and metrics), `metrics` or `neither` switches telemetry;
+`sent` sends the waiting spans. Disabled telemetry is skipped where the server itself would skip it: no request starts a
+trace, or nothing is counted.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ processes of the same program differ by some percent for their whole life, more 
 some rounds another server is started. The fake engine takes no time and nothing is saved, so telemetry is a large part
 of the cost. A collector on loopback keeps the spans and decodes them afterwards; it runs in this process, the load in
 another, and both share the machine with the server, so the collector's CPU time is printed too. Bars: traces under 2 %
-of the throughput, metrics under 1 %. A cost is the mean ratio of consecutive rounds without the outermost tenths, with
-its standard error; the CPU time of a request in the server, which other work affects less, is printed too.
+of the throughput, metrics under 1 %. A cost is the mean ratio of consecutive rounds without the highest and lowest
+tenth, with its standard error; the CPU time of a request in the server, which other work affects less, is printed too.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Measurements:
     cpu_ms: list[float] = field(default_factory=list)
 
     def measure(self, server: Server, fifo: Path, request: bytes, seconds: float) -> None:
-        """Load the server; its spans are sent before the CPU time is read."""
+        """Load the server for one round; its spans are sent before the CPU time is read."""
         process = psutil.Process(server.process.pid)
         before = process.cpu_times()
         answers = drive(target(server, request), seconds)

@@ -28,7 +28,7 @@ LONGEST_S = 1200
 
 
 class Steps:
-    """The steps so far, each printed with the seconds since the first one."""
+    """The steps so far, each printed with the seconds since the start."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -60,7 +60,7 @@ def served(folder: Path) -> Iterator[str]:
 
 
 def wait_for(url: str) -> None:
-    """Wait until something answers at an address."""
+    """Wait until a server answers at an address."""
     port = int(url.rstrip("/").rpartition(":")[2])
     until = time.monotonic() + LONGEST_S
     while time.monotonic() < until:

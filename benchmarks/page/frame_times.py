@@ -1,4 +1,4 @@
-"""Measures the time from a pointer's move to the end of the first frame after it, while a large picture is painted on.
+"""Measures the time from a pointer's move to the end of the next frame, while a stroke is painted on a large picture.
 
     .venv-browser/bin/python -m benchmarks.page.frame_times [--url http://127.0.0.1:8000/]
 

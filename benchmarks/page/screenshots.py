@@ -40,7 +40,7 @@ def opened(browser: Browser, url: str, width: int, height: int, scheme: str) -> 
 
 
 def save(page: Page, name: str) -> None:
-    """Save a screenshot when the status line is gone."""
+    """Save a screenshot once the status line is gone."""
     page.wait_for_selector("#status:empty", state="attached", timeout=30_000)
     page.wait_for_timeout(500)
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
