@@ -1,4 +1,4 @@
-"""BentoML: a batchable API behind a wrapper service, as its documentation requires for two inputs."""
+"""BentoML: a batchable API behind a wrapper service, as BentoML's documentation requires for two inputs."""
 
 from __future__ import annotations
 

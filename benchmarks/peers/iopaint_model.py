@@ -2,9 +2,9 @@
 
     .venv/bin/python -m benchmarks.peers.iopaint_model lama FOLDER        # or: migan
 
-FOLDER gets `big-lama.pt`, a trace of (image, mask) → the filled picture, or `migan_traced.pt`, a trace of the net
-alone, with the names of the published files, and `models-NET`, a model repository with what `retouch export` makes of
-that file. Times do not depend on the weights.
+FOLDER gets `big-lama.pt`, a trace of (image, mask) → the filled picture, or `migan_traced.pt`, a trace of the net alone
+(both named like the published files), and `models-NET`, a model repository with the model that `retouch export` makes
+from that file. Times do not depend on the weights.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from export.pipeline import ExportRequest, export_model
 
 @dataclass(frozen=True)
 class Net:
-    """A net that IOPaint has: its case here, its file there, and the side of the pictures in requests."""
+    """A net of IOPaint: its case in family_cases.py, IOPaint's file name, and the side of the pictures in requests."""
 
     case: str
     archive: str
@@ -32,11 +32,11 @@ class Net:
 
 
 NETS = {"lama": Net("big-lama 256", "big-lama.pt", 256), "migan": Net("MI-GAN 512", "migan_traced.pt", 512)}
-"""By IOPaint's names, which are also the models' names here."""
+"""Nets by IOPaint's name, which the model here has too."""
 
 
 class PublishedLaMa(nn.Module):
-    """The public generator as it is traced: known pixels are those of the picture; `model.generator` is its name."""
+    """The public generator as published: known pixels are taken from the picture; keys start with `model.generator`."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()

@@ -5,12 +5,12 @@
     .venv/bin/python -m benchmarks.peers.iopaint_side_by_side lama FOLDER [--side 256] [--rounds 2] [--json FILE]
         [--requests 2 8 32] [--cell-s 120]
 
-All servers run all the time, started with their usual commands (Retouch does not save, because IOPaint does not). One
-of them gets requests at a time, from 1, 8 and 32 clients that each send the next request when the last one is answered.
-No picture is sent twice in a run. Figures are over all rounds. Memory is the server's peak proportional set size.
-Retouch runs twice: with the precision that it chooses, and with a manifest without `fill_levels`, so that bf16 is
-allowed. The fills are compared first. On a busy machine --requests sends fewer, and --cell-s abandons what is
-unanswered by then; `sent` is the number of requests that were sent.
+All servers run throughout, started with their usual commands (Retouch does not save, because IOPaint does not). They
+get requests in turn, from 1, 8 and 32 clients that each send the next request when the last one is answered. No picture
+is sent twice in a run. Figures are over all rounds. Memory is the server's peak proportional set size. Retouch runs
+twice: with the precision that it chooses, and with a manifest without `fill_levels`, so that bf16 is allowed. The fills
+are compared first. For a busy machine --requests sets fewer requests, and --cell-s abandons those that are unanswered
+after so many seconds; `sent` is the number of requests that were sent.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from service.imaging.pasting.areas import FEATHER
 from tests.serving.ports import free_port
 
 CLIENTS, REQUESTS = (1, 8, 32), (8, 24, 32)
-"""Numbers of clients, and of the requests that they send together in a round."""
+"""Numbers of clients, and of the requests that all of them together send in a round."""
 _PHOTOS = ("dress", "skirt", "crocs")
 _EVERY_S = 0.5
 
@@ -104,7 +104,7 @@ def request_of(photo: NDArray[np.uint8], mask: NDArray[np.uint8]) -> bytes:
 async def ask(
     server: Server, requests: Sequence[bytes], clients: int, count: int, cell_s: float, seen: Measurements
 ) -> None:
-    """Send `count` requests with so many clients, for some seconds at most, and watch the server's memory meanwhile."""
+    """Send `count` requests from `clients` clients for at most `cell_s` seconds; records latencies and peak memory."""
     client, numbers = server.client(), iter(range(count))
 
     async def one() -> None:
@@ -159,7 +159,7 @@ def iopaint(net: str, folder: Path, log: Path) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def ours(net: str, folder: Path, scratch: Path, *, exact: bool = True) -> Iterator[Server]:
-    """Run Retouch with the model that was made of the archive; without its `fill_levels` unless `exact`."""
+    """Run Retouch with the model exported from the archive; unless `exact`, without its `fill_levels`."""
     place = scratch / ("exact" if exact else "fast")
     shutil.copytree(folder / f"models-{net}", place / "models", copy_function=os.link)
     if not exact:

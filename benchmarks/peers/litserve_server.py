@@ -1,4 +1,4 @@
-"""LitServe: JSON with base64, as its documentation sends pictures (form files cannot be sent to its workers)."""
+"""LitServe: JSON with base64, as in LitServe's documentation (form files cannot be sent to its workers)."""
 
 from __future__ import annotations
 

@@ -22,14 +22,14 @@ SHARES = {"at_25": 0.25, "at_50": 0.5, "at_75": 0.75}
 KNEE_SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 ABANDONED, BURST, DRAINED = 384, 2000, 64
 PARTS = ("at_100", *SHARES, "concurrency_32", "knee", "abandoned", "burst", "sigterm")
-"""All parts, in the order in which they are measured: the last ones disturb the server, or end it."""
+"""All parts, in the order of measurement: the last ones disturb the server, or end it."""
 _DISTURBING = ("knee", "abandoned", "burst", "sigterm")
 _TINY_ONLY = ("at_100", "abandoned", "burst")
-"""Parts that take too long with a model that takes seconds per batch."""
+"""Parts for `tiny` only: with a model that takes seconds per batch they would take too long."""
 
 
 def parts_of_round(asked: Sequence[str], model: str, *, last: bool) -> list[str]:
-    """Return the parts of one round: those that are wanted, else all, some of them in the last round only."""
+    """Return the parts of one round: the requested ones, by default all, some of them in the last round only."""
     if asked:
         return [part for part in PARTS if part in asked]
     chosen = [part for part in PARTS if last or part not in _DISTURBING]
@@ -49,7 +49,7 @@ class Subject:
     """Pictures per second of the engine alone."""
     seconds: float
     patience_s: float
-    """A reply later than this counts as lost."""
+    """Seconds after which a reply counts as lost."""
 
 
 async def measure_part(part: str, subject: Subject) -> dict[str, Any]:
@@ -72,7 +72,7 @@ async def measure_part(part: str, subject: Subject) -> dict[str, Any]:
 
 
 async def closed_loop(client: Client, request: bytes, concurrency: int, seconds: float) -> dict[str, float]:
-    """Return replies per second (200 only), and the number of other replies."""
+    """Return the replies 200 per second, and the number of other replies."""
     end, done, failed = time.perf_counter() + seconds, 0, 0
 
     async def one() -> None:
@@ -90,7 +90,7 @@ async def closed_loop(client: Client, request: bytes, concurrency: int, seconds:
 
 
 async def open_loop(client: Client, request: bytes, rate: float, seconds: float, patience_s: float) -> dict[str, float]:
-    """Return latencies of replies with 200 in ms from their due time, and the share that was in time."""
+    """Return the latencies of replies 200 in ms from their due time, and the share of requests answered in time."""
     due_times = poisson_due_times(rate, seconds, random.Random(7))
     latencies: list[float] = []
     begun = time.perf_counter()

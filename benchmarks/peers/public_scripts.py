@@ -5,9 +5,9 @@
 
 CHECKOUT is Picsart-AI-Research/MI-GAN (`scripts/demo.py`, for migan-256 and migan-512) or nipponjo/deepfillv2-pytorch
 (`test.py`, for deepfillv2 and deepfillv2-tf). The scripts run unchanged, in IOPaint's environment, on the CPU. FOLDER
-gets the file, the model that `retouch export` makes of it, and the pictures. Retouch serves it with the precision that
-it chooses, and with a manifest without `fill_levels`, so that bf16 is allowed. Compared are the levels inside the
-masks, beyond the seam.
+gets the weights' file, the model that `retouch export` makes from it, and the pictures. Retouch serves the model with
+the precision that it chooses, and with a manifest without `fill_levels`, so that bf16 is allowed. Compared are the
+levels inside the masks, beyond the seam.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def write_weights(case: Case, path: Path) -> None:
 
 
 def public_fills(script: Script, checkout: Path, paths: Paths) -> Fills:
-    """Run the script on the pictures and read what it wrote."""
+    """Run the script on the pictures and read its fills."""
     for folder in (paths.photos, paths.masks, paths.fills):
         folder.mkdir(exist_ok=True)
     for number, (photo, mask) in enumerate(pictures(script.case.side[0])):

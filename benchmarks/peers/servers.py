@@ -123,7 +123,7 @@ def _peer(name: str) -> Callable[[str, Path], contextlib.AbstractContextManager[
 
 
 def _precision() -> str:
-    """Return the precision that Retouch chose for this processor, so that all use the same."""
+    """Return the precision that Retouch chooses for this processor; all peers use it too."""
     decisions = sorted((ROOT / "cache/precision").glob("*.json")) if (ROOT / "cache/precision").exists() else []
     chosen = {json.loads(path.read_text()).get("precision") for path in decisions}
     return "bf16" if "bf16" in chosen else "f32"

@@ -4,20 +4,20 @@
     .venv/bin/python -m benchmarks.peers.side_by_side [--models tiny,photos] [--rounds 3] [--json FILE] [--plot FILE]
     … --models tiny --only retouch,mosec --parts at_100 concurrency_32 abandoned --rounds 6
 
-Every round starts each server once and measures it alone; the others are not running. Every second round has the
+Every round starts each server once and measures it while the others are not running. Every second round has the
 opposite order. Printed are the medians, the values of the rounds, the processor and the load average (which the
-benchmark itself raises). The parts of `--parts` are measured in every round; without it all are, those from `knee` on
-only in the last round. The parts:
+benchmark itself raises). The parts of `--parts` are measured in every round; by default all parts are, those from
+`knee` on in the last round only. The parts:
 
 - at_25, at_50, at_75: p50 and p99 in an open loop (Poisson arrivals, timed from when a request was due) at 25, 50 and
   75 % of the engine's capacity; at_100: at 100 requests a second, for `tiny`.
 - concurrency_32: throughput at concurrency 32.
 - knee: the highest open-loop rate, 40 … 100 % of capacity, that the server sustains (95 % of the requests are answered
   within ten times the batch time).
-- abandoned, for `tiny`: 384 clients send and hang up 20 ms later; how many of those without a reply by then were
-  computed nevertheless.
-- burst, for `tiny`: 2,000 at once; how many got 200, another answer, or none; whether the next request works.
-- sigterm: SIGTERM with 64 in flight; how many were answered 200; how long the process took to end.
+- abandoned, for `tiny`: 384 clients send a request and hang up 20 ms later; how many of the requests without a reply by
+  then were computed nevertheless.
+- burst, for `tiny`: 2,000 requests at once; how many got 200, another answer, or none; whether the next request works.
+- sigterm: SIGTERM with 64 requests in flight; how many were answered 200; how long the process took to end.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Runs a module that imports torchvision where torch is the build for CPUs; modules of the current folder come first.
+"""Runs a module that imports torchvision beside the CPU build of torch; modules of the current folder come first.
 
     python without_cuda.py iopaint start --model lama --model-dir DIR
 
-PyPI's torchvision is built for CUDA; with a torch without CUDA its import fails because its operators are missing. This
-file declares their names, so that the import succeeds; the parts of torchvision that IOPaint's erasing models and the
-public scripts use call none of them. With torch for CUDA this file changes nothing.
+PyPI's torchvision is built for CUDA; with a CPU build of torch its import fails, because its operators are missing.
+This file declares their names, so that the import succeeds; the parts of torchvision that IOPaint's erasing models and
+the public scripts use call none of them. With a CUDA build of torch this file changes nothing.
 """
 
 import runpy

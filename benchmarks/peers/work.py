@@ -27,7 +27,7 @@ def port() -> int:
 
 
 class Tiny:
-    """A model that sleeps for the time of a batch and returns the negative."""
+    """A model that sleeps for the time of a batch and returns the negatives."""
 
     def __init__(self) -> None:
         self.executed = Path(os.environ["PEER_COUNT"])
@@ -40,7 +40,7 @@ class Tiny:
 
 
 class Photos:
-    """The shipped inpainting model on OpenVINO, computed as by Retouch: both halves of a batch in parallel."""
+    """The shipped inpainting model on OpenVINO, computed as in Retouch: both halves of a batch in parallel."""
 
     def __init__(self) -> None:
         import openvino as ov  # noqa: PLC0415 -- not needed for the tiny model
