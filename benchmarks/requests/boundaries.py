@@ -2,11 +2,11 @@
 
     .venv/bin/python -m benchmarks.requests.boundaries [--exchanges 3000] [--seed 1] [--workers 0 2] [--json FILE]
 
-A server with keys and the fake engine is tested alone, and behind proxies that pool their connections to it. Hostile
-connections, each with one generated exchange (variants.py), send half of their requests without a key; each honest
-client, with a key, requests pictures of its own colour. The exit status is 1 if a client got a reply to another's
-request, or if fewer than 99 % of the well-formed requests were answered correctly. --fronts selects some of the
-proxies.
+A server with API keys and the fake engine is tested alone, and behind proxies that pool their connections to it.
+Hostile connections, each with one generated exchange (variants.py), send half of their requests without a key; each
+honest client, with a key, requests pictures of its own colour. The exit status is 1 if a client got a reply to the
+request of another, or if fewer than 99 % of the well-formed requests were answered correctly. --fronts selects some of
+the proxies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TCP = Path("/proc/net/tcp")
 
 
 class Connections:
-    """Counts the connections of a port; the kernel keeps one side of an ended connection for a minute."""
+    """Counts the connections to a port; the kernel lists one side of an ended connection for another minute."""
 
     def __init__(self, port: int) -> None:
         self._port, self._seen = f"{port:04X}", set[str]()

@@ -24,10 +24,10 @@ _REPLY_TIMEOUT_S = 20.0
 
 @dataclass
 class Counts:
-    """The counts of a run; those of the second half must stay 0."""
+    """The counts of a run; from `wrong_client` on they must stay 0."""
 
     requests: int = 0
-    """Requests that the hostile connections sent, without hidden ones."""
+    """Requests of the hostile connections, not counting hidden ones."""
     well_formed: int = 0
     answered: int = 0
     """Well-formed requests that got the correct status."""
@@ -41,7 +41,7 @@ class Counts:
     wrong_client: int = 0
     """Replies with the id, or the picture, of another connection."""
     hidden: int = 0
-    """Replies to the body of a request, which the server took for a request."""
+    """Replies to a body that the server took for a request."""
     surplus: int = 0
     """Replies beyond one for each request, or in another order."""
 
@@ -116,14 +116,14 @@ async def _receive(reader: asyncio.StreamReader, replies: _Replies) -> None:
 
 
 def judge(exchange: Exchange, seen: list[tuple[str, int]], counts: Counts) -> None:
-    """Count the replies of one connection; those without one of our ids come from a proxy or concern the header."""
+    """Count the replies on one connection; replies without a known id come from a proxy or concern the header."""
     mine = f"{exchange.hidden.split('-')[0]}-"
     counts.requests += len(exchange.requests)
     named = [one for one in seen if one[0].startswith(("c", "honest")) and "-" in one[0]]
     counts.wrong_client += sum(not name.startswith(mine) for name, _ in named)
     own = [name for name, _ in named if name.startswith(mine) and name != exchange.hidden]
     counts.surplus += sum(count - 1 for count in Counter(own).values())
-    if not exchange.well_formed:  # read differently, its body may be a request, but of this client
+    if not exchange.well_formed:  # its body may be read as a request, but one of this client
         return
     counts.hidden += sum(name == exchange.hidden for name, _ in named)
     counts.surplus += max(0, len(seen) - len(exchange.requests)) + (own != sorted(own, key=_number))
@@ -177,7 +177,7 @@ def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
 
 
 def _is_own(reply: Reply, name: str, colour: tuple[int, int, int]) -> bool:
-    """Return whether a reply belongs to this request; missing replies and those of the proxy do not count."""
+    """Return whether a reply belongs to the request; missing replies and replies of the proxy count as belonging."""
     if reply.status == 0 or (reply.status >= 400 and "x-request-id" not in reply.headers):
         return True
     if reply.headers.get("x-request-id") != name:

@@ -17,11 +17,11 @@ import psutil
 from benchmarks.harness.raw_load import Target, drive
 
 _WARM_S = 1.5
-"""Seconds that clients take to start."""
+"""Seconds in which clients start."""
 
 _MODES: dict[str, list[str]] = {"running": [], "gil": ["--gil"], "native": ["--native"]}
 _LIMIT_S = 45.0
-"""Seconds for py-spy to read the symbols of large libraries, and to sample."""
+"""Maximum seconds for py-spy to read the symbols of large libraries and to sample."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def record_stacks(processes: dict[str, int], target: Target, seconds: float, fol
 
 
 def _ended(recording: subprocess.Popen[bytes]) -> int:
-    """End a recording that takes too long; interrupted, py-spy writes what it has."""
+    """Interrupt a recording that takes too long, so that py-spy writes its samples; returns the exit status."""
     if recording.poll() is None:
         recording.send_signal(signal.SIGINT)
     try:

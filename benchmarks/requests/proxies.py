@@ -86,4 +86,4 @@ PROXIES: dict[str, tuple[bool, Callable[[int, Path], AbstractContextManager[Serv
     "Caddy, Upgrade passed on": (CADDY.exists(), plain_caddy),
     "nginx, Upgrade passed on": (NGINX is not None, nginx),
 }
-"""For each name whether the proxy is installed, and the function that starts it."""
+"""By name: whether the proxy is installed, and the function that starts it."""

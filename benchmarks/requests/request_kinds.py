@@ -1,14 +1,14 @@
-"""Measures one server with several kinds of requests: not saved, saved, as PNG, one at a time; then one full minute.
+"""Measures one server with several kinds of requests: not saved, saved, as PNG, one at a time; then at full speed.
 
     PYTHONPATH=. python3 -m benchmarks.requests.request_kinds --engine inductor --models-dir M --model NAME --side 512 \
         --batch 32 --workers 16 --connections 256 --clients 2 --seconds 3 --rounds 3 --minute 60 --json FILE
     .venv/bin/python -m benchmarks.requests.request_kinds --engine fake --side 64 --workers 1 --seconds 1 --minute 2
 
 Every round sends each kind for `--seconds`, so that changes of the host affect all kinds. The spool has the server's
-default limits, and results are written to `--folder`. With `--minute S`, saved requests follow at full speed for S
-seconds, and replies other than 200 are counted by their code. With `--profile FOLDER` follow the CPU time of each
-thread of the engine process and of a front end, by kind, and their stacks under the first kind (process_profile.py).
-The JSON is written after every step; its `log` counts the server's warnings and errors.
+default limits, and results are written to `--folder`. With `--minute S`, saved requests are then sent at full speed for
+S seconds, and replies other than 200 are counted by their code. With `--profile FOLDER`, the CPU time of each thread of
+the engine process and of a front end is measured by kind, and their stacks are recorded under the first kind
+(process_profile.py). The JSON is written after every step; its `log` counts the server's warnings and errors.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _KINDS: dict[str, tuple[dict[str, str], bool]] = {
     "lone jpeg": ({"format": "jpeg", "save": "false"}, True),
     "lone png": ({"format": "png", "save": "false"}, True),
 }
-"""The fields of each kind, and whether its requests come one at a time."""
+"""By kind: the form fields, and whether requests are sent one at a time."""
 
 
 @dataclass
@@ -125,7 +125,7 @@ def main() -> None:
 
 
 def measure_all(stack: ExitStack, options: argparse.Namespace, write: Callable[..., None]) -> None:
-    """Measure the engine alone, the kinds in turn and the minute; `write` is told after each step."""
+    """Measure the engine alone, the kinds in turn and the minute; `write` is called after each step."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.folder, ignore_cleanup_errors=True)))
     if options.engine == "fake":
         options.models_dir = folder / "models"
@@ -151,7 +151,7 @@ def measure_all(stack: ExitStack, options: argparse.Namespace, write: Callable[.
 
 
 def count_complaints(log: Iterable[str]) -> dict[str, int]:
-    """Count a server's warnings and errors by level, event and reason; lines that it did not log count as they are."""
+    """Count a server's warnings and errors by level, event and reason; other lines than log entries by their text."""
     counted: Counter[str] = Counter()
     for line in log:
         try:

@@ -1,7 +1,7 @@
 """Generates requests with ambiguous ends (request smuggling) for boundaries.py, from a seed.
 
-Every request has an id that its reply must repeat. Bodies contain further requests, with ids that no reply may ever
-have: a server that answers one of these has taken a body for a request.
+Every request has an id that its reply must repeat. Bodies contain hidden requests, whose ids no reply may have: a
+server that answers one of them has taken a body for a request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ UPGRADES = ("h2c", "websocket", "h2c, websocket", "TLS/1.0", "unheard-of/7", "")
 _CONNECTIONS = ("Upgrade", "upgrade", "keep-alive, Upgrade", "Upgrade, HTTP2-Settings", "foo,UPGRADE")
 _BOUNDARY = b"frontier"
 TOO_LARGE = 30_000
-"""Bytes of a body that is refused for its size; the server's limit is lower, but above a picture and its mask."""
+"""Bytes of a body that is refused because of its size; the server's limit lies between it and a picture with mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Exchange:
     kind: str
     pieces: tuple[bytes, ...]
     requests: tuple[Request, ...]
-    """In order; replies to them come in this order. A malformed one need not be answered."""
+    """The requests, in order; their replies have the same order. Malformed requests may stay unanswered."""
     hidden: str
     """The id of the requests inside bodies."""
     well_formed: bool = True
@@ -79,7 +79,7 @@ class Maker:
         return self._request(b"GET " + path, extra, version, keyed, status)
 
     def post(self, extra: bytes = b"", version: bytes = b"1.1", *, chunked: bool | None = None) -> Request:
-        """Make an inpaint: with a key it is answered when complete, without one it is refused early."""
+        """Make an inpaint request: with a key it is answered when complete, without one it is refused early."""
         keyed = self.random.random() < 0.4
         kind, body = self.body()
         if not keyed and self.random.random() < 0.5:
@@ -293,7 +293,7 @@ _KINDS: tuple[Callable[[Maker], Exchange], ...] = (
 
 
 def exchanges(seed: int, count: int, key: str, picture: bytes, mask: bytes) -> Iterator[Exchange]:
-    """Yield `count` exchanges, the same for the same seed; `key` may make pictures of `picture` and `mask`."""
+    """Yield `count` exchanges, the same for the same seed; requests with `key` inpaint `picture` and `mask`."""
     random = Random(seed)
     for number in range(count):
         yield _KINDS[number % len(_KINDS)](Maker(random, number, key, picture, mask))
