@@ -1,4 +1,4 @@
-"""Arrival traces: time, client and model of each request; with waves, bursts, and a client that floods."""
+"""Arrival traces: time, client and model of each request, with waves, bursts, and a client that floods the fleet."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Arrival(NamedTuple):
 class Traffic:
     """Requests of independent clients: a Poisson process whose rate may change.
 
-    base_per_s: the mean rate of all honest clients together, over a day where there is a wave.
+    base_per_s: the mean rate of all honest clients together; with a wave, its mean over a day.
     wave: amplitude of the daily wave, 0 to 1; the day begins with its lowest rate.
     day_s: length of a day; a shorter one makes scaling harder.
     bursts: (begin_s, end_s, factor): the rate is multiplied by the factor within that span.
@@ -76,7 +76,7 @@ def _poisson(per_s: float, begin_s: float, end_s: float, rng: random.Random) -> 
 
 
 def _draw(cumulative: Sequence[float], rng: random.Random) -> int:
-    """Draw a model; popularity follows Zipf's law, as that of files and web pages."""
+    """Draw an index by cumulative weights; models' popularity follows Zipf's law, like that of files and web pages."""
     if len(cumulative) == 1:
         return 0
     drawn = rng.random() * cumulative[-1]

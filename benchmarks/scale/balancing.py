@@ -1,4 +1,4 @@
-"""Rules by which a balancer chooses the node of a request; the simulator and the load generator of real nodes use them.
+"""Rules by which a balancer chooses a request's node, for the simulator and for the load generator of real nodes.
 
 A balancer knows only the numbers of the nodes, the requests that it has sent to each, and their replies.
 """
@@ -20,7 +20,7 @@ class Balancing(ABC):
         self._nodes: list[int] = []
         self._place: dict[int, int] = {}
         self.outstanding: dict[int, int] = {}
-        """Requests sent to each node and not answered yet."""
+        """Number of requests sent to each node and not answered yet."""
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -40,7 +40,7 @@ class Balancing(ABC):
         self._removed(node, self.outstanding.pop(node))
 
     def choose(self, model: int = 0) -> int:
-        """Choose the node of a request for this model, and count the request as sent; there must be a node."""
+        """Choose the node of a request for this model, and count the request as sent; at least one node is needed."""
         node = self._pick(model)
         before = self.outstanding[node]
         self.outstanding[node] = before + 1
@@ -48,7 +48,7 @@ class Balancing(ABC):
         return node
 
     def ended(self, node: int) -> None:
-        """Count a request of this node as answered or failed; nothing if the node was removed."""
+        """Count a request of this node as answered or failed; does nothing if the node was removed."""
         if (before := self.outstanding.get(node)) is not None:
             self.outstanding[node] = before - 1
             self._changed(node, before)
@@ -112,10 +112,10 @@ class LeastRequests(Balancing):
 
 
 class ModelAffinity(Balancing):
-    """The first node in the model's own order (rendezvous hashing) that is at most a quarter above the mean load.
+    """The first node in the model's own order (rendezvous hashing) whose load is at most a quarter above the mean.
 
-    A model's requests go to few nodes, so that they share batches; the bound keeps a popular model from overloading
-    one (Mirrokni, Thorup, Zadimoghaddam: "Consistent hashing with bounded loads", 2018).
+    A model's requests go to few nodes, so that they share batches; the bound keeps a popular model from overloading a
+    node (Mirrokni, Thorup, Zadimoghaddam: "Consistent hashing with bounded loads", 2018).
     """
 
     _BOUND = 1.25

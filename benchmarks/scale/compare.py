@@ -3,9 +3,9 @@
     .venv/bin/python -m benchmarks.scale.compare [--kind photos-cpu] [--nodes 20] [--load 0.8] [--models 8]
         [--uneven 0.3] [--proxies 4] [--json FILE] [--plot FILE]
 
-Four situations: equal nodes; nodes of which the slowest takes `--uneven` longer; `--models` models, whose samples
-cannot share a batch; nodes that freeze and die. Each with one proxy and with `--proxies` independent ones. Reported:
-p50, p99, the share of requests without an answer, and the mean batch size.
+Four situations: equal nodes; nodes whose times are up to `--uneven` longer (a share); `--models` models, whose samples
+cannot share a batch; nodes that freeze and die. Each is simulated with one proxy and with `--proxies` independent ones.
+Reported: p50, p99, the share of requests without an answer, and the mean batch size.
 """
 
 from __future__ import annotations

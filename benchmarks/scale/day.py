@@ -1,12 +1,12 @@
-"""Simulates a day of a fleet that scales: a daily wave, a burst, a client that floods, nodes that fail.
+"""Simulates a day of a fleet that scales: a daily wave, a burst, a client that floods the fleet, nodes that fail.
 
     .venv/bin/python -m benchmarks.scale.day [--kind photos-cpu] [--mean-nodes 10] [--day-s 3600] [--fixed]
         [--json FILE] [--plot FILE]
 
 The wave's mean rate is that of `--mean-nodes` nodes at 60 % load; its peak is 1.8 times as high. At 30 % of the day the
 rate doubles for a twentieth of the day; at 60 % one client sends as much as all others together for the same time. Each
-node fails once a day. Scaling is harder in a day of one hour than in a real one. `--fixed` also simulates a fleet that
-always has the nodes of the peak.
+node fails once a day on average. Scaling is harder in a day of one hour than in a real one. `--fixed` also simulates a
+fleet that always has enough nodes for the peak.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def traffic_of(options: argparse.Namespace) -> Traffic:
 
 
 def simulate(options: argparse.Namespace, *, scales: bool) -> Outcome:
-    """Simulate the day with a fleet that scales, or with the nodes of the peak."""
+    """Simulate the day with a fleet that scales, or with a constant number of nodes, enough for the peak."""
     peak = round(options.mean_nodes * (1 + _WAVE))
     fleet = replace(
         fleet_of(options, max(1, options.mean_nodes // 4) if scales else peak),
@@ -80,7 +80,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def draw(figures: dict[str, Any], path: Path) -> None:
-    """Plot answers a second, nodes and p99 over the day of the fleet that scales."""
+    """Plot answers per second, nodes and p99 of the fleet that scales over the day."""
     from matplotlib.figure import Figure  # noqa: PLC0415 -- only for --plot
 
     seen, figure = figures["scales"], Figure(figsize=(10, 4), layout="constrained")

@@ -1,7 +1,7 @@
 """A node in virtual time: the service's admission, fair order and batching rule, with measured service times.
 
-`Admission`, `ServiceRate`, `Reservations`, `FairScheduler` and `BatchPolicy` are those of service/, with the virtual
-clock as their time. Only what takes time is simulated: the host's cores and the device.
+`Admission`, `ServiceRate`, `Reservations`, `FairScheduler` and `BatchPolicy` are the service's own classes, on the
+virtual clock. Only the parts that take time are simulated: the host's cores and the device.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Visit:
 
 
 Answered = Callable[["Node", Visit, bool], None]
-"""Called when a node answers a request; False if its deadline passed in the queue."""
+"""Called when a node answers a request; the bool is False if the request's deadline passed in the queue."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +72,7 @@ class Node:
     _policy: BatchPolicy = field(init=False)
     _queues: dict[QueueKey, list[Visit]] = field(default_factory=dict)
     _cores_free_at: list[list[float]] = field(init=False)
-    """Times at which each core of each front end is free."""
+    """Times in seconds at which each core of each front end becomes free."""
     _front_end: int = 0
     """The front end of the request that arrived last."""
     _rng: random.Random = field(init=False)
@@ -113,7 +113,7 @@ class Node:
         return max(0.0, self._cores_free_at[self._front_end][0] - self.events.now)
 
     def _host_done_at(self, visit: Visit, seconds: float) -> float:
-        """Assign the work to the first free core of its front end; returns the time at which it is done."""
+        """Assign the work to the first free core of the visit's front end; returns the time at which it is done."""
         cores = self._cores_free_at[visit.front_end]
         done_at = max(self.events.now, cores[0]) + seconds
         heapq.heapreplace(cores, done_at)
@@ -127,7 +127,7 @@ class Node:
         self._form_batch()
 
     def _form_batch(self) -> None:
-        """Start the next batch if the device is idle: from the queue with the next entry, as many as fit."""
+        """Start the next batch if the device is idle: as many requests as fit, from the queue with the next entry."""
         while not self._busy and self._queues:
             heads = [QueueHead(model, queue[0].position) for model, queue in self._queues.items()]
             model = self._policy.queue_order(heads)[0]

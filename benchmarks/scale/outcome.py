@@ -31,7 +31,7 @@ class Outcome:
     unanswered: Counter[str] = field(default_factory=Counter)
     """Unanswered requests by the reason of their last try: refused, late, lost."""
     unanswered_of: Counter[str] = field(default_factory=Counter)
-    """By client."""
+    """Number of unanswered requests, by client."""
     repeated: int = 0
     failures: int = 0
     seconds: float = 0.0
@@ -78,7 +78,7 @@ class Outcome:
         return answer.client != FLOODER
 
     def over_time(self, step_s: float) -> Iterator[tuple[float, float, float]]:
-        """Yield for each time step its begin, the answered requests per second that arrived in it, and their p99."""
+        """Yield for each time step its start, the answered requests per second that arrived in it, and their p99."""
         steps: dict[int, list[float]] = {}
         for answer in self.answers:
             steps.setdefault(int(answer.arrived_at / step_s), []).append(answer.latency_s)

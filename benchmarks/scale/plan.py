@@ -3,10 +3,9 @@
     .venv/bin/python -m benchmarks.scale.plan [--kind pconv-h200] [--per-s 100,1000,10000] [--p99-ms 50,100,200]
         [--price 4.0] [--json FILE] [--plot FILE]
 
-For every rate the smallest number of nodes, up to 1,000, with which p99 is within the bound and at most 1 of 1,000
-requests is refused, found by bisection with the same arrivals for every number. Then p99 and costs of 1 to 1,000 nodes
-at shares of their capacity. A simulation has `--requests` requests, or lasts for thirty full batches if those are
-more.
+Finds for every rate, by bisection with the same arrivals, the smallest number of nodes (up to 1,000) with which p99 is
+within the bound and at most 1 of 1,000 requests is refused. Then computes p99 and costs of 1 to 1,000 nodes at several
+shares of their capacity. A simulation has `--requests` requests, or lasts for thirty full batches if these are more.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _MOST_UNANSWERED = 0.001
 
 
 def traffic_of(per_s: float, options: argparse.Namespace) -> Traffic:
-    """Return traffic at a constant rate with that number of requests, which lasts for at least thirty batches."""
+    """Return traffic at a constant rate, with `--requests` requests but lasting for at least thirty full batches."""
     times = measured_times(options.kind)
     return Traffic(per_s, max(30 * times.batch_s(times.max_batch), options.requests / per_s))
 
@@ -34,7 +33,7 @@ def traffic_of(per_s: float, options: argparse.Namespace) -> Traffic:
 def nodes_for(
     options: argparse.Namespace, per_s: float, p99_ms: float, most_nodes: int = _MOST_NODES
 ) -> dict[str, Any]:
-    """Find the smallest number of nodes that keeps the bound; `nodes` is None if `most_nodes` do not suffice."""
+    """Find the smallest number of nodes that keeps p99 in the bound; `nodes` is None if `most_nodes` are too few."""
     traffic = traffic_of(per_s, options)
 
     def figures(nodes: int) -> dict[str, float]:

@@ -40,7 +40,7 @@ def real_nodes(folder: Path, count: int, batch_ms: float, max_batch: int) -> Ite
 
 
 def order(deadline_s: float | None = None) -> bytes:
-    """Return the request that is measured: a translation of 64² as JPEG."""
+    """Return the request that is measured: a translation of a picture of 64², as JPEG."""
     headers = {} if deadline_s is None else {"X-Request-Timeout-Ms": str(round(deadline_s * 1e3))}
     return encode("/v1/translate", *translate_body(64), headers)
 
@@ -54,7 +54,7 @@ class Measured:
     unanswered: int = 0
     batch_sizes: list[int] = field(default_factory=list)
     late_sends_s: list[float] = field(default_factory=list)
-    """Delays of the load generator in sending: its error."""
+    """Seconds by which the load generator sent requests too late: its error."""
     seconds: float = 0.0
 
     @property
@@ -105,8 +105,8 @@ async def load(clients: Sequence[Client], arrivals: Sequence[Arrival], balancing
 async def calibrate(client: Client, max_batch: int, lone: int = 40, full_s: float = 8.0) -> ServiceTimes:
     """Measure one node: batches of one with its host's work, then full batches in a closed loop.
 
-    The time of a single request that no stage reports (HTTP, waiting for threads, the client) counts half before the
-    batch and half after it.
+    The part of a single request's time that no stage reports (HTTP, waiting for threads, the client) counts half before
+    the batch and half after it.
     """
     before, after, infer_s = [], [], defaultdict[int, list[float]](list)
     for _ in range(lone + 5):
@@ -135,16 +135,16 @@ async def calibrate(client: Client, max_batch: int, lone: int = 40, full_s: floa
 
 
 async def _hang_up(clients: Sequence[Client]) -> None:
-    """Close the connections before their event loop ends."""
+    """Close the clients' connections before their event loop ends."""
     for client in clients:
         client.close()
     await asyncio.sleep(0.05)
 
 
 async def _closed_loop(client: Client, max_batch: int, seconds: float, infer_s: dict[int, list[float]]) -> float:
-    """Keep the device busy; collects the batch times by size and returns the seconds from one full batch to the next.
+    """Keep the device busy; collects batch times by size and returns the seconds from one full batch to the next.
 
-    They are a median over the run, so that a pause of the machine does not count.
+    These seconds are a median over the run, so that a pause of the machine does not count.
     """
     begun, replied_at = time.perf_counter(), list[float]()
     end = begun + seconds

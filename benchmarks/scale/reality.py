@@ -5,10 +5,10 @@
 
 One node is measured first: the times of its batches and of its host's work are the only input of the simulator. Then
 every number of nodes is loaded at every share of its capacity. The load generator uses the simulator's balancer; above
-the capacity every request has a deadline, and admission refuses some. The fake engine must be so slow that the host's
-work of all nodes and of the client fits on this machine's cores: with 120 ms for a batch of 4, four nodes answer 130
-requests per second. Reported: real / simulated for p50, p99 and answers per second, bar 0.85 to 1.15, and the delay of
-the client in sending (p99, ms), which is larger beside other work and matters less with a slower engine.
+the capacity every request has a deadline, and admission refuses some. The fake engine must be slow enough that this
+machine's cores suffice for the host's work of all nodes and for the client: with 120 ms for a batch of 4, four nodes
+answer 130 requests per second. Reported: real / simulated for p50, p99 and answers per second (bar: 0.85 to 1.15), and
+the client's delay in sending (p99, ms), which is larger beside other work and matters less with a slower engine.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ class Scaling:
     """Settings of the autoscaler.
 
     target: wanted requests in flight for each node.
-    check_s: interval between decisions. start_s: from the decision until a new node is ready; it is paid for from then.
-    hold_s: nodes are removed only after fewer have sufficed for this time.
+    check_s: interval between decisions. start_s: from the decision, when payment starts, until a new node is ready.
+    hold_s: nodes are removed only after fewer would have sufficed for this time.
     """
 
     least: int
@@ -45,9 +45,10 @@ class Autoscaler:
 class Failures:
     """Settings of failures: nodes die or freeze, and new ones replace them.
 
-    every_s: mean time between two failures of one node, exponential.
+    every_s: mean time between two failures of one node; the times are exponentially distributed.
     frozen: share of failures in which the node still accepts requests, but answers none until it is detected.
-    notice_s: time until that. A dead node is detected by the first request that it refuses, which goes to another one.
+    notice_s: time until a frozen node is detected. A dead one is detected by the first request that it refuses, which
+        goes to another node.
     replace_s: time until a new node is ready.
     """
 

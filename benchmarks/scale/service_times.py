@@ -1,4 +1,4 @@
-"""Measured service times of a node: times of a batch and of the host's work, and where they were measured."""
+"""Measured service times of a node: of a batch and of the host's work, and the machine on which they were measured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ServiceTimes:
     batch_each_s: float
     max_batch: int
     between_batches_s: float = 0.0
-    """Seconds from the end of a batch to the begin of the next, in which the device is idle."""
+    """Seconds from the end of a batch to the start of the next, in which the device is idle."""
     host_before_s: float = 0.0
     """Seconds of one core for a request before its batch: HTTP, decoding."""
     host_after_s: float = 0.0
@@ -25,7 +25,7 @@ class ServiceTimes:
     host_cores: int = 1
     """Cores that work on requests; a request uses one at a time."""
     front_ends: int = 1
-    """Processes that share these cores evenly; a request stays with one of them, as its connection does."""
+    """Processes that share these cores evenly; each request stays with the one that has its connection."""
     source: str = ""
 
     def batch_s(self, size: int) -> float:
@@ -52,7 +52,11 @@ class ServiceTimes:
 
 
 def measured_times(name: str) -> ServiceTimes:
-    """Read the times of one kind of node by its name; a KeyError names all kinds."""
+    """Read the times of a kind of node.
+
+    Raises:
+        KeyError: there is no such kind; the message names all kinds.
+    """
     kinds = json.loads(_FILE.read_text("utf-8"))
     if name not in kinds:
         raise KeyError(f"no service times are called {name!r}; there are {', '.join(sorted(kinds))}")

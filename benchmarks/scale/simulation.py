@@ -25,8 +25,8 @@ class Fleet:
     """The fleet that is simulated.
 
     proxies: number of proxies; each balances independently and knows only its own requests.
-    uneven: each node's times are longer than measured by a share that is uniformly distributed up to this.
-    deadline_s: deadline that clients set; None for the server's of 60 s.
+    uneven: maximum share by which a node's times exceed the measured ones; each node's is uniformly distributed.
+    deadline_s: deadline that clients set; None for the server's default of 60 s.
     repeats: number of times that a client repeats a request that was refused (after Retry-After, with its id) or lost.
     """
 
@@ -44,7 +44,7 @@ class Fleet:
 
 @dataclass(slots=True)
 class Simulation:
-    """One run; `run` may be called once."""
+    """One run of the simulation; `run` may be called only once."""
 
     fleet: Fleet
     arrivals: Iterator[Arrival]
@@ -52,7 +52,7 @@ class Simulation:
     events: Events = field(default_factory=Events)
     outcome: Outcome = field(default_factory=Outcome)
     nodes: dict[int, Node] = field(default_factory=dict)
-    """Nodes that get requests, including frozen ones that are not detected."""
+    """Nodes that get requests, including frozen ones that are not detected yet."""
     _proxies: list[Balancing] = field(init=False)
     _autoscaler: Autoscaler | None = None
     _created: int = 0
