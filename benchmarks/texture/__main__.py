@@ -105,7 +105,7 @@ def changes(texts: Sequence[str]) -> dict[str, Any]:
     """Read NAME=VALUE; a value has the type of the parameter's default.
 
     Raises:
-        SystemExit: there is no such parameter, or the value is no number.
+        SystemExit: there is no such parameter, or the value is not a number.
     """
     kinds = {field.name: type(field.default) for field in fields(Parameters)}
     found: dict[str, Any] = {}

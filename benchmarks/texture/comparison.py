@@ -11,7 +11,7 @@ _RESAMPLED = 1000
 
 
 def compare(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each class of hole, coverage first, and one with the interval of LPIPS over all."""
+    """Yield a line for each class of hole, by coverage first, and one with the interval of the ratio of mean LPIPS."""
     pictures: Sequence[Mapping[str, Any]] = report["pictures"]
     for key in ("band", "thickness"):
         for name in sorted({picture[key] for picture in pictures}, key=_first_number):
@@ -45,7 +45,7 @@ def interval(pictures: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
 
 
 def worst(report: Mapping[str, Any], count: int) -> list[str]:
-    """Return the names of the pictures whose LPIPS texture raises most."""
+    """Return the names of the `count` pictures whose LPIPS the texture raises most."""
     pictures: Sequence[Mapping[str, Any]] = report["pictures"]
     gain = _of(pictures, "texture", "lpips") - _of(pictures, "model", "lpips")
     return [str(pictures[index]["name"]) for index in np.argsort(-gain, kind="stable")[:count]]

@@ -13,7 +13,7 @@ from training.evaluate.painters import Painter
 
 
 class TexturePainter(Painter):
-    """Adds texture to the result of a net. `seconds` has the CPU time of the stage, without the net's, by case."""
+    """Adds texture to the result of a net. `seconds` has the CPU time of the texture stage alone, by case."""
 
     label = "texture"
 

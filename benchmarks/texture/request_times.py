@@ -3,8 +3,8 @@
     python -m benchmarks.texture.request_times [--workers 2] [--sizes 256 512] [--rounds 10] [--json FILE]
 
 It starts a server with the shipped `photos`; one client sends one request after the other, and nothing is saved. The
-picture is a photograph as JPEG, the masks are strokes and boxes of 5, 30 and 60 % of it. Printed by size and coverage:
-medians over kinds and rounds in ms, for requests without, for requests with, and for the stage alone.
+picture is a photograph as JPEG, the masks are strokes and boxes of 5, 30 and 60 % of it. Printed by size and coverage,
+as medians over kinds and rounds in ms: requests without texture, requests with texture, and the texture stage alone.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def timed(client: httpx.Client, files: dict[str, Any], texture: str, into: dict[str, list[float]]) -> None:
-    """Send one request; returns its time and that of its texture stage."""
+    """Send one request; adds its seconds, and those of its texture stage, to `into`."""
     begun = perf_counter()
     reply = client.post("/v1/inpaint", files=files, data={"texture": texture})
     into[texture].append(perf_counter() - begun)
