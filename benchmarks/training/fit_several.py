@@ -2,7 +2,7 @@
 
     python -m torch.distributed.run --standalone --nproc-per-node=2 -m benchmarks.training.fit_several RUNS.json
 
-RUNS.json lists [CONFIG, [OPTION=VALUE, ...], SECONDS]; all have one precision and order of tensors in memory.
+RUNS.json lists [CONFIG, [OPTION=VALUE, ...], SECONDS]; all configs must have the same precision and memory layout.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
     with --set photos:data.path=DIR --set facades:data.path=DIR
 
 Each run is the first phase of a config with a global batch: on one GPU (as many runs at once as there are GPUs); on all
-GPUs, with gradients averaged after the backward pass; on one GPU with its share of the batch, which is an upper bound;
-and, with --overlap, on all GPUs with gradients averaged during the backward pass. The speed leaves out the first
-quarter of the log's lines, which has compilation and warm-up. With an empty compiler cache each run takes a minute or
-two longer: `--steps 12` fills the cache.
+GPUs, with gradients averaged after the backward pass; on one GPU with its share of the batch, which gives an upper
+bound; and, with --overlap, on all GPUs with gradients averaged during the backward pass. The speed leaves out the first
+quarter of the log's lines, which includes compilation and warm-up. With an empty compiler cache each run takes a minute
+or two longer: `--steps 12` fills the cache.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Plan:
     folder: Path
     steps: int
     seconds: float
-    """Limit of each run in seconds, compilation included."""
+    """Time limit of each run in seconds, including compilation."""
     until: float
-    """The end of the time for all of them, on the monotonic clock."""
+    """Time at which all runs are ended, on the monotonic clock."""
     options: Sequence[str]
 
     def describe(self, run: Run) -> list[Any]:
-        """Return a line of fit_several's file."""
+        """Return the run's entry in the RUNS.json of fit_several.py."""
         config = self.folder / f"{run.config.stem}.toml"
         config.write_text(first_phase(run.config.read_text("utf-8")), "utf-8")
         named = [option.removeprefix(f"{run.config.stem}:") for option in self.options]
@@ -72,7 +72,7 @@ class Plan:
         return [str(config), own, self.seconds]
 
     def start(self, runs: Sequence[Run], gpu: int | None = None) -> subprocess.Popen[bytes]:
-        """Start runs one after another, on one GPU or on several."""
+        """Start processes that train the runs one after another: on the GPU with this number, or on all GPUs."""
         listed = self.folder / f"{runs[0].name}.json"
         listed.write_text(json.dumps([self.describe(run) for run in runs]), "utf-8")
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={runs[0].gpus}"]
@@ -102,13 +102,13 @@ def only_gpu(gpu: int, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def first_phase(config: str) -> str:
-    """Return the config with its first phase only; later ones would be trained and compiled, too."""
+    """Return the text of a config with its first phase only: later phases would be trained and compiled too."""
     head, *phases = config.split("[[phase]]")
     return "[[phase]]".join([head, *phases[:1]])
 
 
 def speed(curve: Curve) -> float:
-    """Return the median of images per second without the first quarter."""
+    """Return the median of images per second, without the first quarter of the log's lines."""
     return statistics.median(line["images_per_s"] for line in curve[len(curve) // 4 :])
 
 
@@ -148,7 +148,7 @@ def measure(
 
 
 def parse_runs(words: Sequence[str]) -> list[Run]:
-    """Parse CONFIG:BATCH,BATCH words, one batch after the other."""
+    """Parse CONFIG:BATCH,BATCH words into a run for each batch."""
     split = [word.rpartition(":") for word in words]
     return [Run(Path(config), int(batch)) for config, _, batches in split for batch in batches.split(",")]
 

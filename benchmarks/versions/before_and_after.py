@@ -5,10 +5,11 @@
 A revision is a name that git knows, or "." for the working tree; both run in the environment of this command. The model
 is `tiny` of benchmarks/peers: a 64² JPEG is translated, a batch of up to 8 takes 8 ms, nothing is saved. Every round
 starts both servers and both pipelines and measures each twice, in the order before, after, after, before (the next
-round begins with after); the others are idle meanwhile. Measured over HTTP and directly: pictures per second at
-concurrency 32 with the CPU time of each (of the server's processes; for direct calls with the caller's), p50 and p99 at
-100 requests per second in an open loop. Printed: the mean of each side, and the ratio after/before with its 95 %
-interval (Student's t over the rounds' logarithms). `http/direct` is the throughput over HTTP relative to direct calls.
+round begins with after); the others are idle meanwhile. Measured over HTTP and directly: pictures per second and CPU
+time per picture at concurrency 32 (that of the server's processes; for direct calls including the caller's), and p50
+and p99 at 100 requests per second in an open loop. Printed: the mean of each side, and the ratio after/before with its
+95 % interval (Student's t over the rounds' logarithms). `http/direct` is the throughput over HTTP relative to direct
+calls.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ METRICS = ("per_s", "cpu_ms", "p50_ms", "p99_ms")
 
 Figures = dict[str, float]
 Measure = Callable[[float], Awaitable[Figures]]
-"""Measures one side, with that many seconds of each load."""
+"""Measures one side; the argument is the duration of each load in seconds."""
 
 
 @contextlib.asynccontextmanager

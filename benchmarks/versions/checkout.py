@@ -31,10 +31,10 @@ def source_of(revision: str, folder: Path) -> Path:
 
 
 def environment(source: Path) -> dict[str, str]:
-    """Return the variables with which the running interpreter imports the packages of `source`, not the installed.
+    """Return environment variables with which this interpreter imports the packages of `source`, not installed ones.
 
     Raises:
-        SystemExit: it imports the installed packages nevertheless.
+        SystemExit: the interpreter imports installed packages nevertheless.
     """
     environ = {"PYTHONPATH": str(source)}
     program = "import engines, retouch, service; print(*engines.__path__, *retouch.__path__, *service.__path__)"

@@ -2,10 +2,10 @@
 
     .venv/bin/python -m benchmarks.versions.default_fills --before 23a5997 --after . [--json FILE]
 
-A request is a photograph as JPEG and a mask as PNG, with no options: PNG reply, saved, `strategy=auto`. Masks are
-strokes and boxes of 5, 30 and 60 % of the picture. In every round both servers run with default settings; one of them
-gets requests at a time, one after the other, and the order of the two alternates. Printed by size and coverage:
-the mean of p50 in milliseconds, and after/before with its 95 % interval (Student's t over the rounds' logarithms).
+A request is a photograph as JPEG and a mask as PNG, without options: PNG reply, saved, `strategy=auto`. Masks are
+strokes and boxes of 5, 30 and 60 % of the picture. In every round both servers run with default settings and get one
+request after the other, first the one server, then the other; their order alternates. Printed by size and coverage: the
+mean of p50 in milliseconds, and after/before with its 95 % interval (Student's t over the rounds' logarithms).
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ async def serving(source: Path, folder: Path) -> AsyncIterator[Server]:
 
 
 async def ask(server: Server, requests: Sequence[bytes], count: int) -> float:
-    """Return the p50 of `count` requests one after the other, in milliseconds.
+    """Send each request once to warm up, then `count` requests one after the other; returns the p50 in milliseconds.
 
     Raises:
-        SystemExit: one of them is not answered 200.
+        SystemExit: a request is not answered 200.
     """
     client, took = server.client(), []
     for index in range(count + len(requests)):

@@ -2,9 +2,9 @@
 
     PYTHONPATH=SOURCE python benchmarks/versions/direct_calls.py MODELS PICTURE BATCH_MS
 
-Each line on standard input is a number of seconds: the pipeline is loaded for that long at concurrency 32, then at
-100 calls a second, and the figures are printed as one line of JSON. Only the standard library and the packages of
-SOURCE are imported, which may be older than this file.
+Each line on standard input is a number of seconds: the pipeline is loaded for this time at concurrency 32, then at 100
+calls per second, and the figures are printed as one line of JSON. This file imports only the standard library and the
+packages of SOURCE, which may be older than the file.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ async def measure(call: Call, cpu_s: Callable[[], float], seconds: float) -> dic
     """Load in a closed and then in an open loop.
 
     Returns:
-        per_s: pictures a second at concurrency 32; cpu_ms: CPU time of each; p50_ms and p99_ms: at 100 a second, from
-        the moment that a call was due; failed: calls without a picture.
+        per_s: pictures per second at concurrency 32; cpu_ms: CPU time per picture; p50_ms and p99_ms: latencies at 100
+        calls per second, from the due time; failed: calls without a picture.
     """
     begun, cpu = time.perf_counter(), cpu_s()
     done, failed = await closed_loop(call, CONCURRENCY, seconds)
@@ -89,7 +89,7 @@ def percentile_ms(latencies: list[float], share: float) -> float:
 
 
 def is_todays() -> bool:
-    """Return whether the revision has today's folders; `find_spec` would find those of the installed packages."""
+    """Return whether the revision has today's folders. Not by `find_spec`, which would find installed packages too."""
     return Path(import_module("service").__path__[0], "core").is_dir()
 
 

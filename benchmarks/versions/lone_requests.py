@@ -1,13 +1,14 @@
-"""Compares how long one request at a time takes over HTTP, beyond its engine, for two revisions.
+"""Compares the time of single requests over HTTP, without the engine's, between two revisions.
 
     .venv/bin/python -m benchmarks.versions.lone_requests BEFORE [AFTER] [--side 512] [--format png] [--turns 100]
 
 A revision is a name that git knows; "." (the default of AFTER) is the working tree. Each has a server with the fake
-engine, front ends and an engine process. Both run at once and take turns of a few inpaints, one after the other over
-one connection; the order of a pair of turns changes. From the time of each the engine's is subtracted (`infer` of
-Server-Timing), which the fake one spends with numpy. Printed: percentiles over all requests of a side, the means of
-the turns' medians, the ratio after/before of paired turns with its 95 % interval, its median and quartiles, and the
-load average. One codec thread is what a front end has where there are as many of them as cores.
+engine, front ends and an engine process. Both run at once and alternately get a few inpaint requests (a turn), one
+after the other over one connection; the order within a pair of turns changes. The engine's time (`infer` of
+Server-Timing), which the fake engine spends with numpy, is subtracted from the time of each request. Printed:
+percentiles over all requests of a side, the means of the turns' medians, the ratio after/before of paired turns with
+its 95 % interval, its median and quartiles, and the load average. A front end has one codec thread, as on a machine
+with as many front ends as cores.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def engine_s(reply: Reply) -> float:
 
 
 async def turn(client: Client, request: bytes, count: int) -> list[float]:
-    """Send requests one after the other; returns the seconds of each beyond its engine."""
+    """Send requests one after the other; returns the seconds of each without the engine's."""
     taken = []
     for _ in range(count):
         sent = time.perf_counter()

@@ -8,7 +8,7 @@ whose batches take no time, JPEG in and out, nothing saved. All run at once and 
 connection (`alone`), with 32 (`loaded`), and without requests (`idle`). The kernel counts each thread's time
 (/proc/PID/task/TID/schedstat), so other work on the machine affects the figures little. Printed: medians of the rounds,
 in ms of CPU time per request (`idle`: per second, from half a second after the last request), with the event loops'
-share in each round, the processor and the load average before and after; front ends are added up. An event loop's time
+part in each round, the processor and the load average before and after; front ends are summed. An event loop's time
 includes the kernel's work for its sockets, its periodic tasks and, in a front end with one codec thread, the work on
 pictures, which is small with `--side 64`.
 """
@@ -83,7 +83,7 @@ async def ask(client: Client, request: bytes, connections: int, requests: int) -
     """Send a number of requests over a number of connections.
 
     Raises:
-        SystemExit: one was not answered 200.
+        SystemExit: a request was not answered 200.
     """
     left = requests
 
@@ -131,7 +131,7 @@ def medians(rounds: Sequence[Cost]) -> Cost:
 
 
 def loop_part(cost: Cost) -> float:
-    """Return the part of event loops in a request's cost, of all processes."""
+    """Return the event loops' part of a request's cost, over all processes."""
     return sum(ms for part, ms in cost.items() if part.endswith("event loop"))
 
 

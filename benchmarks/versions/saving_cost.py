@@ -1,13 +1,13 @@
-"""Measures the CPU time that a saved request costs more than an unsaved one, for one or two revisions.
+"""Measures by how much CPU time a saved request costs more than an unsaved one, for one or two revisions.
 
     .venv/bin/python -m benchmarks.versions.saving_cost [REVISION …] [--side 512] [--workers 2] [--rounds 40]
 
 A revision is a name that git knows, or a folder with its source; "." (the default) is the working tree. Each has a
 server with the fake engine, JPEG in and out. All run at once. In every round each gets some unsaved and as many saved
-requests, in changing order, and time until the last result is in its place. The kernel counts each thread's time, so
-other work on the machine affects the figures little; what it does for the disk in threads of its own is not counted.
-Printed: the front ends' ms of CPU a request, and of the rounds' differences the median, its quartiles and, for a second
-revision, how the differences compare.
+requests, in changing order, and a pause in which the last results are stored. The kernel counts each thread's time, so
+other work on the machine affects the figures little; the work of the kernel's own threads for the disk is not counted.
+Printed: the front ends' CPU time per request in ms, the median and quartiles of the rounds' differences and, for a
+second revision, how the differences compare.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from retouch.bench.load import run_on_uvloop
 
 WAYS = ("unsaved", "saved")
 SAVED_S = 0.3
-"""Time until the last results are in their place: they wait at most 0.1 s for others."""
+"""Seconds until the last results are stored: a result waits at most 0.1 s for others."""
 
 Rounds = dict[str, dict[str, list[float]]]
-"""Milliseconds of CPU a request, by revision and way, in each round."""
+"""CPU milliseconds per request in each round, by revision and way (saved or not)."""
 
 
 def front_end_ms(before: Cost, after: Cost, requests: int) -> float:
-    """Return the milliseconds of CPU a request in front ends, or in a server of one process."""
+    """Return the CPU milliseconds per request of the front ends, or of a server of one process."""
     return sum((after[part] - before[part]) * 1e3 / requests for part in after if not part.startswith("engine"))
 
 

@@ -1,12 +1,12 @@
-"""Writes the state that a server of another revision leaves, for the test that today's server can use it.
+"""Writes the state that a server of another revision leaves, for the test that the current server can use it.
 
     .venv/bin/python -m benchmarks.versions.write_state --revision 23a5997 tests/data/state-0.1.tar.xz
 
 The archive holds `models/` (two tiny random generators, exported by that revision), `results/` as a server of that
-revision left it when it was killed with SIGKILL, and `promises.json`: its promises to clients. The server was first
-stopped regularly, with saved results, kept answers and a finished job. Then it was started with an engine that hangs
-and a store that accepts no results, and killed with results in the spool and two unfinished jobs. Finished jobs and
-kept answers expire, so the reader of the archive must move the times in its ledger. Needs torch.
+revision left it after SIGKILL, and `promises.json`: its promises to clients. The server first ended regularly, with
+saved results, kept answers and a finished job. Then it was started with an engine that hangs and a store that accepts
+no results, and was killed with results in the spool and two unfinished jobs. Finished jobs and kept answers expire, so
+the reader of the archive must shift the times in its ledger. Needs torch.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class State:
     """The state while it is written.
 
     Args:
-        source: the source of the revision.
-        folder: where it is written.
+        source: folder of the revision's source.
+        folder: folder that the state is written to.
     """
 
     def __init__(self, source: Path, folder: Path) -> None:
@@ -86,7 +86,7 @@ class State:
     async def ask(
         self, http: httpx.AsyncClient, task: str, headers: Mapping[str, str], **fields: str
     ) -> httpx.Response:
-        """Send a request; its reply must be a success."""
+        """Send a request and return its reply, which must be a success."""
         files = self.files if task == "inpaint" else {name: (None, value) for name, value in fields.items()}
         data = fields if task == "inpaint" else None
         return (await http.post(f"/v1/{task}", files=files, data=data, headers=headers)).raise_for_status()
@@ -133,7 +133,7 @@ async def write_saved(state: State) -> None:
         await state.promise_result(http, "inpaint", format="webp")
         await state.promise_result(http, "generate", format="jpeg", seed="7")
         await state.promise_answer(http, "saved", "inpaint", format="jpeg")
-        await state.promise_answer(http, "drawn", "generate", format="jpeg", save="false")  # another picture each time
+        await state.promise_answer(http, "drawn", "generate", format="jpeg", save="false")  # drawn anew by each call
         job = await state.promise_job(http, "finished", "generate", format="jpeg", seed="8", count="2")
         state.promises["jobs"][-1]["state"] = finished = await end_of(http, job)
         pictures = [(await http.get(url)).raise_for_status().content for url in finished["result_urls"]]

@@ -1,11 +1,11 @@
-"""Compares a CPU in lanes with one batch at a time: pictures a second and latencies of the shipped inpainting model.
+"""Compares a CPU in lanes with one batch at a time: pictures/s and latencies of the shipped inpainting model.
 
     .venv/bin/python -m benchmarks.worth.lanes [--rounds 6] [--seconds 6] [--side 256] [--json FILE]
 
-Without HTTP, 256² pictures in and out as JPEG, whole, nothing saved. Three ways: `lanes` as in the service; `batches`
-of up to 8, whose halves the engine computes in parallel; `single`, one picture at a time with all threads. Every visit
+Without HTTP, JPEG in and out, `strategy=whole`, nothing saved. Three ways: `lanes`, as in the service; `batches` of up
+to 8, whose halves the engine computes in parallel; `single`, one picture at a time with all threads. Every measurement
 opens a new pipeline; the order rotates from round to round. Measured: one caller, 16 callers, and an open loop at 50
-and 85 % of the rate of the lanes with 16 callers in a trial visit. Ratios are relative to the lanes.
+and 85 % of the rate of the lanes with 16 callers in a first trial. Ratios are relative to the lanes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ async def pipeline_of(way: str, side: int, folder: Path) -> AsyncIterator[Callab
 
 
 async def rate_of(way: str, side: int, seconds: float, folder: Path) -> float:
-    """Return the pictures a second with all callers."""
+    """Return the pictures per second with all callers."""
     async with pipeline_of(way, side, folder) as call:
         await closed_loop(call, CALLERS, 1.0)
         return (await closed_loop(call, CALLERS, seconds))[0] / seconds
