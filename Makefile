@@ -1,27 +1,27 @@
-# Each target runs on a fresh machine with Python >= 3.10 and venv, without the others; it installs once, into .venv.
+# Each target works alone on a fresh machine with Python >= 3.10 and venv; it installs what it needs once, into .venv.
 
 PYTHON ?= python3
 BIN := .venv/bin
 PINS := requirements/constraints.txt
-# the files that an installation reads only once, so that a change of them installs again
+# files that pip reads only while it installs: a change of one of them installs again
 BUILT_FROM := pyproject.toml $(wildcard service/*/*.cpp service/imaging/*/*.cpp)
-# one of those that are compiled from them, where there is a compiler
+# one of the extension modules compiled from these files; it is missing without a compiler
 EXTENSION := service/imaging/texture/_patch_match.abi3.so
-# compiled modules are kept even where the environment says otherwise, as in containers: otherwise each process compiles
-# all that it imports, which takes a server 1.4 s of a core
+# bytecode is kept even if the environment forbids it, as in containers: otherwise each process compiles all modules that
+# it imports, which costs a server 1.4 s of CPU time
 unexport PYTHONDONTWRITEBYTECODE
-# modules are compiled when they are first imported, as most of them never are; pip shows its progress, as it takes long
+# --no-compile: a module is compiled at its first import, and most are never imported; not --quiet: it takes minutes
 INSTALL := -m pip --disable-pip-version-check install --no-compile --constraint $(PINS) --editable
 PIP := $(BIN)/python $(INSTALL)
-# one process for each core, each file in a single one, the longest first (tests/conftest.py says how many, and which);
-# a process that dies ends the run and names its test, because xdist may wait for ever for one that it started again
+# one process per core, each file in one process, the longest files first (tests/conftest.py has the number and order);
+# a process that dies ends the run and names its test, because xdist may wait for ever for a restarted process
 PYTEST_CORES ?= --numprocesses=auto --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
 PYTEST_ARGS ?=
-# found by their mark, because importing all other files takes as long as a dozen of their tests
+# only files that have the mark: importing all the others would take as long as a dozen slow tests
 SLOW_FILES = $(sort $(shell grep -rl --include='test_*.py' --exclude-dir=browser --exclude-dir='*clients' \
 	'pytest\.mark\.slow' tests))
 SOAK_MINUTES ?= 60
-# CPython 3.10, if there is one: the Python of TensorRT 8.6, and the oldest that serves
+# CPython 3.10, if it is installed: the Python for TensorRT 8.6, and the oldest that is supported
 PYTHON310 ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/null \
 	|| PYENV_VERSION=$$(pyenv versions --bare 2> /dev/null | grep -m 1 '^3\.10\.') pyenv which python3.10 2> /dev/null)
 # on a host without this project's environments: make test-gpu GPU_PYTHONS="python3 /path/to/python3.10"
@@ -31,12 +31,12 @@ GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 
 # a GPU's packages depend on its driver, so `retouch install-gpu` chooses them; without a driver it does nothing
 CPU ?=
-serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000, on an NVIDIA GPU if there is one; CPU=1: without
+serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000, on an NVIDIA GPU if there is one; CPU=1 does not use it
 	@test -e $(EXTENSION) || echo "serving without texture=copied, and more slowly: install a C++ compiler (g++), remove .venv/.serve and make serve again"
 ifeq ($(CPU),1)
 	test ! -e .venv/retouch-gpu.json || $(BIN)/retouch install-gpu --undo-unfinished
 	$(BIN)/retouch serve --device cpu
-else # shells export CPU=x86_64 and the like
+else # also other values: some shells export CPU=x86_64
 	$(BIN)/retouch install-gpu
 	$(BIN)/retouch serve
 endif
@@ -44,10 +44,10 @@ endif
 test: .venv/.dev ## the fast tests: at least four fifths of all
 	$(BIN)/python -m pytest $(PYTEST_CORES) $(PYTEST_ARGS) -m "not gpu and not slow"
 
-test-slow: .venv/.dev ## the others: families end to end, training, processes, faults, images, a full disk
+test-slow: .venv/.dev ## the slow tests: families end to end, training, processes, faults, images, a full disk
 	$(BIN)/python -m pytest $(subst =auto,=logical,$(PYTEST_CORES)) $(PYTEST_ARGS) -m "slow and not gpu" $(SLOW_FILES)
 
-test-310: install-310 ## the fast tests of engines and service under CPython 3.10 without torch; nothing if it is missing
+test-310: install-310 ## the fast tests of engines and service under CPython 3.10 without torch; does nothing without CPython 3.10
 	@test ! -e .venv-310/.test || .venv-310/bin/python -m pytest $(PYTEST_CORES) --durations=10 -m "not gpu and not slow" tests/engines tests/service
 
 test-gpu: $(if $(findstring $(BIN),$(GPU_PYTHONS)),.venv/.dev) ## tests that need an NVIDIA GPU, under each Python; skipped ones say what is missing
@@ -74,10 +74,10 @@ coverage: .venv/.dev ## all tests, with the coverage of the fast ones alone and 
 	$(MAKE) test PYTEST_ARGS="--cov --cov-report= --cov-fail-under=90 --durations=20"
 	$(MAKE) test-slow PYTEST_ARGS="--cov --cov-append --cov-report=term --cov-fail-under=98 --durations=20"
 
-# a checkout of PyPA's advisory database, where pip-audit's service is out of reach: make security ADVISORIES=DIR
+# with a checkout of PyPA's advisory database, if pip-audit's service cannot be reached: make security ADVISORIES=DIR
 ADVISORIES ?=
 security: .venv/.security ## bandit over the code, pip-audit over the pinned requirements
-	$(BIN)/bandit --quiet --recursive --severity-level medium engines export retouch service training # lower: ruff's S rules, reasons on the line
+	$(BIN)/bandit --quiet --recursive --severity-level medium engines export retouch service training # lower severities: ruff's S rules, with reasons in the code
 	$(if $(ADVISORIES),$(BIN)/python requirements/audit.py $(PINS) $(ADVISORIES),$(BIN)/pip-audit --requirement $(PINS) --no-deps --disable-pip)
 
 FUZZ_SECONDS ?= 600
@@ -97,13 +97,13 @@ bench-peers: .venv/.dev ## the same work behind LitServe, mosec, BentoML, Ray Se
 	benchmarks/peers/install.sh
 	$(BIN)/python -m benchmarks.peers.side_by_side --json docs/pictures/peers.json --plot docs/pictures/peers.png
 
-chaos: .venv/.dev ## faults on purpose, in one process and with several: nobody loses a request
+chaos: .venv/.dev ## faults on purpose, in one process and with several: no request is lost
 	$(BIN)/python -m benchmarks.faults.chaos --json docs/pictures/chaos.json --plot docs/pictures/chaos.png
 
-soak: .venv/.dev ## SOAK_MINUTES=60 of good and bad clients: nothing may grow
+soak: .venv/.dev ## SOAK_MINUTES=60 of good and bad clients: no resource may grow
 	$(BIN)/python -m benchmarks.load.soak --minutes $(SOAK_MINUTES) --json docs/pictures/soak.json --plot docs/pictures/soak.png
 
-settings: .venv/.serve ## docs/settings.md, from the settings themselves
+settings: .venv/.serve ## docs/settings.md, generated from the settings
 	$(BIN)/python -m retouch.commands.settings_table > docs/settings.md
 
 grpc-messages: .venv/.dev ## service/grpc/protocol/open_inference_pb2.py, from the .proto file beside it
@@ -119,7 +119,7 @@ clients: .venv/.serve .venv-clients/.ready ## /docs in Chromium (CHROMIUM=/usr/b
 
 compat: .venv/.grpc .venv-compat/.ready ## clients of other servers' APIs against a server with the shipped model; needs node, curl and Chromium
 	.venv-compat/bin/python -m pytest --config-file tests/foreign_clients/pytest.ini --rootdir . --ignore tests/foreign_clients/of_kserve tests/foreign_clients
-	.venv-compat/bin/python -m pytest --config-file tests/foreign_clients/pytest.ini --rootdir . tests/foreign_clients/of_kserve # its messages and tritonclient's have the same names
+	.venv-compat/bin/python -m pytest --config-file tests/foreign_clients/pytest.ini --rootdir . tests/foreign_clients/of_kserve # apart: its protobuf messages and tritonclient's have the same names
 
 CHROMIUM ?= /usr/bin/chromium
 smoke: .venv/.grpc .venv-smoke/.ready ## openai, tritonclient and the page in Chromium, if there is one, against a server with the shipped models
@@ -193,7 +193,7 @@ AXE := axe-core@4.14.1
 .venv-compat/.ready: tests/foreign_clients/requirements.txt tests/foreign_clients/package.json
 	$(PYTHON) -m venv .venv-compat
 	.venv-compat/bin/python -m pip --disable-pip-version-check install --quiet --requirement tests/foreign_clients/requirements.txt
-	.venv-compat/bin/python -m pip --disable-pip-version-check download --quiet --no-deps --dest .venv-compat/iopaint iopaint==1.6.0 # its page alone
+	.venv-compat/bin/python -m pip --disable-pip-version-check download --quiet --no-deps --dest .venv-compat/iopaint iopaint==1.6.0 # only its page is used
 	cd .venv-compat/iopaint && $(PYTHON) -m zipfile --extract *.whl .
 	mkdir -p .venv-compat/npm && cp tests/foreign_clients/package.json .venv-compat/npm
 	cd .venv-compat/npm && npm install --no-audit --no-fund --no-package-lock --silent

@@ -3,11 +3,11 @@
 #   docker build -f docker/cpu.Dockerfile -t retouch:cpu .
 #   docker build -f docker/cpu.Dockerfile --target export -t retouch-export:cpu .   # with torch: checkpoint -> model
 #
-# Python packages are pinned by requirements/constraints.txt. Pin the base too, by digest, where builds must repeat:
+# requirements/constraints.txt pins Python packages. For reproducible builds pin the base image too, by digest:
 #   --build-arg BASE=docker.io/library/debian:bookworm-slim@sha256:...
 ARG BASE=docker.io/library/debian:bookworm-slim
 
-# Our own wheel and the list of what it needs. The compiler of the extensions stays in this stage.
+# Our own wheel and the list of its dependencies. The compiler for the extensions stays in this stage.
 FROM ${BASE} AS wheel
 # Debian keeps only the newest security fix of a package: a pinned version would soon fail to install.
 # hadolint ignore=DL3008,DL3009
@@ -32,7 +32,7 @@ FROM python AS packages
 # hadolint ignore=DL3008,DL3009
 RUN apt-get update && apt-get install --yes --no-install-recommends python3-venv && python3 -m venv /opt/retouch
 WORKDIR /source
-# What is installed changes seldom, our own code often: two steps, so that the first stays cached.
+# Dependencies change seldom, our own code often: separate steps keep the first one cached.
 COPY --from=wheel /source/dependencies.txt ./
 COPY requirements/constraints.txt ./
 RUN /opt/retouch/bin/pip install --no-cache-dir --constraint constraints.txt --requirement dependencies.txt
@@ -43,7 +43,7 @@ RUN /opt/retouch/bin/pip install --no-cache-dir --constraint constraints.txt --f
       torch onnx safetensors
 COPY . .
 RUN /opt/retouch/bin/pip install --no-cache-dir --no-deps .
-# As in the server's image: whichever is started first fills the volumes.
+# The same content as in the server's image, because the container that starts first fills the volumes.
 COPY --chown=65532:65532 models /models
 RUN install --directory --owner=65532 --group=65532 /cache
 USER 65532:65532
@@ -52,7 +52,7 @@ ENTRYPOINT ["tini", "--", "/source/docker/export.sh"]
 
 FROM packages AS installed
 COPY --from=wheel /wheels /wheels
-# 90 MB that this image cannot use: OpenVINO's plugins for Intel's GPUs and NPUs, other packages' tests, pip itself.
+# Removes 90 MB that this image cannot use: OpenVINO's plugins for Intel GPUs and NPUs, packages' tests, and pip.
 RUN /opt/retouch/bin/pip install --no-cache-dir --no-deps /wheels/*.whl \
     && libs=$(echo /opt/retouch/lib/python3*/site-packages/openvino/libs) \
     && rm "$libs"/libopenvino_intel_gpu_plugin.so "$libs"/libopenvino_intel_npu_plugin.so "$libs"/cache.json \
@@ -68,8 +68,8 @@ LABEL org.opencontainers.image.title="Retouch" \
       org.opencontainers.image.revision=${REVISION}
 COPY --from=installed /opt/retouch /opt/retouch
 COPY --chown=65532:65532 models /models
-# A volume that is mounted there while it is empty takes the owner over.
-# An installation passes without what is compiled from C++: here it has to be there, and to load.
+# An empty volume mounted on one of these folders takes over its owner.
+# pip succeeds even if the C++ extensions fail to compile: in an image they must exist and load.
 RUN install --directory --owner=65532 --group=65532 /results /cache \
     && /opt/retouch/bin/python -IBc "from service.devices import planes_kernel; \
       from service.imaging.files import scanlines; \

@@ -1,6 +1,6 @@
 #!/bin/sh
 # export.sh CHECKPOINT... --name NAME [flags of `retouch export`]: the model into /models, then its engines into /cache.
-# With --program-only or --help, what `retouch export` makes of it and no more.
+# With --program-only or --help it only runs `retouch export`.
 set -eu
 name=
 models=$RETOUCH_MODELS_DIR
@@ -22,6 +22,6 @@ if [ -z "$name$alone" ]; then
     echo "say --name NAME: where the model goes, $models/NAME" >&2
     exit 2
 fi
-# Before the flags that were given: the last one wins.
+# These flags come before the caller's, because the last one wins.
 retouch export --images /source/tests/data --output "$RETOUCH_MODELS_DIR" "$@"
 [ -n "$alone" ] || retouch build "$name" --models-dir "$models"

@@ -3,12 +3,12 @@
 #   docker build -f docker/gpu.Dockerfile -t retouch:gpu .
 #   docker build -f docker/gpu.Dockerfile --target export -t retouch-export:gpu .   # with torch: checkpoint -> model, plans
 #
-# Python packages are pinned by requirements/constraints.txt and requirements/gpu.txt. Pin the bases too, by digest, where
-# builds must repeat. Another TensorRT (10, 8.6) is another TENSORRT and, for CUDA 12, another BASE and requirements/gpu.txt.
+# requirements/constraints.txt and requirements/gpu.txt pin Python packages. For reproducible builds pin the base images
+# too, by digest. For another TensorRT (10, 8.6) change TENSORRT and, for CUDA 12, also BASE and requirements/gpu.txt.
 ARG BASE=docker.io/nvidia/cuda:13.0.2-runtime-ubuntu24.04
 ARG WHEEL_BASE=docker.io/library/debian:bookworm-slim
 
-# Our own wheel and the list of what it needs: nothing in this stage is NVIDIA's.
+# Our own wheel and the list of its dependencies; this stage needs nothing from NVIDIA.
 FROM ${WHEEL_BASE} AS wheel
 # Debian keeps only the newest security fix of a package: a pinned version would soon fail to install.
 # hadolint ignore=DL3008,DL3009
@@ -45,7 +45,7 @@ FROM packages AS export
 RUN /opt/retouch/bin/pip install --no-cache-dir --constraint constraints.txt torch onnx safetensors
 COPY . .
 RUN /opt/retouch/bin/pip install --no-cache-dir --no-deps .
-# As in the server's image: whichever is started first fills the volumes.
+# The same content as in the server's image, because the container that starts first fills the volumes.
 COPY --chown=65532:65532 models /models
 RUN install --directory --owner=65532 --group=65532 /cache
 ENV PATH=/opt/retouch/bin:$PATH \
@@ -71,8 +71,8 @@ LABEL org.opencontainers.image.title="Retouch" \
       org.opencontainers.image.revision=${REVISION}
 COPY --from=installed /opt/retouch /opt/retouch
 COPY --chown=65532:65532 models /models
-# A volume that is mounted there while it is empty takes the owner over.
-# An installation passes without what is compiled from C++: here it has to be there, and to load.
+# An empty volume mounted on one of these folders takes over its owner.
+# pip succeeds even if the C++ extensions fail to compile: in an image they must exist and load.
 RUN install --directory --owner=65532 --group=65532 /results /cache \
     && /opt/retouch/bin/python -IBc "from service.devices import planes_kernel; \
       from service.imaging.files import scanlines; \
@@ -95,7 +95,7 @@ USER 65532:65532
 WORKDIR /tmp
 EXPOSE 8000
 STOPSIGNAL SIGTERM
-# The first start builds TensorRT plans, which takes minutes; with the cache on a volume the next takes seconds.
+# The first start builds TensorRT plans, which takes minutes; with the cache on a volume later starts take seconds.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=900s --retries=3 \
     CMD ["python3", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/readyz', timeout=4)"]
 ENTRYPOINT ["tini", "--", "retouch"]
