@@ -1,8 +1,8 @@
-/* A disk that fails on purpose, for what lies under one folder: loaded before libc (LD_PRELOAD).
+/* Simulates a failing disk for the files under one folder; loaded before libc (LD_PRELOAD).
 
-   DISK_FAULT_UNDER: the folder. DISK_FAULT_FILE: holds `quota`, `readonly` or `sync` while the disk fails so:
-   quota: writes and new files fail with EDQUOT; readonly: whatever changes anything fails with EROFS;
-   sync: fsync, fdatasync and syncfs fail with EIO. Nothing fails while the file is missing or empty. */
+   DISK_FAULT_UNDER: the folder. DISK_FAULT_FILE: a file that contains `quota`, `readonly` or `sync` during a fault.
+   quota: writes and new files fail with EDQUOT; readonly: every change fails with EROFS; sync: fsync, fdatasync and
+   syncfs fail with EIO. Nothing fails while the file is missing or empty. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

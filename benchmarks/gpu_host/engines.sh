@@ -18,7 +18,7 @@ main() {
     measure) python3 -m benchmarks.gpu_engines.compare "${words[@]}" --rows $rows --engines $all --steps measure ;;
   esac
 }
-keep() { # also at the time limit: compare.py writes engines.json at its end, but a line for each figure at once
+keep() { # keep figures also at the time limit: compare.py writes engines.json at its end, but a line for each figure at once
   tail -n 5 $work/*.log; cp $work/*.jsonl $work/*.prepared $OUT/ 2>/dev/null
 }
 main "$@"; exit

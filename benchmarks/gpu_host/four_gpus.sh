@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
 # Queues the open measurements (docs/measurements/gpu.md, "Open on a GPU") as jobs of lanes (lanes.sh) on a host with four GPUs and 64 cores. Run these
-# commands on one host, in this order; the folders of a command, with the tree of 11 MiB, are at most 64 MiB:
-#   four_gpus.sh stage DATA        when site (pack.sh site) and DATA (the data for gpu_host.sh stage, and features/vgg16.safetensors with all five
-#                                  blocks, for FillNet) are unpacked
+# commands on one host, in this order; the folders copied for a command are at most 64 MiB, including the repository's 11 MiB:
+#   four_gpus.sh stage DATA        when site (pack.sh site) and DATA are unpacked (the data for gpu_host.sh stage, and features/vgg16.safetensors with
+#                                  all five blocks, for FillNet)
 #   four_gpus.sh serve             when gpu (pack.sh gpu) is unpacked and facades/*.jpg are in $ASSETS: requests by kind, 50 facades
-#   four_gpus.sh train START END_S   START has initial.pth, judge.pth and projected.pth (of an earlier run, if there are) and val (photographs for monitoring);
+#   four_gpus.sh train START END_S   START has initial.pth, judge.pth and projected.pth of an earlier run, if available, and val (photographs for monitoring);
 #                                  photo shards are in $WORK/photos
 #   four_gpus.sh int8              when ort (pack.sh ort) is unpacked and photos/5, photos8 and cases.npz are in $ASSETS
 #   lanes.sh wait S by=T; four_gpus.sh collect     repeatedly: copies the results so far to $OUT
 #   NAME=fill CONFIG=training/configs/fill-continued.toml fill_host.sh collect    the fill's weights
-# FillNet is trained from the weights in START on GPUs 2 and 3 and half of the cores, until END_S seconds after the first lane began. Everything else
-# uses GPUs 0 and 1 and the other cores, and stands still while one of them is timed. FAKE=1: every job sleeps for a second, to rehearse the order.
+# FillNet is trained from the weights in START on GPUs 2 and 3 and half of the cores, until END_S seconds after the first lane began. All other jobs
+# use GPUs 0 and 1 and the other cores, and are stopped while one of them is timed. FAKE=1: every job sleeps for a second, to rehearse the order.
 # FILL_EXTRA: more flags of `fit` for FillNet.
-# ONE=1: for a host with one GPU and 16 cores; the requests at 512², int8 and FillNet, which stands still while these are timed.
-# TWO=1: for a host with two GPUs and 32 cores; the requests at 512² on 16 of them, partial convolution on both GPUs at a global batch
-#        of 1,024, and FillNet on both, which stands still while these are timed.
+# ONE=1: for a host with one GPU and 16 cores: the requests at 512², int8, and FillNet, which is stopped while the others are timed.
+# TWO=1: for a host with two GPUs and 32 cores: the requests at 512² on 16 cores, partial convolution on both GPUs at a global batch
+#        of 1,024, and FillNet on both, which is stopped while the others are timed.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 export REPO=${REPO:-/tmp/gw/repo} ASSETS=${ASSETS:-/tmp/gw/assets} RESULTS=${RESULTS:-/tmp/gw/results} LOGS=${LOGS:-/tmp/gw/logs}
@@ -55,7 +55,7 @@ stage() { # DATA
   CARRIED=$(realpath "$1") OUT=$RESULTS/stage bash "$REPO/training/gpu_host.sh" stage
 }
 serve() {
-  cd "$REPO" || return # where lanes begin their jobs
+  cd "$REPO" || return # the folder in which lanes start their jobs
   lanes begin served "$SERVE_CORES" timed 0
   lanes begin m "$SERVE_CORES" timed 0
   window served served_published 300 publish_random "SERVED=$SERVED"
@@ -71,7 +71,7 @@ train() { # START END_S
   local scaling="bash training/gpu_host.sh scaling" lane extra="--set initial=$WORK/initial.pth ${FILL_EXTRA:-}"
   local compiled="OMP_NUM_THREADS=2 COMPILE_THREADS=3 TORCHINDUCTOR_CACHE_DIR=$WORK/inductor TRITON_CACHE_DIR=$WORK/triton"
   compiled+=" PYTHONPATH=$WORK/site:/tmp/retouch-site:$REPO PYTHONUNBUFFERED=1"
-  compiled+=" TORCH_NCCL_ENABLE_MONITORING=0" # a process that lanes stop for minutes would be ended as a stuck one
+  compiled+=" TORCH_NCCL_ENABLE_MONITORING=0" # NCCL's monitor would end a process that lanes stop for minutes
   cp -r "$1/initial.pth" "$1/val" "$WORK/"
   local judge
   for judge in judge projected; do
@@ -95,7 +95,7 @@ train() { # START END_S
     diverse_on_two
   fi
 }
-scale_on_two() { # JOB that it waits for; uses the variables of `train`
+scale_on_two() { # JOB to wait for; uses the variables of `train`
   lanes begin warm_s "$RACE_CORES" timed $WARM_GPUS
   lanes begin pair "$PAIR_CORES" timed 0,1
   # shellcheck disable=SC2086 # settings are words

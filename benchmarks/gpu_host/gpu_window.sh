@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All steps that need one GPU: `gpu_window.sh STEP...`. In the background: publish compile (or compile_served, compile_raced) plans
-# make_serve; with the GPU and all cores to itself: saving serve profile pipeline race int8; if there is time left: sanitizer.
+# Runs the steps that need one GPU: `gpu_window.sh STEP...`. In the background: publish compile (or compile_served, compile_raced) plans
+# make_serve; with exclusive use of the GPU and all cores: saving serve profile pipeline race int8; if time is left: sanitizer.
 # Needs site and wheels unpacked (pack_window.sh packs everything), $ASSETS with photos/5, photos8/1 (the same weights, INT8),
 # facades/*.jpg, cases.npz; for plans and int8 TensorRT 8.6 in /tmp/trt86. Results, with times in steps.txt: $RESULTS. A step that
 # fails does not prevent the next one. FAKE=1 rehearses on a CPU.
@@ -32,7 +32,7 @@ publish_photos() { # photos/5 with the program that `inductor` compiles, from th
   [ -e $MODELS/photos/photos/1 ] || run publish_photos 200 python3 -m retouch export $ASSETS/photos5.safetensors --name photos --program --output $MODELS/photos
   truth
 }
-truth() { # the fills in FP32 that int8 compares with
+truth() { # the FP32 fills with which int8 compares
   [ -e $ASSETS/cases.truth.npz ] || run truth 100 python3 -m benchmarks.gpu_engines.int8_on_gpu truth $ASSETS/photos/5 $ASSETS/cases.npz
 }
 compile() { compile_served; compile_raced; } # everything that the measurements need
@@ -79,7 +79,7 @@ serve() { # one server, all kinds of requests in each round; then a minute of sa
 profile() { # time of a front end and of the engine process at 512²; needs py-spy on PATH
   SIDES=512 MINUTE=0 ROUNDS=${ROUNDS:-1} BRIEF=1 PROFILE=1 SUFFIX=_profile serve
 }
-saving() { # how much processes that save into one folder slow each other; run it before any step that deletes results on that disk
+saving() { # how much processes slow each other by saving into one folder; run it before any step that deletes results on that disk
   run saving 120 python3 -m benchmarks.disk.durable --processes 1 4 16 --groups 64 --results 4096 --folder /tmp/gw/spool --json $OUT/saving.json
 }
 pipeline() { # 50 facades with saving, from bytes to bytes, three times; `unet_256` of the reference figures
@@ -89,7 +89,7 @@ pipeline() { # 50 facades with saving, from bytes to bytes, three times; `unet_2
   run pipeline_512 60 env TMPDIR=/tmp/gw/spool python3 -m benchmarks.gpu.pipeline --engine inductor --cache $CACHE --max-batch 32 --model $MODELS/pconv_512/pconv_512/1 \
     --images $ASSETS/facades --side 512 --count 50 --only latency --out $OUT/pconv_512.json
 }
-race() { # each without what the last one has recorded
+race() { # each race starts without the results of the last one
   local one round=0
   for one in ${RACES:-photos unet_256 photos}; do
     rm -rf $CACHE/races; round=$((round + 1))

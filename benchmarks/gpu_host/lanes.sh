@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Lanes run jobs in the background of a GPU host that allows only short commands. A lane has cores and a GPU; it runs its jobs one after
+# Runs jobs in the background of a GPU host that allows only short commands. A lane has cores and a GPU, and runs its jobs one after
 # another, also between commands.
-#   lanes.sh begin LANE CORES GPU [GPUS]             start a lane, such as: begin m 16-31 1. With GPUS, such as 0,1, its jobs use these, and GPU
-#                            is a name that lanes share of which one alone is to run
+#   lanes.sh begin LANE CORES GPU [GPUS]             start a lane, such as: begin m 16-31 1. With GPUS, such as 0,1, its jobs use these GPUs, and
+#                            GPU is only a name, shared by lanes that must not be timed at the same time
 #   lanes.sh queue LANE JOB LIMIT_S [needs=JOB,...] [alone] [NAME=VALUE ...] COMMAND...
-#                            add a job. The next job of a lane is the first whose needs have ended, successful or not; alone: nothing
-#                            else of any lane runs on that GPU meanwhile
-#   lanes.sh cancel JOB...   end these jobs now, with all their processes; one that has not started never will
+#                            add a job. A lane next runs its first job whose needs have ended, successfully or not; alone: no other job
+#                            of any lane runs on that GPU meanwhile
+#   lanes.sh cancel JOB...   end these jobs now, with all their processes; jobs that have not started are never run
 #   lanes.sh status          print each job: exit code, seconds, and the end of its log if it failed
 #   lanes.sh wait S [by=T] [JOB...]   wait until these jobs (or all) have ended, but at most S seconds, and at most until T seconds after
 #                            the first lane began; prints a line every 10 s
 #   lanes.sh end LANE...     start no more jobs; running ones continue
 #   lanes.sh pack [NAME]     pack $PACK (results and logs, without models and programs) as $OUT/NAME.tar.gz, in parts of 15 MiB
 # A job takes the turn for its timed parts ($LANE_TURN, ../gpu_engines/gpu_turn.py): other processes of lanes on that GPU are stopped (hush)
-# until it ends (speak). Logs and state: $LANES. A job has CUDA_VISIBLE_DEVICES, LANE_JOB and LANE_GPU, by which its processes are found.
+# until the turn ends (speak). Logs and state: $LANES. Jobs get CUDA_VISIBLE_DEVICES, and LANE_JOB and LANE_GPU, by which their processes are found.
 set -u
 LANES=${LANES:-/tmp/lanes} jobs=${LANES:-/tmp/lanes}/jobs
 me=$(realpath "${BASH_SOURCE[0]}")
@@ -47,7 +47,7 @@ queue() { # LANE JOB LIMIT_S [needs=JOB,...] [alone] COMMAND...
     shift
   done
   (($#)) || { echo "$job has no command" >&2; return 1; }
-  mkdir "$folder" || return 1 # otherwise all would wait for a job that cannot start
+  mkdir "$folder" || return 1 # else later jobs could wait for one that cannot start
   printf '%q ' "${settings[@]}" "$@" > "$folder/command"
   echo "$limit" > "$folder/limit"; echo "${needs//,/ }" > "$folder/needs"
   [ -z "$alone" ] || touch "$folder/alone"
@@ -70,7 +70,7 @@ work() { # LANE: run its jobs, endlessly
     if [ -n "$job" ]; then one "$job"; else release_lost; sleep 0.3; fi
   done
 }
-one() { # JOB: run it. It starts while no job has the turn; one that runs alone keeps the turn
+one() { # JOB: run it. It waits until no job has the turn; a job that runs alone keeps the turn to its end
   local folder=$jobs/$1 code=0 process
   while ! flock -w 1 9; do [ ! -e "$folder/code" ] || return; done # it may have been cancelled
   if [ -e "$folder/code" ]; then flock -u 9; return; fi
@@ -91,16 +91,16 @@ one() { # JOB: run it. It starts while no job has the turn; one that runs alone 
   [ -e "$folder/code" ] || echo $code > "$folder/code"
   if [ -e "$folder/alone" ]; then speak "$gpu"; flock -u 9; fi
 }
-of() { grep -lzx "$1" /proc/[0-9]*/environ 2> /dev/null | cut -d/ -f3; } # NAME=VALUE: print the processes with that in their environment
-hush() { # GPU NAME=VALUE: stop the processes of lanes on that GPU, except those with that in their environment
+of() { grep -lzx "$1" /proc/[0-9]*/environ 2> /dev/null | cut -d/ -f3; } # NAME=VALUE: print the processes with this variable in their environment
+hush() { # GPU NAME=VALUE: stop the processes of lanes on that GPU, except those with this variable in their environment
   touch "$LANES/hushed-$1"
   local still
-  for _ in 1 2 3; do # also those that were started meanwhile
+  for _ in 1 2 3; do # repeatedly, to stop processes that were started meanwhile
     still=$(of "LANE_GPU=$1" | grep -vxF -e "$(of "$2")")
     [ -z "$still" ] || kill -STOP $still 2> /dev/null
   done
 }
-speak() { # GPU: continue them
+speak() { # GPU: continue the stopped processes
   [ -e "$LANES/hushed-$1" ] || return 0
   local still; still=$(of "LANE_GPU=$1")
   [ -z "$still" ] || kill -CONT $still 2> /dev/null

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs `make serve` on a GPU host without a package index: `retouch install-gpu`, `doctor` and `serve` with the real driver, in a new environment,
 # $repo/.venv, without torch and without CUDA packages for Python except cuDNN, cuFFT, cuRAND, cuBLAS and NVRTC, which pip finds installed. pip
-# takes the rest from the wheels of wheels.txt. Needs site and wheels unpacked, and photos in $ASSETS. Other programs may use the GPU meanwhile,
-# so times are not measurements. FAKE=1 rehearses it on a host without a GPU.
+# takes the other packages from the wheels of wheels.txt. Needs site and wheels unpacked, and photos in $ASSETS. Other programs may use the GPU
+# meanwhile, so its times are not measurements. FAKE=1 rehearses it on a host without a GPU.
 set -x
 main() {
   . "$(dirname "$0")/env.sh"

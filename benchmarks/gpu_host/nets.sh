@@ -3,7 +3,7 @@
 # work (`nets.sh publish` is its first part), then `nets.sh measure`, alone on the GPU. One GPU (CUDA_VISIBLE_DEVICES). Needs site unpacked, and
 # TensorRT 8.6.0 in /tmp/trt86 (trt86.txt; without it no plans are built). Three plans are built at once; `nets.sh pause` and `nets.sh resume` stop and
 # continue their builders for timed parts.
-# NETS, ENGINES: only some of them; PLANS: the nets for which plans are built. AT_ONCE=4 in a lane (lanes.sh): that many open their engines concurrently
+# NETS, ENGINES: only some of them; PLANS: the nets for which plans are built. AT_ONCE=4 in a lane (lanes.sh): four jobs open their engines concurrently
 # and take turns for timed parts. `nets.sh attention`, some minutes alone on the GPU, checks whether DeepFillv2's fused scores run under inductor, where
 # an earlier form caused an illegal address (ADR 38); STEPS=prepare: only compile, beside other work; STEPS=measure: only measure.
 set -x
@@ -37,7 +37,7 @@ prepare() {
   [ -z "$building" ] || wait $building
   echo "prepared after $SECONDS s" >> $OUT/steps.txt
 }
-measure() { # nets that are not compiled by now are skipped and can be measured later; nothing is compiled between measurements
+measure() { # nets that are not compiled yet are skipped and can be measured later; nothing is compiled between measurements
   local name engine
   grep -l 'was not compiled' $work/*.jsonl 2>/dev/null | xargs -r rm
   for name in $(chosen); do
@@ -94,7 +94,7 @@ plans() { # STOP|CONT: the signal for the builders of plans
     if [[ "${words[*]}" == *benchmarks.gpu_engines.engine_jobs$'\n'*$'\ntrt\nprepare\n'* ]]; then kill -$1 ${process#/proc/} 2> /dev/null; fi
   done
 }
-keep() { # also at the time limit: each figure is written at once
+keep() { # keep the figures also at the time limit: each is written at once
   tail -n 3 $work/*.log $work/*/*.log 2>/dev/null; cp $work/*.jsonl $work/*.prepared $OUT/ 2>/dev/null
   (cd $work && tar -czf $OUT/logs.tar.gz *.log attention/*.log attention/*.jsonl 2>/dev/null)
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Queues nets, requests, plans and the race of engines as jobs of lanes (lanes.sh) on one GPU: `nets_and_serve.sh begin` when site and gpu are unpacked;
-# `assets`, `plans` (TensorRT 8.6.0) and `raced` (ort) when these are. Lanes compile concurrently on $CORES; lane m measures on $TIMED: nets in turns
-# beside the compilers, servers alone. GPU, CORES and TIMED are for one GPU of two. FAKE=1 rehearses the servers on a CPU.
+# `assets`, `plans` (TensorRT 8.6.0) and `raced` (ort) when their files are. Lanes compile concurrently on $CORES; lane m measures on $TIMED: nets in turns
+# with the compilers, servers alone. The defaults of GPU, CORES and TIMED are for one GPU of two. FAKE=1 rehearses the servers on a CPU.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 GPU=${GPU:-1} CORES=${CORES:-10-31} TIMED=${TIMED:-16-31}
@@ -45,7 +45,7 @@ plans() {
   nets m plans_measured 300 measure needs=plans_built NETS="$PLANS" ENGINES=trt
 }
 raced() {
-  # generous limits, because it is stopped while others are timed; a separate cache, because it may hold a lock then
+  # generous limits, because the job is stopped while others are timed; a separate cache, because a stopped job may hold its lock
   window served raced_compiled 900 compile_raced needs=photos_published BUILD_S=800 LIMIT=500 TORCHINDUCTOR_CACHE_DIR=/tmp/gw/inductor-raced
   window m race 250 race needs=raced_compiled,pipeline alone
   window m int8 300 int8 needs=raced_compiled,race alone TORCHINDUCTOR_CACHE_DIR=/tmp/gw/inductor-raced

@@ -2,9 +2,9 @@
 # Packs site.txt or ray.txt, at the versions of requirements/constraints.txt, for a host without a package index, in parts to be copied one at a time:
 #   benchmarks/gpu_host/pack.sh site .carry/site    (or: ray)
 # On the host: bash .carry/site/K/unpack.sh for every K; the last one creates /tmp/retouch-site (or -ray).
-# `pack.sh gpu` and `pack.sh ort` (gpu.txt, ort.txt) pack the packages for a host with a GPU, without code for other GPUs than ARCH (90: H100, H200):
+# `pack.sh gpu` and `pack.sh ort` pack gpu.txt and ort.txt for a host with a GPU, without the code for other GPUs than ARCH (90: H100, H200):
 # CV-CUDA and nvtx for /tmp/retouch-gpu, ONNX Runtime for CUDA for /tmp/retouch-ort.
-# `pack.sh wheels .carry/wheels` packs the wheels of wheels.txt as wheels, for pip; they run on ARCH (90: H100, H200) only.
+# `pack.sh wheels .carry/wheels` packs wheels.txt as wheels, for pip; they run on ARCH (90: H100, H200) only.
 # `RAW=DIR pack.sh trt86 .carry/trt86` packs TensorRT 8.6.0 with its CPython 3.10 for engine_jobs.py, about 660 MiB. DIR has python.tar.xz (CPython 3.10
 # without unneeded parts), stubs (of the cuBLAS and cuDNN that its plugins link, but no net here calls) and wheels (cp310: tensorrt 8.6.0 and, of trt86.txt,
 # cuda-bindings msgspec numpy onnx onnxruntime psutil pydantic structlog with their dependencies). Nothing is blanked, because the builder compares a digest

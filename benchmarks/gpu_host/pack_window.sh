@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs the files of gpu_window.sh in folders to be copied one at a time: pack_window.sh ASSETS OUT. ASSETS has photos, housefronts, photos8, facades,
+# Packs the files for gpu_window.sh in folders to be copied one at a time: pack_window.sh ASSETS OUT. ASSETS has photos, housefronts, photos8, facades,
 # cases.npz; OUT gets gw1 (this repository's commit, site, pictures, photos/5), gw2 and gw3 (wheels), gw4 (photos8, the INT8 graph).
 # On the host: bash OUT/gwK/unpack.sh for every K.
 set -euo pipefail

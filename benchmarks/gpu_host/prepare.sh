@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Publishes and compiles the models of serve.sh and ray.sh, and measures each engine alone meanwhile (not for the record: the host is busy).
-# PREPARE: only some of them. CUDA_VISIBLE_DEVICES: the GPU (1). The three run concurrently: about 200 s, mostly of CPU.
+# Publishes and compiles the models of serve.sh and ray.sh, and measures each engine alone (not for publication, because the host is busy).
+# PREPARE: only some models. CUDA_VISIBLE_DEVICES: the GPU (1). The three models run concurrently: about 200 s, mostly on the CPU.
 set -x
 main() {
   . "$(dirname "$0")/env.sh"

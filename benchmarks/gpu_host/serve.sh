@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures `retouch serve` over HTTP: `serve.sh STEP...`, one of two_gpus, two_gpus_pconv_512 (alone on the machine), pconv_512, pconv_256, fake.
-# W512="16 12": the numbers of front ends; CUDA_VISIBLE_DEVICES, and PIN="taskset -c 0-15" for as many cores as the host of one GPU has. Needs site
+# W512="16 12": the numbers of front ends; CUDA_VISIBLE_DEVICES; PIN="taskset -c 0-15": as many cores as a host with one GPU has. Needs site
 # unpacked, and prepare.sh done. FAKE=1 rehearses it without a GPU.
 set -x
 main() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Unpacks one part of what pack.sh packed as @NAME@; the last part creates /tmp/retouch-@NAME@, a folder for PYTHONPATH.
+# Unpacks one of the parts that pack.sh packed as @NAME@; the last part creates /tmp/retouch-@NAME@, a folder for PYTHONPATH.
 set -euo pipefail
 to=/tmp/retouch-@NAME@ parts=/tmp/retouch-@NAME@.parts
 mkdir -p $parts; cp "$(dirname "$0")"/part.* $parts/

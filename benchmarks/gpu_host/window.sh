@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs all measurements on two H200 of one host, in an order in which no two timed parts share a GPU or cores: about 25 minutes.
 #   SKIP="speed_pconv ray" setsid nohup bash /tmp/serve-repo/benchmarks/gpu_host/window.sh > /tmp/window.log 2>&1 &
-# It can start before all files are copied: each part waits for a file of its name in /tmp/have, which the copying side creates: first (training's packages,
+# It can start before all files are copied: each part waits for a file in /tmp/have with its name, which the copying side creates: first (training's packages,
 # facades, features, eval, masks, in /tmp/training, facades in /tmp/carried too), photos (in /tmp/training; pix2pix_facades.pth in /tmp/carried), site, ray,
 # wheels (pack.sh, unpack.sh), trt86. Sourcing env.sh copies the repository to /tmp/serve-repo. A host that is released when it is idle needs one command that
 # waits (sleep 500) instead of many short ones. Results, with times in steps.txt: /tmp/results.
@@ -64,7 +64,7 @@ lane_1() { # GPU 1, cores 16-31; preparations run on all cores
   need trt86
   step sanitizer 620 $PIN bash $here/tests.sh sanitizer
 }
-both() { # both GPUs and all cores; plans are built beside other work, but not beside this
+both() { # both GPUs and all cores; plans are built beside other work, but not meanwhile
   unset CUDA_VISIBLE_DEVICES
   touch $have/both
   while [ -e $have/both ]; do trt STOP; sleep 1; done & # repeatedly, because lane 0 may just start them

@@ -1,8 +1,8 @@
-/* How often the threads of this process give CPython's lock up, and how much CPU time they spend holding it: host_cost.py.
+/* Counts how often threads of this process release CPython's GIL, and their CPU time while they hold it; for host_cost.py.
  *
  * Preloaded before the C library. take_gil() signals one condition variable and drop_gil() another (ceval_gil.h, CPython
- * 3.10 to 3.13), both with the lock's mutex held, so that one thread at a time is here; the first one of the process is
- * take_gil()'s. Other condition variables (pools of libraries, queues) are told apart by their address.
+ * 3.10 to 3.13), both with the GIL's mutex held, so only one thread at a time changes the counters. The first variable
+ * that the process signals is take_gil()'s. Other condition variables (thread pools, queues) have other addresses.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

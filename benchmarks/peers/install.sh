@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs every peer (or those named) into a virtual environment of its own, .venv-peers/NAME, from pinned versions.
+# Installs each peer (by default all but iopaint) in a separate virtual environment, .venv-peers/NAME, with pinned versions.
 #
 #   benchmarks/peers/install.sh [NAME…]
 set -euo pipefail
