@@ -17,7 +17,7 @@ SIDE = 64
 class BadRequest:
     """One request and its required answer.
 
-    code: of the problem+json body; None where the HTTP parser answers, in plain text.
+    code: `code` in the problem+json body; None where the HTTP parser answers in plain text.
     """
 
     name: str

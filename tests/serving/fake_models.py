@@ -1,4 +1,4 @@
-"""Models that the fake engine runs: each is a manifest without a graph."""
+"""Models for the fake engine: manifests without graphs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def fake_manifest(name: str, task: str, **fields: Any) -> Manifest:
     """Return a manifest for the fake engine; keyword arguments replace fields.
 
     Args:
-        name: of the model.
+        name: the model's name.
         task: decides the inputs: an image, an image and a mask, or latents of 8 numbers.
-        fields: of the manifest.
+        fields: fields of the manifest that replace the defaults.
     """
     pixels = ["batch", 3, "height", "width"]
     inputs: list[dict[str, Any]] = [{"name": "image", "dtype": "float32", "shape": pixels}]

@@ -1,4 +1,4 @@
-"""A client of gRPC for tests: calls by name, and answers whose status is a value."""
+"""A gRPC client for tests: calls methods by name, and returns a status where grpc raises an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_le
 
 @dataclass(frozen=True)
 class Answered:
-    """What a call was answered: its status, message and trailing metadata."""
+    """The answer to a call: status code, its text, trailing metadata and, if OK, the serialised message."""
 
     code: grpc.StatusCode
     details: str
@@ -30,11 +30,11 @@ class Answered:
 
 
 class GrpcClient:
-    """A channel to a server.
+    """A gRPC channel to a server.
 
     Args:
         address: host and port.
-        key: an API key, sent with each call if there is one.
+        key: an API key, sent with each call; empty for none.
     """
 
     def __init__(self, address: str, key: str = "") -> None:
@@ -50,7 +50,7 @@ class GrpcClient:
         self.channel.close()
 
     def start(self, method: str, request: Message | bytes, timeout: float | None = 60.0, **further: Any) -> Any:
-        """Begin a call, and return its future; keyword arguments are metadata, with `_` for `-`."""
+        """Begin a call and return its future; keyword arguments except `compression` are metadata, with `_` for `-`."""
         compression = further.pop("compression", None)
         named = {name.replace("_", "-"): str(value) for name, value in further.items()}
         if self._key:
@@ -67,7 +67,7 @@ class GrpcClient:
         return answer_of(self.start(method, request, timeout, **further))
 
     def infer(self, request: messages.ModelInferRequest, **further: Any) -> bytes:
-        """Return the file of an answer with one picture."""
+        """Call ModelInfer, whose answer must have one picture, and return the picture's file."""
         answered = self.call("ModelInfer", request, **further)
         assert answered.code is grpc.StatusCode.OK, answered
         return file_of(answered)
@@ -84,7 +84,7 @@ def response_in(answered: Answered) -> messages.ModelInferResponse:
 
 
 def file_of(answered: Answered) -> bytes:
-    """Return the only file of a response of BYTES."""
+    """Return the only file of a response whose output is a BYTES tensor with one element."""
     (data,) = response_in(answered).raw_output_contents
     assert struct.unpack_from("<I", data)[0] == len(data) - 4
     return data[4:]
@@ -110,7 +110,7 @@ def files_request(image: bytes, mask: bytes, **fields: Any) -> messages.ModelInf
 
 
 def with_parameters(request: messages.ModelInferRequest, **values: bool | int | float | str) -> Any:
-    """Return the request with parameters of the types of these values."""
+    """Set parameters of the request, in the fields of the values' types, and return the request."""
     kinds = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
     for name, value in values.items():
         kind = "uint64_param" if isinstance(value, int) and value >= 2**63 else kinds[type(value)]

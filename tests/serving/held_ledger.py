@@ -1,4 +1,4 @@
-"""A ledger that nobody else can write to for a while."""
+"""A ledger that is locked against writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from service.ledger.sqlite_file import LEDGER_FILE
 
 @contextmanager
 def ledger_held(folder: Path) -> Iterator[None]:
-    """Keep everybody else from writing to the ledger of a results folder."""
+    """Hold the write lock of a results folder's ledger until the block ends."""
     with closing(sqlite3.connect(folder / LEDGER_FILE, isolation_level=None, timeout=30)) as ledger:
         ledger.execute("BEGIN IMMEDIATE")
         yield

@@ -1,4 +1,4 @@
-"""Builds image files for tests, byte by byte where a library would refuse: broken, hostile and rare ones."""
+"""Builders of broken, hostile and rare image files, assembled byte by byte where a library would refuse."""
 
 from __future__ import annotations
 

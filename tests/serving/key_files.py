@@ -1,4 +1,4 @@
-"""API keys for tests, made as the command makes them, with fields of the test's choice."""
+"""API keys for tests, made as `retouch keys` makes them, with fields of the test's choice."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from engines.manifest import Manifest
 from service.core.settings import Settings
 from tests.serving.waiting import wait_until
 
-if TYPE_CHECKING:  # unit tests do without the whole server
+if TYPE_CHECKING:  # spares unit tests the import of the whole server
     from service.app import Service
     from service.web.application import ConnectionLimits
     from service.web.server import DrainingServer

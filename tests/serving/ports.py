@@ -6,7 +6,7 @@ import socket
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
+    """Return a TCP port of this machine on which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

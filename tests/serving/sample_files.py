@@ -1,4 +1,4 @@
-"""Pictures and files that the codec's tests share."""
+"""Pictures and encoded files that the codec's tests share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real command in a process of its own, which a test may signal or kill."""
+"""The real `retouch serve` as a subprocess, which a test may signal or kill."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class ServedProcess:
     def launch(self) -> None:
         """Start the process without waiting."""
         self._served = len(self.lines("serving"))
-        number = len(list(self.folder.glob("served-*.log"))) + 1  # of all that were started with this folder
+        number = len(list(self.folder.glob("served-*.log"))) + 1  # a log for each start in this folder
         with (self.folder / f"served-{number:02}.log").open("wb") as file:
             self._process = subprocess.Popen([*map(str, self._command)], stderr=file, cwd=ROOT, env=self._environ)
 
@@ -108,20 +108,20 @@ class ServedProcess:
         return self.ended()
 
     def ended(self, timeout_s: float = 60.0) -> int:
-        """Wait for the end and return the exit status; if it does not come: AssertionError with stacks and the log."""
+        """Wait for the exit and return its status; AssertionError with stacks and the log if the time runs out."""
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._ask_for_stacks()
-            with suppress(subprocess.TimeoutExpired):  # its own limit says more: what the event loop's tasks wait for
+            with suppress(subprocess.TimeoutExpired):  # the server's own end limit logs more: what its tasks wait for
                 self.process.wait(_OWN_LIMIT_S)
             raise AssertionError(f"it has not ended within {timeout_s:.0f} s:\n{self.log[-_LOG_TAIL:]}") from None
 
     def _ask_for_stacks(self) -> None:
-        """Let each process write the stacks of its threads to the log."""
+        """Make each process write the stacks of its threads to the log, by SIGUSR1."""
         asked = [self.process.pid]
-        for process in asked:  # without psutil, which environments of clients' tests lack
-            with suppress(OSError):  # it has ended
+        for process in asked:  # not psutil, which the environments of the clients' tests lack
+            with suppress(OSError):  # the process has ended
                 asked += map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())
                 os.kill(process, signal.SIGUSR1)
 

@@ -1,4 +1,4 @@
-"""Waits of tests for a condition; the time limit of a minute is for a busy machine."""
+"""Functions that wait for a condition; the limit of a minute allows for a busy machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
-    """Wait until the condition is true; AssertionError if it is not in time."""
+    """Wait until the condition is true; AssertionError after `timeout_s`."""
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "it did not come true in time"
@@ -16,7 +16,7 @@ def wait_until(condition: Callable[[], object], timeout_s: float = 60.0) -> None
 
 
 async def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
-    """Wait until the condition is true while the event loop runs."""
+    """Wait until the condition is true while the event loop runs; AssertionError after `timeout_s`."""
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "it did not come true in time"
@@ -24,7 +24,7 @@ async def until(condition: Callable[[], object], timeout_s: float = 60.0) -> Non
 
 
 async def until_it_answers(question: Callable[[], Awaitable[object]], timeout_s: float = 60.0) -> None:
-    """Wait until an awaited condition is true, such as a server's answer."""
+    """Wait until an awaited condition, such as a server's answer, is true; AssertionError after `timeout_s`."""
     end = time.monotonic() + timeout_s
     while not await question():
         assert time.monotonic() < end, "it did not come true in time"

@@ -1,4 +1,4 @@
-"""A real HAProxy with docker/ray/haproxy.cfg, whose table Ray fills."""
+"""A real HAProxy with docker/ray/haproxy.cfg; Retouch's Ray app fills its table of replicas."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Proxy:
 
     @property
     def answers(self) -> bool:
-        """Whether it takes commands: its socket is there a moment before."""
+        """Whether HAProxy answers commands; its socket file exists slightly earlier."""
         try:
             return bool(self._show_stat())
         except OSError:
@@ -51,10 +51,10 @@ def haproxy(folder: Path, port: int, body_timeout: str = "30s", unready_timeout:
     """Run HAProxy on a port of loopback until the block ends.
 
     Args:
-        folder: folder of its socket and log; its path is short.
+        folder: for the socket and the log; its path must be short, as a socket's path has at most 107 bytes.
         port: a free port.
-        body_timeout: longest time that a body may take to arrive.
-        unready_timeout: longest time that a reply may take while no server is ready.
+        body_timeout: how long a request body may take to arrive, in HAProxy's notation.
+        unready_timeout: how long a reply may take while no server is ready, in HAProxy's notation.
     """
     assert HAPROXY, "apt-get install haproxy"
     proxy = Proxy(f"http://127.0.0.1:{port}", folder / "haproxy.sock")

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server on loopback with files of its own: Debian's, or the one in PATH."""
+"""A real PostgreSQL server with its own data directory; its programs are Debian's, or those in PATH."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NEIGHBOURS = "host all all samenet scram-sha-256\nhost replication all samenet 
 
 @dataclass
 class PostgresCluster:
-    """A server with one user, `retouch`; every test has a database of its own."""
+    """A server with one user, `retouch`; each test creates its own database."""
 
     programs: Path
     folder: Path
@@ -44,7 +44,7 @@ class PostgresCluster:
         return self.host.address if self.host else "127.0.0.1"
 
     def create(self) -> None:
-        """Make its files, with which it has no database yet."""
+        """Create the data directory with initdb; the tests' databases come later, from `new_database`."""
         secret = self.folder / "password"
         secret.write_text(PASSWORD)
         if os.geteuid() == 0:
@@ -55,14 +55,14 @@ class PostgresCluster:
             access.write(_NEIGHBOURS)
 
     def follow(self, primary: PostgresCluster) -> None:
-        """Begin anew as the standby of another server, whatever this one held."""
+        """Delete this server's data and start it as the standby of another server."""
         shutil.rmtree(self.folder / "data", ignore_errors=True)
         source = f"host={primary.address} port={primary.port} user=retouch application_name=standby"
         self._run("pg_basebackup", "-D", self.folder / "data", "-R", "-c", "fast", "--no-sync", "-d", source)
         self.start()
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server and wait until it answers a query."""
         chosen = {**self.options, "listen_addresses": self.address}
         options = [part for name, value in chosen.items() for part in ("-c", f"{name}={value}")]
         command, rights = self._as_server("postgres", "-D", self.folder / "data", "-p", str(self.port), *options)
@@ -71,22 +71,22 @@ class PostgresCluster:
         wait_until(self._answers)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """End it: SIGINT cuts all connections and writes everything, SIGQUIT is a crash."""
+        """Stop the server: SIGINT is a fast shutdown (connections are cut, data is written), SIGQUIT a crash."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait()
             self._process = None
 
     def freeze(self) -> None:
-        """Let nothing of it run, so that clients wait: the process and those of its connections."""
+        """Suspend the server's process and those of its connections with SIGSTOP, so that clients wait."""
         self._signal_all(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume the suspended processes."""
         self._signal_all(signal.SIGCONT)
 
     def new_database(self) -> str:
-        """Create a database; its address."""
+        """Create a database and return its URL."""
         name = f"test_{uuid4().hex}"
         self._ask("createdb", name)
         return self.url(name)
@@ -95,7 +95,7 @@ class PostgresCluster:
         return f"postgresql://retouch:{WRITTEN}@{self.address}:{self.port}/{name}"
 
     def query(self, statement: str) -> str:
-        """Run a statement; what psql prints without a frame."""
+        """Run a statement and return what psql prints, without headers and alignment."""
         return self._ask("psql", "--no-align", "--tuples-only", "-c", statement, "postgres").strip()
 
     def _signal_all(self, number: signal.Signals) -> None:
@@ -124,7 +124,7 @@ class PostgresCluster:
         subprocess.run(command, check=True, capture_output=True, cwd=self.folder, env=environ, **rights)
 
     def _as_server(self, program: str, *arguments: str | Path) -> tuple[list[str], dict[str, Any]]:
-        """A command on its host, and the arguments of the process: the server does not run as root."""
+        """Return the command line for the server's host, and arguments for Popen: PostgreSQL does not run as root."""
         command = [str(self.programs / program), *map(str, arguments)]
         if self.host is not None:
             return self.host.command(*command, user=_USER), {}
@@ -137,8 +137,8 @@ def running_postgres(options: Mapping[str, str] | None = None, host: Host | None
     """Run a server until the block ends; the test is skipped where PostgreSQL is not installed.
 
     Args:
-        options: settings of the server beside those of the tests.
-        host: where it runs; None for this machine.
+        options: settings of the server in addition to those of all tests.
+        host: the host that the server runs on; None for this machine.
     """
     with _new_cluster(options or {}, host) as cluster:
         cluster.create()
@@ -148,13 +148,13 @@ def running_postgres(options: Mapping[str, str] | None = None, host: Host | None
 
 @dataclass
 class PostgresPair:
-    """A server and its standby, which has all that was committed."""
+    """A server and its synchronous standby."""
 
     primary: PostgresCluster
     standby: PostgresCluster
 
     def fail_over(self) -> None:
-        """Crash the server unless it is down, and let its standby take over."""
+        """Crash the primary, unless it is already down, and promote the standby."""
         self.primary.stop(signal.SIGQUIT)
         self.standby.query("SELECT pg_promote(true, 60)")
         self.standby.query("ALTER SYSTEM SET synchronous_standby_names = ''")
@@ -162,7 +162,7 @@ class PostgresPair:
         self.primary, self.standby = self.standby, self.primary
 
     def restore(self) -> None:
-        """Make the server that does not run the other one's standby; from then on commits wait for it."""
+        """Start the stopped server as the standby of the running one; from then on commits wait for the standby."""
         self.standby.follow(self.primary)
         self.primary.query("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
         self.primary.query("SELECT pg_reload_conf()")
@@ -170,14 +170,14 @@ class PostgresPair:
         wait_until(lambda: self.primary.query(sync) == "1")
 
     def url(self, database: str) -> str:
-        """Address of a database at whichever server takes writes."""
+        """URL of a database that names both servers."""
         servers = sorted(f"{server.address}:{server.port}" for server in (self.primary, self.standby))
         return f"postgresql://retouch:{WRITTEN}@{','.join(servers)}/{database}"
 
 
 @contextmanager
 def running_pair(one: Host, other: Host) -> Iterator[PostgresPair]:
-    """Run a server and its standby until the block ends; skips as `running_postgres`."""
+    """Run a server and its standby until the block ends; skips the test where `running_postgres` does."""
     with running_postgres(host=one) as primary, _new_cluster({}, other) as standby:
         pair = PostgresPair(primary, standby)
         pair.restore()
@@ -186,7 +186,7 @@ def running_pair(one: Host, other: Host) -> Iterator[PostgresPair]:
 
 @contextmanager
 def _new_cluster(options: Mapping[str, str], host: Host | None) -> Iterator[PostgresCluster]:
-    """A server without files, which is ended with the block."""
+    """Yield a server without data, which is stopped when the block ends."""
     programs = _programs()
     if programs is None:
         pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
@@ -203,7 +203,7 @@ def _new_cluster(options: Mapping[str, str], host: Host | None) -> Iterator[Post
 
 
 def _programs() -> Path | None:
-    """Folder of the newest installed server's programs; None without a server."""
+    """Folder of the newest installed PostgreSQL's programs; None if it is not installed."""
     found = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if (path / "initdb").exists()]
     if found:
         return max(found, key=lambda path: int(path.parent.name))

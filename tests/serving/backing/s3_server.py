@@ -1,4 +1,4 @@
-"""A real S3 server on loopback, whose objects are files: rclone's."""
+"""A real S3 server: `rclone serve s3`, which stores objects as files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STAYS = "stays"
 
 @dataclass
 class Bucket:
-    """A bucket `results` of an S3 server, whose objects are files."""
+    """The bucket `results` of an S3 server that stores objects as files."""
 
     port: int
     folder: Path
@@ -35,15 +35,17 @@ class Bucket:
         return {str(path.relative_to(self.folder)) for path in found}
 
     def keep_folder(self, name: str) -> None:
-        """Keep a folder when its last object is deleted: rclone's server would remove it, and then it refuses an object
-        that is just being put there, which a real S3 never does, as it has no folders.
+        """Keep a folder when its last object is deleted.
+
+        rclone's server would remove the folder, and refuse an object that is being put there at that time. A real S3
+        has no folders.
         """
         (self.folder / name).mkdir(parents=True, exist_ok=True)
         (self.folder / name / _STAYS).touch()
 
     @property
     def endpoint(self) -> str:
-        """Address of the server: a URL."""
+        """URL of the server."""
         return f"http://{self._address}:{self.port}"
 
     def start(self) -> None:
@@ -62,19 +64,19 @@ class Bucket:
         wait_until(lambda: _listens(self._address, self.port))
 
     def stop(self) -> None:
-        """End the server at once; its objects stay."""
+        """Kill the server; its objects stay."""
         if self._server is not None:
             self._server.kill()
             self._server.wait()
             self._server = None
 
     def freeze(self) -> None:
-        """Let the server not run, so that clients wait."""
+        """Suspend the server with SIGSTOP, so that clients wait."""
         assert self._server is not None
         self._server.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume the server."""
         assert self._server is not None
         self._server.send_signal(signal.SIGCONT)
 
@@ -85,7 +87,7 @@ class Bucket:
 
 @contextmanager
 def serving_bucket(folder: Path, host: Host | None = None) -> Iterator[Bucket]:
-    """Run the server with keys until the block ends; its files are under `folder`."""
+    """Run the server with the access key `KEY` until the block ends; its files are under `folder`."""
     (folder / "s3/results").mkdir(parents=True)
     bucket = Bucket(unused_port(), folder / "s3/results", host)
     try:

@@ -1,4 +1,4 @@
-"""A receiver on loopback, jobs whose end is told to it, and processes that tell it."""
+"""A webhook receiver on loopback, ended jobs to announce to it, and the deliverers that send the webhooks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEY = bytes(range(32))
 
 @dataclass
 class Receiver:
-    """Answers with the next of `statuses`, then with 204. One that `hangs` does so when it is let go."""
+    """Answers with the next of `statuses`, or 204 when they are used up; with `hangs` only after `let_go`."""
 
     url: str = ""
     statuses: list[int] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Receiver:
             self.most_waiting = max(self.waiting, self.most_waiting)
             try:
                 await self.may_go.acquire()
-            finally:  # a sender that gave up ends the wait
+            finally:  # also when the sender gives up and the wait is cancelled
                 self.waiting -= 1
         status = self.statuses.pop(0) if self.statuses else 204
         return web.Response(status=status, headers={"Location": self.url} if 300 <= status < 400 else {})
@@ -108,24 +108,24 @@ async def announce(one: Deliverer, job: Job) -> None:
 
 
 async def announce_many(one: Deliverer, receiver: Receiver, host: str, messages: int) -> None:
-    """End so many jobs, whose messages go to a name of the receiver: `HOST.test`."""
+    """End `messages` jobs, whose webhooks go to the receiver by the name `HOST.test`."""
     for index in range(messages):
         url = receiver.url.replace("127.0.0.1", f"{host}.test")
         await announce(one, replace(ended(f"{url}/{index}"), id=f"{host}{index}"))
 
 
 def found(address: str, port: int) -> list[Any]:
-    """Return what a resolver finds."""
+    """Return a resolver's result for one address, in the form of `socket.getaddrinfo`."""
     return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (address, port))]
 
 
 async def on_loopback(_host: str, port: int, _family: int) -> list[Any]:
-    """Find every name on loopback."""
+    """Resolve every name to 127.0.0.1."""
     return found("127.0.0.1", port)
 
 
 async def told(one: Deliverer, job_id: str = "j1") -> dict[str, Any] | None:
-    """Return the job's state of its webhook."""
+    """Return the `webhook` part of the job's document; None for a job without a webhook."""
     job = await one.ledger.read(lambda ledger: jobs_table.find(ledger, job_id))
     assert job is not None
     webhook = job.reply().webhook

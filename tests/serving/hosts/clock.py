@@ -1,4 +1,4 @@
-"""Wall clock of a host, which may differ from the machine's; needs a C compiler."""
+"""A wall clock for the processes of one host, which can be shifted from the machine's; needs a C compiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SOURCE = Path(__file__).with_name("clock_shift.c")
 
 @dataclass(frozen=True, slots=True)
 class HostClock:
-    """A clock that processes with its environment have, however often they are started. See `host_clock`."""
+    """A clock for all processes that are started with `environ`; `host_clock` makes one."""
 
     library: Path
     file: Path
@@ -25,13 +25,13 @@ class HostClock:
         return {"LD_PRELOAD": str(self.library), "CLOCK_SHIFT_FILE": str(self.file)}
 
     def shift(self, seconds: int) -> None:
-        """Let it differ from the machine's by so many seconds, from now on."""
+        """Set the difference from the machine's clock, in seconds; running processes see it at once."""
         with self.file.open("r+b") as file:
             file.write(struct.pack("=q", seconds))
 
 
 def host_clock(folder: Path) -> HostClock:
-    """Make a clock that has the machine's time; its files are in `folder`. Skips where there is no C compiler."""
+    """Make a clock without a shift; its files are in `folder`. Skips the test where there is no C compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("shifting clocks needs a C compiler: apt-get install gcc")

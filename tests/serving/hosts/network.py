@@ -1,4 +1,4 @@
-"""Hosts within one machine: network namespaces, each with one address on a bridge; needs root and iproute2."""
+"""Several hosts on one machine: network namespaces, each with one address on a bridge; needs root and iproute2."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from dataclasses import dataclass, field
 import pytest
 
 _NOBODY = "02:00:00:00:00:fe"
-"""Address of no network card."""
+"""A MAC address that no network card has."""
 _FIRST_HOST = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host with a network of its own; its processes and files are the machine's."""
+    """A host with its own network namespace; it shares process ids and files with the machine."""
 
     namespace: str
     address: str
 
     def command(self, *command: object, user: str | None = None) -> list[str]:
-        """Command that runs a program on this host, with the process id of the caller's child.
+        """Return a command line that runs a program on this host; it execs the program, so the process id stays.
 
         Args:
-            user: whom it runs as; None for root.
+            user: the user that the program runs as; None for root.
         """
         account = pwd.getpwnam(user) if user else None
         as_user = [f"--setuid={account.pw_uid}", f"--setgid={account.pw_gid}"] if account else []
@@ -37,7 +37,7 @@ class Host:
 
 @dataclass
 class HostNetwork:
-    """A bridge of this machine, which has an address on it, too, and the hosts that are connected to it."""
+    """A bridge, on which the machine has an address, and the hosts connected to it."""
 
     bridge: str
     prefix: str
@@ -45,7 +45,7 @@ class HostNetwork:
 
     @property
     def address(self) -> str:
-        """Address of the machine itself, where its hosts reach it."""
+        """Address at which the hosts reach the machine itself."""
         return f"{self.prefix}.1"
 
     def add_host(self) -> Host:
@@ -62,7 +62,7 @@ class HostNetwork:
         return host
 
     def cut(self, one: Host, other: Host) -> None:
-        """Lose every packet between two hosts; nobody is told."""
+        """Drop every packet between two hosts without an error to the sender."""
         for here, there in ((one, other), (other, one)):
             wrong = ("lladdr", _NOBODY, "dev", "eth0", "nud", "permanent")
             _ip("-n", here.namespace, "neighbour", "replace", there.address, *wrong)
