@@ -1,4 +1,4 @@
-"""A server for each test, or one for a module, and requests to send it."""
+"""Servers for one test or for a module, and requests to send to them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.serving.ports import free_port
 
 @pytest.fixture
 def no_collections() -> Iterator[None]:
-    """Nothing frees what only refers to itself."""
+    """Disable the garbage collector, so that reference cycles are not freed."""
     gc.disable()
     yield
     gc.enable()
@@ -44,7 +44,7 @@ def _fake_manifest() -> Callable[..., Manifest]:
 
 @pytest.fixture
 def add_model() -> Callable[..., Path]:
-    """Publish one more fake model: `add_model(root, name, task, **manifest fields)`."""
+    """Write another fake model: `add_model(root, name, task, **manifest fields)`."""
     return lambda root, name, task, **fields: write_model(root, fake_manifest(name, task, **fields))
 
 
@@ -61,7 +61,7 @@ def serve(models_dir: Path, tmp_path: Path) -> Iterator[Serve]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """One server with the settings of the tests, for all of a module's tests that only send it requests."""
+    """One server with the tests' default settings, for all tests of a module that only send requests."""
     folder = tmp_path_factory.mktemp("server")
     with serving(folder, models_dir=write_photos_and_facades(folder / "models")) as running:
         yield running
@@ -69,7 +69,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[OtlpReceiver]:
-    """A collector of spans, which gets them soon."""
+    """A collector of spans; the servers export to it without the usual delay."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     with OtlpReceiver() as receiver:
         yield receiver
@@ -103,12 +103,12 @@ def files(photo: bytes, mask: bytes) -> dict[str, tuple[str, bytes, str]]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresCluster]:
-    """A PostgreSQL server for all tests that need one."""
+    """A PostgreSQL server that all tests share."""
     with running_postgres() as cluster:
         yield cluster
 
 
 @pytest.fixture(name="free_port")
 def _free_port() -> int:
-    """A port that nobody listens on."""
+    """Return a port on which no process listens."""
     return free_port()

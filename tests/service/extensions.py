@@ -1,4 +1,4 @@
-"""What is compiled when Retouch is installed, for tests that need it."""
+"""Access of tests to the libraries that are compiled when Retouch is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Kernel = TypeVar("Kernel")
 
 
 def required(kernel: Kernel | None) -> Kernel:
-    """Return the kernel; skips the test where Retouch was installed without a compiler."""
+    """Return the kernel; skips the test if it is None, as Retouch was installed without a compiler."""
     if kernel is None:
         pytest.skip(f"the extension is not compiled: {HOW_TO_INSTALL}")
     return kernel

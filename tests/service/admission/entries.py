@@ -1,4 +1,4 @@
-"""Admission that a test enters, fails in and is refused by."""
+"""Builders of an Admission, and functions that enter it, fail in it, or expect its refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let in: a limit on requests in flight, and a prediction that turns away what could not be answered in time."""
+"""Admission by the number of requests in flight and by a predicted wait that must fit the deadline."""
 
 from __future__ import annotations
 

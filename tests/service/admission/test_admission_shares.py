@@ -1,4 +1,4 @@
-"""Clients, front ends and large pictures share the server's places."""
+"""How clients, front ends and large pictures share the server's capacity."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ class SharedLoad:
     sample_s: float = 0.0
     spare_cores: int = 0
     large: int = 0
-    """The large requests that were published last."""
+    """Number of large requests in flight, as published last."""
     queued: Mapping[Flow, int] = field(default_factory=dict)
-    """The samples at the engines, by flow."""
+    """Number of samples at the engines, by flow."""
     reservation_store: ReservationStore = field(default_factory=LocalReservationStore)
 
     @property
@@ -135,7 +135,7 @@ def test_a_queue_is_as_long_as_the_engines_need_for_the_requests_of_all_front_en
 
 
 def busy_elsewhere(**changes: Any) -> Admission:
-    """A front end with nothing in flight, beside one with 40 requests of a client, of 0.1 s each."""
+    """Return the admission of an idle front end; the other one has 40 requests of one client, of 0.1 s each."""
     load = SharedLoad([0, 40], 0, sample_s=0.1, queued={Flow("busy"): 40}, **changes)
     return Admission(100, service_rate=paced(0.0), clock=Clock(), server_load=load)
 
@@ -220,7 +220,7 @@ def test_how_fast_large_pictures_are_answered_says_nothing_about_others() -> Non
 
 
 def test_what_is_computed_and_goes_on_for_long_was_served_as_the_others_are() -> None:
-    """Else the rate would be that of the others alone, with all of them in the queue."""
+    """Otherwise the rate would be learned from the ordinary requests alone, which all wait."""
     clock = Clock()
     admission = Admission(100, clock=clock, service_rate=ServiceRate(1))
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Nobody waits for ever, and nothing is computed for nobody."""
+"""Deadlines: every request is answered in time, and none is computed after its client has left."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_to_free_what_was_computed_until_the_deadline_takes_no_garbage_col
 
     with suppress(DeadlineExceeded):
         await await_with_deadline(work(), 0.01)
-    await asyncio.sleep(0)  # until then the event loop has the error
+    await asyncio.sleep(0)  # the event loop refers to the error until its next pass
     assert pictures[0]() is None
 
 

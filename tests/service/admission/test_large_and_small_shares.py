@@ -1,4 +1,4 @@
-"""Who may hold decoded pictures, who waits for how long, and who waits in vain."""
+"""Which requests may hold decoded pictures, how long others wait, and which are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def small(nbytes: int = 10, flow: Flow = QUIET, deadline: float = math.inf) -> C
 
 
 def granted(shares: MemoryShares, *claims: Claim, now: float = 0.0) -> list[bool]:
-    """Whether each of those that ask in this order has its share at once."""
+    """Add claims in this order; returns for each whether it has its share at once."""
     got = []
     for claim in claims:
         queued = shares.add(claim)
@@ -31,7 +31,7 @@ def granted(shares: MemoryShares, *claims: Claim, now: float = 0.0) -> list[bool
 
 
 def taught(hold_s: float = 10.0, nbytes: int = 600) -> tuple[MemoryShares, QueuedClaim, float]:
-    """Books that know how long a large share is held, one that has just begun, and the time."""
+    """Return shares that have learned for how long a large one is held, a large one granted just now, and the time."""
     shares = MemoryShares(TOTAL)
     first = shares.add(large(nbytes))
     shares.update(0.0)
@@ -136,7 +136,7 @@ def test_who_is_withdrawn_costs_its_client_nothing() -> None:
 @pytest.mark.parametrize(
     ("waiting", "left_s", "late"),
     [
-        (0, 20.5, False),  # ten until the share is free, ten with it
+        (0, 20.5, False),  # 10 s until the share is free, 10 s of work with it
         (0, 19.5, True),
         (2, 40.5, False),
         (2, 39.5, True),

@@ -1,4 +1,4 @@
-"""Long work is predicted from what is ahead and what was learned, and refused where it would be late."""
+"""Long work: its end is predicted from the work ahead of it and learned costs; it is refused if it would be late."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def call(allowed_s: float, *, own: bool = False) -> Call:
 
 
 def learned(threads: int = 1) -> LongWork:
-    """A second for each unit."""
+    """Return LongWork that has learned a cost of one second a unit."""
     work = LongWork(threads, Clock(NOW))
     work.learn(10, 10.0)
     return work

@@ -1,4 +1,4 @@
-"""How far the event loop is behind."""
+"""The lag of the event loop."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ async def test_a_loop_that_is_blocked_is_seen_to_lag_while_it_still_is_and_once_
     await asyncio.sleep(0)
     assert lag.wait_s == 0.0
     now = 0.31
-    assert lag.wait_s > LOOP_PASSES * 0.29  # nobody has woken it yet
-    await asyncio.sleep(0.05)  # woken late, and then a look later, at a time that stands still
+    assert lag.wait_s > LOOP_PASSES * 0.29  # the watcher has not been woken yet
+    await asyncio.sleep(0.05)  # the watcher wakes late, then once more, while the clock stands still
     assert lag.wait_s == 0.0
     watching.cancel()
     with suppress(asyncio.CancelledError):
@@ -44,9 +44,9 @@ async def test_a_loop_that_nobody_asks_about_is_left_alone_and_watched_again_fro
     await asyncio.sleep(0.1)
     assert looks == before
     now = 5.0
-    assert lag.wait_s == 0.0  # nothing is overdue after a pause
+    assert lag.wait_s == 0.0  # the watcher paused, so it is not overdue
     now = 5.31
-    assert lag.wait_s > LOOP_PASSES * 0.29  # blocked since the first question
+    assert lag.wait_s > LOOP_PASSES * 0.29  # blocked since the first call of wait_s
     await asyncio.sleep(0)
     assert lag.wait_s > LOOP_PASSES * 0.29
     await asyncio.sleep(0.05)

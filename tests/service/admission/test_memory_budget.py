@@ -1,4 +1,4 @@
-"""A budget that requests share; who gets what is in test_large_and_small_shares.py."""
+"""A memory budget that requests share; test_large_and_small_shares.py tests the division."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose turn it is."""
+"""The order in which waiting requests are served."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BUSY, QUIET = Flow("busy"), Flow("quiet")
 
 
 def served(order: FairScheduler, turns: list[tuple[QueuePosition, Flow]], count: int) -> list[Flow]:
-    """Serve that many, the next turn first."""
+    """Serve `count` requests, in the order of their turns."""
     turns.sort()
     taken, turns[:] = turns[:count], turns[count:]
     for position, _ in taken:

@@ -1,4 +1,4 @@
-"""When refused clients are to come back."""
+"""Computed Retry-After values of refusals."""
 
 from __future__ import annotations
 

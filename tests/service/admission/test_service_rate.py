@@ -1,4 +1,4 @@
-"""The cost of a request, learned from those that were served."""
+"""The cost of a request, learned from the requests that were served."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_request_of_several_samples_costs_them_all() -> None:
 
 
 def serve(service_rate: ServiceRate, every_s: float, inside: int, begin: float = 1.0, count: int = 1000) -> float:
-    """Answer requests at that pace, and the time when done."""
+    """Count replies at intervals of `every_s` seconds; returns the time after the last."""
     now = begin
     for _ in range(count):
         service_rate.count_reply(inside, now)

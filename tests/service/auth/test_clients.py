@@ -1,4 +1,4 @@
-"""Who a request comes from, and how much they may ask for."""
+"""The client that a request comes from, and the client's rate and quota."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_rate_and_quota_are_each_keys_own_and_say_when_to_come_back(path: Path, 
     clients.charge(client, work=True)
     clients.charge(client, work=True)
     time.seconds += 1.0
-    clients.charge(client, work=False)  # the quota counts what asks for pictures
+    clients.charge(client, work=False)  # only requests for pictures count against the quota
     with pytest.raises(TooManyRequests) as refused:
         clients.charge(client, work=True)
     assert (refused.value.code, refused.value.retry_after_s) == ("quota_exhausted", 12 * 3600)
@@ -180,14 +180,14 @@ def test_a_file_that_breaks_or_goes_locks_nobody_out_and_lets_nobody_in(path: Pa
 
 
 def test_a_file_that_could_not_be_read_once_is_read_later_though_it_did_not_change(path: Path, time: Time) -> None:
-    """Whoever mends its permissions changes neither its time nor its size."""
+    """Mending its permissions changes neither its modification time nor its size."""
     key = add_key(path)
     clients = loaded(path, time)
     write_keys(path, with_key_revoked(read_keys(path), key_id_of(key) or "", time.date))
     with no_descriptors_left(), capture_logs() as logs:
         assert clients.read_changed_keys() is None
         assert clients.read_changed_keys() is None
-    assert [entry["event"] for entry in logs] == ["keys not reloaded"]  # once for each reason
+    assert [entry["event"] for entry in logs] == ["keys not reloaded"]  # logged once for each reason
     clients.replace_keys(clients.read_changed_keys() or ())
     assert refusal(clients, ("X-API-Key", key)) == "revoked_key"
     assert clients.read_changed_keys() is None
@@ -197,7 +197,7 @@ def test_wrong_content_is_not_read_again_until_it_changes(path: Path, time: Time
     key = add_key(path)
     clients = loaded(path, time)
     right, modified_ns = path.read_bytes(), path.stat().st_mtime_ns + 10**9
-    for content in (b" " * len(right), right):  # of the same size and time, so that only reading tells them apart
+    for content in (b" " * len(right), right):  # equal in size and modification time
         path.write_bytes(content)
         os.utime(path, ns=(modified_ns, modified_ns))
         assert clients.read_changed_keys() is None

@@ -1,4 +1,4 @@
-"""The parts of a key that are kept, and those that are not."""
+"""API keys: which of their parts are stored, and the file that they are stored in."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_change_through_a_link_changes_the_file_that_a_server_reads(tmp_path: 
 
 
 def test_a_link_that_takes_the_files_place_before_it_is_written_is_refused(tmp_path: Path) -> None:
-    """A server's user may own the folder in which root revokes a key."""
+    """The server's user may own the folder, and could redirect the write of root, who revokes a key."""
     path, other = tmp_path / "keys.json", tmp_path / "other.json"
     add_key(path)
     add_key(other)

@@ -1,4 +1,4 @@
-"""Rates and quotas, with time as an argument."""
+"""Rates and quotas, computed from a given time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries of the queue, for models that nothing computes."""
+"""Entries for the batcher's queue; their models are never computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue before the engine: who is batched with whom, when, and who is left out."""
+"""The queue before the engine: which samples form a batch, when, and which are dropped."""
 
 from __future__ import annotations
 

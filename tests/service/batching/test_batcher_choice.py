@@ -1,4 +1,4 @@
-"""Which requests and whose device the next batch is made of."""
+"""The choice of the next batch: its requests and its device."""
 
 from __future__ import annotations
 

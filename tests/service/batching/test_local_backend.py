@@ -1,4 +1,4 @@
-"""Who keeps the worker alive, and when that is left to another process."""
+"""The supervision of the device worker: in this process, or left to the launcher of an engine process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.serving.fake_models import fake_manifest, write_model
 
 
 class BeginsToHang:
-    """A worker that is busy whenever it is first looked at, and hangs a moment later."""
+    """A worker whose state is `busy` at the first look and `hung` from the second on."""
 
     def __init__(self) -> None:
         self.device_lost = None
@@ -135,7 +135,7 @@ def test_a_scan_lists_each_folder_once_and_knows_the_misnamed_ones(tmp_path: Pat
             await backend.loaded.wait()
             threading.setprofile(count)
             sys.setprofile(count)
-            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # its thread is counted too
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # a new thread is profiled, too
             try:
                 await backend.scan()
             finally:

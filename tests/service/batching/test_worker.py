@@ -1,4 +1,4 @@
-"""The thread that owns the device: it answers everyone, whatever the engine does, and is replaced when it is lost."""
+"""The device worker: it answers every request, whatever the engine does, and is replaced when it hangs or dies."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ async def test_a_worker_that_has_come_to_its_end_is_not_replaced(bench: Bench) -
     assert supervisor.restarts == 0
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the death is the point
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the thread must die
 @pytest.mark.parametrize("death", [EngineDead("the device fell off the bus"), SystemExit()])
 async def test_a_worker_that_dies_is_replaced_with_a_fresh_engine_and_its_batch_is_answered(
     bench: Bench, death: BaseException
@@ -202,7 +202,7 @@ async def test_a_busy_worker_is_ready_until_its_batch_is_overdue(bench: Bench) -
 
 
 class ClosesAloud(FakeEngine):
-    """Says when it is closed."""
+    """A fake engine that sets an event when it is closed."""
 
     def __init__(self, manifest: Manifest, fault: Callable[[Feed], Fault | None]) -> None:
         super().__init__(manifest, fault=fault)

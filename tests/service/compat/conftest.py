@@ -20,7 +20,7 @@ ALL = ",".join(FOREIGN_APIS)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """One server with all foreign APIs and a model that draws, `faces`, beside the tests' usual models."""
+    """One server with all foreign APIs and the tests' usual models as well as `faces`, which generates."""
     folder = tmp_path_factory.mktemp("server")
     models = write_photos_facades_and_faces(folder / "models")
     with serving(folder, models_dir=models, apis=ALL, max_body_mb=2.0) as running:
@@ -35,7 +35,7 @@ def client(server: Running) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def native(client: httpx.Client, photo: bytes, mask: bytes) -> Callable[..., bytes]:
-    """What /v1/inpaint answers: `native(image=..., mask=..., **fields)`."""
+    """Return the answer of /v1/inpaint: `native(image=..., mask=..., **fields)`."""
 
     def fill(image: bytes = photo, mask: bytes = mask, **fields: str) -> bytes:
         reply = client.post("/v1/inpaint", files={"image": image, "mask": mask}, data=fields)
@@ -47,7 +47,7 @@ def native(client: httpx.Client, photo: bytes, mask: bytes) -> Callable[..., byt
 
 @pytest.fixture
 def alpha_mask(mask: bytes) -> bytes:
-    """The mask as OpenAI's clients send it: alpha 0 is filled."""
+    """The mask in the form of OpenAI's clients: alpha 0 is filled."""
     hole = np.asarray(Image.open(io.BytesIO(mask)))
     pixels = np.zeros((*hole.shape, 4), np.uint8)
     pixels[:, :, 3] = 255 - hole

@@ -1,4 +1,4 @@
-"""One good request for pictures of each foreign API, and where its errors keep their message."""
+"""One valid request for pictures to each foreign API, and the place of the message in the API's errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.serving.bad_request import MASK, MULTIPART, PHOTO, body_of, part
 class ForeignRequest:
     """A request that is answered with a picture.
 
-    message: finds the message in the body of an error.
+    message: returns the message in the decoded body of an error.
     """
 
     api: str

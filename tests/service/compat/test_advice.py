@@ -1,4 +1,4 @@
-"""What errors of foreign APIs advise can be done with the API that was asked."""
+"""The advice in a foreign API's errors can be followed with that API."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_while_nothing_can_be_saved_no_field_is_advised_that_the_api_does_not_ha
     running = serve(apis=ALL)
     incoming = running.service.settings.results_dir / INCOMING
     incoming.rename(incoming.with_name("aside"))
-    incoming.write_bytes(b"")  # so that the disk cannot be tried
+    incoming.write_bytes(b"")  # a file in place of the folder: the probe of the disk fails
     running.service.store.disk.record_failure(OSError(errno.ENOSPC, "No space left on device"))
     with running.client() as client:
         refused = sent(client, good)

@@ -1,4 +1,4 @@
-"""The OpenAPI document with foreign APIs: every route is in it, with a tag, a name and its form of errors."""
+"""The OpenAPI document with foreign APIs: it has every route, with a tag, a name and the API's error schema."""
 
 from __future__ import annotations
 

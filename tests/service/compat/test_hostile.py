@@ -1,4 +1,4 @@
-"""Hostile requests to each foreign API: answered in its own form, never with 500, in bounded memory."""
+"""Hostile requests to each foreign API are answered in the API's error format, never with 500, in bounded memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BOMBS = {
 
 
 def with_image(good: ForeignRequest, image: bytes) -> bytes:
-    """The body of a request with another image."""
+    """Return the body of a request with another image."""
     if good is EDIT:
         return body_of(part("image", image, "a"), part("mask", MASK, "b"), part("mask_mode", b"white"))
     if good is INFER:
@@ -76,7 +76,7 @@ def check(reply: httpx.Response, good: ForeignRequest) -> None:
 
 @pytest.fixture
 def steady(server: Running) -> Iterator[None]:
-    """Afterwards nothing is counted any more."""
+    """After the test, check that admission counts no request and no body."""
     yield
     admission = server.service.admission
     assert (admission.bodies_bytes, admission.in_flight, admission.uploading) == (0, 0, 0)
@@ -169,7 +169,7 @@ def test_broken_packed_bodies_are_refused(client: httpx.Client) -> None:
 
 
 def wrong_lengths() -> Iterator[tuple[bytes, dict[str, str]]]:
-    """Requests whose parts are not as long as they say."""
+    """Requests whose parts differ from their declared lengths."""
     image, mask = ("BYTES", [1], element(PHOTO)), ("BYTES", [1], element(MASK))
     body, header = as_binary({"image": image, "mask": mask})
     for length in ("-1", "x", "", "1e3", "0", "1", str(len(body) + 1), str(2**64), "9" * 400):

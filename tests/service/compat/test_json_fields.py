@@ -1,4 +1,4 @@
-"""JSON with pictures in base64, read without a server."""
+"""The parser of JSON with pictures in base64."""
 
 from __future__ import annotations
 

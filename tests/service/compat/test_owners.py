@@ -1,4 +1,4 @@
-"""User A against user B on every foreign route and over gRPC, with two front ends and results in a bucket."""
+"""One user's results on every foreign route and over gRPC, tried by another; two front ends, results in a bucket."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_one_user_made_is_neither_listed_nor_deleted_by_another(
     anna: httpx.Client, bert: httpx.Client, good: ForeignRequest
 ) -> None:
     made = asked(anna, good).headers["Location"]
-    wait_until(lambda: made in urls(anna))  # by the other front end up to 0.3 s later
+    wait_until(lambda: made in urls(anna))  # the other front end lists it up to 0.3 s later
     assert made not in urls(bert)
     assert bert.delete(made).status_code == 404
     assert anna.get(made).status_code == 200
@@ -112,7 +112,7 @@ def test_a_key_that_is_a_password_makes_results_of_its_own_user(
     password = base64.b64encode(f"bert:{anna.headers['X-API-Key']}".encode()).decode()
     with httpx.Client(base_url=served.url, timeout=60, headers={"Authorization": f"Basic {password}"}) as client:
         made = asked(client, IMG2IMG).headers["Location"]
-    assert bert.delete(made).status_code == 404  # the name beside a password counts for nothing
+    assert bert.delete(made).status_code == 404  # the user name of Basic authentication is ignored
     assert anna.delete(made).status_code in (202, 204)
 
 

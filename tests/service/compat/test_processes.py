@@ -1,4 +1,4 @@
-"""Foreign APIs with several processes, and as the command serves them by default."""
+"""Foreign APIs with several processes, and with the command's defaults."""
 
 from __future__ import annotations
 

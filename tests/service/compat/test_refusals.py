@@ -1,4 +1,4 @@
-"""What every foreign API refuses as /v1 does: keys, rates, drains, deadlines, sizes; each in its own form."""
+"""Foreign APIs refuse what /v1 refuses (keys, rates, drain, deadlines, sizes), each in its own error format."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refused(reply: httpx.Response, good: ForeignRequest, status: int) -> httpx.R
 
 
 def endpoints() -> Iterator[tuple[str, str, str]]:
-    """API, method and path of every foreign route, with names filled in."""
+    """API, method and path of every foreign route, with path parameters filled in."""
     for api in APIS:
         for router in (api.router, heads_of(api.router)):
             for route in router.routes:
@@ -104,7 +104,7 @@ def test_rate_and_quota_are_those_of_v1_and_say_when_to_return(
         assert send(client, good, X_API_Key=slow).status_code == 200
         late = refused(send(client, good, X_API_Key=slow), good, 429)
         assert 900 < int(late.headers["Retry-After"]) <= 1000
-        for path in ("/v2/repository/index", "/api/v1/model", "/sdapi/v1/options"):  # no pictures are asked for
+        for path in ("/v2/repository/index", "/api/v1/model", "/sdapi/v1/options"):  # routes that ask for no pictures
             client.post(path, headers={"X-API-Key": little, "Content-Type": "application/json"}, content=b"{}")
         assert send(client, good, X_API_Key=little).status_code == 200
         refused(send(client, good, X_API_Key=little), good, 429)
@@ -134,7 +134,7 @@ def test_deadlines_are_kept_and_a_late_answer_is_504(client: httpx.Client, good:
 def test_a_draining_server_refuses_and_says_when_to_return(serve: Serve, good: ForeignRequest) -> None:
     running = serve(apis=ALL)
     admission = running.service.admission
-    admission.in_flight += 1  # without a request in flight the server would end
+    admission.in_flight += 1  # without a request in flight the drain would end at once
     admission.draining.set()
     with running.client() as client:
         assert int(refused(send(client, good), good, 503).headers["Retry-After"]) >= 1
@@ -196,7 +196,7 @@ def test_a_body_over_the_limit_is_413(serve: Serve, good: ForeignRequest) -> Non
 def test_the_memory_for_bodies_is_asked_for_before_base64_is_decoded(serve: Serve, good: ForeignRequest) -> None:
     running = serve(apis=ALL, max_memory_mb=0.125)
     admission = running.service.admission
-    admission.bodies_bytes = int(admission.max_bodies_bytes) - len(good.body) - 100  # those of others
+    admission.bodies_bytes = int(admission.max_bodies_bytes) - len(good.body) - 100  # as if other requests held it
     with running.client() as client:
         full = refused(send(client, good), good, 503)
         assert "request bodies take" in good.message(full.json())

@@ -1,4 +1,4 @@
-"""Flags, environment, file, default; and nothing misspelt."""
+"""Settings from flags, environment, file and defaults, in this order; misspelt names are refused."""
 
 from __future__ import annotations
 

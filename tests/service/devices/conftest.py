@@ -1,4 +1,4 @@
-"""Devices that tests compute on: one that overlaps batches, and one with lanes."""
+"""Devices for tests: one that overlaps batches, and one with lanes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The overlapping device with a stand-in for CUDA, and the models and samples to try it with."""
+"""The overlapping device on a fake CUDA, and models and samples for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MakeManifest = Callable[..., Manifest]
 
 @dataclass
 class Gpu:
-    """A device, and what it stands on."""
+    """A GPU device and the fakes that it runs on."""
 
     runtime: RacingRuntime
     cvcuda: FakeCvCuda
@@ -39,7 +39,7 @@ class Gpu:
 
 
 def manifests(make: MakeManifest) -> dict[str, Manifest]:
-    """Every kind of input and output that the contract has."""
+    """Return manifests with every kind of input and output in the tensor contract."""
     latent = {"name": "latent", "dtype": "float32", "shape": ["batch", 8]}
     image = {"name": "image", "dtype": "float32", "shape": PIXELS}
     mask = {"name": "mask", "dtype": "float32", "shape": ["batch", 1, "height", "width"]}

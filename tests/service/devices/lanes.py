@@ -1,4 +1,4 @@
-"""A device with two lanes, and a clock to time them by."""
+"""A device with two lanes, and the clock that times its batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches go to the device that suits their engine, and engines of both kinds are served side by side."""
+"""Batches go to the device for their engine's kind, and engines of both kinds are served at the same time."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_engines_with_lanes_share_one_device_beside_those_that_have_all_of_it(
 
 
 class Beside:
-    """A worker for a model with lanes and one on a GPU, both of them open."""
+    """A worker with two open engines: one with lanes, and one on a GPU."""
 
     def __init__(self, manifest: Manifest) -> None:
         runtime = RacingRuntime()
@@ -120,7 +120,7 @@ class Beside:
         self.worker = DeviceWorker(self.batcher, self.device, self, time.monotonic)
 
     def batch_done(self, model: str, device: str, size: int, device_s: float) -> None:
-        """Nobody asks."""
+        """Ignore the observation."""
 
     def submit(self, engine: Engine, sample: Sample) -> asyncio.Task[ComputedSample]:
         return asyncio.create_task(self.batcher.submit(sample, ServedModel(engine.manifest, engine), 1e12))
@@ -165,7 +165,7 @@ def test_devices_of_a_gpu_and_the_cpu_have_their_depths_side_by_side_and_two_of_
     beside: Beside, samples: list[Sample], manifest: Manifest
 ) -> None:
     class AnotherEngine(FakeStreamEngine):
-        """Of another kind."""
+        """A second class of engines for the same GPU."""
 
     another = AnotherEngine(manifest, beside.cuda, BatchShape(8, 64, 64))
     depths = []

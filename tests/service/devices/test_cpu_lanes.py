@@ -1,4 +1,4 @@
-"""Batches on lanes: each goes its own way, and whoever is alone has the whole device."""
+"""Batches on lanes: each lane runs its own batches, and a single batch gets the whole device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONE = samples(0)[0]
 
 
 def teach(device: LaneDevice, engine: FakeLaneEngine, clock: Clock, row_s: float) -> None:
-    """A batch of two took that long for each."""
+    """Run a batch of two that takes `row_s` for each row, from which the device learns."""
     ticket = device.launch(engine, samples(1, 2))
     clock.now += 2 * row_s
     engine.compute(0)

@@ -1,4 +1,4 @@
-"""The worker on a device with lanes: who waits goes on the lane that is free."""
+"""The worker on a device with lanes: waiting samples go to the free lane."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.serving.waiting import until
 
 
 def slow_clock() -> float:
-    """Makes the engine so slow that a batch is one sample."""
+    """Return the time × 1000: engines seem so slow that each batch has one sample."""
     return 1e3 * time.monotonic()
 
 
@@ -60,7 +60,7 @@ async def test_a_lane_that_is_done_goes_on_with_who_waits_while_the_other_comput
     await asyncio.sleep(0)
     bench.worker.start()
     await bench.begun(0)
-    for done in (1, 2, 3, 4):  # those on the second lane, while the first of all still computes
+    for done in (1, 2, 3, 4):  # on the second lane, while the first lane still computes sample 0
         await bench.begun(1)
         await asyncio.to_thread(bench.engine.compute, 1)
         assert (await tasks[done]).tile[0, 0, 0] == 255 - done
@@ -133,7 +133,7 @@ async def test_a_lane_that_hangs_is_noticed_though_the_other_goes_on(bench: Benc
     assert bench.worker.state(time.monotonic(), 0.2) == "hung"
     assert bench.worker.state(time.monotonic(), 60) == "busy"
     await bench.begun(1)
-    bench.batcher.close()  # who still waits is answered, and nobody follows on a lane that is left to itself
+    bench.batcher.close()  # waiting samples are answered, and an abandoned lane gets none
     bench.engine.break_down(0)
     bench.engine.break_down(1)
     await asyncio.gather(*tasks, return_exceptions=True)

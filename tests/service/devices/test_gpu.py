@@ -1,4 +1,4 @@
-"""The overlapping device against the one that computes at once: the same tiles, whatever order the GPU chooses."""
+"""The overlapping device gives the tiles of the serial one, in whatever order the GPU runs its work."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_tiles_of_every_kind_of_model_are_those_of_the_cpu(gpu: Gpu, fake_manife
 
 
 def locked_copies(manifest: Manifest, samples: list[Sample]) -> list[Sample]:
-    """The same samples in slots, as an engine process sees them on a GPU."""
+    """Return copies of the samples in page-locked memory, as slots are in an engine process with a GPU."""
     layouts, size = SlotLayouts(manifest), (*samples[0].tile, samples[0].samples)
     layout = layouts.of(*size)
     descriptor = os.memfd_create("test")

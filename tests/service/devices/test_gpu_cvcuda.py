@@ -1,4 +1,4 @@
-"""CV-CUDA is asked for by name where it is missing."""
+"""Loading CV-CUDA; the error for a missing one names the command that installs it."""
 
 from __future__ import annotations
 

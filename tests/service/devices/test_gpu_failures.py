@@ -1,4 +1,4 @@
-"""The overlapping device with values, sizes, launches or a device that fail."""
+"""The overlapping device with failing values, sizes, launches or a lost GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled conversion of tiles: the same bytes as OpenCV and numpy give, for values and sizes of every kind."""
+"""Compiled conversion of tiles: the same bytes as with OpenCV and numpy, for values and sizes of every kind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def kernel() -> PlanesKernel:
 
 
 def planes_of_all_kinds() -> Iterator[NDArray[np.float32]]:
-    """Planes of one to four channels, of one pixel to more than the lock is kept for, in and outside of [0, 1]."""
+    """Yield planes C×H×W of 1 to 4 channels, with values beyond [0, 1], and sizes that keep or release the GIL."""
     random = np.random.default_rng(5)
     for number in range(60):
         size = (2, 200) if number % 20 == 0 else (1, 70)

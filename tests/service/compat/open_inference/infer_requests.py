@@ -1,4 +1,4 @@
-"""Bodies of inference requests, as tritonclient sends them."""
+"""Builders of inference requests in the form that tritonclient sends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def element(data: bytes) -> bytes:
 def as_binary(
     inputs: dict[str, tuple[str, list[int], bytes]], parameters: dict[str, Any] | None = None, **fields: Any
 ) -> tuple[bytes, dict[str, str]]:
-    """Return body and header of a request whose tensors follow its JSON: name → datatype, shape, data."""
+    """Return body and headers of a request with binary tensors after its JSON: name → datatype, shape, data."""
     entries = [
         {"name": name, "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": len(data)}}
         for name, (datatype, shape, data) in inputs.items()

@@ -130,7 +130,7 @@ def test_a_translation_is_that_of_v1_translate(client: httpx.Client, photo: byte
         ({"priority": -1}, 422),
         ({"seed": -1}, 422),
         ({"format": "bmp"}, 422),
-        ({"webhook": "https://example.org"}, 200),  # none of its parameters, so ignored
+        ({"webhook": "https://example.org"}, 200),  # not a parameter of the protocol, so ignored
     ],
 )
 def test_parameters_are_checked(

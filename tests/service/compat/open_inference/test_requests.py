@@ -1,4 +1,4 @@
-"""Inference requests in JSON, read without a server."""
+"""The parser of inference requests in JSON."""
 
 from __future__ import annotations
 

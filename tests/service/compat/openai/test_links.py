@@ -1,4 +1,4 @@
-"""`response_format=url`: links in place of pictures, where the server has a public URL."""
+"""`response_format=url`: links in place of pictures, if the server has a public URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The openai package itself; more of it, and other clients, are in tests/foreign_clients."""
+"""The openai package against the server; tests/foreign_clients has more of it, and other clients."""
 
 from __future__ import annotations
 
