@@ -1,4 +1,4 @@
-"""A fleet that a module's tests share, and single ones for tests that harm theirs."""
+"""A fleet that a module's tests share, and fleets for single tests that kill or break servers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ StartFleet = Callable[..., Fleet]
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresCluster) -> Iterator[Fleet]:
-    """Three servers."""
+    """A fleet of three servers."""
     with running_fleet(tmp_path_factory.mktemp("fleet"), postgres, 3, fake_batch_ms=30) as running:
         yield running
 
 
 @pytest.fixture
 def start_fleet(tmp_path: Path, postgres: PostgresCluster) -> Iterator[StartFleet]:
-    """Start servers that end with the test: `start_fleet(count, **settings)`."""
+    """Start a fleet that ends with the test: `start_fleet(count, **settings)`."""
     with ExitStack() as stack:
         yield lambda count, **settings: stack.enter_context(running_fleet(tmp_path, postgres, count, **settings))
 

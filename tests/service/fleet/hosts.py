@@ -1,4 +1,4 @@
-"""Servers on hosts with networks of their own, a database with a standby, a bucket: each on a host of its own."""
+"""A fleet across hosts: servers, a database, its standby and a bucket, each on its own host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DATABASE = "retouch"
 
 @dataclass
 class FleetOfHosts:
-    """Hosts and their servers; host `n` has node `n`."""
+    """The hosts and their servers; host `n` runs node `n`."""
 
     fleet: Fleet
     network: HostNetwork
@@ -31,7 +31,7 @@ class FleetOfHosts:
     """Each host's own."""
 
     def cut_from_database(self, number: int) -> None:
-        """Lose every packet between a node and the database, its standby included."""
+        """Drop every packet between a node and the database and its standby."""
         for server in (self.databases.primary, self.databases.standby):
             assert server.host is not None
             self.network.cut(self.hosts[number], server.host)
@@ -45,7 +45,7 @@ class FleetOfHosts:
 
 @contextmanager
 def running_hosts(folder: Path, count: int, **settings: Any) -> Iterator[FleetOfHosts]:
-    """Run so many nodes until the block ends; skips where namespaces or PostgreSQL are missing."""
+    """Run `count` nodes until the block ends; skips the test where namespaces or PostgreSQL are missing."""
     with ExitStack() as stack:
         network = stack.enter_context(host_network())
         databases = stack.enter_context(running_pair(network.add_host(), network.add_host()))

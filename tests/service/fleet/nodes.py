@@ -1,4 +1,4 @@
-"""Servers of several hosts: real processes with folders of their own, one PostgreSQL, one bucket."""
+"""A fleet on one machine: real server processes with separate folders, one PostgreSQL, one bucket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATH = "/v1/inpaint"
 
 @dataclass
 class Fleet:
-    """The servers, and what they share."""
+    """The servers, and the bucket and database that they share."""
 
     nodes: list[ServedProcess]
     bucket: Bucket
@@ -34,7 +34,7 @@ class Fleet:
         return self.nodes[number % len(self.nodes)].url
 
     def kill(self, number: int) -> None:
-        """End one as if its host lost power."""
+        """Kill a server, as if its host lost power."""
         self.nodes[number].kill()
         self.killed.add(number)
 
@@ -45,7 +45,7 @@ class Fleet:
         self.nodes[number].process.send_signal(signal.SIGCONT)
 
     def computed(self) -> int:
-        """How many pictures all living nodes have computed."""
+        """Number of samples that the engines of all living nodes have computed."""
         alive = [node for number, node in enumerate(self.nodes) if number not in self.killed]
         return sum(_computed(httpx.get(f"{node.url}/metrics").text) for node in alive)
 
@@ -57,7 +57,7 @@ def _computed(metrics: str) -> int:
 
 @contextmanager
 def running_fleet(folder: Path, postgres: PostgresCluster, count: int, **settings: Any) -> Iterator[Fleet]:
-    """Run so many servers until the block ends."""
+    """Run `count` servers until the block ends."""
     with ExitStack() as stack:
         bucket = stack.enter_context(serving_bucket(folder))
         bucket.keep_folder("fleet/.jobs")
@@ -82,9 +82,9 @@ def running_fleet(folder: Path, postgres: PostgresCluster, count: int, **setting
 
 
 async def ended(http: httpx.AsyncClient, fleet: Fleet, job: str, first_node: int = 0) -> dict[str, Any]:
-    """Poll a job at one node after the other until it has ended; what it is then. Nodes that are gone are left out.
+    """Poll the nodes in turn, without killed ones, until the job has ended; returns its document.
 
-    A connection that breaks is asked again, as clients do with GET, if its node still runs; else this shows its log.
+    A GET whose connection breaks is repeated while its node runs; AssertionError with the log if the node has ended.
     """
     for look in range(6000):
         number = (first_node + look) % len(fleet.nodes)

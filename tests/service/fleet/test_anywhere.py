@@ -1,4 +1,4 @@
-"""Any server of a fleet knows what any other has accepted: jobs, results and keys."""
+"""Every server of a fleet knows the jobs, results and idempotency keys that another has accepted."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_jobs_that_one_server_accepts_are_run_by_all(
     def ran() -> list[int]:
         return [len(node.lines("job ended")) for node in fleet.nodes]
 
-    await until(lambda: sum(ran()) >= 30)  # a line is written after its job is seen to have ended
+    await until(lambda: sum(ran()) >= 30)  # the log line follows the job's end in the ledger
     assert sum(ran()) == 30
     assert min(ran()) >= 5, ran()
 
@@ -85,7 +85,7 @@ async def test_a_job_whose_server_died_before_it_answered_is_what_a_repeat_gets_
         reply = await http.post(f"{fleet.url(number)}{PATH}", files=files, headers=headers)
         assert reply.status_code == 202, reply.text
         places.append(reply.headers["location"])
-        with psycopg.connect(fleet.database) as ledger:  # what it would have recorded next
+        with psycopg.connect(fleet.database) as ledger:  # as if the server had failed before it recorded the answer
             ledger.execute("DELETE FROM idempotency")
     assert places == [places[0]] * 3
     assert (await ended(http, fleet, places[0]))["status"] == "succeeded"
@@ -107,7 +107,7 @@ async def test_the_cache_keeps_a_result_that_another_server_has_not_uploaded_yet
     fleet = start_fleet(2, cache_entries=100)
     if bucket == "is away":
         fleet.bucket.stop()
-    else:  # a file in the place of its folder: nothing can be written, and everything is not found
+    else:  # a file in place of the folder: writes fail, and no object is found
         (fleet.bucket.folder / "fleet").rename(tmp_path / "aside")
         (fleet.bucket.folder / "fleet").touch()
 
@@ -133,7 +133,7 @@ async def test_the_cache_keeps_a_result_that_another_server_has_not_uploaded_yet
 
 
 def entered(fleet: Fleet) -> int:
-    """Return the number of results that the caches know."""
+    """Return the number of results in the index of the result cache."""
     with psycopg.connect(fleet.database) as database:
         row = database.execute("SELECT count(*) FROM known_results").fetchone()
     return int(row[0]) if row else 0

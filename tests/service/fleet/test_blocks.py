@@ -1,4 +1,4 @@
-"""Blocks of a limit: no request waits, and the error is a block of each process."""
+"""A limit shared in blocks: no request waits, and each process exceeds the limit by at most a block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that are killed or frozen lose no job; a database that is away stops only what needs it."""
+"""Killed or frozen servers lose no job; an unreachable database stops only what needs it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_what_was_promised_in_the_store_is_served_by_others_when_a_server_
 
 
 def jobs_ended(fleet: Fleet) -> list[object]:
-    """The jobs that the servers say they ended."""
+    """Ids of jobs in the servers' log lines `job ended`."""
     return [line["job"] for node in fleet.nodes for line in node.lines("job ended")]
 
 
@@ -72,12 +72,12 @@ async def test_a_server_that_is_frozen_and_goes_on_ends_no_job_twice(
     fleet = start_fleet(2, fake_batch_ms=300, max_batch_size=2)
     jobs = await accept(http, fleet, files, 10, 0)
     fleet.freeze(0)
-    fleet.killed.add(0)  # nobody asks it meanwhile
+    fleet.killed.add(0)  # so that `ended` does not poll the frozen node
     await assert_all_succeed(http, fleet, jobs)
     fleet.thaw(0)
     fleet.killed.clear()
     await assert_all_succeed(http, fleet, await accept(http, fleet, files, 4, 0))
-    await until(lambda: len(jobs_ended(fleet)) >= 14)  # a line is written after its job is seen to have ended
+    await until(lambda: len(jobs_ended(fleet)) >= 14)  # the log line follows the job's end in the ledger
     assert len(jobs_ended(fleet)) == len(set(jobs_ended(fleet))) == 14
 
 

@@ -1,4 +1,4 @@
-"""Hosts that are cut off, whose clocks differ, or whose database fails over, lose and repeat nothing."""
+"""No job is lost or repeated when hosts are cut off, their clocks differ, or their database fails over."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetOfHosts]:
-    """Two nodes."""
+    """A fleet of two nodes."""
     with running_hosts(tmp_path_factory.mktemp("hosts"), 2, fake_batch_ms=100, max_batch_size=1) as running:
         yield running
 
@@ -45,7 +45,7 @@ async def assert_all_succeed_once(http: httpx.AsyncClient, hosts: FleetOfHosts, 
 
 
 async def _differ_by_minutes(http: httpx.AsyncClient, one: str, other: str) -> bool:
-    """Whether the dates in the replies of two nodes do."""
+    """Whether the Date headers of two nodes differ by more than ten minutes."""
     dates = [parsedate_to_datetime((await http.get(f"{url}/livez")).headers["date"]) for url in (one, other)]
     return abs((dates[1] - dates[0]).total_seconds()) > 600
 
@@ -62,7 +62,7 @@ async def test_all_that_was_promised_before_the_database_failed_over_is_kept(
     key = {"Idempotency-Key": str(uuid4())}
     first = await http.post(f"{fleet.url(1)}{PATH}", files=files, headers=key)
     await asyncio.to_thread(hosts.databases.primary.stop, signal.SIGQUIT)
-    await asyncio.sleep(1.5)  # the standby answers, and takes no writes
+    await asyncio.sleep(1.5)  # meanwhile the standby answers, but takes no writes
     await asyncio.to_thread(hosts.databases.fail_over)
     back = time.monotonic()
     while (again := await http.post(f"{fleet.url(0)}{PATH}", files=files, headers=key)).status_code != 200:

@@ -1,4 +1,4 @@
-"""Limits of keys in blocks from a real PostgreSQL, taken behind the requests."""
+"""Keys' limits, taken in blocks from a real PostgreSQL while no request waits for it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LEASE_S = 10.0
 
 @pytest.fixture(scope="module")
 def own_cluster() -> Iterator[PostgresCluster]:
-    """A server that the tests of this module may stop."""
+    """A PostgreSQL server that the tests of this module may stop."""
     with running_postgres() as cluster:
         yield cluster
 
 
 @pytest.fixture
 def usages(own_cluster: PostgresCluster) -> Iterator[list[SharedKeyUsage]]:
-    """The use of keys as two processes of one ledger see it."""
+    """Two processes' views of the use of keys in one ledger."""
     url = own_cluster.new_database()
     with ExitStack() as stack:
         ledgers = [stack.enter_context(Database(PostgresServer(parse_address(url)))) for _ in range(2)]
@@ -36,7 +36,7 @@ def usages(own_cluster: PostgresCluster) -> Iterator[list[SharedKeyUsage]]:
 
 
 async def admitted(usage: SharedKeyUsage, times: int, allowed: int) -> int:
-    """Ask so often, with time for a block to come between, and count the requests that are admitted."""
+    """Ask `times` times, with pauses in which a block can arrive; returns the number of admitted requests."""
     count = 0
     for _ in range(times):
         count += usage.take_request("key", allowed) == 0.0

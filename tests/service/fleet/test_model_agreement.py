@@ -1,4 +1,4 @@
-"""Hosts of one database serve a version once enough of those that are alive have it."""
+"""The hosts of a fleet serve a version once a large enough share of the living hosts has it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ONE, TWO = "photos/1@aa", "photos/2@bb"
 
 @dataclass
 class Host:
-    """A process that follows the bucket."""
+    """A process that follows a bucket of models."""
 
     node: Node
     agreement: SharedAgreement
@@ -39,7 +39,7 @@ Join = Callable[..., Awaitable[Host]]
 
 @pytest.fixture
 async def join(postgres: PostgresCluster) -> AsyncIterator[Join]:
-    """Join as one more host: `join(name, share)`."""
+    """Add a host: `join(name, share)`."""
     address, joined = parse_address(postgres.new_database()), list[Node]()
 
     async def host(name: str, share: float = 1.0) -> Host:

@@ -1,4 +1,4 @@
-"""Limits of keys hold over all servers of a fleet, and no request waits for another server."""
+"""Keys' limits hold across all servers of a fleet, and no request waits for another server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders of jobs and answers to keys in a real bucket: whole or not there, and refused while it is away."""
+"""Jobs' orders and kept answers in a real bucket: stored whole or not at all; refused while it is unreachable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fleet that could not keep its promises does not start."""
+"""A server of a fleet does not start with settings that could break its promises."""
 
 from __future__ import annotations
 

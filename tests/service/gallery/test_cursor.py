@@ -1,4 +1,4 @@
-"""Cursors: what they hold, and to which list they belong."""
+"""Cursors: their content, and the list that each belongs to."""
 
 from __future__ import annotations
 

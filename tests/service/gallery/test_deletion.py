@@ -1,4 +1,4 @@
-"""Deletion for owners, and what is tidied up later."""
+"""Deletion by owners, and the clean-up that follows later."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_thumbnails_of_lost_results_and_old_tombstones_are_tidied_up(store
         ThumbnailFiles(tmp_path, store.index).keep(result_id, b"small")
     store.flush(30)
     await deletion_of(store, tmp_path).delete(ID, OWNER)
-    store.index.forget([OTHER])  # as retention does it
+    store.index.forget([OTHER])  # as retention does
     later = deletion_of(store, tmp_path, later_s=89 * DAY_S)
     await later.finish()
     await later.tidy()

@@ -1,4 +1,4 @@
-"""Lists of results: order, owner, filter, and results of one moment."""
+"""Lists of results: order, owner, filters, and results with equal times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that are older than the index are entered once."""
+"""Results that were stored before the index existed are entered into it once."""
 
 from __future__ import annotations
 

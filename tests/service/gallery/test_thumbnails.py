@@ -1,4 +1,4 @@
-"""Thumbnails: what they look like, where they are kept, and that none outlives its result."""
+"""Thumbnails: their pixels and their storage; none outlives its result."""
 
 from __future__ import annotations
 

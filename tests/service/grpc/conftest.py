@@ -1,4 +1,4 @@
-"""A server with gRPC, and clients of it."""
+"""A server with gRPC, and clients for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Serve = Callable[..., Running]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """One server with gRPC and a model that draws, `faces`, beside the tests' usual models."""
+    """One server with gRPC and the tests' usual models as well as `faces`, which generates."""
     folder = tmp_path_factory.mktemp("server")
     models = write_photos_facades_and_faces(folder / "models")
     with serving(
@@ -37,7 +37,7 @@ def client(server: Running) -> Iterator[GrpcClient]:
 
 @pytest.fixture
 def serve_grpc(serve: Serve) -> Iterator[Serve]:
-    """Start servers with gRPC: as `serve`; they end before their sockets are taken from them."""
+    """Start servers as `serve` does, with gRPC; they are stopped before `serve` would stop them."""
     with ExitStack() as stack:
 
         def start(**settings: Any) -> Running:
@@ -50,7 +50,7 @@ def serve_grpc(serve: Serve) -> Iterator[Serve]:
 
 @pytest.fixture
 def native(server: Running, photo: bytes, mask: bytes) -> bytes:
-    """What /v1/inpaint answers."""
+    """The answer of /v1/inpaint."""
     with server.client() as client:
         reply = client.post("/v1/inpaint", files={"image": photo, "mask": mask})
     assert reply.status_code == 200, reply.text
@@ -59,5 +59,5 @@ def native(server: Running, photo: bytes, mask: bytes) -> bytes:
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    """Where a test writes its key file."""
+    """The path for a test's key file."""
     return tmp_path / "keys.json"

@@ -1,4 +1,4 @@
-"""What each method answers: the same as over HTTP, in messages."""
+"""Each gRPC method answers the same as its HTTP counterpart."""
 
 from __future__ import annotations
 

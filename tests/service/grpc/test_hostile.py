@@ -1,4 +1,4 @@
-"""Hostile clients of a real server: each gets a status that is not the server's fault, in bounded memory."""
+"""Hostile clients of a real server: each gets a status that blames the client, in bounded memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 @pytest.fixture(autouse=True)
 def _steady(server: Running) -> Iterator[None]:
-    """Afterwards nothing is counted any more, and the server still fills."""
+    """After each test, wait until admission counts no request and no body."""
     yield
     admission = server.service.admission
     wait_until(lambda: (admission.bodies_bytes, admission.in_flight, admission.uploading) == (0, 0, 0))
@@ -77,7 +77,7 @@ def test_bombs_are_refused_in_bounded_memory(client: GrpcClient) -> None:
         StatusCode.RESOURCE_EXHAUSTED,
         StatusCode.INVALID_ARGUMENT,
     )
-    assert psutil.Process().memory_info().rss - before < 2**28  # the client, in the same process, had 256 MiB itself
+    assert psutil.Process().memory_info().rss - before < 2**28  # the client's own 256 MiB are in this process
 
 
 def test_a_picture_larger_than_allowed_is_refused_by_its_header(client: GrpcClient, mask: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Places for arriving messages, and unread replies."""
+"""The limit on memory for arriving messages and for unread replies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.grpc.message_memory import MessageMemory
 
 
 class Sender:
-    """A client whose message arrives until it is released."""
+    """A client whose message keeps arriving until `release`."""
 
     def __init__(self, memory: MessageMemory, client: str) -> None:
         self.has_place, self._release = False, asyncio.Event()
@@ -64,14 +64,14 @@ async def test_one_that_is_cancelled_as_it_gets_its_place_gives_it_back() -> Non
     await asyncio.sleep(0)
     first._release.set()
     await first.task
-    second.task.cancel()  # its turn was set, but it has not run
+    second.task.cancel()  # the place was given to it, but its task has not run since
     with pytest.raises(asyncio.CancelledError):
         await second.task
     assert memory.held == (0, 0, 0)
 
 
 async def test_those_that_were_cancelled_at_the_same_moment_keep_no_place() -> None:
-    """As calls are that a client cancels together, or that its broken connection ends: all are told before one runs."""
+    """A client that cancels its calls, or a broken connection, cancels all tasks before any of them runs."""
     memory = MessageMemory(max_bytes=400.0, message_bytes=100)
     senders = [Sender(memory, "a") for _ in range(8)]
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What comes with a call beside its message."""
+"""The metadata of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gRPC as the command serves it: in one process, and with several front ends on one port."""
+"""gRPC of the real command: in one process, and with several front ends on one port."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_fills_are_those_of_http_and_every_method_wants_a_key(
     native = httpx.post(f"{served.url}/v1/inpaint", files=form, headers={"X-API-Key": key}, timeout=60).content
 
     def fill(_: int) -> bytes:
-        with GrpcClient(address(served), key) as own:  # a connection for each, so that all front ends have some
+        with GrpcClient(address(served), key) as own:  # a connection for each call, so that every front end gets some
             return own.infer(files_request(photo, mask))
 
     with ThreadPoolExecutor(8) as threads:

@@ -1,4 +1,4 @@
-"""The committed messages are what protoc makes of our file, and those of the public protocol."""
+"""The committed message classes are protoc's output for our .proto file, which agrees with the public protocol."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_method_of_the_file_is_answered_and_no_other() -> None:
 
 
 def test_names_and_numbers_are_those_of_the_public_protocol() -> None:
-    """Taken from the specification by hand, so that a change of our file is noticed."""
+    """The expected values were copied from the specification by hand, so that a change of our file is noticed."""
     expected = {
         "ModelInferRequest": "model_name=1 model_version=2 id=3 parameters=4 inputs=5 outputs=6 raw_input_contents=7",
         "ModelInferRequest.InferInputTensor": "name=1 datatype=2 shape=3 parameters=4 contents=5",

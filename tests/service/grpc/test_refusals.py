@@ -1,4 +1,4 @@
-"""What gRPC refuses as HTTP does: keys, scopes, rates, deadlines, sizes, a drain; before the message is read."""
+"""gRPC refuses what HTTP refuses (keys, scopes, rates, deadlines, sizes, drain), before the message is read."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_rate_and_quota_are_those_of_v1_and_say_when_to_return(serve_grpc: Any, 
         assert 900 < int(late.trailing["retry-after"]) <= 1000
         assert int(late.trailing["grpc-retry-pushback-ms"]) == 1000 * int(late.trailing["retry-after"])
     with GrpcClient(running.grpc_address, little) as client:
-        for method in ("RepositoryIndex", "ServerMetadata"):  # no pictures are asked for
+        for method in ("RepositoryIndex", "ServerMetadata"):  # methods that ask for no pictures
             assert client.call(method).code is StatusCode.OK
         assert client.call("ModelInfer", infer).code is StatusCode.OK
         assert client.call("ModelInfer", infer).trailing["x-error-code"] == "quota_exhausted"
@@ -95,7 +95,7 @@ def test_the_key_is_checked_before_the_message_is_read(serve_grpc: Any, keys: Pa
     add_key(keys)
     running = serve_grpc(keys_file=str(keys), max_body_mb=1.0)
     with GrpcClient(running.grpc_address) as client:
-        assert client.call("ModelInfer", bytes(2**25)).code is StatusCode.UNAUTHENTICATED  # not: too large
+        assert client.call("ModelInfer", bytes(2**25)).code is StatusCode.UNAUTHENTICATED  # not too large
 
 
 def test_deadlines_are_kept(client: GrpcClient, infer: Any) -> None:
@@ -121,7 +121,7 @@ def test_a_deadline_ends_the_work_and_is_logged_as_one(hanging: tuple[Running, E
 
 
 def _ordered(exposition: str) -> str:
-    """Return the counts of requests with their labels in the order endpoint, model, code."""
+    """Return the labels of the request counters, a line each, in the order endpoint, model, code."""
     lines = [line for line in exposition.splitlines() if line.startswith("retouch_request_duration_seconds_count")]
     found = []
     for line in lines:
@@ -141,7 +141,7 @@ def test_a_client_that_leaves_frees_its_place_and_is_counted(hanging: tuple[Runn
         kept = client.start("ModelInfer", infer)
         wait_until(lambda: admission.in_flight == 1)
         assert not kept.done()
-    wait_until(lambda: admission.in_flight == 0)  # the channel is closed
+    wait_until(lambda: admission.in_flight == 0)  # closing the channel cancelled the call
     assert (admission.bodies_bytes, admission.uploading) == (0, 0)
     with running.client() as http:
         wait_until(lambda: "retouch_cancelled_total 2.0" in http.get("/metrics").text)
@@ -150,7 +150,7 @@ def test_a_client_that_leaves_frees_its_place_and_is_counted(hanging: tuple[Runn
 def test_a_full_queue_is_resource_exhausted_with_a_time_to_return(serve_grpc: Any, infer: Any) -> None:
     running = serve_grpc()
     admission = running.service.admission
-    admission.bodies_bytes = int(admission.max_bodies_bytes)  # those of others
+    admission.bodies_bytes = int(admission.max_bodies_bytes)  # as if other requests held it
     with GrpcClient(running.grpc_address) as client:
         full = client.call("ModelInfer", infer)
         assert (full.code, full.trailing["x-error-code"]) == (StatusCode.RESOURCE_EXHAUSTED, "overloaded")
@@ -177,7 +177,7 @@ def test_a_draining_server_is_unavailable_and_finishes_what_it_has(hanging: tupl
 
 
 def test_calls_that_come_while_a_server_ends_are_refused_by_it(serve_grpc: Any, infer: Any) -> None:
-    """gRPC would answer those that it has and we have not CANCELLED or INTERNAL, and nobody would try again."""
+    """gRPC would end calls that have not reached our handlers with CANCELLED or INTERNAL, which no client retries."""
     running = serve_grpc()
     with GrpcClient(running.grpc_address) as client:
         assert client.call("ModelInfer", infer).code is StatusCode.OK
@@ -223,7 +223,7 @@ def test_a_message_that_does_not_arrive_is_given_up(serve_grpc: Any, infer: Any)
 
 
 class _Silent:
-    """A stream of messages that sends none until it is released."""
+    """A stream that sends no message until it is released."""
 
     def __init__(self, released: Event) -> None:
         self._released = released

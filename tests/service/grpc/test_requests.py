@@ -1,4 +1,4 @@
-"""Hostile messages, read without a server: refused as the client's fault, whatever is in them."""
+"""Hostile messages, parsed without a server: each is refused as invalid."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def typed(name: str, *files: bytes, datatype: str = "BYTES", shape: tuple[int, .
 
 
 def with_typed_numbers(number: int) -> bytes:
-    """A request whose image has numbers as typed contents, in the field of this number."""
+    """Return a request whose image is sent as typed contents, in the field with this number."""
     contents = length_delimited(number, 8) + bytes(8)
     entry = Input(name="image", datatype="UINT8", shape=[1, 2, 2, 1]).SerializeToString()
     entry += length_delimited(5, len(contents)) + contents
@@ -33,7 +33,7 @@ def with_typed_numbers(number: int) -> bytes:
 
 
 def wrong_tensors() -> Iterator[bytes]:
-    """Requests with one input, whose shape, datatype or data is wrong."""
+    """Requests with an input of wrong shape, datatype or data."""
     shapes: tuple[list[int], ...] = (
         *([], [2], [2**31], [-1], [0], [1, 64, 64, 3], [1] * 5_000),
         *([2**63 - 1], [-(2**63)]),
@@ -53,8 +53,8 @@ def wrong_tensors() -> Iterator[bytes]:
 
 
 def wrong_contents() -> Iterator[bytes]:
-    """Requests whose data comes twice, not at all, for another number of inputs, or as numbers."""
-    for raw in ([], [IMAGE[2]], [IMAGE[2]] * 3):  # for two inputs
+    """Requests whose data comes twice, not at all, for another number of inputs, or as typed contents."""
+    for raw in ([], [IMAGE[2]], [IMAGE[2]] * 3):  # the request has two inputs
         both = files_request(PHOTO, MASK)
         del both.raw_input_contents[:]
         both.raw_input_contents.extend(raw)
@@ -89,7 +89,7 @@ def wrong_outputs() -> Iterator[bytes]:
         yield with_parameters(files_request(PHOTO, MASK), timeout=value).SerializeToString()
     for wrong in (-1, 1.5, "x"):
         yield with_parameters(files_request(PHOTO, MASK), priority=wrong).SerializeToString()
-    yield b"\x0a\x02\xff\xfe"  # a name that is no UTF-8
+    yield b"\x0a\x02\xff\xfe"  # a name that is not UTF-8
 
 
 WRONG = (*wrong_tensors(), *wrong_contents(), *wrong_outputs())

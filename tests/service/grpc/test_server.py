@@ -1,4 +1,4 @@
-"""gRPC listens before HTTP does, and ends with it."""
+"""The gRPC server: it listens before HTTP does, and stops with it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_the_end_waits_for_calls_that_were_sent_before_it_but_not_without_
 
 @pytest.mark.parametrize("steps", [0, 1, 5, 9])
 async def test_the_end_waits_for_calls_that_came_while_the_event_loop_stood_still(steps: int) -> None:
-    """They are given one by one after it: the first of them more than a step later."""
+    """gRPC hands them over one by one afterwards, the first more than a step late."""
     clock, woken = Clock(50.0), 51.0 + 0.025 * steps
     calls_at = [woken + 0.03, woken + 0.06, woken + 0.09]
     took_s = iter([0.025] * steps + [1.0])
@@ -169,7 +169,7 @@ def test_calls_that_come_while_an_ending_server_stands_still_are_answered(models
 
 
 def test_a_second_request_to_end_closes_grpc_at_once_though_clients_send_on(models_dir: Path, tmp_path: Path) -> None:
-    """Otherwise the end takes 2 s while clients send."""
+    """A first request would wait up to 2 s for clients that keep sending."""
     settings = settings_of(models_dir, tmp_path).model_copy(update={"drain_delay_s": 60.0})
     took_s, called, ended = list[float](), threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Our errors as statuses of gRPC."""
+"""The gRPC status of each of our errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_each_kind_of_error_has_its_code(error: errors.ServiceError, code: Statu
 def test_no_error_of_a_client_is_the_servers_own_fault() -> None:
     for kind in errors.problem_kinds():
         made = kind(7) if kind is errors.RangeNotSatisfiable else kind("x")  # type: ignore[arg-type]
-        if kind.status < 500 and kind not in (errors.RangeNotSatisfiable, errors.Misdirected):  # of HTTP alone
+        if kind.status < 500 and kind not in (errors.RangeNotSatisfiable, errors.Misdirected):  # errors of HTTP alone
             assert status_of(made)[0] not in (StatusCode.INTERNAL, StatusCode.UNKNOWN), kind
 
 

@@ -1,4 +1,4 @@
-"""A call in traces and in the log."""
+"""Spans and log lines of calls."""
 
 from __future__ import annotations
 

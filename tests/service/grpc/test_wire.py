@@ -1,4 +1,4 @@
-"""Requests divided before protobuf reads them."""
+"""Splitting serialised requests before protobuf parses them."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def test_any_bytes_are_divided_or_refused(data: bytes) -> None:
         b"\x0b",  # a group
         b"\x07",  # a wire type that does not exist
         b"\x00\x01",  # field 0
-        b"\x3a\x05abc",  # shorter than it says
+        b"\x3a\x05abc",  # shorter than its length says
         b"\x3a" + b"\xff" * 9 + b"\x01",  # 2^64 - 1 bytes
-        b"\x08" + b"\xff" * 11,  # a number without an end
+        b"\x08" + b"\xff" * 11,  # a varint without an end
         b"\x3a",
         b"\x2a\x02\x2a\x09",  # an input whose contents are cut off
         b"\x09abc",
@@ -81,7 +81,7 @@ def test_what_is_not_in_the_wire_format_is_refused(data: bytes) -> None:
         length_delimited(5, 2**20) + b"\x1a\x00" * 2**19,  # shapes
         length_delimited(1, 2**26) + bytes(2**26),  # a name
         length_delimited(5, 2**26 + 5) + length_delimited(3, 2**26) + bytes(2**26),  # one shape
-        b"\x78\x01" * 2**20,  # fields that nobody knows
+        b"\x78\x01" * 2**20,  # unknown fields
     ],
 )
 def test_many_or_large_parts_are_refused_at_once(bomb: bytes) -> None:
