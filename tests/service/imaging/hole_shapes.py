@@ -20,5 +20,5 @@ def ellipses(size: tuple[int, int], *shapes: tuple[int, int, int, int]) -> NDArr
 
 
 def ruled(*rules: FillRule) -> MultipleSize:
-    """LIMITED with measured rules for `auto`."""
+    """Return LIMITED with measured rules for `auto`."""
     return LIMITED.model_copy(update={"auto": FillRules(measured="in a test", rules=rules)})

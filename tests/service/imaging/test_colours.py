@@ -1,4 +1,4 @@
-"""Colours painted on the lightness of the upload."""
+"""Colourisation: predicted colours on the lightness of the upload."""
 
 from __future__ import annotations
 

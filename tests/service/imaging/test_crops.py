@@ -37,7 +37,7 @@ RULES: dict[str, SizeRule] = {
 
 
 def painted(mask: NDArray[np.bool_], crops: list[Crop]) -> NDArray[np.intp]:
-    """How often each pixel would be filled."""
+    """Return for each pixel the number of crops that fill it."""
     count = np.zeros(mask.shape, np.intp)
     for crop in crops:
         part = (slice(crop.box.top, crop.box.bottom), slice(crop.box.left, crop.box.right))
@@ -186,7 +186,7 @@ def test_context_is_half_the_hole_on_every_side() -> None:
 
 def test_context_gives_way_before_resolution_does() -> None:
     mask = np.zeros((3000, 4000), np.bool_)
-    mask[1000:1440, 2000:2440] = True  # with half of 440 on every side it would be 880
+    mask[1000:1440, 2000:2440] = True  # a context of half the hole on each side would need 880 pixels
     (crop,) = plan_crops(mask, PAD, "auto")
     assert crop.scaled == crop.box.size == Size(512, 512)
 

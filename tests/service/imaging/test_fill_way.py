@@ -1,4 +1,4 @@
-"""The choice between crops and the whole picture: by measured rules, and early where it is certain."""
+"""The choice between crops and the whole picture: by measured rules, and before holes are found where possible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THICK_CROPS = FillRule(longest_side=512, strategy="crop", max_hole_radius=50)
 
 
 def rule(sides: tuple[int, ...], max_hole_radius: int | None) -> MultipleSize:
-    """The rule of a model; with a limit of the radius, even one that no hole reaches, the holes are always found."""
+    """Return a model's rule; with a limit on the radius, even one that no hole reaches, the holes are always found."""
     rules = FillRules(
         measured="", rules=[FillRule(longest_side=1024, strategy="crop", max_hole_radius=max_hole_radius)]
     )

@@ -1,4 +1,4 @@
-"""A model that fills one fixed part of its tile can fill any hole: it is moved and scaled onto that part."""
+"""A model with a fixed hole in its tile can fill any hole, which is moved and scaled onto the fixed one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mask that cannot be meant is refused, with a hint at what is wrong."""
+"""Masks that are surely a mistake are refused with a hint at the cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inputs of a model are told by its manifest; nothing in the service knows a generator."""
+"""A model's inputs follow from its manifest alone; the service knows no generator."""
 
 from __future__ import annotations
 

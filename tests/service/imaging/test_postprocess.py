@@ -27,7 +27,7 @@ def noise(dtype: Any, channels: int, size: tuple[int, int]) -> NDArray[Any]:
 
 
 def scattered(size: tuple[int, int]) -> NDArray[np.bool_]:
-    """A mask with an ellipse, a line, a border strip and dots."""
+    """Return a mask with an ellipse, a line, a border strip and dots."""
     height, width = size
     mask = np.zeros(size, np.uint8)
     cv2.ellipse(mask, (width // 2, height // 2), (1 + width // 6, 1 + height // 9), 30, 0, 360, 1, -1)
@@ -115,7 +115,7 @@ def test_the_seam_leads_from_the_nearest_known_colour_to_the_fill() -> None:
     pixels = np.full((100, 100, 1), 20, np.uint8)
     mask = np.zeros((100, 100), np.bool_)
     mask[:, 40:] = True
-    pixels[mask] = 255  # the object to remove, or paint: it must not show
+    pixels[mask] = 255  # the object to remove, or brush strokes: it must not show
     row = filled(Picture(pixels), mask, 120).pixels[50, :, 0]
     assert row[39] == 20
     steps = row[40 : 40 + FEATHER].tolist()

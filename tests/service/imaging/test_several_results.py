@@ -1,4 +1,4 @@
-"""The same seed draws the same numbers, whatever else is drawn; each sample its own."""
+"""A sample's random numbers depend on its seed alone, whatever else is drawn; samples differ."""
 
 from __future__ import annotations
 

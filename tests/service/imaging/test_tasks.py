@@ -1,4 +1,4 @@
-"""The files of a request: their headers are read once, whoever asks."""
+"""The files of a request: each header is parsed once, however many steps need it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def prepare_inpaint(order: Order, manifest: Manifest, side_by_side: StepRunner =
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[bytes]:
-    """How often each file's header was read."""
+    """The number of times that each file's header was read."""
     counted: Counter[bytes] = Counter()
 
     def counting(data: bytes, *, max_pixels: int) -> Header:

@@ -1,4 +1,4 @@
-"""Files that are cut, changed or rare: refused, or read as other readers do."""
+"""Truncated, damaged or rare files: refused, or decoded as other decoders do."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_harmless_bytes_of_real_cameras_are_tolerated() -> None:
     np.testing.assert_array_equal(decode(padded, max_pixels=LIMIT).pixels, expected)
     odd_scan = bytearray(WHOLE["jpeg"])
     at = odd_scan.index(b"\xff\xda")
-    odd_scan[at + 12] = 0  # the last coefficient of the scan, which baseline decoders know anyway
+    odd_scan[at + 12] = 0  # the scan's last coefficient, which baseline decoders ignore
     np.testing.assert_array_equal(decode(bytes(odd_scan), max_pixels=LIMIT).pixels, expected)
 
 
@@ -81,14 +81,14 @@ def test_a_jpeg_of_hundreds_of_scans_is_refused_before_decoding() -> None:
 
 @pytest.mark.parametrize("first", [(1 << 16) - 2, (1 << 16) - 1, 1 << 16])
 def test_a_scan_counts_wherever_its_marker_lies(first: int) -> None:
-    before = WHOLE["jpeg"].ljust(first, b"\0")  # a scan of its own, and a trailer
+    before = WHOLE["jpeg"].ljust(first, b"\0")  # one scan of its own, then a trailer
     assert decode(before + b"\xff\xda" * 99, max_pixels=LIMIT).size == decode(WHOLE["jpeg"], max_pixels=LIMIT).size
     with pytest.raises(InvalidImage, match="101 scans; at most 100"):
         decode(before + b"\xff\xda" * 100, max_pixels=LIMIT)
 
 
 def test_the_smallest_webp_is_shorter_than_opencv_expects_and_still_read(capfd: pytest.CaptureFixture[str]) -> None:
-    tiny = files.riff((b"VP8L", bytes.fromhex("2f00000000888808")))  # five codes of one symbol each
+    tiny = files.riff((b"VP8L", bytes.fromhex("2f00000000888808")))  # five prefix codes with one symbol each
     assert len(tiny) == 28
     np.testing.assert_array_equal(decode(tiny, max_pixels=LIMIT).pixels, pillow(tiny, "RGB"))
     assert capfd.readouterr() == ("", "")

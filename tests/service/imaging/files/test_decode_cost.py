@@ -1,4 +1,4 @@
-"""The estimated cost of a decode is its real one."""
+"""The estimated cost of decoding, against the real one."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_bytes_that_stand_for_no_pixels_are_counted() -> None:
         (Header("jpeg", Size(2000, 2000)), 1000, True),
         (Header("png", Size(1999, 2000), bits=16, alpha=True), 10**5, False),
         (Header("png", PIXELS), 10**5, False),
-        (Header("png", PIXELS), 10**6, True),  # deflated data that stand for nothing take as long
+        (Header("png", PIXELS), 10**6, True),  # data beyond the picture's own still have to be inflated
     ],
 )
 def test_a_picture_is_large_from_4_megapixels_on_or_when_it_takes_as_long(

@@ -22,7 +22,7 @@ both = pytest.mark.parametrize("by", [by_isal(), by_zlib()], ids=["isal", "zlib"
 
 
 def a_picture(height: int, width: int, channels: int, kind: Any = np.uint8) -> NDArray[Any]:
-    """Slopes with a little noise, which compress as a photograph does."""
+    """Return gradients with a little noise, which compress like a photograph."""
     steps = np.random.default_rng(3).integers(-2, 3, (height, width, channels))
     return (np.cumsum(steps, axis=0) * (37 if kind == np.uint16 else 1)).astype(kind)
 

@@ -1,4 +1,4 @@
-"""Strips of JPEGs, and strips of JPEGs and PNGs that are encoded before the rest of the picture is known."""
+"""JPEGs in strips, and strips of JPEGs and PNGs that are encoded before the rest of the picture is known."""
 
 from __future__ import annotations
 

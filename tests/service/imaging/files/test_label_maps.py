@@ -1,4 +1,4 @@
-"""Class and instance ids stay exactly what the file says, whatever kind of PNG it is."""
+"""Class and instance ids are decoded exactly from every kind of PNG."""
 
 from __future__ import annotations
 

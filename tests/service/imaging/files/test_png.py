@@ -16,7 +16,7 @@ ROWS = np.random.default_rng(0).integers(0, 256, (6, 5 * 6), np.uint8)
 
 
 def sixteen_bits(body: bytes, interlace: int = 0) -> bytes:
-    """A 5×6 picture of 16-bit RGB with these deflated data."""
+    """Return a PNG of 5×6 pixels in 16-bit RGB with this deflated data."""
     return files.png_of_chunks(files.ihdr(5, 6, 16, 2, interlace), files.chunk(b"IDAT", body))
 
 
@@ -121,7 +121,7 @@ def test_a_palette_too_long_or_out_of_place_does_no_harm(colour_type: int, bits:
     rows = files.png_rows(np.full((2, 3), 7, np.uint8))
     head = files.ihdr(3, 2, bits, colour_type)
     data = files.png_of_chunks(head, files.chunk(b"PLTE", bytes(6)), files.chunk(b"IDAT", rows))
-    picture = decode(data, max_pixels=LIMIT)  # an index behind the palette is black, as in viewers
+    picture = decode(data, max_pixels=LIMIT)  # an index beyond the palette is black, as in viewers
     assert picture.pixels.shape == (2, 3, 1 if colour_type == 0 else 3)
     assert picture.pixels.max() == (7 if colour_type == 0 else 0)
 
@@ -137,7 +137,7 @@ def test_bombs_in_text_and_profile_chunks_cost_nothing() -> None:
 
 @pytest.mark.parametrize("height", [1, 255, 256, 510, 511])
 def test_pictures_of_any_number_of_stored_blocks_are_decoded_exactly(height: int) -> None:
-    """255 rows of 256 pixels are one block with their filter types."""
+    """255 rows of 256 pixels, with their filter bytes, fill one stored block."""
     pixels = np.random.default_rng(0).integers(0, 256, (height, 256, 1), np.uint8)
     data = encode_png(pixels, None)
     np.testing.assert_array_equal(decode(data, max_pixels=LIMIT).pixels, pixels)

@@ -1,4 +1,4 @@
-"""Filters undone in C++, and by OpenCV where that was not compiled."""
+"""PNG filters undone in C++, or by OpenCV where the C++ was not compiled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def kernel() -> FiltersKernel:
 
 @pytest.fixture(params=["compiled", "by OpenCV"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Both ways; tests of the first skip where it was not compiled."""
+    """Use the compiled kernel, then OpenCV; the former is skipped where it was not compiled."""
     if request.param == "compiled":
         required(installed_kernel())
     else:
@@ -37,7 +37,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def filtered_rows(pixels: NDArray[np.uint8], filters: list[int]) -> bytes:
-    """The scanlines of a picture, each with the filter of that number, computed as the standard says."""
+    """Return the scanlines of a picture, each filtered by the given type, as the PNG specification defines it."""
     height, width, channels = pixels.shape
     rows = np.vstack((np.zeros((1, width * channels)), pixels.reshape(height, -1))).astype(int)
     lines = bytearray()
@@ -79,7 +79,7 @@ def test_all_filters_in_any_order_are_undone_exactly(channels: int, width: int) 
 def test_filters_are_undone_as_the_specification_says_whatever_the_numbers(
     kernel: FiltersKernel, channels: int, bits: int
 ) -> None:
-    """Few different numbers in some pictures, so that predictions are equally far."""
+    """Some pictures have only three values, so that Paeth's distances are often equal."""
     random = np.random.default_rng(channels)
     header = Header("png", Size(1, 1), bits=bits, colour="grey" if channels < 3 else "rgb", alpha=channels % 2 == 0)
     for number in range(100):

@@ -1,4 +1,4 @@
-"""Rows of photographs packed in C++: every decoder reads the same pixels, whatever they are."""
+"""PNG rows packed in C++: every decoder reads the encoded pixels, whatever they are."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def kernel() -> ScanlinesKernel:
 
 
 def photograph(height: int, width: int, channels: int) -> Bytes:
-    """Noise over a slope and an edge, blurred as by a lens, which deflate finds no repetitions in."""
+    """Return noise over a gradient and an edge, blurred as by a lens, in which deflate finds no repetitions."""
     random = np.random.default_rng(height * width)
     slope = np.add.outer(np.arange(height), np.arange(width))[:, :, None] / 7 % 120
     edge = np.where(np.arange(width) > width // 2, 60, 0)[None, :, None]
@@ -57,10 +57,10 @@ def unpack(kernel: ScanlinesKernel, rows: Bytes, pixel_bytes: int, first: int, l
 def test_all_decoders_read_the_pixels_that_were_encoded(
     kernel: ScanlinesKernel, size: tuple[int, int], channels: int
 ) -> None:
-    del kernel  # which says that there is one
+    del kernel  # requested only to skip where it is missing
     pixels = photograph(*size, channels)
     file = encode_png(pixels, None)
-    assert b"IDAT\x78\x01\xec" in file  # a block with a code for every symbol, not the last
+    assert b"IDAT\x78\x01\xec" in file  # a block with a code for every symbol, which is not the last block
     opened = Image.open(BytesIO(file))
     assert opened.info == {}
     assert np.array_equal(np.asarray(opened).reshape(pixels.shape), pixels)
@@ -87,7 +87,7 @@ def test_rows_are_filtered_by_paeth_as_the_specification_defines_it(kernel: Scan
 
 
 def row_with_differences(differences: Bytes) -> Bytes:
-    """One row of one channel that Paeth filters to these bytes."""
+    """Return a row of one channel whose Paeth differences are these bytes."""
     return np.cumsum(differences, dtype=np.uint8)[None]
 
 
@@ -101,7 +101,7 @@ def test_runs_of_zeros_of_every_length_are_packed(kernel: ScanlinesKernel, after
 
 
 def test_codes_that_would_be_too_long_are_shortened(kernel: ScanlinesKernel) -> None:
-    """Counts like Fibonacci's numbers give codes of as many bits as there are numbers."""
+    """Counts that are Fibonacci numbers give the longest Huffman codes: about a bit for each symbol."""
     counts = [1, 1]
     while len(counts) < 27:
         counts.append(counts[-1] + counts[-2])
@@ -118,7 +118,7 @@ def test_rows_of_any_length_and_of_one_value_are_packed(kernel: ScanlinesKernel,
 
 
 def test_the_file_does_not_depend_on_the_order_in_which_strips_are_packed(kernel: ScanlinesKernel) -> None:
-    del kernel  # which says that there is one
+    del kernel  # requested only to skip where it is missing
     pixels, counted = photograph(700, 700, 3), []
 
     def backwards(pieces: Sequence[Callable[[], T]]) -> list[T]:
@@ -132,7 +132,7 @@ def test_the_file_does_not_depend_on_the_order_in_which_strips_are_packed(kernel
 def test_photographs_are_as_small_as_with_a_search_for_repetitions(
     kernel: ScanlinesKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    del kernel  # which says that there is one
+    del kernel  # requested only to skip where it is missing
     larger = []
     for name in ("dress.jpg", "crocs.jpg", "skirt.jpg"):
         pixels = np.asarray(Image.open(DATA / name).convert("RGB"))
@@ -146,7 +146,7 @@ def test_photographs_are_as_small_as_with_a_search_for_repetitions(
 
 
 def drawing() -> Bytes:
-    """Repeat a tile of noise, as in a pattern or a text."""
+    """Return a repeated tile of noise, which compresses like a pattern or a text."""
     tile = np.random.default_rng(3).integers(0, 2, (16, 16, 1), np.uint8) * 255
     return np.tile(tile, (24, 24, 3))
 
@@ -155,7 +155,7 @@ def drawing() -> Bytes:
 def test_pictures_with_repetitions_are_searched_for_them(
     kernel: ScanlinesKernel, monkeypatch: pytest.MonkeyPatch, pixels: Bytes
 ) -> None:
-    del kernel  # which says that there is one
+    del kernel  # requested only to skip where it is missing
     file = encode_png(pixels, None)
     monkeypatch.setattr(png, "installed_kernel", lambda: None)
     assert file == encode_png(pixels, None)
@@ -163,8 +163,8 @@ def test_pictures_with_repetitions_are_searched_for_them(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits its memory as Linux does")
 def test_where_there_is_no_memory_python_is_told_so(kernel: ScanlinesKernel) -> None:
-    """An exception of C++ would end the process."""
-    del kernel  # which says that there is one
+    """An uncaught C++ exception would end the process."""
+    del kernel  # requested only to skip where it is missing
     program = """
 import resource
 import numpy as np

@@ -1,4 +1,4 @@
-"""The compiled kernel of pasting, as it is installed."""
+"""The installed pasting kernel."""
 
 from __future__ import annotations
 

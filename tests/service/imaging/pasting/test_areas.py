@@ -1,4 +1,4 @@
-"""Where fills are pasted: the boxes of holes, and the same seam in many boxes as in one."""
+"""The areas into which fills are pasted: boxes of holes, with the same seam in many boxes as in one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def holes(*boxes: Box) -> NDArray[np.bool_]:
 
 
 def some_holes(random: np.random.Generator) -> NDArray[np.bool_]:
-    """A mask with ellipses, thin lines and dots, some at the border."""
+    """Return a mask with ellipses, thin lines and dots, some at the border."""
     mask = np.zeros((SIDE, SIDE), np.uint8)
 
     def within(least: int, most: int) -> tuple[int, int]:
@@ -45,7 +45,7 @@ def some_holes(random: np.random.Generator) -> NDArray[np.bool_]:
 
 
 def seam_of_one_box(mask: NDArray[np.bool_], crop: Crop) -> list[tuple[int, int, float]]:
-    """Each pixel of the seam, the nearest pixel outside, and its weight, from one distance transform of the part."""
+    """Return each seam pixel, the nearest known pixel and the weight, from one distance transform of the whole part."""
     found = paste_part(mask, crop)
     assert found is not None
     part = found.part
@@ -59,14 +59,14 @@ def seam_of_one_box(mask: NDArray[np.bool_], crop: Crop) -> list[tuple[int, int,
 
 
 def areas_of(mask: NDArray[np.bool_], crop: Crop = WHOLE, kernel: PastingKernel | None = None) -> list[PasteArea]:
-    """The areas, by default those that are found without compiled code."""
+    """Return the areas of a mask, by default computed without compiled code."""
     found = paste_part(mask, crop)
     assert found is not None
     return areas_of_part(mask, found, kernel)
 
 
 def seam_of_areas(areas: list[PasteArea]) -> list[tuple[int, int, float]]:
-    """The same, from areas; of pixels that are pasted."""
+    """Return the same as `seam_of_one_box`, but from areas."""
     seams = []
     for area in areas:
         origin, width = np.array((area.part.top, area.part.left)), area.part.size.width

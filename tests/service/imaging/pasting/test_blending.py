@@ -1,4 +1,4 @@
-"""A fill pasted with OpenCV and numpy, as where nothing was compiled."""
+"""Fills pasted with OpenCV and numpy, the way without compiled code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled pasting: the same bytes as OpenCV and numpy give, for masks and pictures of every kind."""
+"""Compiled pasting: the same bytes as with OpenCV and numpy, for masks and pictures of every kind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def all_but_a_spot(random: np.random.Generator, size: tuple[int, int]) -> Mask:
 
 
 def masks(count: int) -> Iterator[Mask]:
-    """Masks of all kinds and sizes, from a single pixel on; every fifth is turned, so that its rows have gaps."""
+    """Yield masks of all kinds, with sides from 1 pixel on; every fifth is rotated: its rows are not contiguous."""
     random = np.random.default_rng(5)
     for number in range(count):
         height, width = random.integers(1, 200, 2).tolist()
@@ -62,7 +62,7 @@ def test_the_pasted_picture_is_numpys_to_the_last_bit(kernel: PastingKernel, dep
         height, width = mask.shape
         whole = random.integers(0, np.iinfo(depth).max + 1, (height + 3, width + 5, channels), depth)
         fill = random.integers(0, np.iinfo(depth).max + 1, (height, width, channels), depth)
-        hole = mask & (random.random(mask.shape) < 0.8)  # the rest is another crop's
+        hole = mask & (random.random(mask.shape) < 0.8)  # other mask pixels belong to another crop
         seam, other = find_seam(mask, 4), whole.copy()
         kernel.paste(whole[2:-1, 1:-4], fill, hole, seam)
         paste(other[2:-1, 1:-4], fill, hole, seam)

@@ -21,7 +21,7 @@ def test_a_mask_of_the_whole_picture_has_no_seam() -> None:
 
 
 def test_a_thick_hole_has_the_seam_that_its_edge_alone_has() -> None:
-    """Its core is taken out first; near a thin frame of known pixels nothing may come from the core."""
+    """The hole's core is left out first; even beside a thin frame of known pixels no nearest pixel is in the core."""
     mask = np.zeros((200, 200), np.bool_)
     mask[10:190, 10:190] = True
     seam = find_seam(mask, 4)

@@ -1,4 +1,4 @@
-"""Pictures go to threads, whose queue is predicted, or to the loop's where another would only take the same core."""
+"""Codec work runs on threads, whose queue is predicted, or on the event loop's where no core is spare."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
 
 
 def where(side_by_side: StepRunner) -> str:
-    """The thread that works, and whether it may have help."""
+    """Return the kind of thread that runs this, and whether its steps may run on several threads."""
     here = threading.current_thread() is threading.main_thread()
     return ("loop" if here else "thread") + ("" if side_by_side is run_one_by_one else ", helped")
 
@@ -197,7 +197,7 @@ async def test_nobody_helps_while_all_threads_are_taken() -> None:
 
 
 def meet(count: int) -> Callable[[StepRunner], list[str]]:
-    """Work whose steps each wait for all others, so that it ends only if as many threads run them."""
+    """Return work whose steps wait for each other, so that it ends only if `count` threads run them."""
     together = threading.Barrier(count)
 
     def step() -> str:

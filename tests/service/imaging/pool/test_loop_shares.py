@@ -1,4 +1,4 @@
-"""Work on the event loop is shared out, so that the loop sees to everything else in between."""
+"""Work on the event loop is divided into turns, so that the loop handles everything else in between."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_an_error_is_raised_when_the_other_pieces_have_ended() -> None:
 
     def go_on() -> None:
         begun.wait(PATIENCE_S)
-        if threading.current_thread() is not threading.main_thread():  # at least one of two helps
+        if threading.current_thread() is not threading.main_thread():  # of two other threads at least one helps
             time.sleep(0.05)
         ended.append(1)
 

@@ -1,4 +1,4 @@
-"""Steps after decoding run where the picture was decoded, while the caller goes on with its result."""
+"""Steps after decoding run on the thread that decoded the picture, while the caller already has the result."""
 
 from __future__ import annotations
 

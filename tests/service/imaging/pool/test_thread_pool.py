@@ -1,4 +1,4 @@
-"""Threads for pictures, of which one is kept for small ones."""
+"""The pool of codec threads, one of which is reserved for small pictures."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_a_place_that_comes_in_the_moment_of_leaving_goes_to_the_next() ->
 
 
 class Pixels:
-    """Stands for a picture: something that a weak reference can watch."""
+    """A stand-in for a picture that a weak reference can watch."""
 
 
 async def test_work_that_nobody_waits_for_is_not_begun() -> None:
@@ -160,7 +160,7 @@ async def test_a_large_one_that_closing_takes_from_the_queue_gives_its_place_bac
 
 @contextmanager
 def a_system_that_starts(threads: int) -> Iterator[None]:
-    """A system that starts so many threads of the pool, and refuses the others."""
+    """Let the system start `threads` threads of the pool, and refuse any further one."""
     start, left = threading.Thread.start, [None] * threads
 
     def limited(thread: threading.Thread) -> None:

@@ -1,4 +1,4 @@
-"""The kernel of the texture stage, as it is installed."""
+"""The installed kernel of the texture stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search and the vote of the texture stage, and the library that they are in."""
+"""The search and the vote of the texture stage, and their compiled library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEP = Step(1, 0, 0, 48, fresh=False, first=True, backward=False, seed=0)
 
 
 def view_of(picture: np.ndarray, valid: np.ndarray, targets: np.ndarray) -> View:
-    """A picture H×W×3 whose pixels all look alike from afar, and count alike."""
+    """Return a view of a picture H×W×3 with a uniform coarse layer and equal weights."""
     height, width = valid.shape
     flat = np.concatenate([picture.ravel(), np.zeros(16, np.float32)]).astype(np.float32)
     numbers = np.full(height * width, -1, np.int32)
@@ -39,7 +39,7 @@ def view_of(picture: np.ndarray, valid: np.ndarray, targets: np.ndarray) -> View
 
 
 def halves() -> View:
-    """The right half repeats the left one, which is known; the rows from 2 to 22 of the right one are wanted."""
+    """Return a view whose right half repeats the known left half; its targets are rows 2 to 22 of the right half."""
     left = np.random.default_rng(3).random((24, 24, 3), np.float32)
     valid, wanted = np.zeros((2, 24, 48), np.bool_)
     valid[2:22, 2:22] = wanted[2:22, 26:46] = True
@@ -61,11 +61,11 @@ def test_a_part_of_a_sweep_writes_to_its_targets_and_sees_the_others_as_they_wer
     before = np.where(np.arange(count) < 200, view.targets - 24, -1).astype(np.int32)
     alone, beside = (np.full(count, 7, np.int32) for _ in range(2))
     alone[200:], beside[200:] = -1, -1
-    beside[:200] = 5  # another thread is at work there
+    beside[:200] = 5  # targets of another thread, at work on them meanwhile
     for matches in (alone, beside):
         kernel.sweep(view, STEP, Part(200, 400), before, matches, np.ones(count, np.float32))
     assert (alone[200:] == beside[200:]).all()
-    assert (alone[200:] == view.targets[200:] - 24).mean() > 0.9  # they continue what is right above them
+    assert (alone[200:] == view.targets[200:] - 24).mean() > 0.9  # each continues the match of the target above it
     assert ((alone[:200] == 7) & (beside[:200] == 5)).all()
 
 

@@ -1,4 +1,4 @@
-"""The texture stage copies what is known into the hole, changes nothing else, and fails on no picture."""
+"""The texture stage copies known pixels into the hole, changes nothing else, and works on every picture."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def painted(picture: Filled, kernel: CompiledKernel, seed: int = 0) -> Rgb:
 
 
 def fineness(pixels: Rgb, picture: Filled) -> float:
-    """The mean difference of neighbours in the hole, across and down."""
+    """Return the mean absolute difference of horizontal and vertical neighbours in the hole."""
     values = pixels[..., 0].astype(float)
     steps = np.abs(np.diff(values, axis=1))[:-1] + np.abs(np.diff(values, axis=0))[:, :-1]
     return float(steps[picture.hole[:-1, :-1]].mean())
@@ -41,7 +41,7 @@ def test_the_light_stays_where_the_net_put_it(kernel: CompiledKernel) -> None:
 
 
 def test_colours_come_from_the_known_part_alone(kernel: CompiledKernel) -> None:
-    """A red fill decides what is searched; nothing of it is copied."""
+    """The fill, here red, guides the search, but no pixel of it is copied."""
     picture = textured(64, 64, MIDDLE)
     red = np.where(picture.hole[..., None], np.array((255, 0, 0), np.uint8), picture.truth)
     found = add_texture(red, picture.hole, kernel, Parameters(low_share=0))
@@ -51,7 +51,7 @@ def test_colours_come_from_the_known_part_alone(kernel: CompiledKernel) -> None:
 
 
 def test_texture_comes_from_nearby_where_far_places_look_the_same(kernel: CompiledKernel) -> None:
-    """The same texture is everywhere, a little redder on the right, so that red tells where it was copied from."""
+    """The texture is the same everywhere, but redder to the right, so that the red shows where a pixel came from."""
     noise = np.tile(np.random.default_rng(0).integers(90, 130, (96, 96), np.uint8), 4)
     truth = np.repeat(noise[..., None], 3, 2)
     truth[:, 192:, 0] += 2
@@ -92,7 +92,7 @@ def test_every_pixel_of_the_hole_is_redrawn_and_no_other(kernel: CompiledKernel,
 
 @pytest.mark.parametrize("helpers", [1, 3])
 def test_several_threads_give_the_same_bytes(kernel: CompiledKernel, helpers: int) -> None:
-    picture = textured(160, 200, (slice(8, 150), slice(8, 150)))  # 20,000 targets: five parts
+    picture = textured(160, 200, (slice(8, 150), slice(8, 150)))  # 20,000 targets, which are divided into five parts
     threads = HelperThreads(helpers, lambda: helpers)
     helped = [add_texture(picture.fill, picture.hole, kernel, side_by_side=threads.run_with_helpers) for _ in range(3)]
     threads.close()
@@ -108,7 +108,7 @@ def test_large_holes_are_searched_in_parts(kernel: CompiledKernel) -> None:
 
     picture = textured(160, 200, (slice(8, 150), slice(8, 150)))
     add_texture(picture.fill, picture.hole, kernel, side_by_side=counted)
-    assert counts.count(5) >= 6  # sweeps and votes at full size
+    assert counts.count(5) >= 6  # the sweeps and votes at full size use all five
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**32 - 1, 2**40])
@@ -138,7 +138,7 @@ def test_where_there_is_nothing_to_copy_it_says_so(kernel: CompiledKernel, pictu
 
 
 def test_patches_that_are_too_few_at_half_size_are_searched_at_full_size(kernel: CompiledKernel) -> None:
-    rest = (slice(17, None), slice(None)), (slice(None), slice(17, None))  # 13² patches are known; 4² at half size
+    rest = (slice(17, None), slice(None)), (slice(None), slice(17, None))  # 13² known patches, 4² at half size
     picture = textured(64, 64, *rest)
     assert fineness(painted(picture, kernel), picture) > 2 * fineness(picture.fill, picture)
 

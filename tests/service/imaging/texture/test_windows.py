@@ -1,4 +1,4 @@
-"""The windows of the texture stage cover every hole once, and bound what it costs."""
+"""The windows of the texture stage cover every hole once and bound its cost."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_what_is_added_at_a_smaller_size_keeps_the_details_of_the_fill(
     monkeypatch.setattr("service.imaging.texture.windows.MOST_WORK", 2000)
     hole = filled.hole
     assert plan_texture(hole).windows[0].scale < 0.6
-    checks = (np.indices(hole.shape).sum(0) % 2 * 20).astype(np.uint8)  # nothing of it is left at half the size
+    checks = (np.indices(hole.shape).sum(0) % 2 * 20).astype(np.uint8)  # a pattern that vanishes at half the size
     pixels = np.where(hole[..., None], filled.fill + checks[..., None], filled.truth)
     copied(Picture(pixels), hole, kernel)
     across = np.abs(np.diff(pixels[30:98, 30:98, 0].astype(float), axis=1)).mean()

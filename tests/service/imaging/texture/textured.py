@@ -1,4 +1,4 @@
-"""Pictures with texture, and what a net that blurs would fill their holes with."""
+"""Pictures with texture, and fills of their holes as from a net that blurs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from service.imaging.texture.stage import Rgb
 
 
 class Filled(NamedTuple):
-    """The truth, its hole, and a fill that is the truth's blur in the hole."""
+    """The original picture, its hole, and a fill: the original, blurred in the hole."""
 
     truth: Rgb
     hole: Bool2D
@@ -20,7 +20,7 @@ class Filled(NamedTuple):
 
 
 def textured(height: int, width: int, *holes: tuple[slice, slice]) -> Filled:
-    """Draw grey noise, brighter from left to right, with a hole at each of the places given."""
+    """Draw grey noise, brighter from left to right, with holes at the given slices."""
     noise = np.random.default_rng(0).normal(0, 20, (height, width))
     grey = (noise + np.linspace(100, 180, width)).clip(0, 255).astype(np.uint8)
     truth = np.repeat(grey[..., None], 3, 2)
