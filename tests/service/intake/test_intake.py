@@ -1,4 +1,4 @@
-"""A client that leaves between the storage of its results and its answer; deadlines that came in two places."""
+"""The intake: a client that leaves after its results are stored and before its answer; a deadline given twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from service.repeats.response_files import KeptResponse
 
 
 class Conversion:
-    """The work of an API: it computes an order's pictures, and waits before it makes a response of them."""
+    """An API's work: it computes an order's pictures, and waits for the test before it builds the response."""
 
     def __init__(self, order: Order) -> None:
         self._order = order

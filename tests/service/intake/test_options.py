@@ -1,4 +1,4 @@
-"""Options of foreign requests: their names in messages, and models that are not there."""
+"""Options of foreign requests: their names in error messages, and models that do not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a client still waits is known before the event loop has looked at its sockets."""
+"""A client's departure is noticed before the event loop next polls its sockets."""
 
 from __future__ import annotations
 

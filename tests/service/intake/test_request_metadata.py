@@ -1,4 +1,4 @@
-"""A client's id, timeout and priority for its request."""
+"""The id, timeout and priority that a client gives its request."""
 
 from __future__ import annotations
 

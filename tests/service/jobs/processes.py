@@ -1,4 +1,4 @@
-"""Processes that share a ledger and run jobs, in one process."""
+"""Stand-ins for processes that share a ledger and run jobs, all in the test's process."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ URLS = ["/v1/results/first", "/v1/results/second"]
 
 @dataclass
 class JobsProcess:
-    """One process: its jobs, the orders that it was asked to compute, and its admission."""
+    """One such process: its jobs, the orders that it was asked to compute, and its admission."""
 
     jobs: Jobs
     owner: SpoolOwner
@@ -93,7 +93,7 @@ async def open_process(
     *,
     served: Collection[str] = ("photos",),
 ) -> AsyncIterator[JobsProcess]:
-    """Run the part of a process that shares `root` with others; leaving it is its death: nothing is tidied up."""
+    """Run the jobs of a process that shares `root` with others; leaving the block is a crash, without clean-up."""
     owner, clock, admission, state = SpoolOwner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)
     owner.create()
     with Database(SqliteFile(root / LEDGER_FILE, [jobs_table.SCHEMA, webhook_table.SCHEMA]), retry_s=0.001) as ledger:

@@ -1,4 +1,4 @@
-"""A database that goes away between the commit of a job and its answer: the job runs, and a repeat finds it."""
+"""The database fails between a job's commit and its confirmation: the job runs, and a repeated request finds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of runs before: taken if all are there, removed if not."""
+"""Results of a job's earlier runs: used if all exist, else removed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.serving.waiting import until
 
 
 class Results:
-    """Results that are stored, and those that were deleted, with their owners."""
+    """A store that records which results exist, and which were deleted by whose key."""
 
     def __init__(self) -> None:
         self.stored: set[str] = set()

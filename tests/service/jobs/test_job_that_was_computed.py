@@ -1,4 +1,4 @@
-"""A job whose server is killed when its result is stored and its end is not: the result is not left behind."""
+"""A job whose server is killed after its result is stored and before its end is: the result is not orphaned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job whose server starts again before its models are there, as where they are fetched from a bucket."""
+"""A job whose server restarts before its models are present, as when they are fetched from a bucket."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_job_waits_for_the_models_of_the_process_that_takes_it_up(
             return found
 
         time.sleep(3.0)
-        assert job()["status"] in ("queued", "running"), job()  # as its last server left it
+        assert job()["status"] in ("queued", "running"), job()  # its state from before the restart
         aside.rename(gone)
         wait_until(lambda: job()["status"] == "succeeded")
 

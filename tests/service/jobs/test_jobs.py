@@ -1,4 +1,4 @@
-"""Asynchronous requests: every one ends in a state that can be polled, whichever process runs it."""
+"""Jobs: each ends in a state that can be polled, whichever process runs it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ async def test_a_job_goes_from_queued_to_succeeded_and_tells_where_its_results_a
         reply = (await process.until(job.id, "succeeded")).reply()
         assert (reply.result_url, reply.result_urls) == (URLS[0], URLS)
         assert reply.created.startswith("1970-01-01T00:16:40")
-        await until(lambda: not list((tmp_path / ".jobs").iterdir()))  # its request is not kept longer than it
+        await until(lambda: not list((tmp_path / ".jobs").iterdir()))  # its order is removed when it has ended
 
 
 @pytest.mark.parametrize("found_by", ["a look", "a client that cancels it", "the server's end"])
 async def test_what_a_job_was_sent_is_removed_though_nobody_waits_for_it_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found_by: str
 ) -> None:
-    """The job is found ended while the threads that remove files are busy."""
+    """The job is found ended while the threads that remove its order are busy."""
     may_go = threading.Event()
 
     async def keep_threads_busy(_order: Order, _call: Call) -> list[str]:
@@ -52,7 +52,7 @@ async def test_what_a_job_was_sent_is_removed_though_nobody_waits_for_it_any_mor
         await process.until(job.id, "succeeded")
         asyncio.get_running_loop().call_later(0.3, may_go.set)
         if found_by == "a client that cancels it":
-            monkeypatch.setattr(process.jobs, "get", AsyncMock(return_value=unfinished))  # as it was when it was read
+            monkeypatch.setattr(process.jobs, "get", AsyncMock(return_value=unfinished))  # an outdated read
             await process.jobs.cancel(job.id)
         await (process.jobs.close() if found_by == "the server's end" else process.jobs.stop_lost())
         await until(lambda: not list((tmp_path / ".jobs").iterdir()), 5)

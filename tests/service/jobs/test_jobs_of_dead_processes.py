@@ -1,4 +1,4 @@
-"""A job whose process ended is run again by another, once, or given up."""
+"""A job whose process ended is run again by exactly one other process, or given up."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_a_job_that_is_started_again_with_its_key_is_the_one_that_was_ther
         first = await dying.start(repeat_key="key")
     async with open_process(tmp_path) as process:
         assert await process.start(repeat_key="key") == first
-        assert process.asked == []  # it is taken up as any job of a dead process
+        assert process.asked == []  # the repeat runs nothing; `take` does, as for any job of a dead process
         await process.jobs.take()
         finished = await process.until(first.id, "succeeded")
         assert await process.start(repeat_key="key") == finished
@@ -108,7 +108,7 @@ async def test_a_job_whose_time_is_over_is_ended_by_a_process_without_its_model(
 
 
 async def test_a_job_of_a_model_that_was_not_there_is_taken_up_by_any_process(tmp_path: Path) -> None:
-    """So that it ends soon, with what is wrong."""
+    """Even a process without the model takes it, so that the job ends soon with an error that says what is wrong."""
     async with open_process(tmp_path, hang, served={"facades"}) as dying:
         job = await dying.start()
     async with open_process(tmp_path, served={"faces"}) as heir, open_process(tmp_path, served=()) as empty:
@@ -119,7 +119,7 @@ async def test_a_job_of_a_model_that_was_not_there_is_taken_up_by_any_process(tm
 
 
 class AwayOrders(KeptOrders):
-    """Orders that are kept, but cannot be read now."""
+    """Orders that are stored but cannot be read at present."""
 
     def find(self, job_id: str) -> Order:
         raise NotReady(f"the order of {job_id} cannot be read now", code="storage_unavailable")
@@ -197,7 +197,7 @@ async def test_restarts_while_a_job_waits_for_its_admission_are_no_crashes(tmp_p
             await full.jobs.take()
             await until(lambda: bool(full.admission.reservations.store.due_second(("someone", "request1"))))
             full.admission.draining.set()
-            await asyncio.wait(full.jobs.running.values(), timeout=0.5)  # a drain does not wait for a Retry-After
+            await asyncio.wait(full.jobs.running.values(), timeout=0.5)  # a drain waits for no Retry-After
     async with open_process(tmp_path) as heir:
         await heir.jobs.take()
         ended = await heir.until(job.id, "succeeded", "failed")
@@ -205,7 +205,7 @@ async def test_restarts_while_a_job_waits_for_its_admission_are_no_crashes(tmp_p
 
 
 async def test_a_process_that_ends_in_order_counts_no_crash_of_the_jobs_that_it_stops(tmp_path: Path) -> None:
-    """They wait for memory, or for the storage of results: nothing answers them when the batcher closes."""
+    """Jobs that wait for memory or storage are not answered by the batcher's end, so the process must stop them."""
     async with open_process(tmp_path, hang) as first:
         jobs = [await first.start() for _ in range(3)]
         await until(lambda: len(first.asked) == 3)

@@ -1,4 +1,4 @@
-"""Names are looked up in threads of their own, so many at once and no more, and nobody waits for a slow one."""
+"""DNS lookups run in their own threads, a limited number at once, and no other work waits for a slow one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_slow_names_are_bounded_and_hold_up_nothing_else() -> None:
     await asyncio.sleep(0)
     with pytest.raises(TooManyLookups):
         await names("slow.example", 443, 0)
-    waiting[0].cancel()  # whoever waited is gone; its thread still has its place
+    waiting[0].cancel()  # its thread still counts against the limit
     assert await asyncio.to_thread(lambda: 7) == 7
     go.set()
     assert await waiting[1] == FOUND

@@ -1,4 +1,4 @@
-"""What a job was sent, on disk. What a killed process left of a request that never became a job is removed."""
+"""Orders of jobs on disk. An order that a killed process stored, and that never became a job, is removed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def move_ledger(source: Path, target: Path) -> None:
 
 
 def test_a_request_that_cannot_be_read_now_is_not_lost(tmp_path: Path) -> None:
-    """The job waits for it until its deadline: it was accepted, and the files are there."""
+    """An accepted job waits for its order until its deadline, as the files exist."""
     kept = KeptOrders(tmp_path)
     kept.keep(JOB, ORDER)
     with no_descriptors_left(), pytest.raises(NotReady, match="Too many open files") as refused:
@@ -44,7 +44,7 @@ def test_a_request_that_cannot_be_read_now_is_not_lost(tmp_path: Path) -> None:
 def test_a_request_that_asks_for_nothing_new_can_be_read_by_an_earlier_version(
     tmp_path: Path, texture: str, stored: bool
 ) -> None:
-    """It refuses a field that it does not know, and hosts of two versions share a queue during an upgrade."""
+    """Earlier versions refuse unknown fields, and during an upgrade hosts of two versions share a queue."""
     order = Order("inpaint", ORDER.files, InpaintOptions.model_validate({"texture": texture}))
     KeptOrders(tmp_path).keep(JOB, order)
     assert ("texture" in (tmp_path / ".jobs" / JOB / "order.json").read_text()) == stored
@@ -82,7 +82,7 @@ async def test_what_a_killed_process_left_of_a_request_is_removed_and_no_other(t
 
 
 async def test_a_job_of_a_ledger_that_was_away_for_a_while_is_not_lost(tmp_path: Path) -> None:
-    """A server that is started without its ledger makes a new one, which knows of no job."""
+    """A server that starts without its ledger creates an empty one, in which no job exists."""
     folder, away = tmp_path / "results", tmp_path / "away"
     folder.mkdir()
     away.mkdir()
@@ -118,13 +118,13 @@ async def test_no_job_is_lost_if_its_ledger_is_moved_away_while_orphans_are_look
         return list_older(kept, moment)
 
     async with open_process(folder, hang) as process:
-        await process.jobs.drop_orphans()  # records since when the ledger has jobs
+        await process.jobs.drop_orphans()  # records the time from which on the ledger has all jobs
         process.clock.now += 10
         job = await process.start(allowed_s=7200.0)
         os.utime(folder / ".jobs" / job.id, (process.clock(),) * 2)
         process.clock.now += 3000
         monkeypatch.setattr(KeptOrders, "older_than", move_then_list)
-        with suppress(NotReady):  # as long as the ledger is away
+        with suppress(NotReady):  # raised while the ledger is missing
             await process.jobs.drop_orphans()
         assert list(away.iterdir())
         assert (folder / ".jobs" / job.id / "order.json").exists()

@@ -1,4 +1,4 @@
-"""Jobs as a queue of several hosts, in a real PostgreSQL: who takes which, and who does not."""
+"""The queue of jobs that several hosts share, in a real PostgreSQL: which process takes which job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.serving.backing.postgres_server import PostgresCluster
 
 @dataclass
 class Member:
-    """A process whose heartbeats the test sends."""
+    """A process of the queue whose heartbeats the test sends."""
 
     id: str
     is_steady: bool = True
@@ -108,7 +108,7 @@ async def test_jobs_of_a_process_whose_lease_has_ended_are_taken_and_others_are_
 
 
 async def test_a_job_of_its_own_that_a_process_does_not_know_is_run_after_a_while(ledger: Database) -> None:
-    """The answer to its commit was lost while the database went away."""
+    """The process does not know the job if the confirmation of its commit was lost with the database's connection."""
     await enter(ledger, job(1, "here", created_at=980.0), job(2, "here", created_at=980.0), job(3, "here"))
     taken = await queue(ledger, "here").take([job(2).id], ANY)
     assert [one.id for one in taken] == [job(1).id]

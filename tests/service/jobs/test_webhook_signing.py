@@ -1,4 +1,4 @@
-"""Signatures are checked by the specification's own library."""
+"""Webhook signatures, verified with the library of the Standard Webhooks specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No webhook goes to an address inside, however it is written and whatever a name resolves to."""
+"""No webhook goes to an internal address, however it is written and whatever a name resolves to."""
 
 from __future__ import annotations
 

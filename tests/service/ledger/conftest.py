@@ -1,4 +1,4 @@
-"""Both kinds of ledger, each empty."""
+"""An empty ledger of each kind: SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Connect = Callable[[], Connections]
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Connect]:
-    """Open connections to one ledger, as so many processes: `connect()`; they are closed after the test."""
+    """Open another connection to the same ledger, as another process would: `connect()`; closed after the test."""
     opened: list[Connections] = []
     if request.param == "postgres":
         cluster: PostgresCluster = request.getfixturevalue("postgres")

@@ -1,4 +1,4 @@
-"""What every ledger promises, with the tables of all rooms: one file of SQLite, and a real PostgreSQL."""
+"""The contract of ledgers, with the tables of all rooms: on an SQLite file and on a real PostgreSQL."""
 
 from __future__ import annotations
 

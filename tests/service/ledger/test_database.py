@@ -1,4 +1,4 @@
-"""One file, several processes, no blocking on the event loop."""
+"""The database: several processes use one file, and none blocks its event loop."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def test_a_full_disk_is_told_of_and_what_was_written_before_is_kept(tmp_pa
 
 
 def put_much(ledger: sqlite3.Connection) -> None:
-    """More than what is left of the last page of the log."""
+    """Write more than fits into the space left in the log's last page."""
     ledger.execute("CREATE TABLE large (text TEXT)")
     ledger.execute("INSERT INTO large VALUES (?)", ("x" * 100_000,))
 

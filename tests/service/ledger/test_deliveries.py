@@ -1,4 +1,4 @@
-"""What every ledger promises about messages to deliver: one file of SQLite, and a real PostgreSQL."""
+"""The contract of ledgers for webhook deliveries: on an SQLite file and on a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_in_postgresql_a_message_behind_the_backlog_of_another_receiver_is_found
     server, plans = PostgresServer(parse_address(postgres.new_database())), list[Any]()
     server.open()
     server.write(partial(add, host="busy", messages=5000))
-    server.write(lambda ledger: ledger.execute("ANALYZE deliveries"))  # they tell of one receiver
+    server.write(lambda ledger: ledger.execute("ANALYZE deliveries"))  # the planner's statistics know only one receiver
     for number in range(5):
         server.write(partial(add, host=f"quiet{number}", messages=1))
     look = partial(webhook_table.due_in_turn, now=1e9, most_each=16, most=1000)
@@ -197,7 +197,7 @@ def add_to_hosts(transaction: Transaction, hosts: int, numbers: range, due_at: f
 
 
 def steps(ledger: SqliteFile, expected: int) -> int:
-    """Count the steps of SQLite's machine in a look, in tens: all else that reads waits for it."""
+    """Return the virtual machine steps of `due_in_turn`, in tens; other reads wait while it runs."""
     counted: list[None] = []
 
     def look(transaction: Transaction) -> None:

@@ -1,4 +1,4 @@
-"""Processes of several hosts in one database: leases on its clock, and what wakes them."""
+"""The processes of a fleet in one database: leases by the database's clock, and notifications that wake them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def address(postgres: PostgresCluster) -> Address:
 
 @pytest.fixture
 async def join(address: Address) -> AsyncIterator[Join]:
-    """Join as one more process: `join(name, clock)`."""
+    """Add a process: `join(name, clock)`."""
     joined: list[Node] = []
 
     async def process(name: str, clock: Callable[[], float] = time.monotonic) -> Node:
@@ -41,7 +41,7 @@ async def join(address: Address) -> AsyncIterator[Join]:
 
 
 def die(node: Node) -> None:
-    """End its heartbeats without a word, as if its host lost power."""
+    """Stop its heartbeats without signing off, as if its host lost power."""
     node._ended.set()
     node._thread.join()
 

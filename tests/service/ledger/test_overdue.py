@@ -1,4 +1,4 @@
-"""A database that answers nothing is given up, but not because this process stood still."""
+"""A connection to a database that does not answer is cut, but not because this process was suspended."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def connection(postgres: PostgresCluster) -> Iterator[psycopg.Connection[Any]]:
 
 
 def look_until(watch: OverdueWatch, clock: Clock, end_s: float) -> None:
-    """Look every half second, as the thread does."""
+    """Advance the clock to `end_s` in steps of 0.5 s, with a look at each, as the watching thread does."""
     while clock.now < end_s:
         clock.now += 0.5
         watch.look()

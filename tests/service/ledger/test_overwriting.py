@@ -1,4 +1,4 @@
-"""A ledger over which an older file is copied while it is used."""
+"""A ledger that is overwritten by an older copy while it is in use."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_checkpoint_that_takes_long_to_lengthen_the_file_is_no_reason_to_refus
         add(ledger, "x" * 9000)
     grown = back_up(path, tmp_path / "grown").read_bytes()
     with path.open("r+b") as file:
-        file.write(grown[:4096])  # what the checkpoint writes first: the header, with the number of pages to come
+        file.write(grown[:4096])  # a checkpoint writes the header first, with the new number of pages
     assert path.stat().st_size < len(grown)
     assert len(names(ledger)) == 10
     add(ledger, "since")
@@ -132,4 +132,4 @@ def test_a_new_file_in_its_place_is_used_though_its_versions_begin_anew(tmp_path
             time.sleep(1.1 if not round_number else 0)
         assert names(ledger) == ["0", "1"]
         ledger.close()
-        path.unlink()  # its number may be given to the next file
+        path.unlink()  # the next file may get its inode number

@@ -1,4 +1,4 @@
-"""PostgreSQL alone: passwords that stay secret, versions side by side, and a database that is away and comes back."""
+"""What is special to PostgreSQL: secret passwords, two versions at once, and a database that fails and returns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SLEEPING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
 
 @pytest.fixture(scope="module")
 def own_cluster() -> Iterator[PostgresCluster]:
-    """A server that these tests may stop."""
+    """A PostgreSQL server that these tests may stop."""
     with running_postgres() as cluster:
         yield cluster
 
@@ -45,7 +45,7 @@ def server(own_cluster: PostgresCluster) -> Iterator[PostgresServer]:
 
 
 def found_again(server: PostgresServer, within_s: float) -> Job | None:
-    """Ask for `JOB` until the database answers; None if it has not after `within_s` seconds."""
+    """Ask for `JOB` until the database answers; None if it does not within `within_s` seconds."""
     ends = time.monotonic() + within_s
     while time.monotonic() < ends:
         with suppress(NotReady):
@@ -115,7 +115,7 @@ def test_a_database_that_takes_no_writes_is_not_used(own_cluster: PostgresCluste
 
 
 def refuse_writes(server: PostgresServer, connections: int) -> None:
-    """Have so many connections of the pool refuse writes: each is set while those before it are held."""
+    """Make `connections` connections of the pool read-only; each is taken while the ones before it are held."""
 
     def work(one: Transaction) -> None:
         one.execute("SET default_transaction_read_only = on")
@@ -126,7 +126,7 @@ def refuse_writes(server: PostgresServer, connections: int) -> None:
 
 
 def test_a_connection_that_takes_no_writes_any_more_is_replaced(server: PostgresServer) -> None:
-    refuse_writes(server, connections=8)  # all that the pool can have: it opens some ahead
+    refuse_writes(server, connections=8)  # the pool's maximum: it opens some in advance
     with pytest.raises(NotReady, match="read-only"):
         server.write(partial(jobs_table.insert, job=JOB, max_unfinished=1))
     back, entered = time.monotonic(), None
@@ -143,7 +143,7 @@ def test_servers_of_an_older_and_a_newer_version_run_side_by_side(
     older, newer, older_again = (PostgresServer(address) for _ in range(3))
     older.open()
     older.write(partial(jobs_table.insert, job=JOB, max_unfinished=1))
-    for _ in range(20):  # a statement that is run often is prepared
+    for _ in range(20):  # psycopg prepares a statement that is run often
         assert older.read(partial(jobs_table.find, job_id=JOB.id)) == JOB
     newest = migrations()[-1][0]
     added = "ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT 'grey'; CREATE TABLE newer (one INTEGER)"
@@ -217,7 +217,7 @@ def test_a_restart_of_the_database_costs_no_transaction_once_it_is_back(
 
 
 def hold_all_connections(server: PostgresServer, most: int, seconds: float) -> None:
-    """Use every connection of the pool for so many seconds."""
+    """Hold `most` connections of the pool for `seconds`."""
 
     def work(one: Transaction) -> None:
         if most > 1:
@@ -239,7 +239,7 @@ def test_a_wait_for_a_connection_that_a_pause_of_this_process_ended_is_begun_ane
         held = threads.submit(hold_all_connections, server, 8, 3.0)
         wait_until(lambda: own_cluster.query(SLEEPING) == "1")
         asked = threads.submit(server.read, partial(jobs_table.find, job_id=JOB.id))
-        time.sleep(0.5)  # it waits
+        time.sleep(0.5)  # meanwhile it waits for a connection
         jumps[0] = jump_s
         assert isinstance(asked.exception(), NotReady) is not found
         held.result()
@@ -253,7 +253,7 @@ def test_a_database_that_is_away_is_told_of_soon_and_used_again_within_seconds(
     assert server.write(partial(jobs_table.insert, job=JOB, max_unfinished=1)) == JOB
     own_cluster.stop(how)
     try:
-        for longest_s in (6.0, 1.0):  # to wait for a connection takes 2 s
+        for longest_s in (6.0, 1.0):  # waiting for a connection takes 2 s
             asked = time.monotonic()
             with pytest.raises(NotReady) as refused:
                 server.read(partial(jobs_table.find, job_id=JOB.id))

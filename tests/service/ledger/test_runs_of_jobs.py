@@ -1,4 +1,4 @@
-"""Who may give a job's result to other requests: its run, until another run begins."""
+"""Only a job's current run may offer its results to other requests; it loses the right when another run begins."""
 
 from __future__ import annotations
 

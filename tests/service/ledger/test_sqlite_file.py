@@ -1,4 +1,4 @@
-"""What is SQLite's own: how its file is opened."""
+"""Opening an SQLite file."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def names(ledger: Connections) -> list[str]:
 
 
 def names_in(path: Path) -> list[str]:
-    """What a program that opens the file finds there."""
+    """Return the rows that another program finds in the file."""
     with closing(sqlite3.connect(path)) as other:
         return [name for (name,) in other.execute("SELECT name FROM facts")]
 
 
 def test_processes_that_open_a_new_ledger_at_the_same_moment_all_open_it(tmp_path: Path) -> None:
-    """Without patience about one of six tries fails: SQLite waits for nobody who switches the file's journal."""
+    """Without retries one of six tries fails: SQLite does not wait while another process changes the journal mode."""
     together = threading.Barrier(4)
 
     def open_and_close(path: Path) -> None:
@@ -54,8 +54,8 @@ def test_processes_that_open_a_new_ledger_at_the_same_moment_all_open_it(tmp_pat
 
 @ONLY_ROOT
 def test_a_file_that_this_user_may_only_read_is_refused_when_it_is_opened() -> None:
-    """SQLite opens it, and refuses the first change only, long after the server said that it was ready."""
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own folder is closed to other users
+    """SQLite itself would open it and refuse only the first write, long after the server is ready."""
+    with tempfile.TemporaryDirectory() as folder:  # other users cannot enter pytest's folders
         path = Path(folder) / "ledger"
         Path(folder).chmod(0o777)
         ledger = SqliteFile(path, [SCHEMA])
@@ -124,7 +124,7 @@ def test_a_ledger_whose_folder_is_moved_goes_on_with_what_is_at_its_path(
 
 
 def move_all(path: Path, to: Path) -> None:
-    """Move a ledger as a program does that moves one file after the other."""
+    """Move a ledger's files one after the other, as `mv` does."""
     for end in ("", "-shm", "-wal"):
         path.with_name(path.name + end).rename(to.with_name(to.name + end))
 
@@ -195,7 +195,7 @@ def test_a_ledger_that_is_moved_alone_and_back_goes_on_with_connections_that_did
 
 
 def test_a_log_without_its_ledger_is_refused_at_the_start(tmp_path: Path) -> None:
-    """SQLite would remove the log, and share its memory with processes that still use the file that was moved."""
+    """SQLite would delete the log, and share the -shm file with processes that still use the moved ledger."""
     path, old = tmp_path / "ledger", tmp_path / "old"
     killed = opened(path)
     add(killed, "in the log")
@@ -269,7 +269,7 @@ def test_long_reads_follow_a_moved_ledger_too(tmp_path: Path) -> None:
 
 
 def test_a_ledger_that_cannot_be_made_anew_is_unavailable_until_it_can(tmp_path: Path) -> None:
-    """What takes its folder's place is a file, as a mistyped `mv` leaves it."""
+    """A file is in the place of the ledger's folder, as a mistyped `mv` leaves it."""
     folder = tmp_path / "results"
     folder.mkdir()
     failures: list[str] = []

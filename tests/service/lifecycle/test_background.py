@@ -1,4 +1,4 @@
-"""Work beside the requests: it fails alone, and loudly."""
+"""Background tasks: a failure is logged, and stops nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The libraries that are compiled when Retouch is installed."""
+"""Loading the libraries that are compiled when Retouch is installed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FOLDER = Path(compiled.__file__).parents[1]
 
 
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> Path:
-    """Compile a source as the library that is found under any name."""
+    """Compile `source` to a library, which is then found under every name; returns its path."""
     if shutil.which("g++") is None:
         pytest.skip("there is no C++ compiler")
     library = tmp_path / "_built.abi3.so"
@@ -90,7 +90,7 @@ def test_each_source_and_its_caller_have_the_digest_of_the_source(file: str, cal
 @pytest.mark.skipif("EXTENSIONS_REQUIRED" not in os.environ, reason="extensions are optional, except in .ci/run")
 @each_caller
 def test_what_is_compiled_is_there(caller: ModuleType) -> None:
-    """Without it its tests skip, and one who broke its build would not notice."""
+    """Where a library is missing, its tests skip, so a broken build would go unnoticed."""
     assert caller.installed_kernel() is not None, HOW_TO_INSTALL
 
 

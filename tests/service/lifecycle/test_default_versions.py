@@ -1,4 +1,4 @@
-"""The models of requests that name none, and the log line for those that are not there."""
+"""Default models, for requests that name none, and the log line for those that do not exist."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ STATUSES = [
     ],
 )
 def test_a_request_that_names_no_model_is_answered_by(named: str, found: list[str], tmp_path: Path) -> None:
-    settings = Settings(
-        inpaint_model=named, translate_model="facades", models_dir=tmp_path
-    )  # facades is of another task
+    settings = Settings(inpaint_model=named, translate_model="facades", models_dir=tmp_path)  # facades has another task
     assert [f"{one.name}/{one.version}" for one in default_versions(settings, STATUSES)] == found
 
 

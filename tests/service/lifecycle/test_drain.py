@@ -1,4 +1,4 @@
-"""One deadline for the whole end."""
+"""The drain: one deadline for the whole shutdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limit of an end: a process that does not end says what it waits for, and ends."""
+"""The time limit of a shutdown: a process that exceeds it logs what it waits for, and exits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ configure_logs(Settings())
 
 
 def ended(script: str) -> tuple[int, str]:
-    """Run a script; returns its status and what it wrote to standard error."""
+    """Run a script; returns its exit status and its standard error."""
     command = [sys.executable, "-c", PREAMBLE + script]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60, check=False)
     return done.returncode, done.stderr

@@ -1,4 +1,4 @@
-"""One request to end the server, however many signals carry it."""
+"""Requests to end the server: signals in quick succession are one request, SIGHUP is none."""
 
 from __future__ import annotations
 

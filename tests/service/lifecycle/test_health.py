@@ -1,4 +1,4 @@
-"""Readiness follows from the parts' own state."""
+"""Readiness follows from the state of the server's parts."""
 
 from __future__ import annotations
 

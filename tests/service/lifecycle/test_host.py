@@ -1,4 +1,4 @@
-"""The process uses the cores that it may, shares the interpreter quickly and uses freed memory again."""
+"""Settings of the process: the number of cores, a short switch interval between threads, reuse of freed memory."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_thread_waits_less_than_a_millisecond_for_the_interpreter() -> None:
 
 
 def faults_of(rounds: int) -> int:
-    """Page faults while arrays of 1 MiB come and go, three at a time."""
+    """Return the minor page faults of `rounds` rounds that allocate and free three arrays of 1 MiB."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(rounds):
         arrays = [np.ones(1 << 20, np.uint8) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Descriptions of models."""
+"""Descriptions of models in the Open Inference Protocol."""
 
 from __future__ import annotations
 

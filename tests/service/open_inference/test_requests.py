@@ -1,4 +1,4 @@
-"""What an inference request asks for."""
+"""The priority and timeout parameters of an inference request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receivers that answered before: however many unknown or silent ones there are, their messages are next."""
+"""Messages to receivers that answered before go first, however many unknown or silent receivers there are."""
 
 from __future__ import annotations
 

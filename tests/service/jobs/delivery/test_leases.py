@@ -1,4 +1,4 @@
-"""One process at a time sends a message, and one that lost it leaves it alone."""
+"""Only one process at a time sends a message; a process that lost its lease leaves the message alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts under way at once: receivers that hang delay no others, and one that answers may use what is free."""
+"""Concurrent deliveries: receivers that hang delay no others, and one that answers may use free slots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: a job's end is told, and one that may not be told is refused at once."""
+"""Webhooks over HTTP: the end of a job is announced; a URL that is not allowed is refused at once."""
 
 from __future__ import annotations
 

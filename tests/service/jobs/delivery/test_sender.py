@@ -1,4 +1,4 @@
-"""Messages arrive, at a real receiver on loopback that refuses, redirects and vanishes."""
+"""Deliveries to a real receiver on loopback that refuses, redirects and vanishes."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_a_message_that_arrived_is_not_sent_again_although_the_ledger_was_
 
 
 class _Interim(BaseHTTPRequestHandler):
-    """Sends so many interim answers at once, and then the final one."""
+    """Sends many interim (1xx) answers at once, then the final one."""
 
     interim = 0
 
@@ -107,7 +107,7 @@ class _Interim(BaseHTTPRequestHandler):
             self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Log nothing."""
+        """Discard the server's log."""
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ class _Interim(BaseHTTPRequestHandler):
 async def test_interim_answers_come_before_the_final_one_but_not_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interim: int, state: str, reason: str | None
 ) -> None:
-    """The client would read any number of them and let nothing else run meanwhile."""
+    """The HTTP client alone would read any number of them and block the event loop meanwhile."""
     monkeypatch.setattr(_Interim, "interim", interim)
     with HTTPServer(("127.0.0.1", 0), _Interim) as elsewhere:
         Thread(target=elsewhere.handle_request).start()
@@ -134,7 +134,7 @@ class _SlowAnswer(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Log nothing."""
+        """Discard the server's log."""
 
 
 async def test_an_answer_that_came_while_the_process_stood_still_counts(tmp_path: Path) -> None:
@@ -190,12 +190,12 @@ async def test_nothing_is_sent_inside_the_network_even_if_it_was_asked_for_befor
 async def test_a_name_that_points_elsewhere_a_moment_later_is_resolved_once_for_each_try(
     tmp_path: Path, receiver: Receiver
 ) -> None:
-    """The address that is checked is the one that is connected to; nobody asks the resolver behind the check's back."""
+    """The address that was checked is the one that is connected to: the HTTP client resolves no name itself."""
     asked: list[str] = []
 
     async def rebinding(host: str, port: int, _family: int) -> list[Any]:
         asked.append(host)
-        address = "127.0.0.1" if len(asked) == 1 else "127.0.0.2"  # where nobody listens
+        address = "127.0.0.1" if len(asked) == 1 else "127.0.0.2"  # an address without a listener
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (address, port))]
 
     async with deliverer(tmp_path, Clock(1e9), resolve=rebinding) as one:
