@@ -1,4 +1,4 @@
-"""A front end's backend and an engine process's server in one process, with a real socket and real slots."""
+"""A front end's backend and an engine process's server, both in the test's process, on a real socket and real slots."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from service.telemetry.metrics import Metrics
 
 @dataclass
 class Engine:
-    """The engine's side, as long as it runs."""
+    """The engine process's side while it runs."""
 
     backend: LocalBackend
     server: EngineServer
@@ -39,7 +39,7 @@ class Engine:
 
 @dataclass
 class Pair:
-    """Both sides; `engine(index)` starts an engine's."""
+    """Both sides; `engine(index)` starts an engine process's side."""
 
     front: RemoteBackend
     board: StatusBoard
@@ -64,7 +64,7 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
         settings = Settings.model_validate(
             {"models_dir": models_dir, "model_poll_s": 0.05, "engine": "fake", **changes}
         )
-        row_counts = RowCounts(2, engines)  # a test may act as another front end
+        row_counts = RowCounts(2, engines)  # for two front ends, as a test may act as the other one
         descriptor = make_board(row_counts)
         paths = [short_folder / f"{index}.sock" for index in range(engines)]
         listeners = []

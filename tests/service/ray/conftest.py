@@ -1,7 +1,7 @@
-"""One Ray for a file's tests, on loopback, with two HAProxies: one before an app that all share, one for apps of a
-test's own.
+"""One Ray cluster on loopback for a file's tests, with two HAProxies: one for the app that all tests share, one for
+apps of single tests.
 
-Each process of Ray's takes a second or two of a core to start, so there are no more replicas than must be.
+Each process of Ray takes a core for a second or two to start, so there are as few replicas as possible.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHARED, _OWN = "shared", "own"
 
 @dataclass(frozen=True)
 class Deployed:
-    """Servers behind HAProxy, in the place of a server of this process."""
+    """Servers behind HAProxy, with the interface of a server in this process."""
 
     proxy: Proxy
 
@@ -43,7 +43,7 @@ class Deployed:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running Ray, and where its apps are."""
+    """A running Ray, and the proxies of its apps."""
 
     proxies: dict[str, Proxy]
     settings: dict[str, Any]
@@ -51,7 +51,7 @@ class Cluster:
     def deploy(
         self, name: str, replicas: int, most: int | None = None, *, wait: bool = True, **settings: Any
     ) -> Deployed:
-        """Deploy an app, in place of the one that has the name, and wait until HAProxy knows its replicas."""
+        """Deploy an app, replacing the one with its name, and wait until HAProxy knows its replicas."""
         from ray import serve  # noqa: PLC0415 -- not without Ray
         from ray.serve import RunTarget  # noqa: PLC0415
 
@@ -85,7 +85,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("ray")
     settings = {
         "allow_anonymous": True,
-        "host": "127.0.0.1",  # a node's own address is not loopback
+        "host": "127.0.0.1",  # by default Ray takes the node's address, which is not loopback
         "models_dir": write_photos_and_facades(folder / "models"),
         "results_dir": folder / "results",
         "engine_cache_dir": folder / "cache",
@@ -102,7 +102,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("AWS_ACCESS_KEY_ID", KEY)
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)  # each of Ray's processes would measure itself
+        patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)  # else each of Ray's processes would measure coverage
         (folder / "token").write_text(secrets.token_hex(32))
         patch.setenv("RAY_AUTH_TOKEN_PATH", str(folder / "token"))  # else it writes one into the home directory
         proxies = {}
@@ -129,19 +129,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def deployed(cluster: Cluster) -> Deployed:
-    """Two replicas that a file's tests share."""
+    """An app of two replicas that a file's tests share."""
     return cluster.deploy(_SHARED, 2, fake_batch_ms=30)
 
 
 @pytest.fixture
 def server(deployed: Deployed) -> Deployed:
-    """Instead of the server that a file's tests share."""
+    """The shared app, in place of the fixture `server` of tests/service."""
     return deployed
 
 
 @pytest.fixture
 def serve(cluster: Cluster, models_dir: Path, tmp_path: Path) -> Iterator[Callable[..., Deployed]]:
-    """Instead of a server of a test's own: an app of its own, with one replica."""
+    """Deploy an app with one replica for the test, in place of the fixture `serve` of tests/service."""
     folders = {"models_dir": models_dir, "results_dir": tmp_path / "results", "engine_cache_dir": tmp_path / "cache"}
     unready: list[tuple[Deployed, Path]] = []
 

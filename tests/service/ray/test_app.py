@@ -1,6 +1,6 @@
-"""Replicas of Ray behind HAProxy: the contract of tests/service/web, but a fixed port, and replicas that come and go.
+"""Ray replicas behind HAProxy: the contract of tests/service/web, on a fixed port, with replicas that come and go.
 
-One file, because a process starts Ray once.
+All in one file, because a process can start Ray only once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import psutil
 import pytest
 import yaml
 
-pytest.importorskip("ray")  # without it there is nothing to be run
+pytest.importorskip("ray")  # an optional dependency
 from service.core.settings import Settings, SettingsInvalid
 from service.ledger.sqlite_file import LEDGER_FILE
 from tests.service.ray.conftest import Cluster, Deployed
@@ -34,7 +34,7 @@ from tests.serving.waiting import wait_until
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not HAPROXY, reason="haproxy is not installed (apt-get install haproxy)"),
-    # ray.serve.config and its schema are written for an older pydantic
+    # ray.serve.config and its schema were written for an older pydantic
     pytest.mark.filterwarnings("ignore:Using extra keyword arguments on `Field`:DeprecationWarning"),
 ]
 Files = dict[str, tuple[str, bytes, str]]
@@ -51,7 +51,7 @@ globals().update(_contract)
 
 
 def server_process(address: str) -> psutil.Process:
-    """The process that listens at an address."""
+    """Return the process that listens at an address."""
     port = int(address.rpartition(":")[2])
     listeners = [one for one in psutil.net_connections("tcp4") if one.status == psutil.CONN_LISTEN and one.pid]
     return psutil.Process(next(one.pid for one in listeners if one.laddr.port == port))
@@ -74,7 +74,7 @@ def test_a_killed_replica_costs_no_request_whose_reply_had_not_begun(
     def ask(client: httpx.Client) -> str:
         try:
             return outcome(client.post("/v1/inpaint", files=files, data={"save": "false"}))
-        except httpx.RemoteProtocolError as error:  # its reply had begun: nobody can take that back
+        except httpx.RemoteProtocolError as error:  # its reply had begun, so the proxy cannot retry
             return "cut off" if "without sending complete message body" in str(error) else str(error)
 
     victim = sorted(deployed.proxy.ready)[0]
@@ -134,7 +134,7 @@ def test_deep_queues_add_a_replica(cluster: Cluster, serve: Callable[..., Deploy
 
 @pytest.fixture
 def shared_ledger(tmp_path: Path, postgres: PostgresCluster) -> Iterator[dict[str, str]]:
-    """Settings of servers that share PostgreSQL and a bucket, which there is until they have ended."""
+    """Yield settings of servers that share PostgreSQL and a bucket, both of which outlive the servers."""
     with serving_bucket(tmp_path) as bucket:
         bucket.keep_folder("fleet/.jobs")
         endpoint = f"http://127.0.0.1:{bucket.port}"

@@ -1,4 +1,4 @@
-"""The changes that bring HAProxy's table in line, and a real HAProxy that is given them."""
+"""The changes that update HAProxy's table of replicas, computed and applied to a real HAProxy."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _Server(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Write nothing."""
+        """Discard the server's log."""
 
 
 class _Loading(_Server):

@@ -1,4 +1,4 @@
-"""What a proxy's registrar knows, and that it keeps a real HAProxy's table, also of one that was started again."""
+"""A proxy's registrar: the replicas that it knows, and a real HAProxy's table, which it restores after a restart."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def addresses(table: ProxyTable) -> set[str]:
 def registrar(tmp_path: Path) -> Iterator[Registrar]:
     one = Registrar(str(tmp_path / "haproxy.sock"))
     yield one
-    one.__del__()  # as Ray does it
+    one.__del__()  # as Ray does
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_a_server_that_is_not_reported_leaves_the_table_but_not_at_the_registrar
 ) -> None:
     with haproxy(tmp_path, free_port) as proxy:
         table = ProxyTable(proxy.socket)
-        table.place("r1", "127.0.0.1:8")  # by a registrar before this one
+        table.place("r1", "127.0.0.1:8")  # an entry of an earlier registrar
         registrar.report("127.0.0.1:9")
         wait_until(lambda: "127.0.0.1:9" in addresses(table))
         assert table.slots()["r1"].address == "127.0.0.1:8"
@@ -82,7 +82,7 @@ class _Ready(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Write nothing."""
+        """Discard the server's log."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What a replica tells the proxies."""
+"""The messages from a replica to the proxies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from threading import Barrier
 
 import pytest
 
-pytest.importorskip("ray")  # without it there is no replica
+pytest.importorskip("ray")  # an optional dependency
 from service.ray.replica import report_to_all
 
 

@@ -1,4 +1,4 @@
-"""The number of replicas that queues ask for."""
+"""The number of replicas computed from the queues."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-pytest.importorskip("ray")  # without it there is nothing to scale
+pytest.importorskip("ray")  # an optional dependency
 from service.ray.replica import QUEUE_SHARE
 from service.ray.scaling import by_queue_depth
 

@@ -1,4 +1,4 @@
-"""The process of a replica's server."""
+"""The server process of a replica."""
 
 from __future__ import annotations
 

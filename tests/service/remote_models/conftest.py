@@ -1,4 +1,4 @@
-"""A bucket of models on a real S3 server, versions to push there, and processes that follow it."""
+"""A bucket of models on a real S3 server, versions to push to it, and processes that follow it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def s3(tmp_path: Path) -> Iterator[Bucket]:
 
 @pytest.fixture
 def open_bucket(s3: Bucket) -> Callable[[], ModelBucket]:
-    """Open the bucket as one more process."""
+    """Open the bucket as another process."""
     location = ObjectLocation("s3://results/models", f"http://127.0.0.1:{s3.port}", timeout_s=5.0)
     return lambda: ModelBucket(open_object_storage(location))
 
@@ -47,7 +47,7 @@ def bucket(open_bucket: Callable[[], ModelBucket]) -> ModelBucket:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """The models folder of whoever exports."""
+    """The models folder from which versions are pushed."""
     return tmp_path / "exported"
 
 
@@ -60,7 +60,7 @@ def write_version(source: Path, version: int, graph: bytes = b"graph") -> Path:
 
 @pytest.fixture
 def push(open_bucket: Callable[[], ModelBucket], source: Path) -> Push:
-    """Push that version of `photos`."""
+    """Push this version of `photos`."""
 
     def pushed(version: int) -> VersionKey:
         key = VersionKey("photos", version)
@@ -71,13 +71,13 @@ def push(open_bucket: Callable[[], ModelBucket], source: Path) -> Push:
 
 
 class Never:
-    """An Agreement of hosts of which one has nothing."""
+    """An Agreement in which another host has no version yet, so none is agreed on."""
 
     def __init__(self) -> None:
         self.told: set[str] = set()
 
     def agreed(self, held: Collection[str]) -> set[str]:
-        """Agree on nothing."""
+        """Record the held versions; return none."""
         self.told = set(held)
         return set()
 
@@ -89,7 +89,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def follow(open_bucket: Callable[[], ModelBucket], root: Path) -> Follow:
-    """A process of the host that follows the bucket: `follow(agreement)`."""
+    """Make a process of the host that follows the bucket: `follow(agreement)`."""
 
     def process(agreement: Agreement | None = None, clock: Clock | None = None) -> Follower:
         return Follower(open_bucket(), LocalFolder(root), agreement or NoAgreement(), clock or Clock())

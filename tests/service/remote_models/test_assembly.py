@@ -1,4 +1,4 @@
-"""A server that follows a bucket serves what is pushed there, and goes on when the bucket is away."""
+"""A server that follows a bucket serves the versions pushed to it, and keeps serving when it is unreachable."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_the_command_pushes_is_served_and_what_it_withdraws_is_not(
             command("withdraw", "photos/2", f"--from={URL}")
             wait_until(lambda: model_of_a_reply() == "photos/1")
             assert "retouch_models_failing_seconds 0.0" in http.get("/metrics").text
-    with running.client() as http:  # the bucket is gone
+    with running.client() as http:  # the bucket is down
         wait_until(lambda: "retouch_models_failing_seconds 0.0" not in http.get("/metrics").text)
         assert model_of_a_reply() == "photos/1"
 

@@ -1,4 +1,4 @@
-"""A version in the bucket is whole and verified, or there is none."""
+"""A version in the bucket is either whole and verified or absent."""
 
 from __future__ import annotations
 

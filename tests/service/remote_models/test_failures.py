@@ -1,4 +1,4 @@
-"""A version that fails keeps no other, nor the way back."""
+"""A version that cannot be fetched blocks neither other versions nor a rollback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JSON = "application/json"
 
 
 class Away:
-    """An Agreement whose ledger cannot be reached."""
+    """An Agreement whose ledger is unreachable."""
 
     def agreed(self, held: Collection[str]) -> set[str]:
         """Raise NotReady."""
@@ -38,7 +38,7 @@ def reasons(logs: list[dict[str, object]]) -> str:
 
 
 def describe_as_huge(bucket: ModelBucket, version: int) -> bytes:
-    """Say in the bucket that the version has 1 EiB; returns what was said before."""
+    """Set the size of a version's model to 1 EiB in the bucket's description; returns the old description."""
     found = bucket.versions()[photos(version)]
     assert found is not None
     files = json.loads(found.content)

@@ -1,4 +1,4 @@
-"""The models folder follows the bucket, and what cannot be fetched leaves it as it is."""
+"""The models folder follows the bucket; a failed fetch leaves the folder unchanged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_versions_come_and_go_with_those_in_the_bucket(
     bucket.withdraw(VersionKey("photos", 2))
     follower.follow()
     assert served(root) == {1}
-    follow().follow()  # a later start
+    follow().follow()  # as after a restart
     assert served(root) == {1}
 
 

@@ -1,4 +1,4 @@
-"""Processes that share idempotency keys in one results folder."""
+"""Stand-ins for processes that share idempotency keys in one results folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database that goes away between a commit and its answer: keys stay usable, and an answer stays the only one."""
+"""The database fails between a commit and its confirmation: keys stay usable, and each key keeps one answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAME = key_name("key", "someone", "inpaint")
 
 
 class HangingBucket(KeptResponses):
-    """Responses of all hosts: their storage takes none, and hangs when one is to be removed."""
+    """Responses in a bucket that refuses to store any, and hangs when one is deleted."""
 
     by_claim: ClassVar[bool] = True
 
@@ -71,7 +71,7 @@ async def test_an_answer_that_was_recorded_although_it_seemed_to_fail_is_what_a_
 
         with pytest.raises(NotReady):
             await one.run_once(NAME, "a", work)
-        await asyncio.sleep(0.1)  # for what runs behind the refusal
+        await asyncio.sleep(0.1)  # for the work that goes on after the refusal
         assert (await one.run_once(NAME, "a", work)).body == b"1"
     assert done == 1
 
@@ -88,19 +88,19 @@ async def test_a_claim_that_is_released_late_leaves_the_answer_to_the_next_one(t
     async with process(tmp_path, clock, retry_s=0.3) as one:
         one.ledger.connections = ledger = LosesAnswers(tmp_path)
         ledger.open()
-        ledger.lose = 2  # the claim's answer, and that of its first release
+        ledger.lose = 2  # the confirmations of the claim and of its first release
         with pytest.raises(NotReady):
             await one.run_once(NAME, "a", work)
         await until(lambda: not ledger.lose)
         clock.now += 0.1
         assert (await one.run_once(NAME, "a", work)).body == b"1"
-        await until(lambda: ledger.writes == 5)  # claim, release, claim, answer, and the release once more
+        await until(lambda: ledger.writes == 5)  # claim, release, claim, answer, and a second release
         assert (await one.run_once(NAME, "a", work)).body == b"1"
     assert done == 1
 
 
 class CommitsLate(LosesAnswers):
-    """A ledger that reports the first claim as failed while its commit still hangs in the database."""
+    """A ledger whose first write is reported as failed, and is committed later, by `commit`."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -113,7 +113,7 @@ class CommitsLate(LosesAnswers):
         return super().write(work, synced=synced)
 
     def commit(self) -> None:
-        """Let the commit end."""
+        """Carry out the delayed write."""
         assert super().write(self.hanging[0]) == []
 
 
@@ -126,7 +126,7 @@ async def test_a_key_whose_claim_was_committed_after_its_release_is_free_for_its
         ledger.open()
         with pytest.raises(NotReady):
             await one.run_once(NAME, "a", work)
-        await until(lambda: ledger.writes == 1)  # the release, which found nothing
+        await until(lambda: ledger.writes == 1)  # the release, which found no claim
         ledger.commit()
         assert (await asyncio.wait_for(one.run_once(NAME, "a", work), 5.0)).body == b"picture"
 
@@ -136,7 +136,7 @@ async def test_a_key_whose_claim_was_committed_after_its_release_is_free_for_oth
         return KeptResponse(200, (), b"picture")
 
     async def slow_work() -> KeptResponse:
-        await one.delete_expired()  # which takes nothing from a request that is computed
+        await one.delete_expired()  # takes no key from a request that is being computed
         return await work()
 
     async with process(tmp_path) as one, process(tmp_path) as other:
@@ -197,7 +197,7 @@ async def test_a_key_that_is_used_anew_while_its_expired_answer_is_removed_keeps
 
 
 class PerClaim(KeptResponses):
-    """Responses of all hosts, with a file for each claim."""
+    """Responses in one file per claim, as all hosts' are in a bucket."""
 
     by_claim: ClassVar[bool] = True
 
@@ -209,7 +209,7 @@ class PerClaim(KeptResponses):
 async def test_nothing_is_left_of_an_answer_that_a_killed_process_had_kept_and_not_recorded(
     tmp_path: Path, files: type[KeptResponses]
 ) -> None:
-    """Neither its file, nor the note which result it contained: the next answer has another one."""
+    """Its file is removed, and so is the record of its result: deleting that result leaves the next answer valid."""
 
     async def work() -> KeptResponse:
         return KeptResponse(200, (), b"second", ("result2",))

@@ -1,4 +1,4 @@
-"""An answer that contains a deleted result is not given again."""
+"""Kept answers that contain a deleted result are not given again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.service.repeats.processes import kept, process
 
 
 class Deletions:
-    """The results that are deleted, as the index of results tells them."""
+    """A stand-in for the index of results that knows which are deleted."""
 
     def __init__(self) -> None:
         self.ids: set[str] = set()
@@ -48,7 +48,7 @@ async def test_an_answer_whose_result_is_deleted_while_it_is_made_is_not_kept(tm
     deletions = Deletions()
 
     async def deleted_meanwhile() -> KeptResponse:
-        deletions.ids.add("one")  # before the answer is kept, so that `forget_result` finds nothing yet
+        deletions.ids.add("one")  # deleted before the answer is kept, when `forget_result` finds no answer yet
         return await with_result()
 
     async with process(tmp_path) as plain:
@@ -76,7 +76,7 @@ async def test_what_a_killed_process_has_half_kept_goes_with_the_answer(tmp_path
     async with process(tmp_path, clock) as idempotency:
         await idempotency.run_once("name", "print", with_result)
         (answer,) = kept(tmp_path)
-        answer.rename(answer.with_suffix(".new"))  # it was killed before it could rename the file
+        answer.rename(answer.with_suffix(".new"))  # as if the process was killed before the rename
         if how == "deleted":
             await idempotency.forget_result("one")
         else:

@@ -1,4 +1,4 @@
-"""The same key gives the same answer once, in whatever process, and after a restart."""
+"""Idempotency keys: a key's request is computed once, and its answer is repeated by every process, also restarted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAME = key_name("key", "someone", "inpaint")
 
 
 class Work:
-    """A test may hold it up; it counts how often it was done."""
+    """Work that counts its runs, and that a test can hold up."""
 
     def __init__(self, error: Exception | None = None, *, held: bool = False) -> None:
         self.done = 0
@@ -47,7 +47,7 @@ class Work:
 
 
 class HeldDisk(Disk):
-    """Writes nothing before it is told to."""
+    """A disk whose writes wait until the test releases them."""
 
     def __init__(self) -> None:
         self.writing, self.go_on = threading.Event(), threading.Event()
@@ -80,7 +80,7 @@ async def test_an_answer_that_cannot_be_read_now_is_not_computed_again(tmp_path:
         (path,) = kept(tmp_path)
         content = path.read_bytes()
         path.unlink()
-        path.mkdir()  # which not even root can read as a file
+        path.mkdir()  # a folder, which not even root can read as a file
         with pytest.raises(NotReady, match="cannot be read now") as refused:
             await one.run_once(NAME, "a", work)
         assert refused.value.code == "storage_unavailable"

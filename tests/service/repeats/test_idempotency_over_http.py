@@ -1,4 +1,4 @@
-"""Idempotency keys over HTTP: one answer, one job."""
+"""Idempotency keys over HTTP: repeats get the same answer and the same job."""
 
 from __future__ import annotations
 

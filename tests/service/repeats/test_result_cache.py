@@ -1,4 +1,4 @@
-"""Identical requests over real HTTP: computed once, in one process or in two, until what was stored is gone."""
+"""The result cache over HTTP: identical requests are computed once, in one process or two, while the result exists."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATH = "/v1/inpaint"
 
 
 class Held:
-    """The next batch after `hold` computes when the test opens the gate."""
+    """An engine whose batches wait at a gate once `hold` is set."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -38,7 +38,7 @@ class Held:
 
 
 async def waiting(running: Any, wanted: int) -> None:
-    """Return when so many requests wait for results that are looked up or computed."""
+    """Wait until `wanted` requests wait for results that are being looked up or computed."""
     cache: ResultCache = running.service.run.__self__
     for _ in range(6000):
         if cache.waiting == wanted:
@@ -92,7 +92,7 @@ def test_a_request_right_after_the_reply_finds_the_result_that_is_not_in_the_led
     before = running.executed
     other = sqlite3.connect(tmp_path / "results" / LEDGER_FILE, isolation_level=None)
     with running.client() as client, closing(other):
-        other.execute("BEGIN IMMEDIATE")  # nobody else can write
+        other.execute("BEGIN IMMEDIATE")  # locks out all other writers
         replies = [client.post(PATH, files=files) for _ in range(2)]
         other.execute("ROLLBACK")
     assert [reply.headers["cache-status"] for reply in replies] == ["retouch; fwd=uri-miss; stored", "retouch; hit"]
@@ -122,7 +122,7 @@ def test_while_the_disk_takes_nothing_hits_are_sent_and_misses_neither_promised_
         wait_until(lambda: not running.service.store.pending)
         incoming = running.service.settings.results_dir / INCOMING
         incoming.rename(tmp_path / "aside")
-        incoming.write_bytes(b"")  # so that the disk cannot be tried
+        incoming.write_bytes(b"")  # a file in place of the folder: the probe of the disk fails
         running.service.store.disk.record_failure(OSError(errno.ENOSPC, "No space left on device"))
         again, refused = client.post(PATH, files=files), client.post(PATH, files=files, data=other)
         assert again.headers["location"] == first.headers["location"]

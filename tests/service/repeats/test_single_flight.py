@@ -1,4 +1,4 @@
-"""One piece of work for all who wait for it, whoever began it."""
+"""A single flight: all callers of the same work share one run of it, whoever began it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and cached results outlast an upgrade that adds an option."""
+"""Idempotency keys and cached results stay valid after an upgrade that adds an option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What front ends learn from an engine process of the queue that all of them share."""
+"""The load of the shared queue, as an engine process reports it to front ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots are page-locked where there is a GPU, and it is no misfortune where they are not."""
+"""Slots are page-locked where there is a GPU; where that fails, they are used unlocked."""
 
 from __future__ import annotations
 

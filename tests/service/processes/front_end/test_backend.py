@@ -1,4 +1,4 @@
-"""`submit` behind a socket: the same contract as in one process, and what happens when the other side is lost."""
+"""A front end's backend: `submit` has the same contract as in one process; what follows when an engine is lost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def later(seconds: float = 20.0) -> float:
 
 
 class Faults:
-    """The faults of the batches after the warm-up, one for each, in order."""
+    """The faults of the batches after the warm-up, one for each batch, in order."""
 
     def __init__(self) -> None:
         self.waiting: list[Fault] = []
@@ -57,7 +57,7 @@ class Faults:
 
 
 class OwnMemory(CpuDevice):
-    """A device that leaves tiles in its own memory, as a GPU does where slots are not page-locked."""
+    """A device that returns tiles in its own memory, as a GPU does where slots are not page-locked."""
 
     def compute(self, engine: Engine, samples: Sequence[Sample]) -> list[Tile | None]:
         return super().compute(engine, [replace(one, into=None) for one in samples])
@@ -145,7 +145,7 @@ async def test_what_is_withdrawn_while_it_waits_is_not_computed_and_what_compute
                 task.cancel()
             await asyncio.wait({computing, *waiting})
             await until(lambda: len(engine.backend.batcher) == 0)
-            await until(lambda: whole - arena.free_bytes == 28672)  # one slot: the engine still writes into it
+            await until(lambda: whole - arena.free_bytes == 28672)  # one slot, into which the engine still writes
             release.set()
             await until(lambda: arena.free_bytes == whole)
         assert fake.samples == before + 1
@@ -162,7 +162,7 @@ async def test_requests_of_an_engine_process_that_is_lost_are_asked_again_of_the
             model = stack.enter_context(both.front.models.lease("photos"))
             pending = [asyncio.create_task(both.front.batcher.submit(sample(n), model, later())) for n in range(9)]
             await until(lambda: both.board.engine(0).load == 9)
-            for session in engine.server._sessions:  # as the kernel does when a process is gone
+            for session in engine.server._sessions:  # as the kernel does when a process ends
                 session.channel._transport.abort()
             await until(lambda: not both.front.clients[0].unanswered_samples)
             release.set()

@@ -1,4 +1,4 @@
-"""A front end knows from the status board which cores no request needs."""
+"""A front end reads from the status board how many cores no request needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way to one engine process, in what no whole pair of processes shows for sure."""
+"""The client of one engine process, in situations that a pair of processes does not reproduce reliably."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.serving.waiting import until
 def test_who_is_told_of_a_change_finds_the_link_ready_though_the_engine_process_spoke_first(
     short_folder: Path,
 ) -> None:
-    """uvloop hands over what has come before it wakes who awaits the connection."""
+    """uvloop delivers received data before it wakes the task that awaits the connection."""
     said = encode([Readiness(ready=True)])
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
@@ -69,7 +69,7 @@ def test_who_is_told_of_a_change_finds_the_link_ready_though_the_engine_process_
 @pytest.mark.usefixtures("no_collections")
 async def test_a_sample_that_failed_is_freed_without_a_garbage_collection(pair: Callable[..., Any]) -> None:
     def fault(feed: Feed) -> Fault | None:
-        return Raise(EngineFailed("no memory")) if feed["image"].any() else None  # the warm-up's are zeros
+        return Raise(EngineFailed("no memory")) if feed["image"].any() else None  # the warm-up's pixels are zeros
 
     async with pair() as both, both.engine(fake=lambda manifest: FakeEngine(manifest, fault=fault)):
         await until(lambda: both.front.ready)

@@ -1,4 +1,4 @@
-"""A server of several processes, which ends with its test."""
+"""A server of several processes that ends with its test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.serving.served_process import SERVE, ServedProcess
 
 @pytest.fixture
 def start(models_dir: Path, tmp_path: Path, short_folder: Path) -> Iterator[Callable[..., Server]]:
-    """Start `retouch serve`, or another command, with settings; what is left of it is killed after the test."""
+    """Start `retouch serve`, or another command, with settings; remaining processes are killed after the test."""
     started: list[ServedProcess] = []
 
     def run(command: Sequence[str] = SERVE, **settings: object) -> Server:

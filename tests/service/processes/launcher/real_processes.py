@@ -1,4 +1,4 @@
-"""A server of several real processes, and clients that load it."""
+"""A server of several real processes, and clients for it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Server:
         return str(self.lines("serving")[0]["url"])
 
     def pid(self, name: str) -> int:
-        """The id of the latest process of that name."""
+        """Process id of the latest process with this name."""
         return [int(str(line["pid"])) for line in self.lines("process started") if line["process"] == name][-1]
 
     def processes(self) -> list[psutil.Process]:
@@ -53,7 +53,7 @@ class Server:
 
 
 async def ready(server: Server, front_ends: int = 2) -> None:
-    """Wait until so many front ends have begun to listen since the start, and fresh connections find them ready."""
+    """Wait until `front_ends` front ends have begun to listen, and twelve new connections in a row find them ready."""
 
     def begun() -> bool:
         assert server.launcher.poll() is None, server.log
@@ -91,7 +91,7 @@ async def read(url: str, path: str) -> str:
 
 
 async def in_flight(server: Server, count: int) -> str:
-    """Wait until so many requests are inside at all front ends; the metrics that say so."""
+    """Wait until `count` requests are in flight at all front ends together; returns the metrics that show it."""
     metrics = ""
 
     async def inside() -> bool:

@@ -1,4 +1,4 @@
-"""The address of a server belongs to its front ends from the moment it is reserved."""
+"""The address of a server: once reserved, only its front ends can listen there."""
 
 from __future__ import annotations
 

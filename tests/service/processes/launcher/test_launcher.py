@@ -1,4 +1,4 @@
-"""Real processes: they are started, killed under load, started again, drained, and never left behind."""
+"""The launcher with real processes: it starts, restarts and drains them, and leaves none behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 @dataclass
 class Load:
-    """Clients with a connection each, which send until told to stop."""
+    """Clients, each with its own connection, that send requests until stopped."""
 
     url: str
     files: Files
@@ -78,14 +78,14 @@ async def test_front_ends_and_engines_that_are_killed_under_load_are_replaced_an
     assert load.answers["broken"] <= 2 * 24, "only connections to a front end that was killed may break"
     metrics = await in_flight(server, 0)
     counted = sample_of(metrics, r'retouch_request_duration_seconds_count\{code="200",endpoint="/v1/inpaint".*\}')
-    # counters of processes that were killed stay in the sum; only what was at its end in that moment may have been
-    # counted and not have arrived, or have arrived and not been counted
+    # the counters of killed processes stay in the sum; they may differ from the clients' counts only by requests that
+    # were ending at the kill: counted and not received, or received and not counted
     assert abs(counted - load.answers[200]) <= load.answers["broken"]
     assert sample_of(metrics, "retouch_batch_size_sum{.*}") >= counted
     assert sample_of(metrics, "retouch_ready") == 1
     assert sample_of(metrics, "retouch_worker_restarts_total") == 1
     assert len(set(load.locations)) == load.answers[200]
-    for location in load.locations[:: max(1, len(load.locations) // 40)]:  # any front end has every promised result
+    for location in load.locations[:: max(1, len(load.locations) // 40)]:  # by any front end
         async with aiohttp.ClientSession(server.url) as session, session.get(location) as response:
             assert response.status == 200
 

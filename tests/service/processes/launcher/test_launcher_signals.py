@@ -1,4 +1,4 @@
-"""Signals to a server of several processes: it drains, and nothing is left behind."""
+"""Signals to a server of several processes: it drains and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WITH_LITTLE_GRACE = (
 
 
 async def inpaint(server: Server, files: Files) -> int:
-    """Send one request; returns its status."""
+    """Send one request and return the reply's status code."""
     async with aiohttp.ClientSession(server.url) as session, session.post("/v1/inpaint", data=form(files)) as reply:
         await reply.read()
         return reply.status
@@ -37,7 +37,7 @@ async def inpaint(server: Server, files: Files) -> int:
 async def test_a_signal_to_end_finishes_what_is_inside_at_all_front_ends_and_leaves_nothing_behind(
     start: Callable[..., Server], files: Files, tmp_path: Path
 ) -> None:
-    server = start(fake_batch_ms=1000, max_batch_size=32)  # all are inside until the first, alone, is done
+    server = start(fake_batch_ms=1000, max_batch_size=32)  # the first request is a batch alone; the others wait for it
     await ready(server)
     processes = server.processes()
     assert len(processes) == 3
@@ -55,7 +55,7 @@ async def test_a_signal_to_end_finishes_what_is_inside_at_all_front_ends_and_lea
 async def test_when_the_launcher_is_killed_its_processes_finish_their_work_and_end(
     start: Callable[..., Server], files: Files, tmp_path: Path
 ) -> None:
-    server = start(fake_batch_ms=1000, max_batch_size=32)  # all are inside until the first, alone, is done
+    server = start(fake_batch_ms=1000, max_batch_size=32)  # the first request is a batch alone; the others wait for it
     await ready(server)
     processes = server.processes()
 
@@ -72,7 +72,7 @@ async def test_when_the_launcher_is_killed_its_processes_finish_their_work_and_e
 async def test_a_signal_to_all_of_them_loses_no_request(
     start: Callable[..., Server], files: Files, number: signal.Signals
 ) -> None:
-    """As `pkill -HUP retouch` sends it, or a service manager that signals the whole group; `make` repeats SIGTERM."""
+    """`pkill -HUP retouch` and service managers signal every process of the group; `make` repeats SIGTERM."""
     server = start(fake_batch_ms=1000, max_batch_size=32)
     await ready(server)
     processes = server.processes()
@@ -92,7 +92,7 @@ async def test_a_second_signal_cuts_the_drain_short(start: Callable[..., Server]
     await ready(server, 1)
     server.launcher.send_signal(signal.SIGTERM)
     await asyncio.to_thread(wait_until, lambda: server.lines("draining"))
-    await asyncio.sleep(1.1)  # what comes sooner is the same request
+    await asyncio.sleep(1.1)  # a signal that comes sooner counts as the same request to end
     assert server.launcher.poll() is None
     server.launcher.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(server.launcher.wait, 30) == 1
@@ -103,7 +103,7 @@ async def test_processes_that_do_not_end_are_named_write_their_stacks_and_are_ki
 ) -> None:
     server = start(WITH_LITTLE_GRACE, workers=1, drain_timeout_s=0.1)
     await ready(server, 1)
-    os.kill(server.pid("front_end-0"), signal.SIGSTOP)  # so that the engine process waits for it
+    os.kill(server.pid("front_end-0"), signal.SIGSTOP)  # the engine process must wait for it
     server.launcher.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(server.launcher.wait, 60) == 1
     (line,) = server.lines("processes have not ended; they write stacks and are killed")

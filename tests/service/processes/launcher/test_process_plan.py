@@ -1,4 +1,4 @@
-"""Restarts are paced, and limits of memory divided."""
+"""The plan of processes: restarts are paced, and memory limits are divided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder that processes share is gone at the end, and that of a killed server at the next start."""
+"""The run directory is removed at the server's end; a killed server's is removed at the next start."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_what_a_killed_server_left_is_removed_and_a_living_one_is_left_alone(sho
     (dead / "lock").touch()
     with RunDirectory.create(short_folder) as living:
         assert not dead.exists()
-        inherited = os.dup(living.lock)  # as a process that outlives the launcher has it
+        inherited = os.dup(living.lock)  # as a process that outlives the launcher holds it
         with RunDirectory.create(short_folder) as second:
             assert living.path.exists()
             assert second.path != living.path
@@ -40,7 +40,7 @@ def test_servers_that_start_at_the_same_time_leave_each_other_alone(
 
     def lock_late(descriptor: int, mode: int) -> None:
         monkeypatch.setattr(fcntl, "flock", lock)
-        others.append(RunDirectory.create(short_folder))  # before the first holds its lock
+        others.append(RunDirectory.create(short_folder))  # created before the first has its lock
         lock(descriptor, mode)
 
     monkeypatch.setattr(fcntl, "flock", lock_late)

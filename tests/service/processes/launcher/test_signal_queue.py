@@ -1,4 +1,4 @@
-"""Signals are taken one after the other, whichever thread the kernel picks."""
+"""Signals are handled one after the other, whichever thread the kernel delivers them to."""
 
 from __future__ import annotations
 

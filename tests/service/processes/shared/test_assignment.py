@@ -1,4 +1,4 @@
-"""A process that starts under a launcher of other code ends and says what to do."""
+"""A process whose launcher runs a different version of the code exits and says what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages arrive whole and in order, however the socket cuts them; strangers are turned away."""
+"""The channel: messages arrive whole and in order, however the socket splits them; foreign processes are refused."""
 
 from __future__ import annotations
 

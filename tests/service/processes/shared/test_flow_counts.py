@@ -1,4 +1,4 @@
-"""Samples by flow: one process counts, others read."""
+"""Counts of samples by flow in shared memory: one process writes, others read."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_flow_keeps_its_priority_and_clients_are_told_apart() -> None:
 
 
 def count_until(cells: memoryview[float], told: Event) -> None:
-    """Count a sample and its end, over and over, as an engine process does."""
+    """Count a sample in and out repeatedly, as an engine process does."""
     counts = FlowCounts(cells)
     while not told.is_set():
         for _ in range(100):

@@ -1,4 +1,4 @@
-"""Front ends that know of each other's appointments."""
+"""Reservations that front ends share."""
 
 from __future__ import annotations
 

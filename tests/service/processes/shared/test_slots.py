@@ -1,4 +1,4 @@
-"""Slots: laid out alike on both sides, handed out in order, free again when nobody refers to them."""
+"""Slots: the same layout on both sides, allocated in order, free again when no reference is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The board: each process's row, and what others read of it."""
+"""The status board: each process writes its own row and reads the others'."""
 
 from __future__ import annotations
 
