@@ -1,4 +1,4 @@
-"""A worker on a device that a test steps through its batches."""
+"""A worker on a device whose batches the test finishes one by one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.service.requests.overlap import Bench, Nobody, StepDevice
 
 @pytest.fixture
 def no_tracebacks() -> Iterator[None]:
-    """Rendering a traceback takes longer than these tests may."""
+    """Log without tracebacks: rendering one takes longer than these tests allow."""
     with capture_logs():
         yield
 

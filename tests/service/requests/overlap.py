@@ -1,4 +1,4 @@
-"""Models and answers of the tests of batches in flight."""
+"""Models, devices and answers for the tests of overlapping batches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StepTicket:
 
 @dataclass
 class StepDevice(Device):
-    """A device whose batches are finished by the test."""
+    """A device whose batches the test finishes."""
 
     depth: int = 2
     launched: list[StepTicket] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Bench:
         return asyncio.create_task(self.batcher.submit(sample, self.model, 1e12))
 
     async def launch(self, value: int) -> asyncio.Task[ComputedSample]:
-        """Submit one and wait until it is on its way."""
+        """Submit a sample and wait until its batch is launched."""
         before = len(self.device.launched)
         task = self.submit(value)
         await until(lambda: len(self.device.launched) > before)

@@ -1,4 +1,4 @@
-"""The real server on a small file system: what it promised is there whatever its end, and nothing else was promised."""
+"""The real server on a full file system: results promised before exist, however it ends; no other is promised."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_nothing_is_promised(served: ServedProcess, files: Files, promised: dic
 
 
 def refused_by_all(served: ServedProcess, files: Files, promised: dict[str, bytes], filler: Path) -> bool:
-    """Fill what room there is again; whether ten requests in a row are refused then."""
+    """Fill the remaining space again; returns whether ten requests in a row are then refused."""
     with suppress(OSError), filler.open("ab", buffering=0) as file:
         while True:
             file.write(bytes(4096))
@@ -72,9 +72,9 @@ def test_every_result_that_was_promised_before_the_disk_was_full_is_there_afterw
             assert ask(served, files, promised).status_code == 200
         filler = fill(small)
         wait_until(lambda: ask(served, files, promised).status_code == 503)
-        if workers:  # each front end has to see it
+        if workers:  # every front end has to notice the full disk
             wait_until(lambda: {httpx.get(f"{served.url}/readyz").status_code for _ in range(8)} == {503})
-            # front ends give room back as they save what they had: it is taken until the disk stays full
+            # front ends free space as they save spooled results, so fill it until the disk stays full
             wait_until(lambda: refused_by_all(served, files, promised, filler))
         check_nothing_is_promised(served, files, promised)
         if end == "SIGKILL":

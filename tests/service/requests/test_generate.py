@@ -1,4 +1,4 @@
-"""Pictures made from random numbers alone."""
+"""Generation: pictures made from random numbers alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad requests over a raw socket: each gets its documented answer, quickly, and leaves nothing behind."""
+"""Bad requests over a raw socket: each quickly gets its documented answer and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ BOMB = next(case for case in CASES if case.name == "image: bomb of 169 megapixel
 
 
 def answer(url: str, request: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers (lower case) and body of the first reply."""
+    """Return status, headers (names in lower case) and body of the first reply."""
     address = urlsplit(url)
     with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
-        with suppress(BrokenPipeError, ConnectionResetError):  # it answered before all was sent
+        with suppress(BrokenPipeError, ConnectionResetError):  # the server may answer before all is sent
             connection.sendall(request)
         response = http.client.HTTPResponse(connection)
         response.begin()
@@ -43,7 +43,7 @@ def answer(url: str, request: bytes) -> tuple[int, dict[str, str], bytes]:
 
 
 def complaints(case: BadRequest, reply: tuple[int, dict[str, str], bytes]) -> str | None:
-    """Return the fault of the reply; None where there is none."""
+    """Return what is wrong with the reply; None if nothing is."""
     status, headers, body = reply
     if status != case.status:
         return f"{status} instead of {case.status}: {body[:200]!r}"

@@ -1,4 +1,4 @@
-"""Under more load than it can take, and with an engine that fails: everyone is answered, nothing is wasted."""
+"""The server under overload and with a failing engine: every request is answered, and no work is wasted."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_of_200_clients_that_hang_up_while_queued_at_most_5_percent_are_co
 
 
 def test_a_client_that_hangs_up_after_a_large_body_is_seen_to_leave(serve: Serve) -> None:
-    """Although uvicorn stops to read from a connection when much of a body comes at once."""
+    """uvicorn stops reading from a connection when much of a body arrives at once."""
     release, faults = threading.Event(), Faults()
     running = serve(faults.engine)
     image = png(np.random.default_rng(0).integers(0, 256, (256, 256, 3), np.uint8))
@@ -93,7 +93,7 @@ def test_a_client_that_hangs_up_after_a_large_body_is_seen_to_leave(serve: Serve
         (connection,) = running.server.server_state.connections
         connection.loop.call_soon_threadsafe(connection.data_received, request.read())
         wait_until(lambda: not faults.waiting)
-    wait_until(lambda: running.service.admission.in_flight == 0, 20)  # long before its deadline
+    wait_until(lambda: running.service.admission.in_flight == 0, 20)  # long before the request's deadline
     release.set()
 
 
@@ -176,7 +176,7 @@ async def test_a_worker_that_hangs_makes_the_service_unready_until_it_is_replace
 
     def open_slowly(manifest: Manifest) -> FakeEngine:
         if opened.is_set():
-            time.sleep(0.3)  # long enough for the probe below to see the gap
+            time.sleep(0.3)  # long enough for the probe below to find the service unready
         return faults.engine(manifest)
 
     running = serve(open_slowly, hang_timeout_s=0.1)
@@ -230,7 +230,7 @@ async def test_a_full_spool_refuses_new_work_and_loses_nothing(
         assert replies[-1].json()["code"] == "spool_full"
         assert int(replies[-1].headers["retry-after"]) >= 1
         assert (await client.post("/v1/inpaint", files=files, data={"save": "false"})).status_code == 200
-        for reply in replies[:3]:  # readable before it is durable
+        for reply in replies[:3]:  # readable before they are durable
             assert (await client.get(reply.headers["location"])).content == reply.content
         stuck.set()
         await until(lambda: running.service.store.pending == 0)

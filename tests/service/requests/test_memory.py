@@ -1,4 +1,4 @@
-"""Large pictures wait for memory and hold up no small one; their wait can be seen."""
+"""Large pictures wait for memory without delaying small ones; metrics show the wait."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def slow(batch_s: float):
 
 @contextmanager
 def crowd(running: Any, files: Files, count: int, headers: dict[str, str]) -> Iterator[list[Future[httpx.Response]]]:
-    """So many requests at once, of which all but one wait for memory."""
+    """Send `count` requests at once, of which all but one wait for memory."""
     budget = running.service.pipeline.memory
     with running.client() as client, ThreadPoolExecutor(count) as pool:
         data = {"save": "false"}
@@ -57,7 +57,7 @@ def memory_ms(reply: httpx.Response) -> float:
 
 
 def series(client: httpx.Client) -> dict[str, float]:
-    """The metrics, by name and labels."""
+    """Return the metrics by name and labels."""
     lines = [line for line in client.get("/metrics").text.splitlines() if not line.startswith("#")]
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 

@@ -1,4 +1,4 @@
-"""The worker with batches in flight together: in order, never too many, and everyone is answered whatever happens."""
+"""The worker with overlapping batches: in order, never too many, and every request is answered whatever happens."""
 
 from __future__ import annotations
 

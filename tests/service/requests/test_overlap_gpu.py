@@ -1,4 +1,4 @@
-"""Batches in flight on the overlapping GPU device, with a stand-in for CUDA."""
+"""Overlapping batches on the GPU device, on a fake CUDA."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("no_tracebacks")
 
 @dataclass
 class GpuBench:
-    """The real worker and device on a GPU in host memory."""
+    """The real worker and GPU device on a fake GPU in host memory."""
 
     batcher: Batcher
     worker: DeviceWorker

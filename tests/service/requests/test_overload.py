@@ -1,4 +1,4 @@
-"""Three times as many requests as can be computed, in virtual time: the real admission before a model of the rest."""
+"""Three times the load that the engine can compute, in virtual time: the real admission, the rest simulated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FULL = 8
 
 @dataclass
 class Simulation:
-    """Poisson arrivals, an engine that takes batches of up to eight, clients that come back when told to."""
+    """Poisson arrivals, an engine with batches of up to eight, and clients that return after Retry-After."""
 
     batch_s: float
     each_s: float

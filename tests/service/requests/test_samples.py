@@ -1,4 +1,4 @@
-"""Several results of one request: seeds, reply forms, batches, and what happens when somebody leaves."""
+"""Several results of one request: seeds, forms of the reply, batches, and clients that leave."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ JSON = {"Accept": "application/json"}
 
 @pytest.fixture(params=["alone", "together"])
 def drawing(request: pytest.FixtureRequest, models_dir: Path, add_model: Callable[..., Path]) -> str:
-    """A diverse inpainting model that takes one latent a row, or several."""
+    """A diverse inpainting model that takes one latent per row, or several."""
     together = request.param == "together"
     fields = {"inputs": [image(), mask(), latent(together=together)], "output": output(together=together)}
     add_model(models_dir, "drawing", "inpaint", **fields)
@@ -46,7 +46,7 @@ def pixels(body: bytes) -> np.ndarray:
 
 
 def parts_of(response: httpx.Response) -> list[tuple[dict[str, str], bytes]]:
-    """The parts of a multipart/mixed body, read by Python's own parser."""
+    """Return the parts of a multipart/mixed body, read with Python's email parser."""
     assert response.headers["content-type"].startswith("multipart/mixed; boundary=")
     head = f"Content-Type: {response.headers['content-type']}\r\n\r\n".encode()
     message = email.message_from_bytes(head + response.content, policy=email.policy.HTTP)
@@ -242,7 +242,7 @@ def test_samples_of_a_request_share_its_batches(serve: Serve, files: Files, draw
 
 
 class Held:
-    """Holds the first batch after it is armed."""
+    """An engine fault that holds the first batch after it is armed."""
 
     def __init__(self) -> None:
         self.armed = False

@@ -1,4 +1,4 @@
-"""`texture=copied`: asked for by a request, done off the event loop, told in the reply; refused where it is missing."""
+"""`texture=copied`: applied off the event loop, stated in the reply, and refused where the kernel is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests for texture that wait: they hold up no plain ones, and none is begun or goes on that nobody waits for."""
+"""Waiting requests for texture: they delay no plain ones, and texture for a client that has left is not computed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(installed_kernel() is None, reason="Retouch was 
 
 
 class Held:
-    """A kernel whose sweeps wait until they may go on."""
+    """A kernel whose sweeps wait until `go_on` is set."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -50,7 +50,7 @@ def hold(running: Any) -> Held:
 
 @contextmanager
 def asking(count: int, *request: Any) -> Iterator[list[httpx.Response]]:
-    """Ask so often at once; the answers are there after the block."""
+    """Send `count` requests at once; the list that this yields has all answers after the block."""
     answers: list[httpx.Response] = []
     threads = [threading.Thread(target=lambda: answers.append(ask(*request))) for _ in range(count)]
     for thread in threads:
@@ -73,7 +73,7 @@ def test_what_is_late_ends_before_its_next_search_and_what_waits_is_not_begun(se
 
 
 def test_plain_requests_are_answered_beside_a_queue_for_texture(serve: Serve, files: Files) -> None:
-    """They do not count as behind it, neither in places nor in time."""
+    """They do not count as queued behind texture, neither for the queue's limit nor for the predicted wait."""
     running = serve(codec_threads=1, max_queue_size=4)
     held = hold(running)
     with asking(4, running, files, COPIED) as answers:

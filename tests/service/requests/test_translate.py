@@ -163,7 +163,7 @@ def test_a_one_channel_model_takes_any_picture_as_grey_and_gives_grey(serve: Ser
 
 
 def test_a_colouring_model_keeps_the_lightness_of_the_upload(serve: Serve) -> None:
-    grey = np.full((100, 80, 1), 119, np.uint8)  # L = 50, whose negative is no colour at all
+    grey = np.full((100, 80, 1), 119, np.uint8)  # L = 50; its negative, taken as ab, is no colour
     with serve().client() as client:
         reply = client.post("/v1/translate", files={"image": png(grey)}, data={"model": "painted"})
     assert reply.status_code == 200, reply.text

@@ -1,4 +1,4 @@
-"""A checkpoint becomes a model in the repository, and ONNX Runtime opens it."""
+"""Fixtures that export a checkpoint to the repository, and open it with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from export.recognition import recognise  # noqa: E402
 
 @pytest.fixture
 def exported(models_dir: Path) -> Callable[..., Exported]:
-    """Puts a checkpoint's FP32 graph and manifest into the repository."""
+    """Write a checkpoint's FP32 graph and manifest to the repository."""
 
     def export(checkpoint: str, *, sides: tuple[int, ...] | None = None) -> Exported:
         torch.set_num_threads(1)
@@ -72,7 +72,7 @@ def exported(models_dir: Path) -> Callable[..., Exported]:
 
 @pytest.fixture
 def onnxrt(models_dir: Path) -> Callable[[Manifest], OnnxRuntimeEngine]:
-    """Opens a model of the repository; the fakes that it holds otherwise are left out."""
+    """Open a model of the repository with ONNX Runtime; the repository's fake models are removed."""
     for fake in ("photos", "facades"):
         (models_dir / fake / "1" / MANIFEST_FILE).unlink()
         (models_dir / fake / "1").rmdir()

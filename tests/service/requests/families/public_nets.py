@@ -1,4 +1,4 @@
-"""Published models beside the public nets that they were made from, and what is asked of a server."""
+"""Exported models with the public nets that they were made from, and requests to a server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def shared(name: str) -> Path:
 
 @dataclass(frozen=True)
 class Exported:
-    """A published model, and the public net behind the tensor contract."""
+    """An exported model, and the public net with inputs and output of the tensor contract."""
 
     name: str
     manifest: Manifest
@@ -45,22 +45,22 @@ def golden(name: str) -> Mapping[str, NDArray[Any]]:
 
 
 def levels(output: NDArray[Any]) -> NDArray[Any]:
-    """C×H×W on [0, 1] as H×W×C on 0..255, clamped, not rounded."""
+    """Convert C×H×W in [0, 1] to H×W×C in 0..255, clamped, not rounded."""
     return np.clip(output, 0, 1).transpose(1, 2, 0) * 255
 
 
 def rounded(image: NDArray[Any]) -> NDArray[np.float32]:
-    """Round to the values that bytes can express."""
+    """Round values in [0, 1] to multiples of 1/255, as in an 8-bit picture."""
     return (np.rint(image * 255) / 255).astype(np.float32)
 
 
 def as_png(image: NDArray[Any]) -> bytes:
-    """C×H×W on [0, 1]."""
+    """Encode C×H×W in [0, 1] as an 8-bit PNG."""
     return png(np.rint(levels(image)).astype(np.uint8))
 
 
 def mask_png(mask: NDArray[Any]) -> bytes:
-    """H×W, 1 = fill."""
+    """Encode H×W (1 = fill) as an 8-bit PNG."""
     return png((mask[:, :, None] * 255).astype(np.uint8))
 
 
@@ -76,6 +76,6 @@ def asked(client: httpx.Client, task: str, files: Mapping[str, bytes], **fields:
 
 
 def beyond_the_seam(mask: NDArray[Any]) -> NDArray[np.bool_]:
-    """The pixels of a mask whose fill is the model's alone."""
+    """Return the mask's pixels beyond the seam, where the fill is not blended."""
     distance = cv2.distanceTransform(mask.astype(np.uint8), cv2.DIST_L2, 5)
     return np.asarray(distance > FEATHER + 1)

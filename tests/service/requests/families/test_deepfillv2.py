@@ -1,4 +1,4 @@
-"""DeepFillv2 from its reference checkpoints to HTTP: the fill is what the public nets gave."""
+"""DeepFillv2 from its reference checkpoints to HTTP: the fill equals that of the public nets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_deepfillv2_fills_as_its_golden(
 def test_deepfillv2_fills_photographs_as_the_public_scripts(
     name: str, tmp_path: Path, serve: Serve, exported: Callable[..., Exported], onnxrt: Any
 ) -> None:
-    """Both projects' scripts truncate values; neither pads, so the photograph has multiples of 8."""
+    """Both projects' scripts truncate values; neither pads, so the photograph's sides are multiples of 8."""
     file = f"golden/{name}.pth"
     if name == "csqiangwen":
         file = str(tmp_path / "net.pth")

@@ -1,4 +1,4 @@
-"""DCGAN from its reference checkpoint to HTTP: the PNG is what the public implementation gave."""
+"""DCGAN from its reference checkpoint to HTTP: the PNG equals the public implementation's output."""
 
 from __future__ import annotations
 

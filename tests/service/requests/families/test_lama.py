@@ -1,4 +1,4 @@
-"""LaMa from its reference checkpoint to HTTP: the fill is what the public pipelines gave."""
+"""LaMa from its reference checkpoint to HTTP: the fill equals that of the public pipelines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 def test_lama_fills_as_the_public_pipelines(
     size: tuple[int, int], sides: tuple[int, ...], serve: Serve, exported: Callable[..., Exported], onnxrt: Any
 ) -> None:
-    """Both public pipelines pad to multiples of 8 on the right and below, the edge repeated, and truncate."""
+    """Both public pipelines pad right and bottom to multiples of 8 by symmetric reflection, and truncate the output."""
     model = exported("golden/lama_tiny_torchscript.pt", sides=sides)
     whole = cv2.cvtColor(cv2.imread(str(ROOT / "tests/data/dress.jpg")), cv2.COLOR_BGR2RGB)
     photo, mask = whole[: size[0], : size[1]], np.zeros(size, np.float32)

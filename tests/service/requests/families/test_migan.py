@@ -1,4 +1,4 @@
-"""MI-GAN from its reference checkpoint to HTTP: the fill is what the public pipelines gave."""
+"""MI-GAN from its reference checkpoint to HTTP: the fill equals that of the public pipelines."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ pytestmark = pytest.mark.slow
 
 @dataclass(frozen=True)
 class Window:
-    """A part of a picture that fills a 64×64 net's tile: rows and columns of the picture, and how far it is padded."""
+    """The part of a picture in the tile of a 64×64 net: its rows and columns, and its padding."""
 
     rows: slice
     columns: slice
     padding: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
 
     def tile(self, picture: NDArray[Any]) -> NDArray[Any]:
-        """Return H×W×C of the tile, as IOPaint makes it: padded on the right and below, the edge repeated."""
+        """Return the tile H×W×C as IOPaint makes it: padded right and bottom by symmetric reflection."""
         return np.pad(picture[self.rows, self.columns], (*self.padding, (0, 0)), mode="symmetric")
 
 
@@ -59,7 +59,7 @@ def test_migan_fills_as_the_public_pipelines(
     exported: Callable[..., Exported],
     onnxrt: Any,
 ) -> None:
-    """IOPaint crops the hole and half a tile around it, padded symmetrically; upstream's demo has the whole tile."""
+    """IOPaint crops the hole with half a tile around it, padded by reflection; upstream's demo takes a whole tile."""
     model = exported("golden/migan_64_tiny.pth")
     photo = cv2.cvtColor(cv2.imread(str(ROOT / "tests/data/dress.jpg")), cv2.COLOR_BGR2RGB)[: size[0], : size[1]]
     mask = np.zeros(size, np.float32)

@@ -1,4 +1,4 @@
-"""The shipped model of class ids, as the README calls it on a fresh clone."""
+"""The shipped model for class ids, with the README's request."""
 
 from __future__ import annotations
 

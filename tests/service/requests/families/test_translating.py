@@ -1,7 +1,7 @@
-"""Translators from their reference checkpoints to HTTP: the PNG is what the public implementation gave.
+"""Translators from their reference checkpoints to HTTP: the PNG equals the public implementation's output.
 
-The service gives models 8 bits. Where the reference's input has more and its random weights amplify half a level beyond
-one, the PNG is held to the public net in torch on the rounded input, and that net to the reference on the exact one.
+The service feeds models 8-bit input. Where that rounding changes a reference's output by more than one level, the PNG
+is compared with the public net on the rounded input, and the public net with the reference on the exact input.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def test_pix2pix_translates_as_its_golden(
         found = opened(asked(client, "translate", {"image": as_png(image[0])}).content)
     assert np.abs(model.reference(image) - output).max() < 1e-4
     assert np.abs(found - levels(model.reference(rounded(image))[0])).max() <= 1
-    if "unet" in name:  # nine random blocks make up to ten levels of half a level of input
+    if "unet" in name:  # with nine random blocks, half a level of input changes up to ten
         assert np.abs(found - levels(output[0])).max() <= 1
 
 
