@@ -1,4 +1,4 @@
-"""A real S3 server on loopback, and a real proxy in front of it that is slow, fails, or is gone when a test says so."""
+"""A real S3 server on loopback, behind a proxy that a test can make slow, failing or unreachable."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _CHUNK = 65_536
 
 @pytest.fixture
 def bucket(tmp_path: Path) -> Iterator[Bucket]:
-    """rclone's S3 server, with keys."""
+    """rclone's S3 server, which requires an access key."""
     with serving_bucket(tmp_path) as running:
         yield running
 
 
 @dataclass
 class Proxy:
-    """A TCP proxy. slow: 0.3 s before the first byte; failing: 503 for every request; gone: nobody listens."""
+    """A TCP proxy. slow: 0.3 s before the first byte; failing: 503 for every request; gone: connections are refused."""
 
     target: int
     mood: Mood = "good"
@@ -41,7 +41,7 @@ class Proxy:
         return f"http://127.0.0.1:{self.port}"
 
     def become(self, mood: Mood) -> None:
-        """From now on; connections that are open are cut at their next request."""
+        """Set the mood; for `failing` and `gone`, open connections are closed at their next request."""
         self.mood = mood
         if mood == "gone":
             self.close()
@@ -88,7 +88,7 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 @pytest.fixture
 def proxy(bucket: Bucket) -> Iterator[Proxy]:
-    """In front of the bucket's server."""
+    """The proxy in front of the bucket's server."""
     one = Proxy(bucket.port)
     one.become("good")
     yield one
@@ -97,6 +97,6 @@ def proxy(bucket: Bucket) -> Iterator[Proxy]:
 
 @pytest.fixture
 def keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bucket's, in the environment."""
+    """Put the bucket's access key into the environment."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)

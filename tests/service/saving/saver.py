@@ -27,25 +27,25 @@ OWNER = "1f2e3d4c"
 
 
 def storage_of(root: Path, endpoint: str) -> Storage:
-    """The results folder, or the bucket at that endpoint."""
+    """Return the storage: the bucket at the endpoint, or the results folder if the endpoint is empty."""
     files = ResultFiles(root)
     files.prepare()
     return open_object_storage(ObjectLocation("s3://results/some", endpoint)) if endpoint else files
 
 
 def store_of(root: Path, endpoint: str) -> ResultStore:
-    """A store of this process on the shared folder."""
+    """Return a store of this process on the shared folder."""
     spool = SpoolFiles(SpoolOwner(root, lambda: uuid4().hex))
     return ResultStore(storage_of(root, endpoint), spool, SpoolLimits(100_000, 2**40), threads=2, backoff=QUICK)
 
 
 def deletion_of(store: ResultStore, root: Path, later_s: float = 0.0) -> Deletion:
-    """The deletion of this process; its clock is ahead by `later_s`, so that `finish` waits for nothing."""
+    """Return this process's Deletion; its clock is `later_s` ahead, so that `finish` need not wait."""
     return Deletion(store, ThumbnailFiles(root, store.index), (), lambda: time.time() + later_s, 0.0)
 
 
 def body_of(result_id: str) -> bytes:
-    """The content of a result, which can be found in any file that holds it."""
+    """Return the content of a result; it is unique, so that every file with a copy can be found."""
     return b"picture of " + result_id.encode() + bytes(500)
 
 
@@ -56,7 +56,7 @@ def tell(line: str) -> None:
 
 
 def save(store: ResultStore) -> None:
-    """Promise results without end; each id is printed when it is promised."""
+    """Promise results until killed; prints the id of each promised result."""
     while True:
         result_id = uuid4().hex
         body = body_of(result_id)
@@ -65,14 +65,14 @@ def save(store: ResultStore) -> None:
 
 
 async def delete(deletion: Deletion, result_ids: Iterable[str]) -> None:
-    """Delete results one after the other; each id is printed when it is deleted."""
+    """Delete results one after the other; prints the id of each deleted result."""
     for result_id in result_ids:
         await deletion.delete(result_id, OWNER)
         tell(result_id)
 
 
 def main(root: Path, endpoint: str, what: str) -> None:
-    """Run until killed, or until the ids on the standard input are deleted."""
+    """Save until killed, or delete the ids from the standard input."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     with store_of(root, endpoint) as store:
         tell("ready")

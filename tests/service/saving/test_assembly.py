@@ -1,4 +1,4 @@
-"""A result store is opened, or it is said what has to be mended first."""
+"""Opening the result store; an error says what has to be mended first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.service.saving.store.slow_storage import open_store as open_store_on
 
 @ONLY_ROOT
 def test_a_spool_that_another_user_made_is_named_with_what_to_do() -> None:
-    with tempfile.TemporaryDirectory() as name:  # pytest's own folder is closed to other users
+    with tempfile.TemporaryDirectory() as name:  # other users cannot enter pytest's folders
         folder = Path(name)
         folder.chmod(0o777)
         (folder / SPOOL).mkdir()

@@ -1,4 +1,4 @@
-"""The real service is killed while it saves; a ledger of what was promised to clients proves that nothing is lost."""
+"""The real service is killed while it saves; the clients' record of promised results proves that none is lost."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("keys")]
 
 
 async def ask_until_killed(served: ServedProcess, files: Files, ledger: dict[str, bytes], promises: int) -> None:
-    """Eight clients ask on; the service is killed in the middle of it, once that many more results are promised."""
+    """Let eight clients send requests, and kill the service once `promises` more results are promised."""
     goal = len(ledger) + promises
 
     async def client(http: httpx.AsyncClient) -> None:
         while True:
             try:
                 reply = await http.post("/v1/inpaint", files=files)
-            except httpx.TransportError:  # killed
+            except httpx.TransportError:  # the service was killed
                 return
             if reply.status_code == 200:
                 ledger[reply.headers["location"]] = reply.content

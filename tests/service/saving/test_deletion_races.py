@@ -1,4 +1,4 @@
-"""Results are deleted while other processes save them, take them up or are killed, on a disk and in a bucket."""
+"""Results are deleted while other processes save them, inherit them or are killed; on a disk and in a bucket."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("keys")]
 
 @pytest.fixture(params=["disk", "bucket"])
 def endpoint(request: pytest.FixtureRequest) -> str:
-    """Where the bucket is; empty for the results folder."""
+    """The bucket's URL; empty for the results folder."""
     return f"http://127.0.0.1:{request.getfixturevalue('bucket').port}" if request.param == "bucket" else ""
 
 
 @contextmanager
 def another(root: Path, endpoint: str, what: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process of the same folder, ready to work; killed at the end."""
+    """Start another process on the same folder; yields it when it is ready, and kills it at the end."""
     command = [sys.executable, "-m", "tests.service.saving.saver", str(root), endpoint, what]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=os.environ) as process:
@@ -42,7 +42,7 @@ def another(root: Path, endpoint: str, what: str) -> Iterator[subprocess.Popen[s
 
 
 def copies(root: Path, bucket: Path | None, result_id: str) -> list[Path]:
-    """Every file that has the result in its name or its content."""
+    """Return every file, except the ledger's, with the result's id in its name or the result in its content."""
     found = [path for folder in (root, bucket) if folder for path in folder.rglob("*") if path.is_file()]
     held = [path for path in found if not path.name.startswith(".ledger")]
     return [path for path in held if result_id in path.name or body_of(result_id) in path.read_bytes()]
@@ -59,7 +59,7 @@ def check(store: ResultStore, deleted: Sequence[str], kept: Sequence[str], folde
 
 
 def finish(store: ResultStore, root: Path) -> None:
-    """Let this process take up what the dead have left, and end its own work and theirs."""
+    """Inherit what dead processes left, and complete all pending saves and deletions."""
     store.inherit()
     assert store.flush(60) == 0
     for _ in range(3):
@@ -84,7 +84,7 @@ def test_what_is_deleted_while_its_process_saves_it_and_is_killed_stays_deleted(
                     deleted.append(result_id)
                 else:
                     kept.append(result_id)
-            saver.kill()  # while it saves some that are deleted, and has promised more
+            saver.kill()  # while it saves deleted results, and after it promised more
             kept += [line.strip() for line in saver.stdout if len(line) == 33]
         finish(store, root)
         check(store, deleted, kept, (root, bucket))
@@ -118,10 +118,10 @@ def test_a_deletion_that_is_killed_is_either_finished_by_others_or_has_not_begun
 
 
 def test_a_result_that_is_taken_up_after_its_deletion_is_not_saved(tmp_path: Path, endpoint: str) -> None:
-    """As after a power failure that has undone what was written to the spool, but not the tombstone."""
+    """Such as after a power failure that undid the removal from the spool, but not the tombstone."""
     root, result_id = tmp_path / "results", "ab" * 16
     dying = store_of(root, endpoint).start()
-    dying._backlog.close()  # nothing is saved any more, as in a process that hangs
+    dying._backlog.close()  # saves nothing any more, like a process that hangs
     body = body_of(result_id)
     dying._spooled.write(result_id, body, {"id": result_id, "owner": OWNER, "media_type": "image/png"})
     dying.index.bury(result_id, OWNER)
@@ -141,7 +141,7 @@ def test_a_write_that_the_bucket_completes_after_the_deletion_is_removed_again(t
         assert asyncio.run(deletion_of(store, root).delete(result_id, OWNER))
         store.flush(60)
         late: dict[str, Any] = {"id": result_id, "media_type": "image/png"}
-        storage_of(root, endpoint).write(body, late)  # a client that gave it up has sent it before
+        storage_of(root, endpoint).write(body, late)  # an S3 client sent it earlier and gave up on it
         assert store.get(result_id) is None
         asyncio.run(deletion_of(store, root, later_s=3600).finish())
         assert storage_of(root, endpoint).read(result_id) is None

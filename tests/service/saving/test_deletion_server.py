@@ -1,4 +1,4 @@
-"""The real server, with two front ends: what a client deletes at once stays deleted, also when all are killed."""
+"""The real server with two front ends: promptly deleted results stay deleted, even when all processes are killed."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ SCOPES = ["inference", "results:read", "results:delete"]
 
 
 class Told:
-    """What the clients were told: the addresses and contents of results, and which of them are deleted."""
+    """What the server has told its clients: addresses and contents of results, and which are deleted."""
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
         self.deleted: dict[str, bytes] = {}
         self.unsure: dict[str, bytes] = {}
-        """Results whose deletion was asked for and not answered."""
+        """Results whose deletion was requested and not answered."""
 
     async def client(self, http: httpx.AsyncClient, files: Files) -> None:
-        """Make results until the server is killed, and delete every other one at once through any front end."""
+        """Make results until the server is killed, and delete every second one at once, through any front end."""
         for number in range(10_000):
             try:
                 reply = await http.post("/v1/inpaint", files=files, headers={"Connection": "close"})
-                if reply.status_code == 503:  # a front end that was killed later than the launcher
+                if reply.status_code == 503:  # by a front end that outlives other processes
                     return
                 location = reply.headers["location"]
                 if number % 2:
@@ -59,7 +59,7 @@ def kill_all(launcher: int) -> None:
 
 
 def holding(folder: Path, result_id: str) -> list[str]:
-    """The files that are named after a result, but for the ledger."""
+    """Return the files that are named after a result."""
     return [str(path) for path in folder.rglob("*") if result_id in path.name]
 
 

@@ -1,4 +1,4 @@
-"""A spool that is full while the bucket is away: new requests are refused, and jobs that were accepted wait."""
+"""A full spool while the bucket is unreachable: new requests are refused, and accepted jobs wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Files = dict[str, tuple[str, bytes, str]]
 
 @pytest.fixture
 def settings(proxy: Any, keys: None) -> dict[str, Any]:
-    """Those of a server whose spool has room for one result, and whose bucket is away."""
+    """Settings of a server whose spool has room for one result, and whose bucket is unreachable."""
     proxy.become("gone")
     endpoint = f"http://127.0.0.1:{proxy.port}"
     return {"results_url": "s3://results/full", "s3_endpoint": endpoint, "spool_max_items": 1, "drain_timeout_s": 1}

@@ -1,4 +1,4 @@
-"""What a server does whose results folder is moved beside it."""
+"""A server whose results folder is moved while it runs."""
 
 from __future__ import annotations
 

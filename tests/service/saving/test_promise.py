@@ -1,4 +1,4 @@
-"""With `--promise store` a reply waits for the bucket: what it promises outlives the host."""
+"""With `--promise store` a reply waits for the bucket, so that its result outlives the host."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Files = dict[str, tuple[str, bytes, str]]
 
 
 def promising(port: int) -> dict[str, Any]:
-    """Settings for a bucket at that port."""
+    """Return settings for a bucket at this port."""
     endpoint = f"http://127.0.0.1:{port}"
     return {"results_url": "s3://results/promised", "s3_endpoint": endpoint, "promise": "store"}
 
@@ -86,7 +86,7 @@ def test_while_the_storage_is_away_nothing_is_promised_and_nothing_is_lost(
         proxy.become("good")
         reply = one.result()
     assert http.get(reply.headers["location"]).content == reply.content
-    wait_until(lambda: len([name for name in bucket.names if name.endswith(".png")]) == 2)  # the refused one, too
+    wait_until(lambda: len([name for name in bucket.names if name.endswith(".png")]) == 2)  # also a refused one
     again = http.post(PATH, files=files, headers={"Idempotency-Key": "key-0"})
     assert (again.status_code, "idempotency-replayed" in again.headers) == (200, False)
     served.stop()

@@ -1,4 +1,4 @@
-"""Gauges of GPUs, against a stand-in of NVML: there is no GPU here."""
+"""Gauges of GPUs, on a fake NVML."""
 
 from __future__ import annotations
 

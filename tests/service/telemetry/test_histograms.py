@@ -1,4 +1,4 @@
-"""Histograms that are told of something with every request."""
+"""Histograms that are updated with every request."""
 
 from __future__ import annotations
 

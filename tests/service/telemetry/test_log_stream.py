@@ -1,4 +1,4 @@
-"""The stream of log lines: a reader that stalls holds up nobody, and learns how many lines it has missed."""
+"""The log stream: a stalled reader delays no process, and learns how many lines it has missed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ structlog.get_logger("one").info("the last line")
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, TextIO]]:
-    """A pipe: its end to read from, and its other end as a file."""
+    """A pipe: the descriptor of its read end, and its write end as a file."""
     read, write = os.pipe()
     with os.fdopen(write, "w") as file:
         yield read, file
@@ -96,7 +96,7 @@ def test_a_regular_file_is_continued_where_it_ends(tmp_path: Path) -> None:
 
 
 def test_a_line_that_the_disk_refuses_is_dropped() -> None:
-    with suppress(OSError), Path("/dev/full").open("w") as full:  # closing it tries again
+    with suppress(OSError), Path("/dev/full").open("w") as full:  # closing the file tries to write again
         LogStream(full).write("a line\n")
         written = True
     assert written

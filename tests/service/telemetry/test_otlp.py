@@ -1,4 +1,4 @@
-"""Spans as they are sent."""
+"""The encoding of spans for OTLP."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALLER = {"traceparent": f"00-{5:032x}-{6:016x}-01", "tracestate": "vendor=it,ot
 
 @pytest.fixture
 def spans() -> list[ReadableSpan]:
-    """Spans of every kind: with and without a caller, a state, attributes, a link, a failure."""
+    """Spans of every kind: with and without a remote parent, trace state, attributes, a link, an error."""
     ended: list[ReadableSpan] = []
 
     class Kept(SpanProcessor):

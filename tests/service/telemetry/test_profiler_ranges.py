@@ -1,4 +1,4 @@
-"""Ranges are nvtx's where it is installed, and nothing where it is not."""
+"""Profiler ranges: those of nvtx where it is installed, else no-ops."""
 
 from __future__ import annotations
 

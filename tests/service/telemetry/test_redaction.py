@@ -1,4 +1,4 @@
-"""Clients hear why, and no folder of the host."""
+"""Error messages give clients the reason, but no path of the host."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_clients_hear_why_a_model_is_refused_and_not_where_it_is(
         raise EngineUnavailable(f"{models_dir}/photos/1/model.onnx: its graph is broken")
 
     long_ago = time.time() - 60
-    for path in models_dir.rglob("*"):  # no file of it is still being written
+    for path in models_dir.rglob("*"):  # old enough not to count as half-written
         os.utime(path, (long_ago, long_ago))
     with serve(refused, wait=False).client() as client:
         wait_until(lambda: "loading" not in client.get("/readyz").text)

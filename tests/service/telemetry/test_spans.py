@@ -1,4 +1,4 @@
-"""Spans that are made when they have ended, beside those of the SDK."""
+"""Spans that are created after they ended, compared with those of OpenTelemetry's SDK."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALLER = {"traceparent": f"00-{5:032x}-{6:016x}-01", "tracestate": "vendor=it"}
 
 
 class Kept(SpanProcessor):
-    """Keeps what ended."""
+    """A span processor that keeps ended spans."""
 
     def __init__(self) -> None:
         self.spans: list[ReadableSpan] = []
@@ -51,7 +51,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def encoded(kept: Kept) -> list[Any]:
-    """All spans as they are sent, without their ids, and what they are grouped by."""
+    """Return all spans as encoded for export, without ids, with their resource and scope."""
     (resource,) = encode_spans(kept.spans).resource_spans
     (scope,) = resource.scope_spans
     for span in scope.spans:

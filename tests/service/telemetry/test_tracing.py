@@ -1,4 +1,4 @@
-"""Traces, as a collector receives them from a real server."""
+"""Traces that a collector receives from a real server."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_requests_of_one_batch_link_to_its_span(serve: Serve, files: Files, coll
         return {span.span_id: span for span in collector.spans if span.name == "batch"}
 
     linked = {collector.of_trace(one)["infer"].links[0].span_id for one in ids}
-    wait_until(lambda: linked <= batches_by_id().keys())  # a batch may be exported after its requests
+    wait_until(lambda: linked <= batches_by_id().keys())  # a batch's span may be exported after those of its requests
     batches = batches_by_id()
     sizes = 0
     for trace_id in ids:

@@ -1,4 +1,4 @@
-"""The first write that fails says that the disk takes nothing; one that is synced says that it does again."""
+"""The state of the disk: a failed write marks it as unwritable, and a synced write as writable again."""
 
 from __future__ import annotations
 

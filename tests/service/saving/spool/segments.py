@@ -1,4 +1,4 @@
-"""One result in a spool, and the segments it is written to."""
+"""A result for tests of the spool, and access to the segment files."""
 
 from __future__ import annotations
 

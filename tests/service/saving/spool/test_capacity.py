@@ -79,7 +79,7 @@ def test_a_spool_full_of_bytes_asks_for_the_time_those_bytes_need() -> None:
     spool.drain(100, 0.0)
     fill(spool, 900)
     with pytest.raises(Overloaded) as refused:
-        spool.reserve(400, now=2.0)  # 300 bytes over, at 50 bytes a second
+        spool.reserve(400, now=2.0)  # 300 bytes too many, at 50 bytes a second
     assert refused.value.retry_after_s == pytest.approx(6.0)
 
 

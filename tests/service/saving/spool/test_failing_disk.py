@@ -1,4 +1,4 @@
-"""A disk that is full, hangs, cannot sync or loses the folder."""
+"""The spool on a disk that is full, hangs, cannot sync or loses the folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.service.saving.spool.segments import BODY, ID, OTHER, SIDECAR, segmen
 
 
 class HangingDisk(Disk):
-    """Appends nothing until it is released."""
+    """A disk whose appends wait until it is released."""
 
     def __init__(self) -> None:
         self.stuck, self.release = threading.Event(), threading.Event()
@@ -117,7 +117,7 @@ def test_a_file_that_could_not_be_synced_is_neither_appended_to_nor_synced_again
         files.sync(ID)
     disk.mend()
     asked = disk.asked.count("sync")
-    with pytest.raises(OSError, match="Input/output error"):  # though it would succeed now
+    with pytest.raises(OSError, match="Input/output error"):  # although the disk would now sync
         files.sync(ID)
     assert disk.asked.count("sync") == asked
     assert files.is_suspect(ID)

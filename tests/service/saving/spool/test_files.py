@@ -1,4 +1,4 @@
-"""The spool on disk: whole or not there, and readable from every process that shares the folder."""
+"""The spool's files: a result is there whole or not at all, and every process that shares the folder can read it."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_every_copy_of_a_deleted_result_is_overwritten_in_the_spools_of_all_proc
     for files in (here, there):
         files.write(ID, BODY, SIDECAR)
         files.write(OTHER, BODY[::-1], SIDECAR)
-    here.remove(ID)  # durable since long, and its bytes are still in the segment
+    here.remove(ID)  # durable for some time, but its bytes are still in the segment
     here.erase(ID)
     held = [path.read_bytes() for name in ("here", "there") for path in segments(tmp_path, name)]
     assert not any(BODY in data for data in held)

@@ -1,4 +1,4 @@
-"""The spool of a dead process is inherited once, whole, and stays readable."""
+"""A dead process's spool is inherited once, completely, and stays readable meanwhile."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_what_cannot_be_read_when_it_is_inherited_is_told_of_at_the_next_look(
 def test_a_result_that_moves_to_its_heir_during_a_look_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The heir's folder is looked at first, the dead one's after the move."""
+    """The reader lists the heir's folder before the result moves there, and the dead process's after."""
     dead, heir, reader = spool(tmp_path, "dead"), spool(tmp_path, "a-heir"), spool(tmp_path, "z-reader")
     dead.write(ID, BODY, SIDECAR)
     looked_at: list[Path] = []
@@ -138,7 +138,7 @@ def test_a_segment_that_cannot_be_read_stays_with_the_dead_and_holds_up_no_other
 
 
 def test_a_folder_that_may_not_be_opened_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one of a process that another user ran."""
+    """Such as the folder of a process that ran as another user."""
     heir = spool(tmp_path, "heir")
     for number, name in enumerate(("d0", "d1", "d2")):
         dead = spool(tmp_path, name)
@@ -160,7 +160,7 @@ def test_a_folder_that_may_not_be_opened_holds_up_no_other(tmp_path: Path, monke
 
 @pytest.mark.parametrize("lives", [False, True])
 def test_a_folder_whose_lock_is_gone_is_inherited_as_nobody_can_hold_it(tmp_path: Path, lives: bool) -> None:
-    """As a cleaner removes empty files, or a backup leaves them out. Whoever lived in it makes it again."""
+    """A cleaner may remove the empty lock file, or a backup omit it. A living owner creates the folder again."""
     other, heir = spool(tmp_path, "other"), spool(tmp_path, "heir")
     other.write(ID, BODY, SIDECAR)
     if not lives:
@@ -176,7 +176,7 @@ def test_a_folder_whose_lock_is_gone_is_inherited_as_nobody_can_hold_it(tmp_path
 
 @pytest.mark.parametrize("torn", [None, 0, 1])
 def test_a_result_that_a_dead_process_spooled_twice_is_inherited_once(tmp_path: Path, torn: int | None) -> None:
-    """A process may die after it has spooled a result again, and before it has crossed out the first copy."""
+    """A process may die after it spools a result again and before it marks the first copy as removed."""
     dead, heir = spool(tmp_path, "dead"), spool(tmp_path, "heir")
     dead.write(ID, BODY, SIDECAR)
     (first,) = segments(tmp_path, "dead")

@@ -1,4 +1,4 @@
-"""Who shares a folder, and who of them is dead."""
+"""Processes that share a folder, and the detection of dead ones."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 def test_a_folder_that_was_made_by_half_is_made_whole_at_the_next_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when the last free inode went to the folder, and none was left for the file that is locked."""
+    """Such as when the last free inode went to the folder, and none was left for its lock file."""
 
     def full(*_: Any) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -210,7 +210,7 @@ def test_a_child_that_is_forked_during_a_sweep_holds_up_no_maker(
     flock = fcntl.flock
 
     def fork_then_lock(descriptor: int, mode: int) -> None:
-        inherited.append(os.dup(descriptor))  # shares the lock, as a child's does
+        inherited.append(os.dup(descriptor))  # shares the lock, as a child process does
         flock(descriptor, mode)
 
     with monkeypatch.context() as patched:
@@ -224,7 +224,7 @@ def test_a_child_that_is_forked_during_a_sweep_holds_up_no_maker(
 
 @ONLY_ROOT
 def test_a_process_of_another_user_is_alive_as_only_that_user_can_tell() -> None:
-    with tempfile.TemporaryDirectory() as name:  # pytest's own folder is closed to other users
+    with tempfile.TemporaryDirectory() as name:  # other users cannot enter pytest's folders
         root = Path(name)
         root.chmod(0o777)
         with acting_as(12345, 12345):

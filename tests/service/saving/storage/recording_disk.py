@@ -1,4 +1,4 @@
-"""A result, and disks that write down what they are asked, stop, fail, or forget what was not synced."""
+"""A result, and disks that record their calls, and can stop, fail or lose unsynced data."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SIDECAR = {"id": ID, "media_type": "image/png", "model": "photos/1"}
 
 
 class PowerCut(BaseException):
-    """The machine stops here: nothing after it runs, not even clean-up for OSError."""
+    """A power cut: no later code runs, not even handlers of OSError."""
 
 
 class RecordingDisk(Disk):
-    """The real disk, which writes down what was asked of it and can stop or fail before a given step."""
+    """The real disk; it records its calls, and can stop or fail before a given step."""
 
     def __init__(self, stop_before: int | None = None, stop: BaseException | None = None) -> None:
         self.steps: list[str] = []
@@ -63,7 +63,7 @@ def prepared(directory: Path, disk: Disk | None = None) -> ResultFiles:
 
 
 class ForgetfulDisk(RecordingDisk):
-    """A disk that at a power cut keeps every name and forgets all bytes that were not synced."""
+    """A disk that at a power cut keeps every file name and loses all unsynced bytes."""
 
     def __init__(self, stop_before: int) -> None:
         super().__init__(stop_before)

@@ -160,4 +160,4 @@ def test_a_disk_that_refuses_the_first_write_stops_the_start(tmp_path: Path) -> 
 
 
 def test_a_file_system_that_may_ignore_the_sync_of_the_whole_gets_results_one_by_one() -> None:
-    assert ResultFiles(Path("/proc"), max_group_size=10).max_group_size == 1  # as one in user space
+    assert ResultFiles(Path("/proc"), max_group_size=10).max_group_size == 1  # like file systems in user space

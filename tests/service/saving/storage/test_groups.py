@@ -1,4 +1,4 @@
-"""Results that are saved together: they wait twice for the device, and a crash leaves each whole or not there."""
+"""Results saved as a group: two waits for the disk in all, and a crash leaves each result whole or absent."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_many_results_wait_twice_for_the_device(tmp_path: Path) -> None:
 @pytest.mark.parametrize("saved_before", [0, 1, 2])
 @pytest.mark.parametrize("step", range(len(GROUP_STEPS) + 4))
 def test_a_sidecar_always_has_its_image_after_a_power_cut(tmp_path: Path, step: int, saved_before: int) -> None:
-    """Also the sidecar of an earlier attempt, whose process was killed before it could mark the result as done."""
+    """This includes the sidecar of an earlier attempt whose process was killed before it marked the result done."""
     for one in GROUP[:saved_before]:
         prepared(tmp_path).write(*one)
     disk = ForgetfulDisk(step)

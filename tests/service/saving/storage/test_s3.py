@@ -1,4 +1,4 @@
-"""Against a real S3 server: good, slow, failing and gone."""
+"""The S3 storage against a real server that is good, slow, failing or gone."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_a_missing_client_stops_the_start_and_names_the_extra(monkeypatch: pytes
 
 
 def test_results_outlive_a_storage_that_is_slow_then_fails_then_is_gone(proxy: Any, tmp_path: Path) -> None:
-    """Every result is readable from `put` on, whatever the storage does, and is uploaded in the end."""
+    """Every result is readable from `put` on, whatever the storage does, and is eventually uploaded."""
     spool_files = SpoolFiles(SpoolOwner(tmp_path / "spool", lambda: uuid4().hex))
     limits = SpoolLimits(1000, 2**30)
     ids = [uuid4().hex for _ in range(20)]

@@ -1,4 +1,4 @@
-"""A storage that a test holds up."""
+"""A storage that a test can hold up."""
 
 from __future__ import annotations
 

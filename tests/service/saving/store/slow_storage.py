@@ -1,4 +1,4 @@
-"""A store on a storage that can be held up, and what a test sees of it."""
+"""A store on a storage that a test can hold up, and an observer."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ QUICK = Backoff(first_s=0.001, longest_s=0.002)
 
 
 def open_store(storage: ResultFiles, limits: SpoolLimits = ROOMY, **options: Any) -> ResultStore:
-    """A store with its spool in the same folder, as the server has it."""
+    """Return a store with its spool in the same folder, as in the server."""
     spool_files = SpoolFiles(SpoolOwner(files_directory(storage), lambda: uuid4().hex))
     return ResultStore(storage, spool_files, limits, **options)
 
 
 class SlowFiles(ResultFiles):
-    """Real files behind a gate that a test opens; counts the tries."""
+    """The real results folder behind a gate that a test opens; counts the attempts."""
 
     def __init__(self, directory: Path, max_group_size: int = 1) -> None:
         super().__init__(directory, max_group_size=max_group_size)
@@ -40,7 +40,7 @@ class SlowFiles(ResultFiles):
 
     @property
     def max_group_size(self) -> int:
-        return self.most  # whatever file system the tests run on
+        return self.most  # not that of the tests' file system
 
     def write(self, body: bytes, sidecar: dict[str, Any]) -> None:
         self.tries += 1
@@ -59,7 +59,7 @@ class SlowFiles(ResultFiles):
 
 
 class Elsewhere(SlowFiles):
-    """Not on the disk that the spool is on."""
+    """Storage that is not on the spool's disk."""
 
     @property
     def shares_spool_disk(self) -> bool:
@@ -67,7 +67,7 @@ class Elsewhere(SlowFiles):
 
 
 class Counts:
-    """A SaveObserver that remembers."""
+    """A SaveObserver that records its calls."""
 
     def __init__(self) -> None:
         self.lags_s: list[float] = []
@@ -81,7 +81,7 @@ class Counts:
 
 
 class AnHour(Backoff):
-    """Pauses for an hour, except while someone flushes."""
+    """A backoff of an hour, except during a flush."""
 
     def pause_s(self, failures: int) -> float:
         return 3600.0

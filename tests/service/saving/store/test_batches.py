@@ -1,4 +1,4 @@
-"""Results are saved in batches: which wait for each other, and what happens to a batch that fails."""
+"""Saving in batches: which results wait for each other, and the fate of a batch that fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.serving.waiting import wait_until
 
 
 class SlowCounts(Counts):
-    """Keeps the writer that saved something for a while."""
+    """An observer that delays a writer after each save."""
 
     def saved(self, lag_s: float) -> None:
         time.sleep(0.05)
@@ -43,7 +43,7 @@ def test_a_writer_that_pauses_leaves_new_results_to_the_others(files: SlowFiles)
         files.error = None
         put(store, result(2))
         wait_until(lambda: len(counts.lags_s) == 2)
-        time.sleep(0.1)  # the other waits again, behind the one that pauses
+        time.sleep(0.1)  # meanwhile the other writer waits again, behind the pausing one
         put(store, result(3))
         wait_until(lambda: store.pending == 0)
 

@@ -33,7 +33,7 @@ def test_what_is_deleted_while_it_is_written_is_removed_by_its_writer(tmp_path: 
         put(store, *(result(number) for number in range(1, group + 1)))
         wait_until(lambda: files.tries == 1 or files.groups)
         store.index.bury(ID, "")
-        store.remove(ID)  # nothing is stored yet: the writer waits
+        store.remove(ID)  # before anything is stored, as the writer waits
         files.gate.set()
         assert store.flush(30) == 0
         assert store.get(ID) is None
@@ -45,7 +45,7 @@ def test_what_is_deleted_before_its_writer_comes_is_not_written(files: SlowFiles
         put(store, result(2))
         wait_until(lambda: files.tries == 1)
         put(store, result(1))
-        store.index.bury(ID, "")  # and its copy in the spool is still there
+        store.index.bury(ID, "")  # while its copy in the spool still exists
         files.gate.set()
         assert store.flush(30) == 0
         assert (files.tries, store.count_unsaved().total) == (1, 0)
@@ -66,7 +66,7 @@ def test_a_deleted_result_in_the_spool_is_not_read_nor_counted_as_lost(files: Sl
 
 
 class DeletedMeanwhile(ResultFiles):
-    """Storage that finds nothing, while another process deletes the result."""
+    """Storage whose lookup finds nothing because another process deletes the result meanwhile."""
 
     index: ResultIndex
 
@@ -85,7 +85,7 @@ def test_a_result_that_is_deleted_while_its_writer_looks_for_it_is_not_lost(tmp_
 
 
 class UnfinishedFileRemoved(ResultFiles):
-    """Storage whose first write is met by a deletion, which removes the file in the making."""
+    """Storage whose first write fails, as a deletion removes the unfinished file."""
 
     index: ResultIndex
     tries = 0

@@ -1,4 +1,4 @@
-"""A storage that fails, pauses or hangs: results are delayed, tried again, and not lost."""
+"""A storage that fails, pauses or hangs: saving is delayed and retried, and no result is lost."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_failing_disk_delays_results_and_loses_none(files: SlowFiles) -> None:
         assert store.flush(20) == 0
         wait_until(lambda: lines[-1]["event"] == "saving works again")
         failed, works = (sum(word in line["event"] for line in lines) for word in ("failed", "works"))
-        assert failed == works <= 2  # a writer may have failed just before, and tell of it just after another's success
+        assert failed == works <= 2  # a writer may report an earlier failure just after another's success
         assert len(counts.lags_s) == 3
     assert all(ResultFiles(files_directory(files)).read(f"{n:032x}") for n in (1, 2, 3))
 

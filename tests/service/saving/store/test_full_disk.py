@@ -1,4 +1,4 @@
-"""A result that the disk or the spool does not take is refused, and every promised one is kept."""
+"""Results that the disk or the spool cannot take are refused, and every promised one is kept."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.serving.waiting import wait_until
 
 
 def store_on(disk: Disk, root: Path, limits: SpoolLimits = ROOMY, **options: Any) -> ResultStore:
-    """A store all of whose effects are that disk's."""
+    """Return a store that makes all its file operations on this disk."""
     spool_files = SpoolFiles(SpoolOwner(root, lambda: uuid4().hex), disk)
     return ResultStore(ResultFiles(root, disk), spool_files, limits, disk=DiskState(root, disk=disk), **options)
 
@@ -45,7 +45,7 @@ def test_a_result_that_the_disk_does_not_take_is_refused_and_so_are_those_after_
     disk = FailingDisk()
     with store_on(disk, tmp_path) as store:
         put(store, result(1))
-        wait_until(lambda: store.pending == 0)  # else its failed saving could be reported after the disk is well again
+        wait_until(lambda: store.pending == 0)  # else its failure could be reported after the disk has recovered
         early = store.reserve(5)
         disk.fail(code, WRITES)
         for reservation in (early, store.reserve(5)):
@@ -93,14 +93,14 @@ def test_what_cannot_be_saved_where_it_lasts_is_promised_no_more(tmp_path: Path)
 
         disk.mend()
         store.probe_disk()
-        wait_until(lambda: store.pending == 0)  # without the hour's pause
+        wait_until(lambda: store.pending == 0)  # without the pause of an hour
         put(store, result(2))
         assert store.flush(20) == 0
     assert all(ResultFiles(tmp_path).read(result(number).id) for number in (1, 2))
 
 
 class NoRoomForSidecars(FailingDisk):
-    """Takes images, and nothing after them, while it fails."""
+    """A disk that, while it fails, takes images but no sidecars."""
 
     def write(self, path: Path, data: bytes) -> None:
         if path.suffix == ".json":
@@ -140,7 +140,7 @@ def test_a_storage_elsewhere_that_fails_stops_no_promises(tmp_path: Path) -> Non
 
 
 def test_a_spool_that_could_not_be_synced_is_relied_on_no_more(tmp_path: Path) -> None:
-    """While the storage is gone, too: the results are spooled anew when the disk is well, each in another file."""
+    """With the storage unreachable too, results are spooled again, in another file, when the disk has recovered."""
     disk, elsewhere = FailingDisk(), Elsewhere(tmp_path / "bucket")
     elsewhere.gate.set()
     elsewhere.error = OSError(errno.EIO, "unreachable")
@@ -152,7 +152,7 @@ def test_a_spool_that_could_not_be_synced_is_relied_on_no_more(tmp_path: Path) -
         wait_until(lambda: state.failure_reason)
         (suspect,) = owner.folder.glob("*.log")
         assert store.count_unsaved() == (0, 1, 0)
-        suspect.write_bytes(b"")  # as after its pages were dropped
+        suspect.write_bytes(b"")  # as after the kernel has dropped its unsynced pages
         assert store.get(result(1).id) == (b"image", "image/png")
 
         disk.mend()
@@ -169,7 +169,7 @@ def test_a_spool_that_could_not_be_synced_is_relied_on_no_more(tmp_path: Path) -
 
 
 class DropsUnsyncedPages(FailingDisk):
-    """Loses what was written when a sync fails, as Linux may."""
+    """A disk that loses a file's data when its sync fails, as Linux may."""
 
     def sync(self, descriptor: int) -> None:
         try:
@@ -199,7 +199,7 @@ def test_a_result_that_is_still_in_memory_outlives_the_spool_that_lost_it(tmp_pa
 def test_a_result_that_somebody_deleted_from_the_spool_does_not_stop_the_writers(files: SlowFiles) -> None:
     with capture_logs() as lines, open_store(files, threads=1) as store:
         put(store, result(1))
-        wait_until(lambda: files.tries == 1)  # the writer waits with the first in its hands
+        wait_until(lambda: files.tries == 1)  # the writer holds the first result and waits
         put(store, result(2), result(3))
         store._spooled.remove(f"{2:032x}")
         files.gate.set()

@@ -1,4 +1,4 @@
-"""Results that other processes read, leave behind and take up."""
+"""Results that other processes read, leave behind and inherit."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_result_that_a_dead_process_spooled_twice_is_saved_once_and_others_aft
     copy = first.read_bytes()
     first.unlink()
     dead.write(ID, BODY, SIDECAR)
-    first.write_bytes(copy)  # it was killed before it could cross this one out
+    first.write_bytes(copy)  # as if it was killed before it marked this copy as removed
     dead.close()
     with open_store(ResultFiles(tmp_path), threads=1) as heir:
         assert heir.flush(20) == 0
