@@ -1,4 +1,4 @@
-"""The log says which folder was looked in, when the server is ready, and with what."""
+"""The log at the start: the models folder, when the server is ready, and with which models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request whose client has left stops before the engine computes it, unless others may wait for the same picture."""
+"""The pipeline: a request whose client has left is not computed, unless others may wait for the same picture."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_threads_help_with_a_picture_only_while_cores_are_spare_and_change
 
 
 class Held:
-    """A function that waits in the middle of a request until it may go on."""
+    """A function that waits in the middle of a request until `go_on` is set."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -169,7 +169,7 @@ async def test_a_request_whose_batch_failed_is_freed_without_a_garbage_collectio
 async def test_nothing_more_is_encoded_ahead_for_a_request_that_has_failed(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its memory is given to others then."""
+    """The failed request's memory is given to others."""
     first, later = Held(lambda: None), list[int]()
     strips: dict[range, Any] = {range(1): first, range(1, 2): partial(later.append, 1)}
 

@@ -1,4 +1,4 @@
-"""A setup that cannot work is one line and exit status 2, whichever process would have found it later."""
+"""The preflight: a setup that cannot work gives one line and exit status 2, whichever process would fail later."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 def refused(models_dir: Path, tmp_path: Path, *more: object) -> list[str]:
-    """The lines of a server that does not start, but for those that tell of the start itself."""
+    """Return the output lines of a server that does not start, without those about the start itself."""
     options = ("--port", "0", "--engine", "fake", "--models-dir", models_dir, "--engine-cache-dir", tmp_path / "cache")
     command = [sys.executable, "-m", "retouch", "serve", *options, "--results-dir", tmp_path / "results", *more]
     with subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE, text=True) as server:
@@ -149,7 +149,7 @@ def test_sites_as_browsers_name_them_stop_no_start(tmp_path: Path) -> None:
 def test_a_second_server_on_a_port_says_so_and_touches_nothing(
     tmp_path: Path, reusable: bool, name: str, start: Callable[[Settings], int]
 ) -> None:
-    """The first one may be several processes, which share its port. The next check would miss the file of keys."""
+    """The first server may be several processes that share its port. The next check would miss the key file."""
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, reusable)
         taken.bind(("127.0.0.1", 0))
@@ -173,7 +173,7 @@ def test_a_server_that_just_ended_left_its_port_free() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)) as client:
-            listening.accept()[0].close()  # the side that closes first waits in TIME_WAIT
+            listening.accept()[0].close()  # the side that closes first stays in TIME_WAIT
             assert client.recv(1) == b""
     check_address("127.0.0.1", port)
 
@@ -197,10 +197,10 @@ def test_what_is_no_address_of_this_machine_stops_the_start(host: str, why: str)
 
 @pytest.fixture
 def of_root() -> Iterator[Path]:
-    """A results folder whose files root made, and which is for all users; its user is not root until the test ends."""
+    """A results folder that all users can write to, with files of root's; the test runs as another user."""
     if os.geteuid() != 0:
         pytest.skip("only root may become another user")
-    with TemporaryDirectory(dir="/tmp") as name:  # pytest's own are for root alone
+    with TemporaryDirectory(dir="/tmp") as name:  # only root can enter pytest's folders
         results = Path(name)
         results.chmod(0o777)
         (results / "lost+found").mkdir(0o700)
@@ -237,7 +237,7 @@ def test_a_port_that_this_user_may_not_take_is_not_said_to_be_in_use() -> None:
     limit = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
     if not limit.exists() or int(limit.read_text()) < 2:
         pytest.skip("every user may take every port here")
-    "host".encode("idna")  # loaded now: the other user may not read where Python is
+    "host".encode("idna")  # loads the codec now, as the other user may not read Python's files
     os.seteuid(12345)
     try:
         with pytest.raises(SettingsInvalid, match=r"127\.0\.0\.1:1 \(Permission denied\); choose a --port from 1024"):

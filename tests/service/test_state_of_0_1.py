@@ -1,4 +1,4 @@
-"""A state that 0.1 left behind is served: `benchmarks.versions.write_state` wrote it with a server of 23a5997."""
+"""A server of today serves the state that 0.1 left; `benchmarks.versions.write_state` wrote it at commit 23a5997."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATE = Path(__file__).parents[1] / "data/state-0.1.tar.xz"
 
 @dataclass(frozen=True)
 class Left:
-    """The state that was left, and the server of today that serves it."""
+    """The old state, and the server that serves it."""
 
     folder: Path
     promises: dict[str, Any]
@@ -38,7 +38,7 @@ class Left:
     """The ids of the results that were in the spool alone."""
 
     def ask(self, promise: dict[str, Any], **headers: str) -> httpx.Response:
-        """Send the request of a promise again, with its key."""
+        """Repeat the request of a promise with its Idempotency-Key."""
         fields, asked = promise["fields"], {"Idempotency-Key": promise["key"], **headers}
         if promise["task"] == "inpaint":
             encoded = self.promises["files"]
@@ -58,7 +58,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
     with tarfile.open(STATE) as archive:
         archive.extractall(folder / "written", filter="data")
     with closing(written_just_now(folder / "written/results/.ledger.sqlite3")):
-        shutil.copytree(folder / "written", folder, dirs_exist_ok=True)  # while it is open, so that its log stays a log
+        shutil.copytree(folder / "written", folder, dirs_exist_ok=True)  # closing it merges its log
     assert (folder / "results/.ledger.sqlite3-wal").stat().st_size > 0
     promises = json.loads((folder / "promises.json").read_text())
     promised = [promise["location"].rpartition("/")[2] for promise in promises["results"]]
@@ -72,7 +72,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
 
 
 def written_just_now(ledger: Path) -> sqlite3.Connection:
-    """Move all times of a ledger, so that jobs and answers are as old now as they were when it was left."""
+    """Shift all times in a ledger, so that jobs and answers are as old as when 0.1 ended."""
     connection = sqlite3.connect(ledger)
     connection.create_function("later", 1, lambda t: None if t is None else t + time.time() - newest)
     (newest,) = connection.execute("SELECT max(created_at) FROM jobs").fetchone()
@@ -125,7 +125,7 @@ def test_a_key_that_comes_with_another_request_is_refused(left: Left) -> None:
 def test_a_finished_job_can_be_polled_with_its_results(left: Left) -> None:
     job = left.job("finished")
     state = left.http.get(job["location"]).json()
-    moved = {"created": state["created"]}  # with the ledger's other times
+    moved = {"created": state["created"]}  # shifted like the ledger's other times
     assert {name: state[name] for name in job["state"]} == {**job["state"], **moved}
     assert [sha256(left.http.get(url)) for url in state["result_urls"]] == job["sha256"]
 

@@ -1,4 +1,4 @@
-"""The command in a process of its own, and requests to it."""
+"""The real command as a subprocess, and requests to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Answer = tuple[int, str]
 def process(
     models_dir: Path, folder: Path, command: Sequence[str] = SERVE, **settings: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """A server that listens, and its address; killed at the end of the block if it is still there."""
+    """Yield a listening server and its address; it is killed at the end of the block if it still runs."""
     served = ServedProcess(folder, command=command, models_dir=models_dir, **settings)
     try:
         served.start(ready=False)
@@ -33,7 +33,7 @@ def process(
 
 
 async def ready(session: aiohttp.ClientSession, wanted: int = 200) -> None:
-    """Return when /readyz answers with that status."""
+    """Wait until /readyz answers with `status`."""
 
     async def answers() -> bool:
         async with session.get("/readyz") as response:

@@ -1,4 +1,4 @@
-"""The application: the short way to the image calls leaves nothing out; a header of any size is not buffered."""
+"""The application: the direct route to the image calls skips no layer; a large header is not buffered."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Serve = Callable[..., Any]
 
 
 def exchange(url: str, *pieces: bytes) -> bytes:
-    """Send pieces over a raw socket; what came back until the server closed or answered."""
+    """Send pieces over a raw socket; returns what came back until the server closed or answered."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
         try:
             for piece in pieces:
                 connection.sendall(piece)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # refused while we were still sending
+            pass  # the server may refuse while the rest is still being sent
         try:
             return connection.recv(65536)
         except ConnectionResetError:
@@ -78,7 +78,7 @@ def test_two_requests_on_one_connection_each_have_their_own_allowance(serve: Ser
             reply = HTTPResponse(connection)
             reply.begin()
             assert reply.status == 200
-            reply.read()  # its header and its body may come one after the other
+            reply.read()  # header and body may arrive separately
 
 
 def test_a_large_body_is_no_large_header(server: Running, files: dict[str, tuple[str, bytes, str]]) -> None:
@@ -123,7 +123,7 @@ def test_each_refused_request_of_a_connection_has_an_allowance_of_its_own(serve:
     running = serve(limits=ConnectionLimits(max_ignored_bytes=1_000_000))
     parts = urlsplit(running.url)
     with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
-        for _ in range(4):  # a proxy's connection, which many clients share
+        for _ in range(4):  # one connection, as a proxy's that many clients share
             connection.sendall(refused_posts(1, 600_000))
             reply = HTTPResponse(connection)
             reply.begin()
@@ -267,7 +267,7 @@ def test_other_methods_and_errors_are_problems_as_everywhere(serve: Serve, path:
 
 
 def test_a_client_that_closed_its_side_is_sent_nothing(serve: Serve, files: dict[str, Any]) -> None:
-    """Its request ends as one whose client was seen to leave, not with the 500 for a handler that sent no response."""
+    """Its request counts as one whose client left, not as a handler that sent no response (500)."""
     running = serve(fake_batch_ms=20)
     request = httpx.Request("POST", f"{running.url}/v1/inpaint", files=files)
     head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())

@@ -1,4 +1,4 @@
-"""Bodies: multipart only, within limits, every part known and sent once."""
+"""Bodies: multipart only, within limits, each part known and sent once."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_the_message_names_the_field_and_the_known_ones(server: Running, files: 
 
 
 def test_an_empty_field_counts_as_not_sent(server: Running, photo: bytes, mask: bytes) -> None:
-    """As Swagger's page and the forms of browsers send what nobody filled in; a file that nobody chose, too."""
+    """Swagger's page and browsers' forms send empty fields, and empty files where none was chosen."""
     files = part(IMAGE, photo) + part(MASK, mask)
     names = ("model", "format", "quality", "save", "webhook", "webhook_events", "mask_mode", "mask_resize", "seed")
     fields = b"".join(part(b'name="%s"' % name.encode(), b"") for name in (*names, "strategy", "samples"))

@@ -1,4 +1,4 @@
-"""Message framing: a request ends where HTTP says it does, and gets one reply, in its turn."""
+"""Message framing: a request ends where HTTP defines its end, and gets one reply, in order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EARLY, WHOLE = b"/early", b"/whole"
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers with the request's id, path, header names and body; under /early before it reads the body."""
+    """Answer with the request's id, path, header names and body; under /early before it reads the body."""
     body, headers = b"", {name.decode(): value.decode() for name, value in scope["headers"]}
     if scope["path"] == "/slow":
         await asyncio.sleep(0.2)
@@ -78,7 +78,7 @@ class Replies:
 
 
 def talk(port: int, *pieces: bytes, pause_s: float = 0.05) -> Replies:
-    """Send the pieces apart, and read until the server closes or says no more."""
+    """Send the pieces separately, and read until the server closes or sends no more."""
     received = b""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -145,7 +145,7 @@ def test_many_upgrades_in_one_segment_are_each_answered(port: int) -> None:
 def test_the_check_finds_the_fault_in_uvicorns_own_protocol() -> None:
     with serving(HttpToolsProtocol) as port:
         replies = talk(port, head(fields=UPGRADE + LENGTH), HIDDEN, pause_s=0.3)
-        assert replies.ids == ["own", "hidden"]  # if this fails, uvicorn has mended it: do without ours
+        assert replies.ids == ["own", "hidden"]  # if this fails, uvicorn has fixed it, and our own check can go
 
 
 @pytest.mark.parametrize("target", [b"x:443", b"/whole"])
@@ -273,7 +273,7 @@ class KeptPackets(asyncio.Transport):
         self.sent = list[bytes]()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:  # type: ignore[type-arg,unused-ignore]
-        self.sent.append(bytes(data))  # writelines joins its parts, and calls this
+        self.sent.append(bytes(data))  # writelines joins its parts and calls this
 
     def is_closing(self) -> bool:
         return False
@@ -288,7 +288,7 @@ HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 async def test_the_header_of_a_reply_is_sent_together_with_a_body_that_follows_at_once(
     then: str, sent: list[bytes]
 ) -> None:
-    """A server that is killed between the two would leave half a reply, which no other server can be asked for."""
+    """A server killed between the two would leave half a reply, after which a proxy cannot ask another server."""
     below = KeptPackets()
     transport = LingeringTransport(below, lambda _: True, asyncio.get_running_loop().call_soon)
     transport.write(HEAD)

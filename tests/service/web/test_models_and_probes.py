@@ -1,4 +1,4 @@
-"""The list of models, the choice of one, probes and metrics, over a real socket."""
+"""The list of models, the choice of a model, probes and metrics, over a real socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server against its own OpenAPI document, with requests that schemathesis makes up."""
+"""The server against its own OpenAPI document, with requests that schemathesis generates."""
 
 from __future__ import annotations
 
@@ -155,11 +155,11 @@ def test_the_example_for_a_model_is_one_that_is_served(
     form = paths["/v1/inpaint"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
     assert form["properties"]["model"]["examples"] == ["photos"]
     form = paths["/v1/generate"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
-    assert form["properties"]["model"]["examples"] == ["housefronts"]  # none is there, so the default
+    assert form["properties"]["model"]["examples"] == ["housefronts"]  # none exists: the default
 
 
 def raised_codes() -> set[tuple[str, str]]:
-    """Class and code of every error that is raised with a code of its own, as the sources say it."""
+    """Return class and code of every error that the sources raise with an explicit code."""
     found = set()
     for path in (ROOT / "service").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -173,7 +173,7 @@ def test_every_code_that_is_raised_is_enumerated_with_its_status_and_told_to_peo
     with server.client() as client:
         document = client.get("/openapi.json").json()
     kinds = {kind.__name__: kind for kind in problem_kinds()}
-    made = {("InvalidOption", "f'{part}_not_taken"), ("kind", "failure.code or None")}  # of codes that are known
+    made = {("InvalidOption", "f'{part}_not_taken"), ("kind", "failure.code or None")}  # computed from known codes
     for kind, code in sorted(raised_codes() - made):
         assert code in (kinds[kind].default_code, *kinds[kind].further_codes), (kind, code)
     codes = {code for codes in codes_by_status().values() for code in codes}
@@ -252,14 +252,14 @@ def test_every_reference_of_the_document_leads_somewhere(server: Running) -> Non
 
 
 def _validator(document: dict[str, Any], schema: dict[str, Any]) -> Any:
-    """A validator of JSON Schema 2020-12, on which OpenAPI 3.1 is based; the document's components can be named."""
+    """Return a validator for JSON Schema 2020-12, which OpenAPI 3.1 uses, with the document's components for `$ref`."""
     jsonschema = pytest.importorskip("jsonschema")
     return jsonschema.Draft202012Validator({**schema, "components": document["components"]})
 
 
 @pytest.mark.slow
 def test_no_made_up_request_finds_a_500_or_an_undocumented_answer(serve: Serve, tmp_path: Path) -> None:
-    """The command line, because schemathesis' pytest plugin does not know this pytest yet."""
+    """This runs the command line, as schemathesis' pytest plugin does not support this version of pytest yet."""
     allowed = '[checks.not_a_server_error]\nexpected-statuses = ["2xx", "3xx", "4xx", "503", "504"]\n'  # documented
     (tmp_path / "schemathesis.toml").write_text(allowed)
     command: list[str | Path] = [Path(sys.executable).with_name("schemathesis"), "run", f"{serve().url}/openapi.json"]
@@ -272,7 +272,7 @@ def test_no_made_up_request_finds_a_500_or_an_undocumented_answer(serve: Serve, 
         timeout=240,
         check=False,
         cwd=tmp_path,
-        env=uncovered,  # nothing of ours runs in there
+        env=uncovered,  # no code of ours runs in it
     )
     assert found.returncode == 0, found.stdout[-6000:]
     assert "Tested: 14" in found.stdout, found.stdout[-2000:]

@@ -1,4 +1,4 @@
-"""What the headers of a request ask for."""
+"""Parsing of request headers."""
 
 from __future__ import annotations
 

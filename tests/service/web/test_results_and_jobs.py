@@ -1,4 +1,4 @@
-"""Results that are fetched again and requests that are answered later, over a real socket."""
+"""Stored results and jobs, over a real socket."""
 
 from __future__ import annotations
 

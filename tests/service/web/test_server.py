@@ -1,4 +1,4 @@
-"""The process: it starts, drains on SIGTERM, saves what it promised, and exits with 0."""
+"""The server process: it starts, drains on SIGTERM, saves what it promised, and exits with 0."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 async def keep_in_flight(session: aiohttp.ClientSession, files: Files, wanted: int) -> list[asyncio.Task[Answer]]:
-    """Requests of which so many are in the server now; a busy machine answers some before the last one has come in."""
+    """Send requests until `wanted` are in flight at once; a busy machine may answer some before the last arrives."""
     tasks: list[asyncio.Task[Answer]] = []
 
     async def inside() -> bool:
@@ -59,14 +59,14 @@ async def test_a_signal_to_end_with_64_in_flight_answers_and_saves_all_64_and_ex
 async def test_a_manifest_that_nobody_writes_holds_up_neither_the_other_models_nor_the_end(
     models_dir: Path, tmp_path: Path, files: Files, workers: str
 ) -> None:
-    (models_dir / "aaa" / "1").mkdir(parents=True)  # the first that is looked at
+    (models_dir / "aaa" / "1").mkdir(parents=True)  # the version that is read first
     os.mkfifo(models_dir / "aaa" / "1" / "manifest.json")
     with process(models_dir, tmp_path, workers=workers, model_poll_s="0.1") as (server, url):
         async with aiohttp.ClientSession(url) as session:
             await ready(session)
             assert (await post(session, files))[0] == 200
 
-        def refusal() -> str:  # not at once: a young version may be half written
+        def refusal() -> str:  # takes a while: a young version may be half written
             models = {model["name"]: model for model in httpx.get(f"{url}/v1/models").json()["models"]}
             return str(models["aaa"]["reason"]) if models.get("aaa", {}).get("state") == "refused" else ""
 
@@ -96,7 +96,7 @@ def test_an_idle_server_exits_0_on_sigint(models_dir: Path, tmp_path: Path) -> N
 def test_a_second_signal_ends_a_server_that_is_stuck(models_dir: Path, tmp_path: Path) -> None:
     with ServedProcess(tmp_path, models_dir=models_dir, drain_delay_s=60) as served:
         served.process.terminate()
-        served.process.terminate()  # as `make` and a service manager repeat it at once: the same request
+        served.process.terminate()  # `make` and service managers repeat SIGTERM at once; it counts as the same request
         wait_until(lambda: served.lines("draining"))
         time.sleep(0.6)
         assert served.process.poll() is None
@@ -115,7 +115,7 @@ async def test_work_is_taken_until_the_delay_has_passed_while_readyz_says_503(
             await ready(session, 503)
             assert time.monotonic() < signalled + 5
             answers: list[Answer] = []
-            with suppress(aiohttp.ClientError):  # the socket closed before somebody was refused
+            with suppress(aiohttp.ClientError):  # the socket may close before a request is refused
                 while not answers or answers[-1][0] == 200:
                     answers.append(await post(session, files))
                     await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""SIGHUP, nohup and a terminal that closes."""
+"""SIGHUP, nohup and a closed terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def read_until(terminal: int, word: bytes) -> None:
-    """Read what is written there until the word comes."""
+    """Read from a terminal until the word has arrived."""
     seen = b""
     while word not in seen:
         seen += os.read(terminal, 65536)
@@ -30,7 +30,7 @@ def read_until(terminal: int, word: bytes) -> None:
 async def test_a_hangup_during_the_drain_cuts_nothing_short(
     models_dir: Path, tmp_path: Path, files: Files, workers: str
 ) -> None:
-    """A shell and the kernel both send one, and systemd can send it behind SIGTERM: it is no second request to end."""
+    """Shell and kernel both send SIGHUP, and systemd may send it after SIGTERM; it is no second request to end."""
     with process(models_dir, tmp_path, fake_batch_ms="2000", workers=workers) as (server, url):
         async with aiohttp.ClientSession(url) as session:
             await ready(session)
@@ -60,7 +60,7 @@ async def test_a_server_under_nohup_outlives_a_hangup(models_dir: Path, tmp_path
 async def test_a_server_whose_terminal_closes_finishes_what_is_inside(
     models_dir: Path, tmp_path: Path, files: Files, free_port: int, workers: str
 ) -> None:
-    """No line of its log can be written any more, which must not keep it from ending well."""
+    """Its log can no longer be written, which must not keep it from draining."""
     ours, terminal = pty.openpty()
     serve = [sys.executable, "-m", "retouch", "serve", f"--port={free_port}", "--engine=fake", "--fake-batch-ms=2000"]
     folders = [f"--models-dir={models_dir}", f"--results-dir={tmp_path / 'results'}", f"--workers={workers}"]

@@ -1,4 +1,4 @@
-"""The documentation needs nobody else's server, and no exception from its content security policy for scripts."""
+"""The documentation page loads nothing from other hosts; its content security policy has no exception for scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every request has an id, a log line and an answer, even when we fail ourselves."""
+"""Every request has an id, a log line and an answer, even when a handler fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Serve = Callable[..., Any]
 
 
 class FailingReader(ResultReader):
-    """Fails as nobody has foreseen."""
+    """A body that fails with an unforeseen error."""
 
     async def image(self, result_id: str) -> tuple[bytes, str] | None:
         raise RuntimeError(f"/secret/path of {result_id} is gone")

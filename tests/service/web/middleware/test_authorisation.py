@@ -1,4 +1,4 @@
-"""Every endpoint that the application has, against every kind of key; enumerated, so that none is forgotten."""
+"""Every endpoint with every kind of key; the routes are enumerated, so that none is forgotten."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ LINK = f"/v1/results/{'0' * 32}/shared"
 
 
 def endpoints() -> list[tuple[str, str]]:
-    """Method and path of every route of the application, parameters filled in."""
+    """Return method and path of every route of the application, with path parameters filled in."""
     found, waiting = set(), [*App(Settings(public_url=PUBLIC_URL, keys_file="keys.json")).routes]
     while waiting:
         route = waiting.pop()
-        if included := getattr(route, "original_router", None):  # what FastAPI keeps of include_router
+        if included := getattr(route, "original_router", None):  # FastAPI's record of an include_router
             waiting += included.routes
             continue
         assert isinstance(route, Route | APIRoute), f"{route} is not covered by this matrix; extend it"
@@ -61,7 +61,7 @@ def test_what_needs_no_key_is_listed_here_a_second_time() -> None:
 
 
 def scopes_that_suffice(method: str, path: str) -> set[str]:
-    """The scopes of which one opens a route; written here a second time."""
+    """Return the scopes, each of which opens a route; stated here independently of the code."""
     if path == "/metrics":
         return {"metrics"}
     if path == "/v1/results":
@@ -105,7 +105,7 @@ def test_every_endpoint_asks_for_a_key_with_its_scope(client: httpx.Client, keys
             assert ask(client, method, path, None).status_code == 200, where
             assert ask(client, method, path, keys.wrong).status_code == 200, where
             continue
-        if path == LINK:  # no key opens it, and none is asked for
+        if path == LINK:  # a key is neither required nor sufficient
             for key in (None, keys.wrong, *keys.by_scope.values()):
                 refused = ask(client, method, path, key)
                 assert refused.status_code == 403, where
@@ -151,7 +151,7 @@ def test_a_refused_body_is_not_read(client: httpx.Client, keys: Keys) -> None:
             yield b"x" * 65536
 
     head = {"Content-Type": "multipart/form-data; boundary=b", "X-API-Key": keys.wrong}
-    with suppress(httpx.TransportError):  # cut off while it was still sending
+    with suppress(httpx.TransportError):  # the connection may be cut while the body is still being sent
         assert client.post("/v1/inpaint", headers=head, content=endless()).status_code == 401
 
 
@@ -160,7 +160,7 @@ def test_a_key_does_the_main_job_and_the_log_names_its_owner(client: httpx.Clien
         filled = client.post("/v1/inpaint", files=files, headers={"Authorization": f"Bearer {keys.inference}"})
         assert filled.status_code == 200
         owner = f"key:{key_id_of(keys.inference)}"
-        wait_until(lambda: any(line.get("client") == owner for line in lines))  # it is written once the reply is sent
+        wait_until(lambda: any(line.get("client") == owner for line in lines))  # written after the reply is sent
     assert keys.inference not in str(lines)
 
 
@@ -241,7 +241,7 @@ def test_pages_of_other_origins_may_call_only_where_they_are_named(serve: Serve,
         assert "Idempotency-Key" in documented
         wanted = {**asking, "Access-Control-Request-Headers": documented}
         assert client.options("/v1/inpaint", headers=wanted).status_code == 200
-        refused = client.post("/v1/inpaint", headers=asking)  # it passed the preflight and still has no key
+        refused = client.post("/v1/inpaint", headers=asking)  # has passed the preflight, but has no key
         assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, "https://app.example")
         stranger = client.options("/v1/inpaint", headers={**asking, "Origin": "https://evil.example"})
         assert "access-control-allow-origin" not in stranger.headers

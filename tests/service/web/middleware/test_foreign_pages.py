@@ -1,4 +1,4 @@
-"""Which hosts and origins a request may come with; in a browser, tests/clients/test_hostile_pages.py tries it."""
+"""The hosts and origins that requests may name; tests/clients/test_hostile_pages.py does the same in a browser."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_public_url_names_the_server_and_its_own_origin_with_the_port() -> N
     sites = KnownSites.of(Settings(host="0.0.0.0", allow_anonymous=True, public_url="https://Images.example:8443/shop"))
     sites.check_host("images.example")
     sites.check_host("images.example:8443")
-    for host in ("images.example", "10.0.0.7:8000"):  # of a proxy that drops the port, or sends its own name for us
+    for host in ("images.example", "10.0.0.7:8000"):  # a proxy drops the port, or sends its own name
         sites.check_origin("POST", Headers({"origin": "https://images.example:8443", "host": host}))
     with pytest.raises(Misdirected):
         sites.check_host("images.example.evil")

@@ -1,4 +1,4 @@
-"""Methods: what GET answers, HEAD answers without a body; a 405 names every method that the path takes."""
+"""Methods: HEAD answers as GET, without a body; a 405 names every method that the path takes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEADY = ("content-type", "etag", "cache-control", "vary", "content-security-pol
 
 
 def readable() -> list[str]:
-    """The path of every route that takes GET, with an id that nothing has."""
+    """Return the path of every route that takes GET, with an id that does not exist."""
     routers = (routes.router, results.router, results.gallery_router, docs.router)
     found = [route for router in routers for route in router.routes]
     gets = [route.path for route in found if isinstance(route, APIRoute) and "GET" in (route.methods or ())]
@@ -33,7 +33,7 @@ def assert_same_without_body(client: httpx.Client, path: str, **headers: str) ->
     assert (head.status_code, head.content) == (got.status_code, b"")
     for name in STEADY:
         assert head.headers.get(name) == got.headers.get(name), (path, name)
-    assert path == "/metrics" or head.headers["content-length"] == got.headers["content-length"]  # it counts them both
+    assert path == "/metrics" or head.headers["content-length"] == got.headers["content-length"]  # it counts both
     assert client.get("/livez").status_code == 200, "the connection goes on"
     return got.status_code
 

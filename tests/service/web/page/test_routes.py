@@ -1,4 +1,4 @@
-"""The page is served from the package, with a strict policy, small, and only where it is wanted."""
+"""The page: served from the package, with a strict policy, small, and only if it is enabled."""
 
 from __future__ import annotations
 

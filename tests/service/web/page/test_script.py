@@ -1,4 +1,4 @@
-"""Modules joined into one script."""
+"""The page's modules, joined into one script."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_folder_has_at_most_14_modules() -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
 def test_a_regular_expression_follows_a_sign_that_no_division_does(path: Path) -> None:
-    """Elsewhere it would be taken for two divisions, and changed as code."""
+    """Elsewhere it would be read as two divisions, and its content rewritten as code."""
     elsewhere = r"(?:\b(?:return|typeof|case|yield|await|of|in)|[;{>])\s*/(?![*/\s])|^\s*/(?![*/])"
     lines = (re.sub(r'"[^"]*"|`[^`]*`|//.*', '""', line) for line in path.read_text("utf-8").splitlines())
     assert [line for line in lines if re.search(elsewhere, line) and not line.lstrip().startswith("*")] == []
@@ -201,6 +201,6 @@ def test_a_regular_expression_follows_a_sign_that_no_division_does(path: Path) -
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
 def test_no_template_runs_over_lines_or_holds_another(path: Path) -> None:
-    """Which of its parts are text could not be told without parsing the language."""
+    """Otherwise text and code in a template could not be told apart without parsing the language."""
     lines = path.read_text("utf-8").splitlines()
     assert [line for line in lines if line.count("`") % 2 or re.search(r"\$\{[^}`]*`[^`]*[`$]", line)] == []

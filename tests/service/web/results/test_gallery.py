@@ -1,4 +1,4 @@
-"""Lists, thumbnails, ranges and deletion over HTTP, with the keys of two users."""
+"""Lists, thumbnails, ranges and deletion over HTTP, with keys of two users."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ USER = ("inference", "results:read", "results:delete")
 
 
 class Users:
-    """The keys of a server: two users, and one key for each scope alone."""
+    """A server's keys: two users, and a key for each single scope."""
 
     def __init__(self, path: Path) -> None:
         self.anna, self.bert = (add_key(path, scopes=USER) for _ in range(2))
@@ -114,7 +114,7 @@ def test_a_cursor_holds_for_its_owner_and_its_filter_alone(
         stored(anna, files)
         stored(bert, files)
     cursor = page(anna, limit=1, model="photos")["next_cursor"]
-    assert page(anna, limit=2, model="photos", cursor=cursor)["results"]  # the length of a page is no filter
+    assert page(anna, limit=2, model="photos", cursor=cursor)["results"]  # the limit is not a filter
     check_problem(bert.get("/v1/results", params={"model": "photos", "cursor": cursor}), 422, "cursor_invalid")
     for other in ({}, {"model": "photos/1"}, {"model": "photos", "status": "saved"}):
         check_problem(anna.get("/v1/results", params={**other, "cursor": cursor}), 422, "cursor_invalid")
@@ -210,7 +210,7 @@ def test_a_thumbnail_is_asked_for_again_by_its_entity_tag(anna: httpx.Client, be
         assert (known.status_code, known.content, known.headers["ETag"]) == (304, b"", tag), tags
     assert anna.get(url, headers={"If-None-Match": '"other"'}).content == small.content
     assert anna.head(url).headers["Content-Length"] == str(len(small.content))
-    assert bert.get(url).status_code == 200  # whoever knows the id may look, as at the picture
+    assert bert.get(url).status_code == 200  # any key may read a result whose id it knows
 
 
 def test_a_deleted_result_is_410_for_its_owner_and_404_for_all_others(
@@ -254,7 +254,7 @@ def test_each_call_needs_its_own_scope(running: Running, users: Users, anna: htt
         for scope, key in users.by_scope.items():
             with running.client(headers={"X-API-Key": key}) as client:
                 reply = client.request(method, path)
-            if scope in scopes:  # a result of another key cannot be deleted, whatever the scopes are
+            if scope in scopes:  # a result of another key cannot be deleted with any scope
                 assert reply.status_code == (404 if method == "DELETE" else 200), (method, path, scope)
             else:
                 check_problem(reply, 403, "forbidden")

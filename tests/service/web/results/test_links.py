@@ -1,4 +1,4 @@
-"""Links to results over HTTP: opened without a key, by whoever has them, until they expire."""
+"""Links to results over HTTP: they open without a key until they expire."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def running(serve: Serve, tmp_path: Path, key: str) -> Running:
 
 @pytest.fixture
 def client(running: Running) -> Iterator[httpx.Client]:
-    """Sends no key, and the Host that a proxy would pass on."""
+    """A client without a key that sends the Host that a proxy would pass on."""
     with running.client(headers={"Host": "images.example"}) as client:
         yield client
 
@@ -51,7 +51,7 @@ def result_of(filled: httpx.Response) -> str:
 
 
 def link_to(result_id: str, folder: Path, *, age_s: float = 0.0) -> str:
-    """The path and query of a link that the server made so long ago."""
+    """Return path and query of a link as the server would have made it some time ago."""
     keys = read_secrets(folder / "results" / SECRETS_FILE)
     return Links(PUBLIC_URL, keys, lambda: time.time() - age_s).url_of(result_id).removeprefix(PUBLIC_URL)
 
@@ -123,7 +123,7 @@ def test_behind_a_link_a_deleted_result_is_410_and_one_that_never_was_404(
 
 
 def lines_of_shared(lines: list[EventDict]) -> list[EventDict]:
-    """Return the lines of requests by a link; that of the fill, which names its key, may come late."""
+    """Return the log lines of requests by link; that of the fill, which names its key, may come late."""
     return [line for line in lines if line["event"] == "request" and line["path"].endswith("/shared")]
 
 
