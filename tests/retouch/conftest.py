@@ -1,4 +1,4 @@
-"""A small HTTP server with the service's headers that can be told to misbehave, and pictures to send to it."""
+"""A small HTTP server with the service's headers that a test can make misbehave, and pictures to send to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEST_DATA = Path(__file__).parents[1] / "data"
 
 @dataclass
 class Contract:
-    """The behaviour that a server shall have, and the requests that it received."""
+    """The behaviour of the server, and the requests that it received."""
 
     url: str = ""
     busy: int = 0

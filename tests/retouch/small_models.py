@@ -1,4 +1,4 @@
-"""Models of small tiles for the fake engine, whose manifests may be wrong."""
+"""Models with small tiles and possibly invalid manifests for the fake engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.serving.fake_models import fake_manifest
 
 
 def write_model(root: Path, name: str, task: str, version: int = 1, **fields: Any) -> Path:
-    """Write a manifest and nothing else; `fields` are not checked. Returns the version's directory."""
+    """Write only a manifest, with unchecked `fields`; returns the version's directory."""
     size = {"kind": "multiple", "multiple_of": 8, "sides": [16, 32]}
     manifest = fake_manifest(name, task, version=version, size=size).model_dump(mode="json")
     directory = root / name / str(version)

@@ -1,4 +1,4 @@
-"""The command line against a real server and without a server gives the same pictures."""
+"""The command line gives the same pictures with a real server and without one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HERE = ("--models-dir", str(ROOT / "models"), "--engine", "fake")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of `retouch serve` with the shipped models' manifests and the fake engine."""
+    """The URL of a `retouch serve` with the shipped models' manifests and the fake engine."""
     with ServedProcess(tmp_path_factory.mktemp("server")) as served:
         yield served.url
         assert served.terminate() == 0
@@ -37,7 +37,7 @@ def run(*arguments: object) -> Result:
 
 
 def run_apart(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own: without a server it configures logging for the whole process."""
+    """Run the command as a subprocess, as without a server it configures logging for its whole process."""
     return subprocess.run(
         [sys.executable, "-m", "retouch", *map(str, arguments)],
         cwd=folder,

@@ -93,7 +93,7 @@ def flags(command: click.Command) -> Iterator[click.Option]:
 
 
 def test_every_flag_for_a_folder_or_a_runtime_of_the_server_follows_the_environment() -> None:
-    """All commands read RETOUCH_MODELS_DIR and its like; none has a default of its own."""
+    """All commands read RETOUCH_MODELS_DIR and similar variables; none has its own default."""
     defaults = {str(field.default) for field in Settings.model_fields.values()} & {"models", "cache", "results"}
     found = []
     for app_ in (app, training_app):
@@ -121,7 +121,7 @@ def test_advice_on_a_setting_that_went_is_one_line_without_source_code() -> None
 
 
 def test_a_standard_stream_that_the_parent_closed_is_the_null_device() -> None:
-    """Without it `retouch serve 2>&-` ended with status 1 and no word, and a result could get descriptor 1."""
+    """Otherwise `retouch serve 2>&-` exits with status 1 without a message, and a result can get descriptor 1."""
     code = """
 import os, sys
 from retouch.__main__ import open_closed_streams

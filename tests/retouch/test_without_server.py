@@ -1,4 +1,4 @@
-"""The client in an environment of httpx alone, and the command there."""
+"""The client and the command in an environment with httpx alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def needed(name: str) -> Iterator[importlib.metadata.Distribution]:
-    """Yield a distribution and all that it needs on this Python, without extras."""
+    """Yield a distribution and, recursively, its requirements on this Python, without extras."""
     distribution = importlib.metadata.distribution(name)
     yield distribution
     for line in distribution.requires or ():
@@ -30,7 +30,7 @@ def needed(name: str) -> Iterator[importlib.metadata.Distribution]:
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with links to what `pip install retouch` installs, and to nothing else."""
+    """A folder with links to exactly what `pip install retouch` installs."""
     folder = tmp_path_factory.mktemp("light")
     for name in ("engines", "export", "retouch", "service", "training"):
         (folder / name).symlink_to(ROOT / name)
@@ -43,7 +43,7 @@ def light(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(light: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with nothing but the standard library and that folder."""
+    """Run Python with only the standard library and that folder on its path."""
     return subprocess.run(
         [sys.executable, "-S", *arguments],
         env={**os.environ, "PYTHONPATH": str(light), "PYTHONSAFEPATH": "1"},

@@ -95,7 +95,7 @@ async def test_an_open_loop_does_not_wait_for_the_server() -> None:
 
 
 async def test_a_stalled_server_shows_in_the_due_time_latency_of_all_it_delayed(contract) -> None:
-    """During one second of stall at 50 requests a second, the requests due then wait for its end too."""
+    """At 50 requests a second, those that become due during a stall of one second also wait for its end."""
     observation: list[Observation] = []
     async with open_sender(contract.url) as sender:
         loop = loop_with(sender, observation, payloads=[encode("/v1/translate", {"image": b"x"}, {})])

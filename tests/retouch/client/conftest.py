@@ -21,7 +21,7 @@ from tests.serving.tensor_specs import latent
 
 
 def client_models(root: Path) -> Path:
-    """Write photos, facades, a model that generates and one that fills in several ways; all for the fake engine."""
+    """Write photos, facades, a model that generates and a diverse inpainting model, all for the fake engine."""
     write_photos_and_facades(root)
     square = {"kind": "fixed", "height": 32, "width": 32}
     write_model(root, fake_manifest("faces", "generate", inputs=[latent(16)], size=square))
@@ -32,7 +32,7 @@ def client_models(root: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """One server for all tests of a module that only send it requests."""
+    """One server for all tests of a module that only send requests."""
     folder = tmp_path_factory.mktemp("server")
     with serving(folder, models_dir=client_models(folder / "models"), generate_model="faces") as running:
         yield running
@@ -75,7 +75,7 @@ def _ask_async(url: str, call: str, *arguments: Any, client: dict[str, Any] | No
 
 @pytest.fixture(params=[pytest.param(_ask, id="sync"), pytest.param(_ask_async, id="async")])
 def ask(request: pytest.FixtureRequest) -> Ask:
-    """Make one call with a client of its own: `ask(url, "inpaint", image, mask, client={...}, **options)`."""
+    """Make one call with a new client: `ask(url, "inpaint", image, mask, client={...}, **options)`."""
     asked: Ask = request.param
     return asked
 

@@ -187,7 +187,7 @@ class TestJobs:
 
 @pytest.fixture
 def gate() -> Iterator[Event]:
-    """An event for which every batch of `held` waits, once the server is ready."""
+    """An event that every batch of `held` waits for after the warm-up."""
     event = Event()
     event.set()
     yield event
@@ -196,7 +196,7 @@ def gate() -> Iterator[Event]:
 
 @pytest.fixture
 def held(tmp_path: Path, models_dir: Path, gate: Event) -> Iterator[Running]:
-    """A server of two places whose batches wait for the gate."""
+    """A server that admits two requests at once, and whose batches wait for the gate."""
 
     def fake(manifest: object) -> FakeEngine:
         return FakeEngine(manifest, fault=lambda _: None if gate.is_set() else Hang(gate))

@@ -1,4 +1,4 @@
-"""What the clients send and when, driven by hand: no socket and no clock."""
+"""The exchanges, driven by hand without socket and clock: what the clients send, and when."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def exchanges(now: Callable[[], float] = lambda: 0.0) -> Exchanges:
 
 
 def driven(exchange: Exchange[Any], *answers: Answer) -> tuple[Any, list[Call | Pause]]:
-    """Give the answers to the calls in turn; returns the result and all steps."""
+    """Run an exchange, whose calls get the answers in turn; returns its result and all its steps."""
     steps: list[Call | Pause] = []
     left = [*answers]
     answer: Answer = None
@@ -117,13 +117,13 @@ def test_a_result_is_fetched_from_the_server_alone_whatever_address_a_job_names(
 
 
 class Watch:
-    """A clock that only pauses and answers move."""
+    """A clock that only pauses and answers advance."""
 
     def __init__(self) -> None:
         self.s = 0.0
 
     def wait_for_job(self, timeout_s: float | None, *answers: tuple[float, Answer]) -> Any:
-        """Wait for a job with these answers, each with the seconds it takes; one too few is an error."""
+        """Wait for a job; each answer comes with its duration in seconds. IndexError if there are too few."""
         exchange = exchanges(lambda: self.s).job_result(JOB, timeout_s)
         left = [*answers]
         answer: Answer = None
@@ -145,12 +145,12 @@ def test_a_wait_ends_in_time_and_polls_once_more_at_its_end() -> None:
 
 
 def test_a_wait_does_not_outlast_its_time_because_the_server_is_busy() -> None:
-    """A poll counts against the key's rate: a `Retry-After` may be longer than the caller waits."""
+    """Polls count against the key's rate, so a `Retry-After` may be longer than the caller waits."""
     watch = Watch()
     busy = json({"code": "rate_limited", "detail": "over the rate", "retryable": True}, 429, **{"Retry-After": "60"})
     with pytest.raises(JobUnfinished, match=r"was queued, and is not known to have ended after 5\.0 s: 429") as late:
         watch.wait_for_job(5.0, (0.0, job("queued")), (0.0, busy))
-    assert watch.s == pytest.approx(5.0)  # and not at once: who waits again in a loop would do nothing else
+    assert watch.s == pytest.approx(5.0)  # not at once, or a caller that waits in a loop would spin
     assert isinstance(late.value.__cause__, Refused)
 
 
@@ -181,7 +181,7 @@ def test_a_wait_does_not_outlast_its_time_because_a_poll_hangs() -> None:
 
 
 def fetched() -> list[tuple[float, Answer]]:
-    """Answers of a job that has succeeded, and of its one result."""
+    """Return the answers for a job that has succeeded and for its only result."""
     image = httpx.Response(200, content=b"picture", headers={"Content-Type": "image/png"})
     ended = job("succeeded", result_urls=[f"/v1/results/{RESULT}"])
     return [(0.0, ended), (0.0, image), (0.0, json(SIDECAR))]
@@ -194,7 +194,7 @@ def test_a_wait_outlives_a_restart_of_the_server(timeout_s: float | None) -> Non
     loading = json({"code": "not_ready", "detail": "loading", "retryable": True}, 503, **{"Retry-After": "3"})
     result = watch.wait_for_job(timeout_s, (0.0, job("queued")), *away, (0.0, loading), *fetched())
     assert result.url == f"/v1/results/{RESULT}"
-    assert 20 < watch.s < 50  # with pauses, which are short
+    assert 20 < watch.s < 50  # with short pauses
 
 
 def test_the_result_of_a_job_is_fetched_although_the_server_restarts() -> None:

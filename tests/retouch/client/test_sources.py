@@ -130,7 +130,7 @@ def test_what_is_no_picture_is_refused_with_what_to_pass(source, message: str) -
 
 
 def test_an_array_of_another_library_needs_no_numpy() -> None:
-    """An interpreter that has never loaded numpy or Pillow encodes what looks like an array."""
+    """An interpreter that has not loaded numpy or Pillow encodes any object with the interface of an array."""
     code = """
 import sys
 from retouch.client.sources import file_bytes

@@ -65,7 +65,7 @@ def listed(request: pytest.FixtureRequest, url: str) -> Listed:
 
 
 def stored(url: str, key: str, photo: bytes, mask: bytes, number: int) -> list[str]:
-    """Ids of results that were made now, the newest first."""
+    """Make results and return their ids, newest first."""
     with Retouch(url, api_key=key) as client:
         urls = [client.inpaint(photo, mask).url or "" for _ in range(number)]
     return [one.rpartition("/")[2] for one in reversed(urls)]

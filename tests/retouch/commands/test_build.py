@@ -1,4 +1,4 @@
-"""`retouch build` fills the cache for this host, or for GPUs that are not here."""
+"""`retouch build` fills the engine cache for this host, or for GPUs of other hosts."""
 
 from __future__ import annotations
 

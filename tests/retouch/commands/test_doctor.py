@@ -164,7 +164,7 @@ def test_model_that_computes_nonsense_fails(settings):
 
 
 class FreeingEngine(FakeEngine):
-    """An engine whose output lies in memory of its own, as on a GPU: `close` takes it away."""
+    """An engine whose output lies in its own memory, as on a GPU, and is gone after `close`."""
 
     def infer(self, feed: Feed) -> Outputs:
         self._output = super().infer(feed)

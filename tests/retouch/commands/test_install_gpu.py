@@ -1,4 +1,4 @@
-"""`retouch install-gpu` says what it would do, from what nvidia-smi and the index answer; without a driver, nothing."""
+"""`retouch install-gpu` plans from the answers of nvidia-smi and the index; without a driver it does nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from service.core.settings import INSTALL_VARIABLES, load_settings
 
 @pytest.fixture
 def put_smi(tmp_path, monkeypatch):
-    """Put an nvidia-smi on PATH that shows this line, on a host without TensorRT; without a line there is no GPU."""
+    """Put an nvidia-smi on PATH that prints this line, on a host without TensorRT; without a line there is no GPU."""
     for module in MODULES:
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
@@ -30,7 +30,7 @@ def put_smi(tmp_path, monkeypatch):
             (folder / "nvidia-smi").chmod(0o755)
         monkeypatch.setenv("PATH", str(folder))
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        if not line:  # hides those of this host
+        if not line:  # hides the GPUs of this host
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
     return put

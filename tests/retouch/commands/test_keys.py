@@ -77,7 +77,7 @@ def test_a_change_through_a_link_changes_the_file_behind_it_and_not_the_link(tmp
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
 def test_a_file_that_lost_its_owner_is_said_to_be_out_of_a_servers_reach() -> None:
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own folder is closed to other users
+    with tempfile.TemporaryDirectory() as folder:  # other users cannot enter pytest's folders
         path = Path(folder) / "keys.json"
         key = keys("create", "one", "--file", path).stdout.strip()
         os.chown(folder, 12345, 12345)

@@ -1,4 +1,4 @@
-"""What the commands that publish models share."""
+"""Code that the commands that publish models share."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def resolved(*arguments: str, env: dict[str, str] | None = None) -> dict[str, An
 
 
 def other_value(name: str) -> tuple[str, object]:
-    """Return a valid value other than the default: as text, and as it is printed."""
+    """Return a valid value other than the default, as given and as printed."""
     field = Settings.model_fields[name]
     kind: Any = field.annotation
     if name == "workers":  # a number or a word
@@ -169,7 +169,7 @@ def test_printing_does_not_look_at_this_machine(tmp_path: Path) -> None:
 
 
 def test_the_first_line_of_the_log_comes_before_anything_is_loaded_and_names_the_models_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")  # results cannot be saved, so nothing is served
+    (tmp_path / "file").write_text("")  # a file in place of the folder: results cannot be saved, so nothing is served
     options = ["--models-dir=a-folder", f"--results-dir={tmp_path / 'file/results'}"]
     command = [sys.executable, "-m", "retouch", "serve", *options]
     started = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

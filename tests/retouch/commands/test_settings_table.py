@@ -1,4 +1,4 @@
-"""docs/settings.md is made from the settings."""
+"""docs/settings.md is generated from the settings."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def test_the_line_is_shown_on_a_terminal_alone(terminal: bool) -> None:
 
 
 def on_a_terminal(*arguments: str) -> str:
-    """Run a command on a pseudo-terminal; returns everything that it writes."""
+    """Run a command on a pseudo-terminal; returns all its output."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "retouch", *arguments]
     environ = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}

@@ -1,4 +1,4 @@
-"""Pictures are made in this process with only the needed model loaded, and within the time limit."""
+"""Pictures are computed in the command's process, with only the needed model loaded, within the time limit."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_only_the_model_that_is_needed_is_loaded(flags, task, model, needed):
     ],
 )
 def test_a_command_is_no_server_though_its_environment_is_that_of_one(flags, monkeypatch, name, value):
-    """As in a server's container. It would join its fleet, take a job of it, and remove models that it fetched."""
+    """In a server's container the command must not join the fleet, take its jobs, or remove models that it fetched."""
     monkeypatch.setenv(f"RETOUCH_{name}", value)
     default = Settings.model_fields[name.lower()].default
 
@@ -109,7 +109,7 @@ def test_a_command_that_is_interrupted_while_it_starts_leaves_no_folder(flags, m
 
     def slowly(store: ResultStore) -> ResultStore:
         started.set()
-        time.sleep(0.3)  # the command is interrupted meanwhile
+        time.sleep(0.3)  # meanwhile the command is interrupted
         return start(store)
 
     monkeypatch.setattr(ResultStore, "start", slowly)

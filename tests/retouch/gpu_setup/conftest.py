@@ -20,7 +20,7 @@ WriteWheel = Callable[..., Path]
 
 @pytest.fixture
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder of wheels, which is all that pip sees."""
+    """An empty folder of wheels, pip's only source."""
     folder = tmp_path / "wheels"
     folder.mkdir()
     for name, value in {"NO_INDEX": "1", "FIND_LINKS": str(folder), "CONFIG_FILE": "/dev/null"}.items():
@@ -32,7 +32,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def write_wheel(wheels: Path) -> WriteWheel:
-    """Write a wheel of one file; `module` is its path, `folder` another place for the wheel."""
+    """Write a wheel with one file: `module` is the file's path, `folder` overrides the folder of the wheel."""
 
     def write(requirement: str, module: str, text: str, folder: Path | None = None) -> Path:
         name, _, version = requirement.partition("==")
@@ -58,7 +58,7 @@ def _digest(content: str) -> str:
 
 @pytest.fixture(scope="session")
 def new_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an environment with pip, to be copied; the pip of this Python is there sooner than a new one."""
+    """A template environment for copies; it has a copy of this Python's pip, which is faster than an installation."""
     folder = tmp_path_factory.mktemp("new") / "environment"
     pip = importlib.util.find_spec("pip")
     venv.create(folder, with_pip=pip is None)
@@ -70,6 +70,6 @@ def new_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def environment(tmp_path: Path, new_environment: Path) -> Environment:
-    """A new environment, with a pip of its own."""
+    """A fresh environment with its own pip."""
     folder = shutil.copytree(new_environment, tmp_path / "environment", symlinks=True)
     return Environment(folder / "bin" / "python", folder)

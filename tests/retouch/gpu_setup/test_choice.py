@@ -1,4 +1,4 @@
-"""Driver, GPU, Python, processor and what can be reached decide which packages a host gets."""
+"""The packages for a host depend on its driver, GPUs, Python, processor and the package indexes it can reach."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def host(*gpus: Gpu, driver: tuple[int, ...] = NEW, **others) -> GpuHost:
 
 
 def ways(choice) -> list[str]:
-    """Name each way by its first package, ONNX Runtime with the version, on which CUDA depends."""
+    """Name each way by its first package, ONNX Runtime also by its version, which decides the version of CUDA."""
     firsts = [Requirement(way.requirements[0]) for way in choice.ways]
     return [f"{one.name} {str(one.specifier)[2:]}" if "onnx" in one.name else one.name for one in firsts]
 

@@ -1,4 +1,4 @@
-"""The driver is asked through nvidia-smi on PATH; every other answer is a reason in words."""
+"""The driver is queried with the nvidia-smi on PATH; any failure is reported as a reason in words."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ L4 = "NVIDIA L4, 580.65.06, 8.9"
 
 @pytest.fixture
 def put_smi(tmp_path):
-    """Put an nvidia-smi on a PATH of its own: it prints the text and ends with the status."""
+    """Put an nvidia-smi that prints the text and exits with the status on its own PATH; returns that environment."""
 
     def put(text: str, status: int = 0, *, mode: int = 0o755) -> dict[str, str]:
         command = tmp_path / "bin" / "nvidia-smi"
@@ -156,7 +156,7 @@ def test_a_systems_tensorrt_must_have_the_library(tmp_path):
 
 
 class Index(http.server.BaseHTTPRequestHandler):
-    """A package index that has the library of CUDA 13."""
+    """A package index that has the TensorRT library for CUDA 13."""
 
     def do_GET(self) -> None:
         self.send_response(200 if self.path == "/simple/tensorrt-cu13-libs/" else 404)

@@ -1,4 +1,4 @@
-"""The first runtime that loads is installed, by pip, from a folder of wheels; what fails is said and undone."""
+"""The first runtime that loads is installed, by pip from a folder of wheels; failures are reported and undone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from retouch.gpu_setup.installing import Checks, Installer
 from retouch.gpu_setup.pip import Environment
 from retouch.gpu_setup.record import RECORD_FILE, read_record
 
-pytestmark = pytest.mark.slow  # pip runs several times in each
+pytestmark = pytest.mark.slow  # each test runs pip several times
 
 FACTS = ("NVIDIA L4 8.9", "driver 580")
 FULL = Way("trt", "TensorRT", ("full-libs==1.0", "full-bindings==1.0"))
@@ -144,7 +144,7 @@ def test_an_installation_that_was_cut_off_is_undone_for_the_cpu(installer, write
     write_wheel("driver-api==13.0", "driver_api.py", "def open():\n    raise OSError('gone')\n")
     with pytest.raises(InstallFailed):
         installer.install(CHOICE, FACTS)
-    environment.install(["ort-gpu==2.0"])  # as far as it had come when it was killed
+    environment.install(["ort-gpu==2.0"])  # as if killed at this point
     assert onnxruntime_of(environment) == ""
     assert installer.restore_cpu()
     assert onnxruntime_of(environment) == "2.0 False"

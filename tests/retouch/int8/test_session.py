@@ -1,4 +1,4 @@
-"""A tiny net from checkpoint to an INT8 model that is served, and what stops it before or behind the calibration."""
+"""A tiny net from checkpoint to a served INT8 model, and the reasons to stop before and after the calibration."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def material(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def exported(material, tmp_path_factory):
-    """Export the net through the command; returns the result and the model's folder. Tests must not change it."""
+    """Export the net with the command; returns the result and the model's folder, which tests must not change."""
     folder = tmp_path_factory.mktemp("exported")
     result = run(material, "--output", folder / "models", *int8(material), "--sheet", folder / "sheet.png")
     assert result.exit_code == 0, result.output

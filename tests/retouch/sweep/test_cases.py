@@ -1,4 +1,4 @@
-"""Every cell gets as many pictures; none is enlarged."""
+"""The cases of a sweep: every cell has the same number of pictures, and no picture is enlarged."""
 
 from __future__ import annotations
 

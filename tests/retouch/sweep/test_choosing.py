@@ -1,4 +1,4 @@
-"""Quality first, time second, and nothing by luck; neighbouring classes with the same way are one rule."""
+"""The choice of rules: by quality first, time second, never by chance; adjacent classes with one way share a rule."""
 
 from __future__ import annotations
 

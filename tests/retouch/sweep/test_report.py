@@ -1,4 +1,4 @@
-"""How far `auto` is from the better of the fixed strategies, cell by cell."""
+"""The report: for each cell, the distance of `auto` from the better of the fixed strategies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short sweep of a real model folder on the fake engine, from pictures to rules that the service then follows."""
+"""A short sweep over a real model folder on the fake engine, from pictures to rules that the service follows."""
 
 from __future__ import annotations
 

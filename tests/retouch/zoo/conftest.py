@@ -7,7 +7,7 @@ from tests.retouch.zoo.tls_server import file_server
 
 @pytest.fixture
 def server(tmp_path):
-    """Run a TLS server of made files for the time of a test."""
+    """Run a TLS server of generated files during a test."""
     folder = tmp_path / "certificates"
     folder.mkdir()
     with file_server(folder) as running:

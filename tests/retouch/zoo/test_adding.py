@@ -1,6 +1,6 @@
-"""From a published file to a model here: licence, download or file, digest, then export or import.
+"""Adding a published model: licence, download or file, digest, then export or import.
 
-The files are made here and come from a local server; no published address was tried.
+The files are generated and come from a local server; no published address is contacted.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def graph() -> bytes:
 
 @pytest.fixture
 def add(server, tmp_path):
-    """Add a model; returns what was made, and shows the downloads folder as `add.downloads`."""
+    """Add a model and return what was made; `add.downloads` is the downloads folder."""
 
     def adding(published: Row, **arguments) -> Added:
         downloader = Downloader(context=server.context, places=server.places)

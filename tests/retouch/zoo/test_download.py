@@ -1,4 +1,4 @@
-"""A download is whole, from the hosts of its row, over TLS, within its limits; or there is no file."""
+"""A download is complete, from the hosts of its row, over TLS and within its limits; otherwise no file is left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BODY = os.urandom(3 * 2**20 + 7)
 
 @pytest.fixture
 def fetch(server: FileServer, tmp_path: Path):
-    """Download URL with the rules of a row; returns the target."""
+    """Download `URL` under the rules of a row; returns the target's path."""
     target = tmp_path / "net.pt"
 
     def fetched(size: int | None = None, resumable: bool = False, **changes) -> Path:

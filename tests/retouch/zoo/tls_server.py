@@ -1,4 +1,4 @@
-"""A server of made files on loopback, with certificates for several hosts from an authority of its own."""
+"""A server of generated files on loopback, with certificates for several hosts from its own authority."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ HOSTS = ("files.example", "cdn.example")
 
 @dataclass
 class Answer:
-    """What the server sends for a path: a file, a redirect, or something broken."""
+    """The server's answer to a URL: a file, a redirect, or something broken."""
 
     body: bytes = b""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     length: int | None = None
-    """Content-Length where it is not the body's; -1 for none."""
+    """Content-Length, if not the body's length; -1 for none."""
     stops_at: int | None = None
     ranges: bool = False
 
 
 @dataclass
 class FileServer:
-    """A running server: what it answers by host and path, and the requests it has got."""
+    """A running server: its answers by URL, and the requests that it has received."""
 
     port: int
     context: ssl.SSLContext
@@ -66,7 +66,7 @@ def file_server(folder: Path) -> Iterator[FileServer]:
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, *_: Any) -> None:
-        """Say nothing of clients that hang up, as those that refuse a certificate or an answer do."""
+        """Log nothing: clients that refuse a certificate or an answer hang up."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -93,7 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Discard the server's log."""
 
 
 def _write_certificates(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Every pipeline variant is measured or says why not, and what is measured is what was done."""
+"""Every pipeline variant is measured or gives a reason why not, and the figures match the work done."""
 
 from __future__ import annotations
 
