@@ -38,7 +38,7 @@ def pictures_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_file() -> Callable[[str], Path]:
-    """Find a file of the reference material beside the checkout, or skip the test."""
+    """Return a file of the reference material beside the checkout; skips the test if it is missing."""
 
     def find(name: str) -> Path:
         path = (ROOT / "../shared" / name).resolve()
@@ -60,7 +60,7 @@ def _one_torch_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _untraced_programs() -> Iterator[None]:
-    """Write and load programs outside of coverage: it doubles their time, nearly all of it in torch's own Python."""
+    """Write and load programs outside of coverage, which would double their time, nearly all in torch's own Python."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("export", "save", "load"):
             patch.setattr(torch.export, name, untraced(getattr(torch.export, name)))
@@ -174,7 +174,7 @@ def psnr() -> Callable[..., float]:
 
 @pytest.fixture
 def load_golden(shared_file: Callable[[str], Path]) -> Callable[..., tuple[GeneratorOptions, nn.Module, Any]]:
-    """Load a reference output: options, net and arrays, recognised and loaded as by the command."""
+    """Load a reference checkpoint as the command does; returns its options, its net and the arrays of its output."""
 
     def load(name: str, **overrides: str) -> tuple[GeneratorOptions, nn.Module, Any]:
         path = shared_file(f"golden/{name}.pth")
@@ -189,7 +189,7 @@ def load_golden(shared_file: Callable[[str], Path]) -> Callable[..., tuple[Gener
 
 @pytest.fixture
 def check_recognition() -> Callable[..., None]:
-    """Check that thirty random configurations are recognised from keys and shapes, and by no other family first."""
+    """Check that thirty random configurations are recognised from keys and shapes, and by this family first."""
 
     def check(family: Family[Any], draw: Callable[[np.random.Generator], dict[str, Any]], count: int = 30) -> None:
         rng = np.random.default_rng(11)

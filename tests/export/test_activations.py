@@ -11,7 +11,7 @@ from export.activations import fits_fp16, largest_activation
 
 
 class Peaked(nn.Module):
-    """A net whose largest value is inside it, and whose weights and vectors are larger still."""
+    """A net whose largest activation is an inner one, and whose weights and vectors are larger still."""
 
     def __init__(self, peak: float) -> None:
         super().__init__()

@@ -71,7 +71,7 @@ def test_instance_norm_is_made_of_operators_that_every_runtime_has(graph):
 
 
 def test_full_graph_keeps_what_a_flat_areas_norm_amplifies(tmp_path):
-    """InstanceNormalization, which sums a whole plane at once, differs by 0.08 here."""
+    """ONNX's InstanceNormalization, which sums a whole plane at once, is off by 0.08 here."""
     norm = InstanceNorm32(torch.tensor([2.0, 0.5, 1.0]), torch.tensor([0.1, -0.2, 0.3]))
     write_graph(norm.eval(), INTERFACE, tmp_path / "graph.onnx")
     noise = torch.randn(2, 3, 512, 512, generator=torch.Generator().manual_seed(1))

@@ -47,7 +47,7 @@ def _files(folder):
 
 @pytest.fixture(scope="module")
 def whole_export(tmp_path_factory, checkpoint, pictures_dir):
-    """Export a model with all its parts once; returns it and the reported steps. Tests must not change it."""
+    """Export a model with all its parts once; returns it and the reported steps, which tests must not change."""
     output, steps = tmp_path_factory.mktemp("exported") / "models", list[str]()
     request = ExportRequest((checkpoint,), "tiny", pictures_dir, output=output)
     request = replace(request, max_batch=4, licence="CC0", training_data="none", program=True)

@@ -64,7 +64,7 @@ def test_versions_follow_the_highest(tmp_path, graph):
 
 @pytest.fixture
 def occupy(tmp_path):
-    """Return manifest functions for `publish` that take version 1 between its check and its rename."""
+    """Return manifest functions for `publish` that create version 1 between its check and its rename."""
 
     def occupying(what):
         def manifest_of(version):

@@ -1,4 +1,4 @@
-"""TorchScript archives assembled byte by byte, as no torch would write them."""
+"""TorchScript archives assembled byte by byte, including ones that torch would never write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CODE = b"class M(Module):\n  def forward(self: __torch__.M, x: Tensor) -> Tensor
 
 
 def integer(value: int) -> bytes:
-    """Pickle a whole number of 64 bits."""
+    """Pickle a 64-bit integer."""
     return b"\x8a\x08" + struct.pack("<q", value)
 
 
@@ -31,7 +31,7 @@ def row(*values: bytes) -> bytes:
 
 
 def called(function: bytes, *values: bytes) -> bytes:
-    """Pickle a call, as an attacker would."""
+    """Pickle a call of a function, as an attacker would."""
     return function + row(*values) + b"R"
 
 
@@ -47,7 +47,7 @@ def tensor(
     offset: int = 0,
     kind: str = "FloatStorage",
 ) -> bytes:
-    """Pickle a tensor of a storage as torch does."""
+    """Pickle a tensor over a storage as torch does."""
     storage = row(text("storage"), imported("torch", kind), text(key), text("cpu"), integer(count)) + b"Q"
     hooks = called(imported("collections", "OrderedDict"))
     return called(
@@ -62,13 +62,13 @@ def tensor(
 
 
 def module(attributes: Mapping[str, bytes], name: str = "M") -> bytes:
-    """Pickle a module of a program with its attributes."""
+    """Pickle a module of a TorchScript program with its attributes."""
     entries = b"".join(text(key) + value for key, value in attributes.items())
     return imported("__torch__", name) + b")\x81}(" + entries + b"ub"
 
 
 def archive(value: bytes, storages: Mapping[str, bytes] | None = None, **others: bytes) -> bytes:
-    """Zip a program whose data.pkl describes `value`; `others` are further entries of its folder, `_` is `/`."""
+    """Zip a program whose data.pkl holds `value`; `others` are further entries of its folder, with `_` for `/`."""
     held = {"0": struct.pack("<4f", 1, 2, 3, 4)} if storages is None else storages
     entries = {
         "net/data.pkl": b"\x80\x02" + value + b".",
@@ -82,7 +82,7 @@ def archive(value: bytes, storages: Mapping[str, bytes] | None = None, **others:
 
 
 def zipped(entries: Mapping[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
-    """Zip entries."""
+    """Return a zip archive of the entries."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", compression) as file:
         for name, data in entries.items():

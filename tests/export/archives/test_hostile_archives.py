@@ -45,7 +45,7 @@ def _doubled() -> bytes:
 
 
 def _overlapping() -> bytes:
-    """Name one storage of a megabyte 27 times."""
+    """Return an archive whose index names one storage of a megabyte 27 times."""
     plain = zipped({"net/code/a.py": b"", "net/data.pkl": b"\x80\x02}.", "net/data/0": bytes(1_000_000)})
     start = plain.index(b"PK\x01\x02")
     end = plain.index(b"PK\x05\x06")
@@ -73,7 +73,7 @@ def _two_sizes() -> bytes:
 
 
 def _nested() -> bytes:
-    """Let each of sixty modules hold the next twice, through the memo."""
+    """Return sixty modules, each of which holds the next one twice, through the pickle memo."""
     value = module({"weight": tensor()})
     for level in range(60):
         index = struct.pack("<I", level)
@@ -86,7 +86,7 @@ def _itself() -> bytes:
 
 
 def _shared() -> bytes:
-    """Give two thousand names to one half storage, which would be converted for each."""
+    """Return two thousand tensors over one half-precision storage, which would be converted for each."""
     views = {f"w{n}": tensor(count=50_000, shape=(50_000,), kind="HalfStorage") for n in range(2000)}
     return archive(module(views), {"0": bytes(100_000)})
 

@@ -51,7 +51,7 @@ def _written(tmp_path: Path, data: bytes) -> Path:
     return path
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch deprecates the format that people have
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch deprecates the format of existing files
 def test_every_tensor_of_a_program_is_read_as_torch_reads_it(script):
     with open_zip(script) as entries:
         found = read_script(entries)

@@ -30,7 +30,7 @@ def run(tmp_path, make_net):
 
 @pytest.fixture
 def run_smallest(tmp_path, make_net):
-    """Run the command on the family whose programs are written fastest."""
+    """Run the command on the family whose program is written fastest."""
     return runner(tmp_path, make_net(DCGAN(), DCGANOptions(ngf=2, nz=4)))
 
 

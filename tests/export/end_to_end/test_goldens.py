@@ -1,4 +1,4 @@
-"""The reference checkpoints go through the whole export with no option but the file."""
+"""The reference checkpoints pass the whole export without options."""
 
 from __future__ import annotations
 

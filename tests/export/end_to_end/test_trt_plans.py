@@ -1,4 +1,4 @@
-"""Every family's test builds a real TensorRT plan; graphs that cannot be built are listed here."""
+"""Every family's own test builds a real TensorRT plan; graphs that cannot be built are listed here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile ONNX files, made by code: each of them begins as a graph that would be taken."""
+"""Hostile ONNX files, generated in code from graphs that would otherwise be accepted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _inputs() -> list[Any]:
 
 
 def _ending_in(build: Callable[[GraphMaker], str]) -> ModelProto:
-    """Return a graph whose result depends on a value that `build` makes."""
+    """Return a graph whose result depends on a value that `build` adds."""
     maker = GraphMaker()
     extra = maker.add("ReduceMean", maker.add("Cast", build(maker), to=FLOAT), keepdims=0)
     maker.add("Add", "image", extra, result="output")
@@ -168,7 +168,7 @@ def pooling_with_huge_padding() -> ModelProto:
 
 
 def sizes_hidden_behind_arithmetic() -> ModelProto:
-    """Return a bomb whose size only shape inference sees: 2^14 times 2^4, in both directions."""
+    """Return a bomb whose size only shape inference finds: 2^14 · 2^4 in height and width."""
 
     def build(maker: GraphMaker) -> str:
         side = maker.add("Mul", _whole(maker, 2**14), _whole(maker, 2**4))
@@ -178,7 +178,7 @@ def sizes_hidden_behind_arithmetic() -> ModelProto:
 
 
 def growing_by_steps() -> ModelProto:
-    """Return a chain of enlargements, each small: 2^10 in both directions together."""
+    """Return a chain of ten enlargements by 2, which together enlarge height and width by 2^10."""
 
     def build(maker: GraphMaker) -> str:
         name = "image"

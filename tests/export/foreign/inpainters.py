@@ -1,4 +1,4 @@
-"""Small graphs that really inpaint, in the forms of public files, which cannot be had here.
+"""Small graphs that really inpaint, with the inputs and outputs of published files, which the tests do not have.
 
 Each fills a hole with weighted means of known pixels at growing distances, so a wrong range or polarity shows as it
 would with a trained net. `carve_layout` has the tensors of LaMa in ONNX at one size, `pipeline_layout` those of
@@ -19,7 +19,7 @@ FLOAT, UINT8 = TensorProto.FLOAT, TensorProto.UINT8
 
 
 class GraphMaker:
-    """Nodes and constants of a graph in the making; `add` returns the name of a node's result."""
+    """A builder of graphs; `add` adds a node and returns the name of its result."""
 
     def __init__(self) -> None:
         self.nodes: list[NodeProto] = []
@@ -45,7 +45,7 @@ def value(name: str, dtype: int, *dims: int | str) -> onnx.ValueInfoProto:
 
 
 def fill(maker: GraphMaker, image: str, hole: str) -> str:
-    """Return the picture whose hole (1 = fill) holds means of the known pixels round it."""
+    """Add nodes that fill the hole (1 = fill) with means of known pixels around it; returns the result's name."""
     known = maker.add("Sub", maker.constant(1.0), hole)
     done = maker.add("Mul", image, known)
     filled, weight = done, known
@@ -68,7 +68,7 @@ def _box_sum(maker: GraphMaker, planes: str, channels: int, window: int) -> str:
 
 
 def carve_layout(side: int | None = 128, rows: int | str = 1, opset: int = 17) -> ModelProto:
-    """Picture and mask as floats in 0..1, mask 1 = hole; result 0..255, clipped, composited."""
+    """Return a graph with float picture and mask in 0..1, mask 1 = hole; result 0..255, clipped, composited."""
     maker = GraphMaker()
     filled = fill(maker, "image", "mask")
     white = maker.add("Mul", filled, maker.constant(255.0))
@@ -79,7 +79,7 @@ def carve_layout(side: int | None = 128, rows: int | str = 1, opset: int = 17) -
 
 
 def pipeline_layout() -> ModelProto:
-    """Picture and mask as bytes of any size, 255 = known; result as bytes, composited, with a blended edge."""
+    """Return a graph with uint8 picture and mask of any size, 255 = known; result uint8, composited, edge blended."""
     maker = GraphMaker()
     image = maker.add("Cast", "image", to=FLOAT)
     known = maker.add("Div", maker.add("Cast", "mask", to=FLOAT), maker.constant(255.0))
@@ -98,7 +98,10 @@ def pipeline_layout() -> ModelProto:
 
 
 def joint_layout(side: int = 128) -> ModelProto:
-    """One input: mask - 0.5 with 1 = known, then the picture in -1..1 with 0 under the mask; result -1..1, bare."""
+    """Return a graph with one input: mask - 0.5 (mask 1 = known), then the picture in -1..1 with 0 in the hole.
+
+    The result is in -1..1 and not composited.
+    """
     maker = GraphMaker()
     mask = maker.add("Slice", "input", *(maker.constant(x, np.int64) for x in ([0], [1], [1])))
     image = maker.add("Slice", "input", *(maker.constant(x, np.int64) for x in ([1], [4], [1])))
@@ -109,7 +112,7 @@ def joint_layout(side: int = 128) -> ModelProto:
 
 
 def nhwc_layout(side: int = 128) -> ModelProto:
-    """As the layout of Carve, with channels last."""
+    """Return a graph as `carve_layout`, with channels last."""
     maker = GraphMaker()
     picture, mask = (maker.add("Transpose", name, perm=[0, 3, 1, 2]) for name in ("rgb", "hole_mask"))
     filled = fill(maker, picture, mask)

@@ -1,6 +1,6 @@
-"""Foreign graphs read in the test's own process, which is quicker than a child and shows coverage which lines ran.
+"""Foreign graphs read in the test's own process, which is faster than a child process and measured by coverage.
 
-For the child and what it is held to see test_isolation.py and the tests here that say "child".
+test_isolation.py and the tests here with "child" in their names test the child process and its limits.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ _NONE = Enforced(memory="not enforced", time="not enforced", network="not enforc
 
 
 def read_unguarded(job: Job, notify: Callable[[str], None]) -> Report:
-    """Read the graph with the rights and limits of this process; only for graphs that tests make."""
+    """Read the graph with this process's rights and limits; only for graphs made by tests."""
     return read_here(job, notify, _NONE)

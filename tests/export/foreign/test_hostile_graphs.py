@@ -1,4 +1,4 @@
-"""Each hostile file is refused with a reason; nothing is published, and no limit is passed."""
+"""Each hostile file is refused with a reason; nothing is published, and no limit is exceeded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PICTURES = Path(__file__).resolve().parents[2] / "data"
 
 @pytest.fixture
 def refusal(tmp_path: Path) -> Callable[..., str]:
-    """Import a file that is to be refused; returns the message."""
+    """Import a file that must be refused; returns the message."""
 
     def refused(path: Path, read: ReadGraph = read_unguarded, memory_gib: float = 3, seconds: float = 60) -> str:
         repository = tmp_path / "models"

@@ -1,6 +1,6 @@
-"""Graphs in the public layouts become models that engines run; wrong flags are noticed, and what mends them is said.
+"""Graphs in the published layouts become models that engines run; errors about wrong flags say how to correct them.
 
-The graphs are small ones of our own that stand for the published files, which cannot be had here.
+The graphs are small stand-ins for the published files, which the tests do not have.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PICTURES = Path(__file__).resolve().parents[2] / "data"
 
 @pytest.fixture
 def bring(tmp_path):
-    """Import a model with flags of a declaration."""
+    """Import a model with the flags of a declaration."""
 
     def brought(model: onnx.ModelProto, read: ReadGraph = read_unguarded, **flags) -> ImportResult:
         path = tmp_path / "foreign.onnx"
@@ -50,7 +50,7 @@ def photograph(side: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check_fill(made: ImportResult, side: int, tmp_path: Path) -> None:
-    """Both engines of a CPU keep known pixels, fill the hole like its surroundings, and agree."""
+    """Check that both CPU engines keep known pixels, fill the hole like its surroundings, and agree."""
     image, mask = photograph(side)
     outputs = []
     for engine in (
@@ -118,7 +118,7 @@ def test_child_makes_of_a_graph_what_this_process_makes_of_it(bring):
 
 
 def _mirrored_channels(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the graph with blue first in its picture and its result."""
+    """Return the graph with BGR in place of RGB in its picture and its result."""
     graph = model.graph
     graph.initializer.append(onnx.numpy_helper.from_array(np.array([2, 1, 0]), "order"))
     for node in graph.node:

@@ -1,4 +1,4 @@
-"""What the sandboxed child may still do, tried in real processes."""
+"""The rights that a sandboxed child process keeps, tested in real processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ held = isolate(Limits(memory_bytes=2**30, seconds=30), Path({scratch!r}), [Path(
 
 @pytest.fixture
 def after_isolation(tmp_path):
-    """Run code in a process that was isolated, with `tmp_path/scratch` as its folder; returns what it printed."""
+    """Run code in an isolated process with `tmp_path/scratch` as its folder; returns its output."""
     for name in ("scratch", "readable", "elsewhere"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)

@@ -1,4 +1,4 @@
-"""Inputs and the result of a foreign graph: found by shape and name, or asked for."""
+"""Inputs and result of a foreign graph: found by shape and name, or named by flags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of csqiangwen's training, made from nets of our own."""
+"""Checkpoints in the form of csqiangwen's training, made from our nets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from export.generators.deepfillv2.net import DeepFillV2Options, layers
 
 
 def as_csqiangwen(net: nn.Module) -> dict[str, Tensor]:
-    """Return the state dict of a net as csqiangwen's training writes it: pairs, and spectral norms where it doubles."""
+    """Return a net's state dict as csqiangwen's training writes it: convolution and gate apart, upsampling layers with
+    spectral norms.
+    """
     state = {}
     for layer in layers():
         name = layer.name("csqiangwen")
@@ -31,7 +33,7 @@ def as_csqiangwen(net: nn.Module) -> dict[str, Tensor]:
 
 
 def seeded_state(options: DeepFillV2Options) -> dict[str, Tensor]:
-    """Make the weights that csqiangwen's public code was run with, from the names and shapes alone."""
+    """Draw the weights with which csqiangwen's public code was run; names and shapes alone determine them."""
     rng, state = np.random.default_rng(20), {}
     for key, tensor in sorted(as_csqiangwen(DeepFillV2().build(options)).items()):
         drawn = rng.standard_normal(tensor.shape)

@@ -1,4 +1,4 @@
-"""Files as people have them: drawn configurations in every wrapper, recognised with exactly their options."""
+"""Checkpoint files in every common wrapper, with random configurations, which must be recognised exactly."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _bytes(value: object, **options: object) -> bytes:
 
 
 def _lightning(state: State) -> bytes:
-    """Write what Lightning's callback does: the net among others, and classes that need not be installed."""
+    """Write a checkpoint as Lightning's callback does: the net among others, and objects of uninstalled classes."""
     module = types.ModuleType("pytorch_lightning.callbacks")
     kind = type("ModelCheckpoint", (), {"__module__": module.__name__})
     vars(module)[kind.__name__] = kind
@@ -62,7 +62,7 @@ def _script(state: State) -> bytes:
         module.register_buffer(last, tensor)
     buffer = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch deprecates the format that people have
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch deprecates the format of existing files
         torch.jit.save(torch.jit.script(root), buffer)  # type: ignore[no-untyped-call]
     return buffer.getvalue()
 
@@ -97,7 +97,7 @@ def check_drawn_files(
     folder: Path,
     as_public: Callable[[nn.Module], State] = lambda net: dict(net.state_dict()),
 ) -> None:
-    """Write a hundred drawn nets in one wrapper after another; read each back with its options, each tensor placed."""
+    """Check that a hundred random nets, written in each wrapper in turn, are read with all options and tensors."""
     rng, names = np.random.default_rng(17), cycle([*_WRAPPERS, "net.safetensors"])
     for _ in range(100):
         options = family.options.model_validate(draw(rng))

@@ -95,7 +95,7 @@ def test_graphs_agree_with_torch_and_options_come_back(layout, make_net, check_p
 
 
 def public_net(make_net, options):
-    """Make a net with random weights, but with the constant that every public file has."""
+    """Make a net with random weights, and with the constant that all published files share."""
     net = make_net(FAMILY, options)
     for key, tensor in net.state_dict().items():
         if key.endswith("fuse_weight"):

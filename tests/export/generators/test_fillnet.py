@@ -134,7 +134,7 @@ def test_with_attention_a_place_depends_on_the_farthest_ones(make_net):
     def reach(context):
         options = FillNetOptions(widths="4,4,4,4", encoder="0,0,0,0", decoder="0,0,0,0", context=context)
         net = make_net(FAMILY, options)
-        net.overall.weight.zero_()  # the mean of the whole picture would reach everything
+        net.overall.weight.zero_()  # else the mean of the whole picture would reach every pixel
         image = torch.rand(1, 3, 512, 512, requires_grad=True)
         net(image, torch.zeros(1, 1, 512, 512))[..., 8, 8].sum().backward()
         return image.grad[..., -64:, -64:].abs().sum()
@@ -151,7 +151,7 @@ def test_attention_takes_from_the_places_that_are_alike():
         conv.bias.data.zero_()
     layer.temperature.data.fill_(5.0)
     x = torch.rand(1, 4, 6, 6) + 0.1
-    x[..., 3:] *= -1  # one channel a head: a place is like those with its sign
+    x[..., 3:] *= -1  # one channel a head: a position resembles those with its sign
     with torch.no_grad():
         taken = layer(x) - x
     active = torch.nn.functional.leaky_relu(x, 0.2)

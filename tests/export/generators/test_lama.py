@@ -135,7 +135,7 @@ def _drawn(rng: np.random.Generator, widest: int = 24, deepest: int = 20) -> LaM
 
 
 def _wrapped(state: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    """Put a state dict under one of the prefixes that files have, some beside other nets."""
+    """Put a state dict under one of the prefixes in real files, in some of which it is beside other nets."""
     prefix = ("", "generator.", "model.generator.", "module.generator.", "net.", "a.b.c.", "generator.model.")[
         rng.integers(7)
     ]
@@ -211,7 +211,7 @@ def test_position_embeddings_beside_the_generator_are_refused():
 
 @pytest.fixture(scope="module")
 def trained() -> tuple[LaMaNet, dict[str, Any]]:
-    """Train a net for seconds to give a smooth picture back, as real ones do."""
+    """Train a net for a few seconds to reproduce a smooth picture, as real nets do."""
     options = LaMaOptions(ngf=8, downsamplings=1, blocks=1, ratio=0.5)
     torch.manual_seed(1)
     net = LaMaNet(options).eval()

@@ -1,4 +1,4 @@
-"""LaMa as programs have it, with local and global features apart."""
+"""LaMa in the form for programs, with local and global features apart."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_program_in_fp16_keeps_the_bar(make_net, tmp_path, psnr):
 
 
 def test_activations_grow_no_larger_than_the_graphs(make_net):
-    """FP16 is chosen by the graph's activations, with a margin of four."""
+    """The choice of FP16 is based on the graph's activations, with a margin of four."""
     net, feeds = make_net(FAMILY, TINY), [_drawn(1, 128, 128)]
     graph = largest_activation(FAMILY.lower(net, TINY), feeds)
     assert largest_activation(FAMILY.lower_for_program(net, TINY), feeds) <= 1.5 * graph
@@ -106,13 +106,13 @@ def test_products_are_the_transform_of_every_size(size):
     assert torch.allclose(
         found.permute(0, 3, 1, 2).unflatten(1, (2, 6)).transpose(1, 2).flatten(1, 2), wanted, atol=1e-5
     )
-    changed = torch.randn_like(wanted)  # no spectrum of real features
+    changed = torch.randn_like(wanted)  # not the spectrum of real features
     blocks = changed.unflatten(1, (6, 2)).transpose(1, 2).flatten(1, 2).permute(0, 2, 3, 1)
     assert torch.allclose(products.back(blocks).permute(0, 3, 1, 2), from_spectrum(changed, matrices), atol=1e-5)
 
 
 def test_sums_of_large_half_activations_do_not_overflow():
-    """64×64 features of 900: 64 times as large in the spectrum, and 4,096 times if they were scaled at the end."""
+    """A constant 900 on 64×64 features becomes 64 times as large in the spectrum, or 4,096 times if scaled last."""
     y = torch.full((1, 64, 64, 2), 900.0).half()
     products = FourierProducts(y.permute(0, 3, 1, 2))
     parts = products.forward(y)

@@ -148,7 +148,7 @@ def test_what_lies_under_the_mask_has_no_influence(make_net):
 
 
 def test_public_pipelines_crop_and_blend_lead_to_its_result(load_golden, shared_file):
-    """Upstream's ONNX pipeline: bilinear to R×R, the net, bilinear back, blended by a blurred mask."""
+    """Upstream's ONNX pipeline: bilinear resize to R×R, the net, bilinear resize back, blend with a blurred mask."""
     options, net, _ = load_golden("migan_64_tiny")
     golden = np.load(shared_file("golden/migan_pipeline_64_tiny.npz"))
     for suffix in ("", "_64x64"):
@@ -168,7 +168,7 @@ def test_public_pipelines_crop_and_blend_lead_to_its_result(load_golden, shared_
 
 
 def upstreams_blend(known: torch.Tensor) -> torch.Tensor:
-    """Return the weight of the picture: known pixels grown by one, smoothed by a 5×5 Gaussian."""
+    """Return the picture's weight in the blend: known pixels, dilated by one, blurred by a 5×5 Gaussian."""
     grown = F.max_pool2d(known, 3, stride=1, padding=1)
     steps = torch.exp(-((torch.arange(5.0) - 2) ** 2) / 4)
     kernel = torch.outer(steps, steps)

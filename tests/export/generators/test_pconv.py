@@ -108,7 +108,7 @@ def test_windows_are_counted_in_full_precision_in_a_half_net(make_net):
     up, skip = torch.ones(1, 512, 8, 8).half(), torch.ones(1, 256, 8, 8).half()
     masks = [torch.ones(1, 1, 8, 8), torch.ones(1, 1, 8, 8)]
     block.conv.conv.weight.fill_(1 / block.ratio.window)
-    # 6,656 of 6,912 valid: FP16 has no such integers, but the mean over the valid pixels is still 1
+    # 6,656 of 6,912 valid: FP16 cannot count that far exactly, but the mean over the valid pixels is still 1
     masks[1][..., 3, 3] = 0
     block.shift.zero_()
     features, valid = block([up, skip * masks[1].half()], masks)

@@ -28,7 +28,7 @@ def make_pdgan(make_net):
         for module in net.modules():
             if isinstance(module, SpectralConv2d):
                 u, v, matrix = module.weight_u, module.weight_v, module.weight_orig.flatten(1)
-                for _ in range(3):  # as the public hook: converges to the largest singular value
+                for _ in range(3):  # as the public hook does: it converges to the largest singular value
                     v.copy_(torch.nn.functional.normalize(matrix.t() @ u, dim=0))
                     u.copy_(torch.nn.functional.normalize(matrix @ v, dim=0))
         return net
@@ -37,7 +37,7 @@ def make_pdgan(make_net):
 
 
 def _nets(net):
-    """Return the state dicts of the public files."""
+    """Return the state dicts in the form of the public files."""
     states = {"EN": net.prior.EN.state_dict(), "DE": net.prior.DE.state_dict()}
     return states if net.PDGAN is None else {**states, "PDGAN": net.PDGAN.state_dict()}
 

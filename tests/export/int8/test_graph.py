@@ -53,7 +53,7 @@ def test_every_layer_gets_int8_weights_and_input_and_the_graph_keeps_its_contrac
     check_graph(tmp_path / "int8.onnx", FAMILY.interface(TINY))
     made = {output: node.op_type for node in changed.graph.node for output in node.output}
     nodes = [node for node in changed.graph.node if node.op_type == "Conv"]
-    quantised = [node for node in nodes if node.name != "/net/stem/Conv"]  # reads a concatenation
+    quantised = [node for node in nodes if node.name != "/net/stem/Conv"]  # the stem reads a concatenation
     assert len(quantised) == len(convolutions(model)) > 10
     assert all(made[name] == "DequantizeLinear" for node in quantised for name in node.input[:2])
     biggest = {tensor.name: tensor.data_type for tensor in changed.graph.initializer if len(tensor.dims) == 4}
@@ -101,7 +101,7 @@ def test_uneven_factors_cancel_out(graph, tmp_path, feed, psnr):
     assert psnr(run(changed, tmp_path / "uneven.onnx", feed), wanted) > 26
     divided = [node for node in changed.graph.node if node.output[0].endswith("/divided")]
     second = [layer for layer in convolutions(model) if "/second/" in layer.name]
-    assert len(divided) == len(convolutions(model)) - len(second) > 0  # the convolution before takes the others
+    assert len(divided) == len(convolutions(model)) - len(second) > 0  # the others are folded into the one before
 
 
 def test_weights_use_the_whole_range_of_each_channel():

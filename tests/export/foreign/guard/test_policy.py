@@ -1,4 +1,4 @@
-"""Limits of a graph's text: how many ports, names, attributes and numbers it may have."""
+"""Limits on a graph's description: the numbers of its ports, names, attributes and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data beside a graph: how many files, and how many bytes, are read."""
+"""External data of a graph: limits on the number of files and bytes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_data_that_claims_more_than_is_read_is_refused(tmp_path: Path) -> None:
 def test_file_that_is_larger_than_what_is_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "graph.onnx"
     onnx.save(carve_layout(32), path)
-    os.truncate(path, MOST_BYTES + 1)  # the rest is a hole, which takes no place on the disk
+    os.truncate(path, MOST_BYTES + 1)  # a sparse file, which takes no space on the disk
     with pytest.raises(GraphRefused, match=f"{MOST_BYTES + 1} bytes; at most {MOST_BYTES} are read"):
         read_model(path)
 
