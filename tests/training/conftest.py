@@ -67,7 +67,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def facades(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a folder of side-by-side pairs as CMP Facades has them: a photograph left, colours of classes right."""
+    """Make a folder of side-by-side pairs in the layout of CMP Facades: a photograph left, class colours right."""
     folder, table = tmp_path_factory.mktemp("facades"), np.array(list(FACADE_COLOURS.values()), np.uint8)
     for number, path in enumerate(sorted(PHOTOGRAPHS.glob("*s.jpg"))):
         photograph = cv2.resize(cv2.imread(str(path)), (64, 64), interpolation=cv2.INTER_AREA)
@@ -116,7 +116,7 @@ def pix2pix_run(tmp_path: Path, pairs: Path) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def fill_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """The options of a tiny run of FillNet against its judge; keywords are laid over them."""
+    """Return the options of a tiny run of FillNet with its judge; keywords override them."""
 
     def make(**options: Any) -> dict[str, Any]:
         return {

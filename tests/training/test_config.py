@@ -1,4 +1,4 @@
-"""Configs: invalid options, overrides, and the shipped files."""
+"""Training configs: invalid options, overrides, and the shipped files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole way of PD-GAN: overfit both stages on one picture, export, serve several fills and evaluate."""
+"""PD-GAN end to end: overfit both stages on one picture, export, serve several fills, and evaluate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole way: overfit a net on one picture, export, serve and evaluate it."""
+"""Training end to end: overfit a net on one picture, export, serve and evaluate it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def psnr_db(found: NDArray[np.uint8], wanted: NDArray[np.uint8]) -> float:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[ServedProcess]:
-    """A server that finds each model when it is exported; each test asks for its own."""
+    """A server that loads each model when it is exported; each test requests its own."""
     (folder / "models").mkdir()
     process = ServedProcess(folder, models_dir=folder / "models", engine="onnxrt", model_poll_s=0.1).start(ready=False)
     yield process
@@ -85,7 +85,7 @@ def server(folder: Path) -> Iterator[ServedProcess]:
 
 
 def asked(server: ServedProcess, route: str, files: dict[str, Any], **fields: str) -> httpx.Response:
-    """Ask a model, once the server has it."""
+    """Send a request to a model as soon as the server has loaded it."""
 
     def is_ready() -> bool:
         listed = httpx.get(f"{server.url}/v1/models").json()["models"]
@@ -237,7 +237,7 @@ def test_a_dcgan_fools_its_discriminator_with_a_picture_by_heart_and_serves_it(
     write_config: Callable[[dict[str, Any], Path], Path],
     server: ServedProcess,
 ) -> None:
-    """Fooled: over the last 50 steps it holds what the generator makes for real with a mean probability above 0.15."""
+    """Fooled means: over the last 50 steps it takes generated pictures for real with a mean probability above 0.15."""
     truth = cv2.resize(cv2.imread(str(folder / "pairs" / "1.png"))[:, :128], (64, 64), interpolation=cv2.INTER_AREA)
     (folder / "single").mkdir()
     cv2.imwrite(str(folder / "single" / "1.png"), truth)
@@ -257,7 +257,7 @@ def test_a_dcgan_fools_its_discriminator_with_a_picture_by_heart_and_serves_it(
         (folder / "drawnbyheart" / "generator.pth",), "drawn", folder / "pictures", output=folder / "models"
     )
     export_model(request, lambda _step: None)
-    seed = {"seed": (None, "5")}  # a file makes it a multipart form
+    seed = {"seed": (None, "5")}  # the form of httpx for a multipart field without a file name
     reply = asked(server, "generate", seed, model="drawn")
     grey = np.full_like(truth, 128)
     assert psnr_db(decoded(reply), truth) > psnr_db(grey, truth) + 3

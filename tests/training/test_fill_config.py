@@ -1,4 +1,4 @@
-"""Values of a FillNet's config that contradict each other are refused with what to change."""
+"""Contradictory values in a FillNet config are refused with advice on what to change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of a borrowed GPU host, with a python3 and an nvidia-smi of the test's own."""
+"""The commands for a borrowed GPU host (fill_host.sh), with fake python3 and nvidia-smi."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Host = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
-    """Run commands of fill_host.sh as on one GPU; python3 notes what it is given.
+    """Run commands of fill_host.sh as on a host with one GPU; the fake python3 records its arguments.
 
-    It fails while `broken` is there, or that of the GPU that it is given: `broken-1`; `slow` holds it up.
+    It fails while the file `broken` exists, or `broken-N` for GPU N, and waits while `slow` exists.
     """
     programs, work = tmp_path / "bin", tmp_path / "work"
     for folder in (programs, work):
@@ -65,7 +65,7 @@ def test_compiling_that_fails_is_tried_again_by_the_next_start(host: Host, tmp_p
     assert "ENDED" in host("start", "5", SHAPES="256:32").stdout
     assert not compiled(work)
     (work / "broken").unlink()
-    for _ in range(3):  # a busy machine may be late to see that the first failed
+    for _ in range(3):  # on a busy machine the first failure may be noticed late
         host("start", "5", SHAPES="256:32")
         if compiled(work):
             break
@@ -80,7 +80,7 @@ def test_only_the_gpu_whose_compiling_failed_compiles_again(host: Host, tmp_path
         host("start", "5", CUDA_VISIBLE_DEVICES="0,1", SHAPES="256:32 384:16")
         return [line[0] for line in (work / "called").read_text().splitlines() if "training plan" in line]
 
-    wait_until(lambda: {"0", "1"} <= set(start()))  # a busy machine may be late to begin
+    wait_until(lambda: {"0", "1"} <= set(start()))  # a busy machine may start late
     assert not compiled(work)
     (work / "broken-1").unlink()
     wait_until(lambda: start() and bool(compiled(work)))

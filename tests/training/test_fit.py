@@ -1,4 +1,4 @@
-"""Whole runs: ended by the time limit, by divergence, or begun from other weights."""
+"""Whole runs: ended by the time limit or by divergence, or started from other weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs in processes of their own: killed and continued, or distributed over two."""
+"""Whole runs in separate processes: killed and resumed, or distributed over two."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def make(model: str, request: pytest.FixtureRequest) -> Make:
 
 @pytest.fixture(scope="module")
 def forking() -> ForkServerContext:
-    """Processes on one CPU thread that begin with torch loaded: to load it takes each other 8 s of a core."""
+    """A context whose processes use one CPU thread and start with torch loaded, which saves each 8 s of a core."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["training.fit", "torch._dynamo"])  # the first optimiser would load the second
+    context.set_forkserver_preload(["training.fit", "torch._dynamo"])  # which the first optimiser would load
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -65,7 +65,7 @@ def await_lines(log: Path, wanted: int, process: ForkServerProcess) -> None:
         assert process.is_alive(), "ended before it could be killed"
         return log.exists() and log.read_text().count("\n") >= wanted
 
-    wait_until(written, 600)  # to import torch took more than 100 s on a machine with ten such processes
+    wait_until(written, 600)  # importing torch took over 100 s on a machine with ten such processes
 
 
 LARGE = [
@@ -116,7 +116,7 @@ def by_torchrun(config: Path, _forking: ForkServerContext) -> None:
 
 
 def as_torchrun_does(config: Path, forking: ForkServerContext) -> None:
-    """Run the command's function in two processes that meet as torchrun's do."""
+    """Run the command's function in two processes that connect as torchrun's do."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
     pair = [forking.Process(target=fit_as_one_of, args=(2, rank, store.port, config)) for rank in range(2)]
     with running(pair[0]), running(pair[1]):

@@ -1,4 +1,4 @@
-"""Runs that end themselves, as they gain nothing."""
+"""Runs that end themselves because they make no progress."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_run_with_a_reason_to_stop_is_saved_and_says_it(
         shares={"perceptual": 0.0, "patches": 0.5},
         patches={"widths": [4, 4], "least_told": 1.0},
     )
-    for _ in range(2):  # taken up again it ends again
+    for _ in range(2):  # resumed, it ends again
         found = run(config)
         assert (found.finished, found.total) == (False, 4)
         assert "least_told" in str(found.reason)
@@ -57,7 +57,7 @@ def test_a_run_that_is_worse_than_its_start_ends_again_before_its_next_validatio
         features=tmp_path / "vgg16.safetensors",
         shares={"perceptual": 0.1},
         data=fill_config().data.model_dump() | {"validation": photographs, "validation_limit": 2},
-        phase=[{"steps": 9, "batch": 2, "learning_rate": 1.0}],  # ruins it
+        phase=[{"steps": 9, "batch": 2, "learning_rate": 1.0}],  # ruins the net
         ema_decay=0.0,
         sheet_every=3,
         stop_after=3,

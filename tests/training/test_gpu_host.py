@@ -1,4 +1,4 @@
-"""The commands of a borrowed GPU host, with a python3 of the test's own, give each config what lies on that host."""
+"""The commands for a borrowed GPU host (gpu_host.sh), with a fake python3, pass each config the host's paths."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFIGS = sorted(path.stem for path in (ROOT / "training/configs").glob("*.toml"
 
 
 def overrides_of(command: list[str], work: Path) -> list[str]:
-    """Run a command of gpu_host.sh; the values of --set that it gives to the training."""
+    """Run a command of gpu_host.sh; returns the values of --set that it passes to the training."""
     programs, called = work / "bin", work / "called"
     programs.mkdir(parents=True)
     (programs / "python3").write_text(f'#!/bin/sh\necho "$*" >>"{called}"\n')

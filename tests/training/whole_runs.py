@@ -1,4 +1,4 @@
-"""Runs from the first step to the last, in this process or in others, and what they leave."""
+"""Complete training runs, in this process or in others, and the files that they leave."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def assert_same(first: AnyConfig, second: AnyConfig) -> None:
 
 
 def fit_as_one_of(processes: int, rank: int, port: int, config: Path) -> None:
-    """Run the command as one of several processes, told as torchrun tells them; they meet at a store on the port."""
+    """Run the command as one of several processes, with torchrun's environment; they connect by a store on the port."""
     place = {"WORLD_SIZE": str(processes), "RANK": str(rank), "LOCAL_RANK": str(rank)}
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     os.environ.update(place | meeting)

@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 def shard(folder: Path, name: str, pictures: int) -> None:
-    """A tar that appears whole."""
+    """Write a tar file, which appears in the folder complete."""
     with ShardWriter(folder / "aside", name, 2**30) as writer:
         for number in range(pictures):
             picture = np.full((16, 16, 3), number, np.uint8)

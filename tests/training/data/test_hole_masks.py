@@ -1,4 +1,4 @@
-"""Holes that are drawn at random."""
+"""Random holes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data sets whose ids are files of their own, in small trees of their layout."""
+"""Data sets with ids in separate files: small folder trees in their layouts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def ade20k(tmp_path: Path) -> Path:
 
 def test_cityscapes_has_classes_and_instances_of_files(cityscapes: Path) -> None:
     first, second = load_pictures(DataConfig(path=cityscapes, layout="cityscapes", load_side=40, crop=32))
-    assert (first[0, 0, 3], second[0, 0, 3]) == (20, 10)  # by city
+    assert (first[0, 0, 3], second[0, 0, 3]) == (20, 10)  # sorted by city
     assert np.array_equal(first[..., 0], LABELS)
     assert np.array_equal(first[..., 1] + 256 * first[..., 2].astype(int), INSTANCES)
 

@@ -1,4 +1,4 @@
-"""Holes that come from mask files."""
+"""Holes read from mask files."""
 
 from __future__ import annotations
 

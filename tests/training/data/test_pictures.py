@@ -82,7 +82,7 @@ def test_pairs_are_split_and_the_direction_says_what_goes_in(tmp_path: Path) -> 
 
 
 class ManifestOfPictures:
-    """Make a manifest with the fields that the service's preprocessing reads."""
+    """A stand-in for a manifest, with the fields that the service's preprocessing reads."""
 
     image_channels = 3
 

@@ -120,7 +120,7 @@ def test_kinds_take_turns_and_a_box_is_thicker_than_strokes(folder):
 def test_thickness_is_the_distance_to_the_nearest_known_pixel(folder):
     (case, *_) = read_cases(Protocol(data=folder, size=60))
     hole = np.zeros((60, 60), np.bool_)
-    hole[:, 20:37] = True  # the middle column is 9 from either side
+    hole[:, 20:37] = True  # the middle column is 9 px from the known pixels
     assert case._replace(hole=hole).thickness == "9-16 px"
     hole[:, 20:35] = True
     hole[:, 35:] = False

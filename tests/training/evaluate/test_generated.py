@@ -1,4 +1,4 @@
-"""A net that draws, measured as a set of pictures beside photographs."""
+"""A generating net, evaluated as a set of pictures against photographs."""
 
 import json
 
@@ -23,7 +23,7 @@ from training.losses.vgg16 import VGG16Features
 
 
 class Drawing(NetPainter):
-    """Draws pictures from a list, one after another."""
+    """A net that returns pictures from a list, one after another."""
 
     def __init__(self, pictures: list[np.ndarray], interface: Interface | None = None) -> None:
         super().__init__("drawing", interface or DCGAN().interface(DCGANOptions(nz=4, ngf=2)))
@@ -89,7 +89,7 @@ def test_a_grid_is_the_largest_square_of_the_pictures():
 
 @pytest.fixture
 def ship(photographs, save_untrained, tmp_path):
-    """Ship an untrained DCGAN, measured on the photographs; flags are added."""
+    """Ship an untrained DCGAN, evaluated against the photographs, with further flags."""
     folder, _ = photographs
     torch.manual_seed(0)
     save_file(VGG16Features().state_dict(), tmp_path / "vgg.safetensors")

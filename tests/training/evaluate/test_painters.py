@@ -78,7 +78,7 @@ def test_picture_larger_than_every_tile_is_scaled_down_as_in_the_service():
 def test_thin_hole_is_not_lost_where_the_net_resizes():
     painter = _inverting("inpaint", FixedSize(height=32, width=32))
     hole = np.zeros((128, 128), np.bool_)
-    hole[1::8] = True  # between the rows that the nearest neighbour takes
+    hole[1::8] = True  # between the rows that nearest-neighbour sampling picks
     pixels = np.zeros((128, 128, 3), np.uint8)
     painter.paint(Case("x", pixels, pixels, hole, "all"))
     assert painter.feed["mask"].mean() == 0.5

@@ -30,7 +30,7 @@ def test_distance_is_zero_for_the_same_picture_and_grows_with_blur(vgg):
 
 def test_only_patches_that_are_half_filled_count(vgg):
     hole = np.zeros((96, 96), np.bool_)
-    hole[:32, :48] = True  # the first patch whole, half of the second
+    hole[:32, :48] = True  # all of the first patch, half of the second
     hole[40:44] = True
     assert vgg.extract(_noise(0), hole).patches.shape == (2, 256)
     assert vgg.extract(_noise(0), None).patches.shape == (9, 256)

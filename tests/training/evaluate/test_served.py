@@ -1,4 +1,4 @@
-"""A server's fill comes back unchanged; what it refuses is told with its reason."""
+"""A server's fill comes back unchanged; refusals are reported with the server's reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holes of every kind cover the wanted part, the same for the same seed."""
+"""Holes of every kind cover the wanted share, and are the same for the same seed."""
 
 from __future__ import annotations
 

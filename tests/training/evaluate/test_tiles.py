@@ -1,4 +1,4 @@
-"""Tiles equal those of the service's own code, so figures hold for what is served."""
+"""Tiles of the evaluation equal the service's, so figures hold for the served model."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ SIZES = [(64, 64), (40, 64), (65, 20), (100, 200), (1, 129), (300, 70), (31, 57)
 
 
 class ManifestOfPictures:
-    """Make a manifest with the fields that the service's stages read."""
+    """A stand-in for a manifest, with the fields that the service's stages read."""
 
     image_channels = output_channels = 3
 

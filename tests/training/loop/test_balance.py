@@ -1,4 +1,4 @@
-"""Losses weighed by their gradients at the picture."""
+"""Losses weighted by their gradients with respect to the picture."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RUNTIME = Runtime(torch.device("cpu"), "fp32")
 
 
 def losses(picture: torch.Tensor, scale: float = 1.0) -> dict[str, torch.Tensor]:
-    """Gradients of one pixel each, which do not touch each other."""
+    """Return two losses on different channels, whose gradients do not overlap."""
     return {"difference": scale * picture[:, 0].mean(), "adversarial": 1e-3 * picture[:, 1].mean()}
 
 

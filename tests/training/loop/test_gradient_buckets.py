@@ -25,7 +25,7 @@ EACH = (1, 1)
 
 
 class Halving:
-    """Messages to another process whose gradients are all 0: means are halves."""
+    """A stand-in for messages to another process whose gradients are all 0: each mean is half of ours."""
 
     def __init__(self) -> None:
         self.sent = list[int]()
@@ -60,7 +60,7 @@ def assert_halved(found: list[Tensor | None], wanted: list[Tensor | None]) -> No
 
 @dataclass(frozen=True)
 class GlooRuntime(Runtime):
-    """One of two processes, in a thread, with a group of its own."""
+    """One of two processes, run in a thread with its own process group."""
 
     group: dist.ProcessGroup | None = None
 
@@ -78,7 +78,7 @@ class GlooRuntime(Runtime):
 def test_two_processes_get_the_weights_of_one_with_the_whole_batch(
     partial_config: Callable[..., PConvConfig],
 ) -> None:
-    """In FP64, as Adam makes much of what rounding leaves of a gradient that should be 0; in two buckets."""
+    """In FP64, as Adam amplifies the rounding error of a gradient that should be 0; in two buckets."""
     config = partial_config()
     batches = torch.randn(4, 6, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 
@@ -179,7 +179,7 @@ def test_alone_gradients_stay_as_they_are() -> None:
 def test_gradients_can_be_changed_where_they_are_gathered(send: Halving | None) -> None:
     net, inputs = net_of(4, 5, 6, 7), torch.randn(3, 4)
     used, buckets = nn.Sequential(net[0], net[1]), GradientBuckets(list(net.parameters()), send, 10**6, 10**6)
-    for part in (net, used):  # the last layer's gradients of before count for nothing
+    for part in (net, used):  # the last layer's old gradients must not count
         wanted = [None if found is None else found * 0.5 for found in plain_gradients(part, inputs)]
         wanted += [None] * (len(list(net.parameters())) - len(wanted))
         with buckets.averaging():
@@ -196,7 +196,7 @@ def test_gradients_can_be_changed_where_they_are_gathered(send: Halving | None) 
 
 
 def count_backwards(output: Tensor) -> int:
-    """Count the pieces of compiled code that a backward pass from here runs."""
+    """Count the compiled functions that the backward pass from `output` runs."""
     found, waiting = set[torch.autograd.graph.Node](), [output.grad_fn]
     while waiting:
         node = waiting.pop()

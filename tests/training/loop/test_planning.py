@@ -1,4 +1,4 @@
-"""The number of steps that fit into a given time."""
+"""The planned number of steps in a given time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates that are recorded and replayed: on a CPU by running them again, on a GPU as CUDA graphs (`make test-gpu`)."""
+"""Recorded and replayed updates: on a CPU by running them again, on a GPU as CUDA graphs (`make test-gpu`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEPS = WARM_UP + 4
 
 @dataclass
 class Repetition:
-    """A recording that runs a function again, on the tensors that it was recorded with."""
+    """A recording whose replay runs the function again, on the recorded tensors."""
 
     work: Callable[[], None]
     runs: list[str]
@@ -40,7 +40,7 @@ class Repetition:
 
 @dataclass
 class Repeater:
-    """A recorder of functions that run again."""
+    """A recorder whose recordings run the function again."""
 
     runs: list[str] = field(default_factory=list)
     recordings: list[Repetition] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Repeater:
 
 
 def descent(weight: Tensor) -> NetUpdate:
-    """Return an update of a weight that should map inputs to targets."""
+    """Return an update that fits a weight to map inputs to targets."""
 
     def update(rate: Rate, given: Tensor, wanted: Tensor) -> dict[str, Tensor]:
         gap = given * weight - wanted
@@ -110,7 +110,7 @@ def test_an_update_is_itself_without_a_gpu_or_unasked(device: str, wanted: bool)
 
 
 def test_recordings_are_freed_before_processes_part(partial_config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NCCL waits for CUDA graphs that hold its messages before it lets a process go."""
+    """NCCL does not release a process while CUDA graphs hold its messages."""
     recorder, freed = Repeater(), list[bool]()
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr("training.loop.runtime._choose_device", lambda _name: torch.device("cuda"))
@@ -153,10 +153,10 @@ def joined(tensors: Iterable[Tensor]) -> Tensor:
 
 
 def take_step(trainee: Any, step: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Run a step; return its figures and what it did to each net and optimiser, flat.
+    """Run a step; return its figures, and flat tensors with its effect on each net and optimiser.
 
-    Of weights that is the length of their way: where a gradient is 0 but for rounding, as that of a bias before a norm,
-    Adam makes a whole step of its sign. Of Adam that is its mean gradient, which has no such step.
+    The effect on weights is the length of their change, as Adam turns the sign of a gradient that is 0 up to rounding,
+    such as that of a bias before a norm, into a whole step. The effect on Adam is its mean gradient.
     """
     nets = {name: net for name in NETS if (net := getattr(trainee, name, None)) is not None}
     before = {name: joined(net.parameters()) for name, net in nets.items()}
@@ -173,9 +173,9 @@ def take_step(trainee: Any, step: Callable[[], dict[str, Tensor]]) -> dict[str, 
 
 
 def assert_same_steps(trainees: Sequence[Any], config: AnyConfig, runtime: Runtime) -> None:
-    """Take the same steps with two trainees; each of the second begins with the tensors of the first.
+    """Check that two trainees take the same steps; the second begins each step with the first's tensors.
 
-    Over several steps rounding grows: in PD-GAN from 1e-7 of the weights to a tenth of the losses in four.
+    Otherwise rounding errors grow: in PD-GAN within four steps from 1e-7 of the weights to a tenth of the losses.
     """
     steppers = [make_stepper(each, config, runtime, 0) for each in trainees]
     for number in range(STEPS):
@@ -199,21 +199,21 @@ def begun(config: AnyConfig, runtime: Runtime) -> Any:
 
 
 class StaleBatch(ReplayedUpdate):
-    """Replays the batch that was recorded."""
+    """A faulty replay that uses the recorded batch again."""
 
     def _copy_inputs(self, inputs: tuple[Tensor, ...]) -> None:
         pass
 
 
 class StaleRate(ReplayedUpdate):
-    """Replays the learning rate that was recorded."""
+    """A faulty replay that uses the recorded learning rate again."""
 
     def __call__(self, rate: float, *inputs: Tensor) -> dict[str, Tensor]:
         return super().__call__(rate if self._calls <= WARM_UP else float(self._rate), *inputs)
 
 
 class StaleNumbers(ReplayedUpdate):
-    """Replays the same random numbers each time."""
+    """A faulty replay that uses the same random numbers each time."""
 
     def _run(self) -> None:
         if self._recording is not None:
@@ -222,7 +222,7 @@ class StaleNumbers(ReplayedUpdate):
 
 
 class LostStep(ReplayedUpdate):
-    """Replays no step of the second optimiser."""
+    """A faulty replay without the second optimiser's step."""
 
     def _run(self) -> None:
         apply, before = OptimiserUpdates.apply, iter(range(2))
@@ -243,7 +243,7 @@ def test_the_comparison_sees_what_a_replay_lacks(made: type[ReplayedUpdate], pix
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("default::UserWarning:torch")  # the host's own torch warns of itself
+@pytest.mark.filterwarnings("default::UserWarning:torch")  # the host's torch emits warnings of its own
 @pytest.mark.filterwarnings("default::DeprecationWarning:torch")
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
@@ -258,6 +258,6 @@ def test_steps_replayed_as_cuda_graphs_are_those_of_launched_kernels(
     config = make(precision=precision, compile=compiled, phase=phase, deterministic=False)
     torch.compiler.reset()
     with start_runtime(config, "cuda") as runtime:
-        monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)  # both take the same convolution algorithms
+        monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)  # both must use the same convolution algorithms
         replayed = config.model_copy(update={"cuda_graphs": True})
         assert_same_steps([begun(config, runtime), begun(replayed, runtime)], config, runtime)

@@ -1,4 +1,4 @@
-"""Runs whose steps are replayed, on a CPU: they stop, go on and change phases as others do."""
+"""Runs with replayed steps, on a CPU: they stop, resume and change phases as other runs do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _replayed_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def weights_after(config: AnyConfig, *, readings: int | None = None) -> tuple[int, dict[str, Tensor]]:
-    """Run, or go on, until the clock was read so often; returns the steps done, and the net's weights then."""
+    """Start or resume a run until a number of clock readings; returns the steps done and the net's weights."""
     with start_runtime(config, "cpu") as runtime:
         steps = fit(config, runtime, readings, count().__next__).step
     return steps, torch.load(config.output / "checkpoint.pt", weights_only=True)["trainee"]["net"]
@@ -52,7 +52,7 @@ def test_a_run_that_is_stopped_among_replayed_steps_goes_on_to_the_same_weights(
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_run_goes_on_with_graphs_or_without(first: bool, tmp_path: Path, dcgan_config: Config) -> None:
-    """The rate is FP32 with graphs, so weights are not the same bits."""
+    """With graphs the learning rate is FP32, so weights are not bit-identical."""
     _, unbroken = weights_after(dcgan_config(phase=PHASES, output=tmp_path / "unbroken"))
     weights_after(dcgan_config(phase=PHASES, cuda_graphs=first, output=tmp_path / "cut"), readings=15)
     _, weights = weights_after(dcgan_config(phase=PHASES, cuda_graphs=not first, output=tmp_path / "cut"))

@@ -1,4 +1,4 @@
-"""DISTS is the authors' number, on pictures of the size that they take; unfit files are named."""
+"""DISTS equals the authors' implementation at their picture size; unsuitable files are named."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AUTHORS = 0.0898923
 
 
 def _seeded() -> Dists:
-    """Make the net with weights that numpy draws, which are the same everywhere."""
+    """Make the net with weights drawn by numpy, which are the same on every platform."""
     random = np.random.default_rng(0)
     net = Dists(VGG16Features(5))
     layers: Any = net.vgg.features
@@ -41,7 +41,7 @@ def _noise(seed, side=64):
 
 
 def test_distance_is_that_of_the_authors_code(net):
-    # DISTS_pytorch 0.1's own `forward`, given these weights and pictures
+    # from `forward` of DISTS_pytorch 0.1 with these weights and pictures
     assert net.distance(_noise(1), _noise(2)) == pytest.approx(AUTHORS, abs=2e-6)
 
 
@@ -59,7 +59,7 @@ def test_distance_of_a_batch_is_that_of_each(net):
 
 def test_large_pictures_are_scaled_to_a_shorter_side_of_256(net):
     class Seen(Exception):
-        """The shape that reaches the first layer; nothing is computed."""
+        """Raised with the shape that reaches the first layer, before anything is computed."""
 
     def note(_layer, inputs):
         raise Seen(*inputs[0].shape)

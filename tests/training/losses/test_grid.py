@@ -1,4 +1,4 @@
-"""How unevenly the contrast of fills lies on a grid of four pixels."""
+"""The unevenness of a fill's contrast over a grid of four pixels."""
 
 from __future__ import annotations
 

@@ -16,14 +16,14 @@ FEATURES = ROOT / "../shared/data/features/alexnet_imagenet_features.safetensors
 
 
 def _picture(red, green):
-    """Make a flat picture with these values of red and green after LPIPS's scaling, and 0 for blue."""
+    """Make a flat picture whose red and green have these values after LPIPS's scaling, and blue 0."""
     values = [(-0.030 + 0.458 * red), (-0.088 + 0.448 * green), -0.188]
     return torch.tensor(values).view(1, 3, 1, 1).expand(1, 3, 64, 64)
 
 
 def _copying_net(heads):
-    """Make LPIPS whose first layer passes on red and green, and the second both channels; equal `heads`."""
-    net: Any = Lpips()  # whose layers have no type of their own
+    """Make LPIPS whose first two layers copy red and green, with the same `heads` at both."""
+    net: Any = Lpips()  # Any, as its layers are not typed
     for convolution in net.features.values():
         torch.nn.init.zeros_(convolution.weight)
         torch.nn.init.zeros_(convolution.bias)

@@ -1,4 +1,4 @@
-"""The discriminator of patches and what is made of its logits."""
+"""The multi-scale patch discriminator and the losses from its logits."""
 
 from __future__ import annotations
 

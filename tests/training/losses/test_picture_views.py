@@ -1,4 +1,4 @@
-"""What nets with strides are shown in place of a picture."""
+"""The views of a picture that nets with strides are given in its place."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_feature_matching_weighs_stages_and_scales_as_upstream() -> None:
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
 def test_in_half_precision_a_score_close_to_its_aim_still_learns(half: torch.dtype) -> None:
-    """The usual form scores in half precision, where 1.0003 is 1: least squares then have no gradient."""
+    """The usual form computes scores in half precision, where 1.0003 is 1 and least squares have no gradient."""
     net = PatchStages(3, 2, 1)
     with torch.no_grad():
         net.score.weight.zero_()

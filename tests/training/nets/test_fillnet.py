@@ -1,4 +1,4 @@
-"""FillNet as it is trained, and what of it is saved."""
+"""FillNet in its training form, and the tensors of it that are saved."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def test_flop_and_bytes_of_a_convolution_and_its_backward_are_what_one_computes_
 
     found = _by_name(trace_calls(step, CPU))
     forward, backward = found["convolution"], found["convolution_backward"]
-    products = 2 * 16 * 16 * 5 * 3 * 3 * 3  # output values × values of a window
+    products = 2 * 16 * 16 * 5 * 3 * 3 * 3  # output values × window values
     assert forward.flop == 2 * products
     assert backward.flop == 2 * products  # only for the weight: the image needs no gradient
     assert forward.bytes == 4 * (image.numel() + weight.numel() + 2 * 5 * 16 * 16)

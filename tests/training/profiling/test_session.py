@@ -55,7 +55,7 @@ def test_command_takes_a_step_apart_in_each_precision_and_draws_the_roofline(con
 
 
 def test_steps_are_taken_apart_as_launched_kernels(config, tmp_path, monkeypatch):
-    """A CUDA graph's kernels have no operators, so nothing of a replayed step would be counted."""
+    """Kernels in a CUDA graph belong to no operators, so a replayed step would not be counted."""
     replayed = []
 
     monkeypatch.setattr(Runtime, "recorder", lambda _runtime, *, wanted: replayed.append(wanted))

@@ -1,4 +1,4 @@
-"""The names of protocols tell them apart, and what they share with most goes unsaid."""
+"""Protocols' names on the card: they are distinct, and omit common values."""
 
 from __future__ import annotations
 

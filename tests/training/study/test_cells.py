@@ -1,4 +1,4 @@
-"""The names of cells, which of them a machine can run, and what they have in common."""
+"""Cells: their names, which of them a machine can run, and what they share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One cell, measured in this process on the CPU."""
+"""The measurement of a cell, in this process on the CPU."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_cell_that_is_not_profiled_ends_with_its_figures(ask: Callable[..., Ce
 def test_a_compiled_net_is_gone_before_the_eager_one_is_made(
     ask: Callable[..., CellRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both at once would need twice the device's memory."""
+    """Both at once would need twice the memory of the device."""
     alive: list[int] = []
 
     def look(line: str) -> None:

@@ -1,4 +1,4 @@
-"""A cell's processes end with it: at its limit, and when the study itself is ended."""
+"""A cell's processes end with it: at its time limit, and when the study itself is stopped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def with_a_child(note: Path) -> list[str]:
-    """Return a command whose process starts another, notes its id, and waits for it."""
+    """Return a command that starts a child, writes the child's id to `note`, and waits for it."""
     return ["sh", "-c", f"sleep 30 & echo $! >'{note}'; wait"]
 
 
@@ -26,7 +26,7 @@ def is_running(process: int) -> bool:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
         return False
-    return state != "Z"  # one that its new parent has not collected yet
+    return state != "Z"  # a zombie that its new parent has not reaped yet
 
 
 DEFAULT_SIGNALS = """
@@ -65,7 +65,7 @@ def test_the_limit_ends_what_a_process_has_started_too(tmp_path: Path) -> None:
 
 
 def test_the_limit_ends_processes_of_another_session_if_whoever_began_them_does_so_when_told(tmp_path: Path) -> None:
-    """torchrun begins its workers so, and ends them on SIGTERM."""
+    """torchrun starts its workers in sessions of their own, and ends them on SIGTERM."""
     note = tmp_path / "worker"
     with pytest.raises(subprocess.TimeoutExpired):
         run_in_group(["sh", "-c", f"setsid sleep 60 & trap 'kill $!; exit 1' TERM; echo $! >'{note}'; wait"], 0.5)

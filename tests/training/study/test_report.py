@@ -1,4 +1,4 @@
-"""The report of cells that were cut before their steps were profiled."""
+"""The report of cells whose limit ended them before profiling."""
 
 from __future__ import annotations
 

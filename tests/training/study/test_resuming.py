@@ -1,4 +1,4 @@
-"""Cells that an earlier call measured, taken up again with nothing to run."""
+"""Resuming cells that an earlier call has measured, without running them again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_cell_that_was_only_timed_is_kept_unless_its_profile_is_asked_for(
     said: list[str] = []
     assert run_study(request_for(profiled=False), said.append)["bf16"] == row
     assert not said
-    assert run_study(request_for(limit_s=0.01), said.append)["bf16"] == row  # cut: the figures that there were stay
+    assert run_study(request_for(limit_s=0.01), said.append)["bf16"] == row  # cut off: the earlier figures stay
     assert said == ["bf16: 20 steps to warm up, 100 timed", "bf16: its steps were timed, and not profiled"]
 
 

@@ -1,4 +1,4 @@
-"""A study on this machine's CPU: cells in processes of their own, taken up again, and its report."""
+"""A study on this machine's CPU: cells in separate processes, resumption, and the report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def study(*arguments: object) -> tuple[int, str]:
 
 @pytest.fixture(autouse=True)
 def _one_thread_a_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiny nets gain nothing from more, and busy machines lose much."""
+    """Use one thread a cell: tiny nets gain nothing from more, and busy machines lose much."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
@@ -45,7 +45,7 @@ def test_a_study_prints_its_cells_beside_the_sources_figures_and_takes_up_where_
     code, output = study("pconv", *flags, "--cells", "fp32,tf32,best-2gpu")
     assert code == 0, output
     first = (tmp_path / "found/cells/fp32.json").read_text()
-    assert not (tmp_path / "found/roofline.png").exists()  # nothing to compare with
+    assert not (tmp_path / "found/roofline.png").exists()  # there is nothing to compare with
     code, output = study("pconv", *flags, "--cells", "fp32,tf32,bf16,best-2gpu")
     assert code == 0, output
     assert (tmp_path / "found/cells/fp32.json").read_text() == first

@@ -1,4 +1,4 @@
-"""The studies' own configs, at the sizes of the public code."""
+"""The studies' configs have the sizes of the public code."""
 
 from __future__ import annotations
 

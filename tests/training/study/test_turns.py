@@ -1,4 +1,4 @@
-"""Turns at a device: together while nobody is timed, alone while somebody is."""
+"""Turns at a device: cells share it, except while one is timed, which uses it alone."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_child_that_was_forked_in_a_turn_does_not_keep_it(tmp_path: Path) -> N
         child = os.fork()
         if child == 0:
             os.close(write)
-            os.read(read, 1)  # until the parent closes its end
+            os.read(read, 1)  # blocks until the parent closes its end
             os._exit(0)
     os.close(read)
     after: list[str] = []

@@ -77,7 +77,7 @@ def test_a_resting_spectral_norm_keeps_its_vector() -> None:
 
 
 def test_in_half_precision_the_power_iteration_does_not_underflow() -> None:
-    """The usual form multiplies in half precision, as autocast has it on a GPU: products of small weights are 0."""
+    """The usual form multiplies in half precision, as under autocast on a GPU: products of small weights are 0."""
     weight = torch.randn(16, 64, generator=random()) * 1e-8
     norm = SpectralNorm(weight, random())
     with torch.autocast("cpu", torch.float16):

@@ -1,4 +1,4 @@
-"""A run that is worse than what it goes on from has a reason to stop."""
+"""The preview: a run whose fills are worse than those of its initial net has a reason to stop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Make = Callable[..., FillPreview]
 
 
 class Painter(nn.Module):
-    """A net whose fills are the photograph, in part grey, under a weave of so much contrast."""
+    """A net whose fill is the photograph, blended with grey by `grey`, minus a grid pattern of contrast `weave`."""
 
     def __init__(self, *, grey: float = 0.0, weave: float = 0.0) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A step of FillNet keeps its device busy: the host waits for no value of it."""
+"""A step of FillNet keeps its device busy: the host never waits for a value from the device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from training.tasks.fillnet import FillTrainee
 
 
 class _Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the operators for which a host waits for its device."""
+    """Records the operators that make a host wait for its device."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -35,7 +35,7 @@ def test_a_step_waits_for_no_device(fill_config: Callable[..., FillConfig]) -> N
     )
     made = FillTrainee(config, Runtime(torch.device("cpu"), config.precision))
     made.begin_phase(config.phase[0])
-    for number in range(3):  # with R1 and without it, and with further updates of the average
+    for number in range(3):  # steps with and without R1, and with later updates of the average
         with _Waits() as waits:
             made.step(number, position_of_step(number, config.phase))
         assert waits.found == []

@@ -1,4 +1,4 @@
-"""FillNet against its judge: what a step sees and does."""
+"""FillNet with its judge: the inputs and effects of a training step."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def trainee(config: FillConfig, rank: int = 0, world: int = 1) -> FillTrainee:
 
 
 def parameters_of(made: FillTrainee) -> list[Tensor]:
-    """The net's, then its judge's."""
+    """Return the parameters of the net, then of its judge."""
     return [*made.net.parameters(), *judge_of(made).net.parameters()]
 
 
@@ -117,7 +117,7 @@ def test_a_step_moves_both_nets_and_reports_every_loss(fill_config: Config) -> N
 
 def test_adversarial_losses_have_no_say_before_their_ramp(fill_config: Config) -> None:
     judge, weights = fill_config().judge.model_dump(), []
-    for penalty in (0.0, 5.0):  # judges that differ
+    for penalty in (0.0, 5.0):  # two different judges
         config = fill_config(
             judge=judge | {"ramp": (100, 200), "penalty": penalty}, shares={"perceptual": 0.0, "matching": 0.0}
         )
@@ -213,14 +213,14 @@ def test_a_run_ends_when_its_judge_of_small_patches_stays_blind(tmp_path: Path, 
 def test_what_a_run_goes_on_from_is_measured_as_it_was(tmp_path: Path, fill_config: Config, photographs: Path) -> None:
     data = fill_config().data.model_dump() | {"validation": photographs, "validation_limit": 2}
     own = trainee(fill_config(data=data)).validate_start()
-    for seed, same in ((3, True), (9, False)):  # 3 is that of `own`
+    for seed, same in ((3, True), (9, False)):  # 3 is the seed of `own`
         initial = saved_generator(tmp_path / f"{seed}.pth", fill_config(data=data, seed=seed))
         found = trainee(fill_config(data=data, initial=initial)).validate_start()
         assert (found == pytest.approx(own, rel=1e-3)) is same
 
 
 class Meeting:
-    """The place where two processes, each a thread here, average their tensors."""
+    """The exchange in which two processes, here threads, average their tensors."""
 
     def __init__(self) -> None:
         self._both, self._given = Barrier(2, timeout=30), dict[int, list[Tensor]]()
@@ -236,7 +236,7 @@ class Meeting:
 
 @dataclass(frozen=True)
 class ThreadRuntime(Runtime):
-    """One of two processes, in a thread."""
+    """One of two processes, run in a thread."""
 
     meeting: Meeting = field(default_factory=Meeting)
 

@@ -1,4 +1,4 @@
-"""Steps of FillNet that are replayed: on a CPU by running them again on the tensors that they were recorded with."""
+"""Replayed steps of FillNet, on a CPU: they run again on the recorded tensors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STEPS = YOUNG + KINDS * (WARM_UP + 3)
 
 @dataclass(frozen=True)
 class RepeatingRuntime(Runtime):
-    """A runtime on a CPU that has a recorder."""
+    """A CPU runtime with a recorder."""
 
     repeater: Repeater = field(default_factory=Repeater)
 
@@ -36,7 +36,7 @@ class RepeatingRuntime(Runtime):
 
 
 def trained(config: FillConfig, runtime: Runtime) -> tuple[list[dict[str, float]], list[Tensor]]:
-    """Return the figures of some steps, and the weights and averages after them."""
+    """Run some steps; returns their figures, and the weights and averages after them."""
     trainee = FillTrainee(config, runtime)
     trainee.begin_phase(config.phase[0])
     figures = [trainee.step(number, position_of_step(number, config.phase)) for number in range(STEPS)]

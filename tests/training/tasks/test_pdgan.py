@@ -109,7 +109,7 @@ def test_a_run_can_begin_with_given_weights(pdgan_config: Config, tmp_path: Path
     torch.save(first.generator_state(), tmp_path / "first.pth")
     second = PDGANTrainee(pdgan_config(seed=9, initial=tmp_path / "first.pth"), Runtime(CPU, "fp32"))
     for key, tensor in first.net.state_dict().items():
-        if not key.endswith(("weight_u", "weight_v")):  # saved one iteration further
+        if not key.endswith(("weight_u", "weight_v")):  # saved after one more iteration
             assert torch.allclose(second.net.state_dict()[key], tensor, rtol=1e-6), key
 
 
@@ -158,7 +158,7 @@ def test_in_half_precision_equal_fills_have_a_finite_diversity() -> None:
 
 
 def test_in_half_precision_a_score_a_little_short_of_one_still_learns() -> None:
-    """The usual form takes the hinge of half-precision scores: beside 1 bf16 rounds 0.999 to it."""
+    """The usual form takes the hinge of half-precision scores: bf16 rounds 0.999 to 1."""
     scores = torch.tensor([[[[0.999]]]], requires_grad=True)
     hinge_loss(rated(scores), real=True).backward()
     assert scores.grad is not None
@@ -196,7 +196,7 @@ def test_in_half_precision_a_pixel_that_is_nearly_white_still_learns() -> None:
 
 
 def test_in_half_precision_small_weights_have_a_spectral_norm() -> None:
-    """The usual form multiplies in FP16, as autocast has it on a GPU: 1e-9 is 0 there, and 0/0 is not a number."""
+    """The usual form multiplies in FP16, as under autocast on a GPU: there 1e-9 is 0, and 0/0 is NaN."""
     trained, naive = TrainedSpectralConv(4, 4, 1, bias=False), SpectralConv2d(4, 4, 1, bias=False)
     for conv in (trained, naive):
         conv.weight_orig.data = 1e-9 * torch.eye(4).view(4, 4, 1, 1)
@@ -208,12 +208,12 @@ def test_in_half_precision_small_weights_have_a_spectral_norm() -> None:
 
 
 def test_in_half_precision_a_wide_window_is_counted_exactly() -> None:
-    """The public layer under autocast sums 512·4² values in FP16, which above 2048 holds every second number alone."""
+    """Under autocast the public layer sums 512·4² values in FP16, which above 2048 holds only even integers."""
     conv = PartialConv2d((512, 1), 4, (2, 1), bias=False)
     nn.init.ones_(conv.mask_conv.weight)
     nn.init.constant_(conv.input_conv.weight, 20.0)
     trained = TrainedPartialConv(PartialConv2d((512, 1), 4, (2, 1), bias=False))
-    nn.init.constant_(trained.input_conv.weight, 20.0 / (512 * 16))  # the same function, in the scale that is trained
+    nn.init.constant_(trained.input_conv.weight, 20.0 / (512 * 16))  # the same function, at the scale of training
     x, mask = torch.ones(1, 512, 8, 8), torch.ones(1, 512, 8, 8)
     with torch.autocast("cpu", torch.float16), torch.no_grad():
         assert torch.allclose(trained(x, mask)[0].float(), torch.tensor(20.0), rtol=1e-2)

@@ -1,4 +1,4 @@
-"""Clusters of an encoder's features: K-means itself, and the styles of a trained generator's classes."""
+"""Clusters of an encoder's features: K-means, and the styles of a trained generator's classes."""
 
 from __future__ import annotations
 
