@@ -153,7 +153,7 @@ SEVERAL_SAMPLES = {
 
 
 def several_samples_graph() -> bytes:
-    """Make `conv_graph` with several latents for each row: the mean of each latent is added to the row's output."""
+    """Make `conv_graph` with several latents a row: a row has an output for each latent, whose mean is added to it."""
     sizes: dict[str, list[str | int]] = {
         "image": ["batch", 3, "height", "width"],
         "mask": ["batch", 1, "height", "width"],

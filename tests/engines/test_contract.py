@@ -1,4 +1,4 @@
-"""The promises of every engine, tested for each of them."""
+"""The contract of engines, tested for each of them."""
 
 from __future__ import annotations
 

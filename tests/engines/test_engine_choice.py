@@ -1,4 +1,4 @@
-"""The best engine that works is used, with the reasons why the better ones were not."""
+"""The best working engine is chosen, with the reasons against the better ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fake engine computes a recognisable result, counts what it ran, and injects faults."""
+"""The fake engine computes a recognisable result, counts its batches, and injects faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A start says which model it loads, the how manieth that is, at which step, and since when."""
+"""The report of a start: the model being loaded, its number among all, the step, and the elapsed time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine that loses the GPU while it loads a model ends one process; the next one passes it over."""
+"""An engine that loses the GPU while it loads a model ends the process; the next process passes the engine over."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def work(_directory: Path, manifest: Manifest, _options: EngineOptions) -> Engin
 
 
 def wait_for_the_other(met: threading.Event, leave: threading.Event) -> Callable[..., Engine]:
-    """Open an engine slowly: say that it has begun, and wait for leave to end."""
+    """Return an opener that sets `met` when it begins, and waits for `leave`."""
 
     def opened(_directory: Path, manifest: Manifest, _options: EngineOptions) -> Engine:
         met.set()

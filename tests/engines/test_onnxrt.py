@@ -1,4 +1,4 @@
-"""ONNX Runtime's failures are raised as this project's errors."""
+"""Failures of ONNX Runtime are raised as this project's errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan is read back whole and only for the facts that it was built for."""
+"""The cache returns a plan only if it is whole, and only for the facts that it was built for."""
 
 from __future__ import annotations
 

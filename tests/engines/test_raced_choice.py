@@ -1,4 +1,4 @@
-"""The winner of a race is chosen: of one that runs now, or of an earlier one; a server only remembers."""
+"""The winner of a race is chosen, of a race run now or an earlier one; a server runs no race itself."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def with_fast_onnxrt() -> tuple[Candidate, ...]:
 
 def test_auto_prefers_the_winner_and_gives_the_race_as_the_reason(directory, tmp_path):
     options = EngineOptions(threads=1, cache_dir=tmp_path / "cache", race_s=0.2)
-    for given in (options, replace(options, race_s=0.0)):  # the second remembers
+    for given in (options, replace(options, race_s=0.0)):  # the second uses the stored result
         engine, passed_over = choose_engine(
             directory, read_manifest(directory), given, with_fast_onnxrt(), gpu_is_here=lambda: False
         )

@@ -1,4 +1,4 @@
-"""How tests open OpenVINO's engine; a module that imports this one is skipped where OpenVINO is missing."""
+"""Opens OpenVINO's engine for tests; modules that import this one are skipped where OpenVINO is missing."""
 
 from __future__ import annotations
 

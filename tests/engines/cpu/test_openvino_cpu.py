@@ -189,9 +189,7 @@ def test_batch_that_fails_on_a_lane_leaves_it_free_and_the_other_computing(publi
 
 
 def doubling_graph():
-    """Make a graph that adds a picture's upper 16 rows to the picture: with another size it fails only while it
-    computes.
-    """
+    """Make a graph that adds a picture's upper 16 rows to the picture; other heights fail only when it is computed."""
     channels = {"image": 3, "mask": 1, "output": 3}
     image, mask, output = (
         helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", count, "height", "width"])

@@ -1,4 +1,4 @@
-"""A graph that OpenVINO never finishes compiling in bf16 is computed in FP32, and named."""
+"""A graph that OpenVINO never finishes compiling in bf16 is computed in FP32, and a message names it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ openvino = pytest.importorskip("openvino", reason="OpenVINO is not installed; it
 
 
 def depthwise_graph(channels: int, height: int, width: int, groups: int | None = None) -> bytes:
-    """Make the picture's blur by one convolution over `channels` copies of its first channel, the mask unused."""
+    """Make a graph that blurs by one convolution over `channels` copies of the first channel; the mask is unused."""
     groups = groups or channels
     blur = np.full((channels, channels // groups, height, width), 1 / (height * width), np.float32)
     spread = np.zeros((channels, 3, 1, 1), np.float32)

@@ -1,4 +1,4 @@
-"""OpenVINO computes INT8 models with INT8 kernels, and the layers beside them in bf16 where that is right."""
+"""OpenVINO computes INT8 models with INT8 kernels, and their other layers in bf16 where that is exact enough."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def share_graph(mask="mask"):
     """Make an INT8 graph over the shares of known pixels, six halvings down, each share four times as large.
 
     Args:
-        mask: the name that the mask is read by; another one than the input's hides from the writer what it is.
+        mask: the tensor that the mask is read from; a name other than the input's hides its meaning from the writer.
     """
     nodes = [] if mask == "mask" else [helper.make_node("Identity", ["mask"], [mask])]
     nodes.append(helper.make_node("Sub", ["one", mask], ["known"], name="known"))

@@ -1,4 +1,4 @@
-"""bf16 serves where it keeps the model's bars: PSNR and, if its manifest says so, grey levels in a fill."""
+"""bf16 is used where it meets the model's bars: PSNR and, if the manifest sets it, grey levels in a fill."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_processor_without_bf16_computes_in_fp32_and_measures_nothing(publish, t
 
 
 class DifferingIn32(Compiler):
-    """A compiler whose bf16 is a fifth of white off in tiles of 32 pixels, and exact in smaller ones."""
+    """A compiler whose bf16 is off by 0.2 in tiles of 32 pixels, and exact in smaller ones."""
 
     @property
     def has_bf16(self) -> bool:

@@ -14,7 +14,7 @@ from tests.engines.conftest import PublishModel, conv_graph
 
 @pytest.fixture(autouse=True)
 def _products_of_other_tests_are_not_changed() -> Iterator[None]:
-    """Put torch's precision of products back, which belongs to the process."""
+    """Restore torch's float32 matmul precision, a setting of the whole process."""
     yield
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_float32_matmul_precision("highest")

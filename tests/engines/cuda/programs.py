@@ -20,7 +20,7 @@ TorchDispatchMode: Any = pytest.importorskip("torch.utils._python_dispatch").Tor
 
 
 class Net(torch.nn.Module):  # type: ignore[name-defined]
-    """The net that `conv_graph` computes."""
+    """The net of `conv_graph` in torch."""
 
     def __init__(self, gain: float = 1.0) -> None:
         super().__init__()
@@ -51,11 +51,11 @@ def feed_of(manifest: Manifest, batch: int, seed: int = 0, samples: int = 1) -> 
 
 
 def batches_of(engine: InductorEngine, side: int) -> list[int]:
-    """The batch sizes that were compiled for a tile."""
+    """Return the batch sizes compiled for tiles of `side`²."""
     return sorted(shape.batch for shape in engine._shapes if (shape.height, shape.width) == (side, side))
 
 
 def memory(engine: InductorEngine, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """The start of the engine's memory of a tensor, as whoever has only the address sees it."""
+    """Return a view of the first values of an engine's tensor, by its address."""
     count = int(np.prod(shape))
     return np.ctypeslib.as_array((ctypes.c_float * count).from_address(engine.addresses[name])).reshape(shape)

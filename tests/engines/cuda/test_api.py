@@ -1,4 +1,4 @@
-"""The CUDA objects do what they say, in stream order."""
+"""The CUDA objects: each does its work, in stream order."""
 
 from __future__ import annotations
 

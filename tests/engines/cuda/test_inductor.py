@@ -43,7 +43,7 @@ def test_products_of_single_precision_are_tf32(directory, tmp_path):
 
 
 class SeveralSamples(Net):
-    """The computation of `several_samples_graph` in torch."""
+    """The net of `several_samples_graph` in torch."""
 
     def forward(self, image: Any, mask: Any, latent: Any) -> Any:  # type: ignore[override] # another model
         rows = torch.nn.functional.conv2d(torch.cat([image, mask], 1), self.weight, padding=1)
@@ -62,7 +62,7 @@ def test_several_samples_of_each_row_are_those_of_the_graph(publish, tmp_path):
     )
     engine = open_it(directory, tmp_path, max_batch=12)
     reference = OnnxRuntimeEngine(directory, engine.manifest, threads=1)
-    full = blank_feed(engine.manifest, BatchShape(3, 32, 32, 4))  # padded to 4 rows it would not fit
+    full = blank_feed(engine.manifest, BatchShape(3, 32, 32, 4))  # would not fit if padded to 4 rows
     assert engine.infer(full)["output"].shape == (3, 4, 3, 32, 32)
     for batch_size, samples in ((1, 1), (1, 4), (3, 2), (1, 8)):
         feed = feed_of(engine.manifest, batch_size, samples=samples)

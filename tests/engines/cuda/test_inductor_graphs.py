@@ -1,4 +1,4 @@
-"""CUDA graphs of the compiled program, with a stand-in for torch's GPU."""
+"""CUDA graphs of the compiled program, on a fake GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TorchDispatchMode: Any = pytest.importorskip("torch.utils._python_dispatch").Tor
 
 
 class FakeGpuTorch:
-    """torch with a GPU that is the processor."""
+    """A stand-in for torch whose GPU is the CPU."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -79,7 +79,7 @@ class FakeGpuTorch:
 
 
 class FakeGraph(TorchDispatchMode):
-    """Every operation that ran while it was recorded, on the same memory."""
+    """A fake CUDA graph: records operations, and replays them on the same memory."""
 
     def __init__(self, owner: FakeGpuTorch) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ def test_a_pipeline_fills_the_memory_and_computes_on_its_own_stream(gpu, directo
         output = memory(engine, "output", (batch, 3, 16, 16))
         np.testing.assert_allclose(output, reference.infer(feed)["output"], atol=1e-5)
     assert gpu.streams.count((77, "cuda:0")) == 3
-    assert batches_of(engine, 16) == [1, 2, 4, 6]  # 1 and 2 are the parity gate's
+    assert batches_of(engine, 16) == [1, 2, 4, 6]  # 1 and 2 from the parity gate
 
 
 def test_parity_under_one_driver_says_nothing_of_another(gpu, directory, tmp_path, monkeypatch):

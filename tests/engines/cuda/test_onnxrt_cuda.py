@@ -1,4 +1,4 @@
-"""ONNX Runtime on a GPU: memory binding is tested with the CPU provider, and each missing part is named."""
+"""ONNX Runtime on a GPU: memory binding, tested with the CPU provider, and errors that name a missing part."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_errors_say_what_can_be_done(publish, tmp_path, message, status, raised)
     engine.infer(blank_feed(engine.manifest, BatchShape(1, 16, 16)))
     session, engine._session = engine._session, FailingSession(engine._session, message)
     stream = Cuda(device).stream()
-    engine._on_gpu = True  # otherwise the stream is waited for before the run
+    engine._on_gpu = True  # otherwise the engine waits for the stream before the run
     if status is not None:
         device.fail["cudaStreamSynchronize"] = status
     with pytest.raises(raised, match="context is lost" if status else message):
@@ -249,7 +249,7 @@ def test_lost_context_kills_the_engine_and_closing_it_still_works(publish, tmp_p
 
 
 class HangingSession:
-    """A session whose runs begin and do not end before they may."""
+    """A session whose runs hang until the test releases them."""
 
     def __init__(self, session: Any) -> None:
         self.io_binding = session.io_binding

@@ -1,4 +1,4 @@
-"""Calls run on one daemon thread; a call that hangs does not hold up whoever closes it, nor the end of the process."""
+"""Calls run on one daemon thread; a hanging call delays neither its closing nor the end of the process."""
 
 from __future__ import annotations
 

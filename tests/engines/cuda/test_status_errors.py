@@ -1,4 +1,4 @@
-"""CUDA status codes become errors by what can be done about them."""
+"""CUDA status codes map to errors by the remedy."""
 
 from __future__ import annotations
 

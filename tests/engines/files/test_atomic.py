@@ -1,4 +1,4 @@
-"""A file has its whole new content or its old one, never a part."""
+"""Atomic replacement: a file has its whole new content or its old one, never a part."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_whoever_could_read_the_file_still_can(tmp_path: Path, mode: int) -> Non
 
 
 def test_an_access_control_list_is_kept(tmp_path: Path) -> None:
-    """Its mask stands in the mode's bits for the group, which may not read the file itself."""
+    """The mode's group bits show the ACL's mask, although the group itself may not read the file."""
     path = tmp_path / "file"
     replace_file(path, b"first")
     everyone = 0xFFFFFFFF
@@ -64,14 +64,14 @@ def test_a_link_to_a_cache_file_stays_one_and_no_damaged_file_stays(tmp_path: Pa
 
 
 def test_whatever_ends_the_writing_leaves_no_temporary_file(tmp_path: Path) -> None:
-    """As Ctrl-C does, this error comes from outside the file system."""
+    """The error, like Ctrl-C, does not come from the file system."""
     with pytest.raises(TypeError):
         replace_file(tmp_path / "file", cast("bytes", "text"))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_link_is_followed(tmp_path: Path) -> None:
-    """Another user may own the folder in which root replaces a file."""
+    """The folder in which root replaces a file may belong to another user, who could redirect the write."""
     path, other = tmp_path / "file", tmp_path / "other"
     other.write_bytes(b"of another")
     path.symlink_to(other)
@@ -95,7 +95,7 @@ def test_a_server_of_another_user_can_read_what_root_has_changed(tmp_path: Path)
 def test_who_may_not_give_a_file_away_keeps_its_group_or_shuts_the_other_group_out(
     groups: list[int], group: int, mode: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own folder is closed to other users
+    with tempfile.TemporaryDirectory() as folder:  # other users cannot enter pytest's folders
         path = Path(folder) / "file"
         replace_file(path, b"first")
         path.chmod(0o640)

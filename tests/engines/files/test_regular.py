@@ -33,7 +33,7 @@ def waiting(path: Path) -> None:
 def unix_socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as bound:
         here = Path.cwd()
-        os.chdir(path.parent)  # the whole path may be longer than a socket address may be
+        os.chdir(path.parent)  # the full path may exceed the limit of a socket's address
         try:
             bound.bind(path.name)
         finally:
@@ -64,7 +64,7 @@ def test_a_file_is_read_whole_up_to_its_limit_also_through_a_link(tmp_path: Path
 
 
 def test_a_file_that_tells_no_size_is_not_read_to_its_end() -> None:
-    """Files of /proc are regular by their mode but report no size, and some never end."""
+    """Files in /proc are regular by their mode but report a size of 0, and some are endless."""
     with pytest.raises(OSError, match="grows"):
         read_regular(Path("/proc/self/maps"), 2**20)
 
@@ -87,7 +87,7 @@ def test_a_manifest_that_is_no_regular_file_is_refused(tmp_path: Path, make: Mak
 
 def test_a_manifest_of_a_gigabyte_is_refused_unread(tmp_path: Path) -> None:
     with (tmp_path / MANIFEST_FILE).open("wb") as file:
-        file.truncate(2**30)  # takes no room on the disk
+        file.truncate(2**30)  # sparse: takes no space on the disk
     with pytest.raises(ManifestInvalid, match="larger than"):
         read_manifest(tmp_path)
 

@@ -1,4 +1,4 @@
-"""The worst input decides parity, and an output with NaN or inf never passes."""
+"""Parity is decided by the worst input; an output with NaN or inf never passes."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def test_levels_count_where_the_mask_says_fill_and_what_can_be_shown():
     mask = np.zeros((1, 1, 4, 4), np.float32)
     mask[..., :2] = 1
     output[..., 0] += 2 / 255
-    output[..., 3] += 9 / 255  # is kept, so the picture's own pixels are shown there
-    reference[..., 1], output[..., 1] = 1, 1.5  # both are white
+    output[..., 3] += 9 / 255  # outside the mask, where the picture's own pixels are shown
+    reference[..., 1], output[..., 1] = 1, 1.5  # both are shown as white
     assert shown_levels({"mask": mask}, reference, output) == pytest.approx(2, abs=1e-4)
     assert shown_levels({"mask": np.zeros_like(mask)}, reference, output) == 0
     assert shown_levels({}, reference, output) == pytest.approx(9, abs=1e-4)

@@ -1,4 +1,4 @@
-"""A stored decision is found again, and a damaged entry is treated as missing."""
+"""Stored decisions are found again; a damaged entry counts as missing."""
 
 from __future__ import annotations
 

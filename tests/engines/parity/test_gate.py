@@ -1,4 +1,4 @@
-"""A GPU engine is compared in every kind of batch for which it has separate kernels."""
+"""The parity gate compares a GPU engine in every kind of batch for which it has separate kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines whose batches take given times on a clock that only they move."""
+"""Engines whose batches take given times on a clock that only they advance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL, LARGE = BatchShape(1, 16, 16), BatchShape(8, 16, 16)
 
 @dataclass
 class Track:
-    """Engines that take the milliseconds that are given for each shape, on a clock that only they move."""
+    """A maker of racing engines that take given milliseconds for each shape, on a clock that only they advance."""
 
     directory: Path
     clock: Clock

@@ -1,4 +1,4 @@
-"""A race's result is remembered for everything that it depends on; a race that fails leaves the fixed order."""
+"""A race's result is stored under everything that it depends on; after a failed race the fixed order holds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_result_is_remembered_for_the_same_model_shapes_versions_and_device(tr
     assert found(device={**gpu, "driver": 13010}) is None
     assert found(of=setup._replace(max_batch=4)) is None
     assert found(of=setup._replace(settings={"threads": 2})) is None
-    parity = setup.manifest.parity.model_copy(update={"fill_levels": 1.0})  # may forbid bf16
+    parity = setup.manifest.parity.model_copy(update={"fill_levels": 1.0})  # a bar that can rule out bf16
     assert found(of=setup._replace(manifest=setup.manifest.model_copy(update={"parity": parity}))) is None
     (setup.directory / "program.pt2").touch()
     assert found() is None

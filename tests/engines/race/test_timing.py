@@ -1,4 +1,4 @@
-"""Engines are timed side by side; only a clear winner is preferred to the order, and one that fails is left out."""
+"""Engines are timed side by side; only a clear winner overrides the fixed order, and one that fails is left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A repository over a folder that tests publish into."""
+"""A repository over a folder in which tests publish versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions that are not the newest: offered, loaded by their first lease, and tried again when it may go."""
+"""Older versions: offered, loaded by their first lease, and retried when loading may succeed."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_model_that_had_no_room_on_the_device_is_tried_again_a_while_later(timed
 
 
 def test_model_whose_file_could_not_be_read_is_tried_again_and_named_once(timed, workshop, publish, clock):
-    """Whoever mends the permissions of a file changes neither its time nor its size."""
+    """Mending a file's permissions changes neither its modification time nor its size."""
     publish(version=1)
     workshop.broken["tiny/1"] = PermissionError(errno.EACCES, "Permission denied")
     with capture_logs() as logs:

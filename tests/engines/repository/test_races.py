@@ -1,4 +1,4 @@
-"""Changes while versions load, are leased or are read."""
+"""Changes to the models folder while versions are loaded, leased or read."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_what_is_loaded_serves_on_while_its_folder_may_not_be_read(
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, folder: Path, listable: bool) -> None:
-    """Refuse to read what is in a folder, though perhaps not its names, as `chmod` does for everybody but root."""
+    """Make a folder's files and, unless `listable`, its names unreadable, as `chmod` does for all users but root."""
     stat, iterdir = Path.stat, Path.iterdir
 
     def refuse(path: Path) -> None:

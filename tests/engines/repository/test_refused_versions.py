@@ -1,4 +1,4 @@
-"""A version that is broken, malformed or half written is refused and named, and stops no other."""
+"""A broken, malformed or half-written version is refused with its name, and blocks no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine that is replaced: leases of the old one end in peace, and new ones get the fresh one."""
+"""Replacing an engine: leases on the old one are undisturbed, and new leases get the new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model folder to publish versions in, and a repository that follows it."""
+"""A models folder in which tests publish versions, and a repository that follows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LATER_S = 3600.0
 
 
 class Workshop:
-    """Opens fake engines, remembers them, and fails for the versions it is told to."""
+    """Opens fake engines, records them, and fails for chosen versions."""
 
     def __init__(self) -> None:
         self.opened: list[CountsCloses] = []
@@ -41,6 +41,6 @@ def states(repository: ModelRepository) -> dict[str, str]:
 
 
 def leased(repository: ModelRepository, name: str, version: int | None = None) -> Manifest:
-    """The manifest of what a lease gives."""
+    """Return the manifest of the leased version."""
     with repository.lease(name, version) as served:
         return served.manifest

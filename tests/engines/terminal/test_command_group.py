@@ -24,7 +24,7 @@ def test_an_error_is_one_line_on_stderr_and_the_status_that_it_names(error: Reto
 
     @app.command()
     def works() -> None:
-        """A group has several."""
+        """A second command, as a single one would not be a group."""
 
     found = CliRunner().invoke(app, ["fails"])
     assert (found.exit_code, found.stderr, found.stdout) == (status, f"error: {error}\n", "")
@@ -39,7 +39,7 @@ def test_what_is_no_error_of_this_project_keeps_its_traceback() -> None:
 
     @app.command()
     def works() -> None:
-        """Not reached."""
+        """Never called."""
 
     assert isinstance(CliRunner().invoke(app, ["works"]).exception, KeyError)
 
@@ -54,7 +54,7 @@ def test_a_file_that_cannot_be_used_is_one_line_that_names_it(tmp_path: Path) ->
 
     @app.command()
     def works() -> None:
-        """A group has several."""
+        """A second command, as a single one would not be a group."""
 
     found = CliRunner().invoke(app, ["fails"])
     assert (found.exit_code, found.stdout) == (1, "")
@@ -72,7 +72,7 @@ def test_of_two_files_the_one_that_was_to_be_replaced_is_named(tmp_path: Path) -
 
     @app.command()
     def works() -> None:
-        """A group has several."""
+        """A second command, as a single one would not be a group."""
 
     assert CliRunner().invoke(app, ["fails"]).stderr.startswith(f"error: {tmp_path / 'folder'}: Is a directory")
 
@@ -86,7 +86,7 @@ def test_a_full_disk_under_a_file_is_not_blamed_on_the_output() -> None:
 
     @app.command()
     def works() -> None:
-        """A group has several."""
+        """A second command, as a single one would not be a group."""
 
     found = CliRunner().invoke(app, ["fails"])
     assert found.exit_code == 1
@@ -126,7 +126,7 @@ def test_what_the_outputs_encoding_lacks_does_not_end_a_command(
 
     @app.command()
     def works() -> None:
-        """A group has several."""
+        """A second command, as a single one would not be a group."""
 
     app(["says"], standalone_mode=False)
     sys.stdout.flush()

@@ -13,7 +13,7 @@ from engines.terminal.folders import folder_flag
 
 
 def chosen(*arguments: str) -> tuple[int, list[Path | None], str]:
-    """Run a command with a folder; the exit status, what it got, and its standard error."""
+    """Run a command with a folder; returns the exit status, the path that it got, and its standard error."""
     got: list[Path | None] = []
     app = typer.Typer()
 

@@ -1,4 +1,4 @@
-"""A TensorRT engine on a device in host memory."""
+"""A TensorRT engine on a fake device in host memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STYLES = ["8.6", "10", "rtx"]
 
 
 class Bench:
-    """One host: a device, a TensorRT and a cache folder."""
+    """A host with a fake device, a fake TensorRT and a cache folder."""
 
     def __init__(self, cache: Path, style: str = "10") -> None:
         self.device = FakeRuntime()

@@ -1,4 +1,4 @@
-"""TensorRT engines of each version on a device in host memory."""
+"""TensorRT engines of each version on a fake device in host memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A build says how far it is, from the nested phases that TensorRT reports."""
+"""The progress of a build, computed from the nested phases that TensorRT reports."""
 
 from __future__ import annotations
 

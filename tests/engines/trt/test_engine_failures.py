@@ -1,4 +1,4 @@
-"""Failures of a batch, a shape, the memory or the device, and how the TensorRT engine meets them."""
+"""How the TensorRT engine handles failures of a batch, a shape, the memory or the device."""
 
 from __future__ import annotations
 

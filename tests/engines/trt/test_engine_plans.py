@@ -1,4 +1,4 @@
-"""Plans and timing caches: built once, loaded again, and built anew where they do not fit."""
+"""Plans and timing caches: built once, then loaded, and rebuilt where they do not fit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.engines.trt.bench import Bench, feed_of
 
 
 def replace_content(file: Path, content: bytes) -> None:
-    """Store other content for the facts that a file of the cache is for."""
+    """Replace the content of a cache file under the same facts."""
     start = file.read_bytes().index(b"{")
     header, _ = json.JSONDecoder().raw_decode(file.read_bytes()[start:].decode("latin-1"))
     cache = PlanCache(file.parent)

@@ -1,4 +1,4 @@
-"""The types of a graph are derived again in a network that reports FP32 everywhere; real TensorRT-RTX networks."""
+"""A graph's types are derived again in networks that report FP32 everywhere, tested on real TensorRT-RTX networks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def library() -> TensorRt:
 
 
 class Untyped:
-    """A layer as TensorRT 8.6 shows it: FP32 wherever no cast and no constant sets another type."""
+    """A layer as TensorRT 8.6 reports it: FP32 unless a cast or a constant sets another type."""
 
     def __init__(self, layer: Any, trt: Any) -> None:
         self.type, self.name = layer.type, layer.name
@@ -67,7 +67,7 @@ class UntypedNetwork:
 
 
 def as_8_6(library: TensorRt, directory: Path) -> tuple[UntypedNetwork, Any]:
-    """Return the network of a model as TensorRT 8.6 shows it, and the objects that must stay alive with it."""
+    """Return a model's network as TensorRT 8.6 reports it, and the objects that must stay alive with it."""
     builder = library.module.Builder(library.logger)
     network = parse_network(library, builder, directory / "model.onnx", read_manifest(directory))
     return UntypedNetwork(network, library.module), (builder, network)

@@ -1,4 +1,4 @@
-"""Plans are built ahead of time for GPUs of other hosts, and found by the engine that runs on one."""
+"""Plans built ahead of time for other hosts' GPUs are found by the engine on such a host."""
 
 from __future__ import annotations
 
