@@ -34,7 +34,7 @@ EXTENSIONS = {
     "service/imaging/files/_png_filters.abi3.so": "restore_rows",
     "service/imaging/files/_scanlines.abi3.so": "pack_rows",
     "service/imaging/pasting/_pasting.abi3.so": "paste",
-    "service/imaging/texture/_patch_match.abi3.so": "search",
+    "service/imaging/texture/_patch_match.abi3.so": "sweep",
 }
 """Libraries compiled from C++, with a function of each."""
 HADOLINT = Path(sys.executable).with_name("hadolint")
