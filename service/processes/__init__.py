@@ -1,4 +1,4 @@
-"""The server as several processes: front ends do HTTP and images; an engine process for each device computes.
+"""The server as several processes: front ends handle HTTP and images; an engine process per device computes batches.
 
     launcher ─ starts, restarts, ends ─▶ front_end ×N ◀─ channel: messages ─▶ engine ×devices
                                              └──────────── slots: pixels ──────────┘

@@ -53,14 +53,14 @@ def _run_engine_process(assignment: Assignment) -> int:
     try:
         return _run_coroutine(serve(assignment))
     finally:
-        if os.getppid() != assignment.launcher:  # the launcher was killed and could not remove it
+        if os.getppid() != assignment.launcher:  # the launcher was killed and could not remove the directory
             shutil.rmtree(Path(assignment.sockets[0]).parent, ignore_errors=True)
 
 
 def _run_coroutine(work: Coroutine[Any, Any, int]) -> int:
     """Run a coroutine, on uvloop if it is installed, as uvicorn does for front ends."""
     try:
-        import uvloop  # noqa: PLC0415 -- not everywhere
+        import uvloop  # noqa: PLC0415 -- optional
     except ImportError:
         return asyncio.run(work)
     return uvloop.run(work)

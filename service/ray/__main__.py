@@ -1,7 +1,7 @@
 """`python -m service.ray REPLICA_PID`: becomes `retouch serve`, and is killed when the replica that started it ends.
 
-The kernel keeps the signal over `execv`. A server that outlived its replica would keep the GPU that Ray gives to the
-next one; what it had accepted is sent again by the proxy.
+The kernel keeps the parent-death signal across `execv`. A server that outlived its replica would hold the GPU that Ray
+assigns to the next one. The proxy sends the requests of a killed server again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main(replica: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != replica:  # it ended before the call
+    if os.getppid() != replica:  # the replica ended before the call
         sys.exit(1)
     os.execv(sys.executable, [sys.executable, "-m", "retouch", "serve"])  # noqa: S606 -- no shell is wanted
 

@@ -21,11 +21,11 @@ PROXY = "retouch_proxy"
 """Resource of a node that has an HAProxy: `ray start --resources '{"retouch_proxy": 1}'`."""
 _EVERY_ADDRESS = ("0.0.0.0", "::", "[::]")  # noqa: S104 -- refused
 _DRAIN_DELAY_S = 3.0
-"""Time in which HAProxy's checks find that a server drains; longer than two of them."""
+"""Delay in seconds before a drain, in which HAProxy's health checks notice it; longer than two check intervals."""
 _LOOK_EVERY_S = 2.0
-"""Interval of Ray's health checks, so that a lost server is replaced sooner than with Ray's default of 10 s."""
+"""Interval of Ray's health checks in seconds: a lost server is replaced sooner than with Ray's default of 10 s."""
 _GRACE_S = 10.0
-"""Time that a server may take to end after its drain; Ray waits as long again."""
+"""Seconds that a server may take to end after its drain; then Ray waits as long again."""
 
 
 class Arguments(BaseModel):
@@ -53,8 +53,8 @@ def build(arguments: Arguments) -> Application:
     """Build the application that Ray deploys.
 
     Raises:
-        SettingsInvalid: a setting is unknown, misspelt or out of range, anybody could use the servers, or a replica
-            could not have the address that is asked for.
+        SettingsInvalid: a setting is unknown, misspelt or out of range, the servers would be open to anybody, or a
+            replica cannot have the requested address.
     """
     _check_addresses(arguments.settings)
     chosen = {"drain_delay_s": _DRAIN_DELAY_S, **arguments.settings}

@@ -1,7 +1,7 @@
 """HAProxy's table of servers, read and written over its runtime API (docker/ray/haproxy.cfg).
 
-The table has a fixed number of slots (`server-template`). Its two sections have the same slots: `replicas`, whose
-servers are checked for /readyz, and `unready`, which is asked when none of those is ready.
+The table has a fixed number of slots (`server-template`), which are the same in its two sections: `replicas`, whose
+servers are health-checked with /readyz, and `unready`, to which requests go when no server in `replicas` is ready.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class ProxySlot:
     """A slot of the table.
 
     Args:
-        address: of its server; "" if it is free.
-        down: whether the health checks of its server fail.
+        address: address of its server; "" if the slot is free.
+        down: whether the server's health checks fail.
     """
 
     address: str = ""
@@ -30,13 +30,13 @@ class ProxySlot:
 
 
 def plan_changes(wanted: Collection[str], slots: Mapping[str, ProxySlot]) -> dict[str, str]:
-    """Return the slots to change, with their new address; "" empties a slot.
+    """Return the slots to change, with their new addresses; "" empties a slot.
 
-    A server that HAProxy finds healthy keeps its slot: only its reports may have been lost.
+    A server that HAProxy finds healthy keeps its slot even if it is not wanted, as only its reports may be lost.
 
     Args:
-        wanted: addresses of the servers that there are. Those that find no free slot are left out.
-        slots: all slots, by their name.
+        wanted: addresses of the reported servers. Those for which no slot is free are left out.
+        slots: all slots, by name.
     """
     left = {name: "" for name, slot in slots.items() if slot.address and slot.down and slot.address not in wanted}
     free = [name for name, slot in slots.items() if not slot.address] + list(left)
@@ -48,14 +48,14 @@ def plan_changes(wanted: Collection[str], slots: Mapping[str, ProxySlot]) -> dic
 class ProxyTable:
     """The table of the HAProxy that listens for commands on a socket of this host.
 
-    All methods raise OSError if it cannot be reached, as while it is started again.
+    All methods raise OSError if HAProxy cannot be reached, for example while it restarts.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def slots(self) -> dict[str, ProxySlot]:
-        """Return all slots, by their name."""
+        """Return all slots, by name."""
         lines = self._ask(f"show stat {READY} 4 -1").removeprefix("# ").splitlines()
         rows = csv.DictReader(line for line in lines if line)
         return {row["svname"]: _slot(row["status"], row["addr"]) for row in rows}
@@ -64,12 +64,12 @@ class ProxyTable:
         """Put a server into a slot. It gets requests once its health check succeeds."""
         host, _, port = address.rpartition(":")
         where = f"addr {host.strip('[]')} port {port}"
-        # from another server's slot, too: what is under way there goes on
+        # replaces another server, if the slot has one; requests under way there continue
         commands = [f"set server {section}/{slot} {what}" for what in (where, "state ready") for section in _SECTIONS]
         self._ask(";".join([*commands, f"set server {READY}/{slot} health down"]))
 
     def clear(self, slot: str) -> None:
-        """Empty a slot; requests under way go on."""
+        """Empty a slot; requests under way continue."""
         self._ask(";".join(f"set server {section}/{slot} state maint" for section in _SECTIONS))
 
     def _ask(self, commands: str) -> str:

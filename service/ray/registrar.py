@@ -1,4 +1,4 @@
-"""Registrar of one HAProxy: Ray places it on that HAProxy's host, replicas report to it, it writes the table."""
+"""Registrar of one HAProxy, placed by Ray on HAProxy's host: replicas report to it, and it writes HAProxy's table."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from service.ray.proxy_table import ProxyTable, plan_changes
 _log = structlog.get_logger(__name__)
 _LOOK_EVERY_S = 0.5
 _FORGET_S = 5.0
-"""Time after which a server that is not reported any more is taken out of the table, if its health checks fail."""
+"""Seconds without a report after which a server is removed from the table, if its health checks fail."""
 
 
 class Reported:
-    """The servers that were reported lately.
+    """The servers that were reported in the last `_FORGET_S` seconds. Thread-safe.
 
     Args:
-        clock: seconds, monotonic.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -30,12 +30,12 @@ class Reported:
         self._lock = threading.Lock()
 
     def add(self, address: str) -> None:
-        """Note that a server lives."""
+        """Record a report of a live server."""
         with self._lock:
             self._seen[address] = self._clock()
 
     def addresses(self) -> list[str]:
-        """Return the reported servers, the longest known first."""
+        """Return the addresses of the reported servers, the longest known first."""
         with self._lock:
             now = self._clock()
             self._seen = {address: at for address, at in self._seen.items() if now - at < _FORGET_S}
@@ -43,15 +43,15 @@ class Reported:
 
     @property
     def complete(self) -> bool:
-        """Whether every server has had the time to report."""
+        """Whether every server has had time to report since the registrar started."""
         return self._clock() - self._began >= _FORGET_S
 
 
 class Registrar:
-    """Keeps HAProxy's table equal to what replicas report, also after HAProxy was started again.
+    """Keeps HAProxy's table in line with the replicas' reports, also after HAProxy has restarted.
 
-    Health is HAProxy's own business: it checks the servers in its table, and a healthy one stays there, as its reports
-    may be what fails. A registrar that is away changes nothing.
+    HAProxy itself checks the health of the servers in its table. A healthy server stays there even without reports, as
+    only the reports may be failing. While the registrar is down, the table does not change.
 
     Args:
         path: HAProxy's socket for commands.
@@ -64,7 +64,7 @@ class Registrar:
         threading.Thread(target=self._follow, name="proxy table", daemon=True).start()
 
     def report(self, address: str) -> None:
-        """Note that a server lives at an address."""
+        """Record that there is a live server at an address, HOST:PORT."""
         self._reported.add(address)
 
     def __del__(self) -> None:
@@ -80,7 +80,7 @@ class Registrar:
             reached = not reason
 
     def _try_to_update(self) -> str:
-        """Update the table; return why that failed, or "" if it did not."""
+        """Update the table; return the reason if that failed, else ""."""
         try:
             self._update()
         except OSError as error:

@@ -1,4 +1,4 @@
-"""A replica of Ray Serve: a whole server beside it, reports to the proxies, and what Ray asks about it."""
+"""A replica of Ray Serve: it runs a whole server as a process, reports it to the proxies, and answers Ray's checks."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from service.ray.server_process import ServerEnded, ServerProcess
 _log = structlog.get_logger(__name__)
 REPORT_EVERY_S = 1.0
 QUEUE_SHARE = "queue_share"
-"""Name of the value that Ray scales by: the depth of the queue as a share of the depth that is wanted."""
+"""Name of the metric by which Ray scales: the queue's depth divided by the wanted depth."""
 _ANSWER_S = 1.0
 _SILENT_S = 30.0
-"""Time after which a server that does not answer /livez is replaced."""
+"""Seconds without an answer to /livez after which a server is replaced."""
 
 
 class Report(Protocol):
-    """Tells one proxy's registrar that a server lives at an address; raises if it cannot be reached in time."""
+    """Reports a live server's address to one proxy's registrar; raises if the registrar cannot be reached in time."""
 
     def __call__(self, address: str, timeout_s: float) -> None: ...
 
 
 def reports_to(handles: Sequence[Any]) -> list[Report]:
-    """Return a way to report to each registrar, by its handle."""
+    """Return a function that reports to each registrar; `handles`: Ray Serve's handles of the registrars."""
 
     def make_report(handle: Any) -> Report:
         def report(address: str, timeout_s: float) -> None:
@@ -41,19 +41,19 @@ def reports_to(handles: Sequence[Any]) -> list[Report]:
 
 
 def node_address() -> str:
-    """Return the address under which Ray's other nodes know this one."""
+    """Return this node's address as Ray's other nodes know it."""
     own_id = ray.get_runtime_context().get_node_id()
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return str(next(node["NodeManagerAddress"] for node in nodes if node["NodeID"] == own_id))
 
 
 class Replica:
-    """A server on a free port of this node, for as long as Ray keeps the replica.
+    """A server on a free port of this node, which runs for as long as Ray keeps the replica.
 
     Args:
-        settings: the server's settings, all that differ from their defaults. `host` is the node's address by default.
-        queue_depth: samples that may wait for the device before another replica is wanted.
-        longest_stop_s: longest time that the server may take to drain.
+        settings: the server's settings that differ from their defaults; without `host`, it is the node's address.
+        queue_depth: number of samples that may wait for the device before another replica is wanted.
+        longest_stop_s: longest time that the server may take to drain and end, in seconds.
         registrars: handles of the proxies' registrars.
 
     Raises:
@@ -67,7 +67,7 @@ class Replica:
         self._server = ServerProcess(settings, settings.get("host") or node_address())
         self._stopped = threading.Event()
         self._pulse = Pulse(time.monotonic)
-        # a proxy knows a server that lives, as that one can say why it is not ready; Ray waits until it is
+        # reported to proxies once it is live, as it can answer why it is not ready; Ray waits until it is ready
         self._server.wait_for("/livez")
         threading.Thread(target=self._report, args=(reports_to(registrars),), name="reports", daemon=True).start()
         self._server.wait_for("/readyz")
@@ -77,7 +77,7 @@ class Replica:
 
         Raises:
             ServerEnded: the process has ended, as it does when it has lost its GPU.
-            TimeoutError: it has not answered for a long time.
+            TimeoutError: it has not answered /livez for `_SILENT_S` seconds.
         """
         if self._server.ended.is_set():
             raise ServerEnded(f"the server ended with status {self._server.status}; its log says why")
@@ -85,18 +85,18 @@ class Replica:
             raise TimeoutError(f"the server has not answered for {self._pulse.silent_s():.0f} s")
 
     def record_autoscaling_stats(self) -> dict[str, float]:
-        """Return what Ray scales by; it calls this before each look at the number of replicas."""
+        """Return the metric by which Ray scales; Ray calls this before each decision on the number of replicas."""
         return {QUEUE_SHARE: self._server.queue_depth() / self._queue_depth}
 
     def __del__(self) -> None:
-        """Let the server drain: Ray calls this before it ends the replica, and waits for it."""
+        """Drain and end the server. Ray calls this before it ends the replica, and waits until it returns."""
         if hasattr(self, "_server"):
             self._server.stop(self._longest_stop_s)
         if hasattr(self, "_stopped"):
             self._stopped.set()
 
     def _report(self, reports: Sequence[Report]) -> None:
-        """Report the server to all proxies repeatedly: a proxy forgets one that is not reported for a while."""
+        """Report the server to all proxies every second, as registrars forget servers without recent reports."""
         while not (self._stopped.is_set() or self._server.ended.is_set()):
             if self._server.answers("/livez"):
                 self._pulse.beat()
@@ -111,7 +111,7 @@ class Pulse:
         self._clock, self._at = clock, clock()
 
     def beat(self) -> None:
-        """Note an answer."""
+        """Record an answer."""
         self._at = self._clock()
 
     def silent_s(self) -> float:
@@ -120,7 +120,7 @@ class Pulse:
 
 
 def report_to_all(reports: Sequence[Report], address: str) -> None:
-    """Tell all proxies' registrars of a server at once, so that those that are away do not delay the others."""
+    """Report a server to all proxies' registrars concurrently, so that unreachable ones do not delay the others."""
     with ThreadPoolExecutor(len(reports)) as pool:
         for report in reports:
             pool.submit(_try_to_report, report, address)

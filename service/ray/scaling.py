@@ -1,4 +1,4 @@
-"""The number of replicas that Ray should keep, by the depth of their queues."""
+"""The number of replicas that Ray should keep, from the depth of their queues."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def by_queue_depth(context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
-    """Return the wanted number of replicas; Ray applies its bounds and delays.
+    """Return the wanted number of replicas, to which Ray applies its bounds and delays.
 
-    As many as bring the average queue to the wanted depth, but at most one fewer at a time, because an empty queue does
-    not show how many replicas keep it empty; and no fewer while the depth of a queue is unknown, as when a server is
-    too busy to answer.
+    The number brings the average queue to the wanted depth. It falls by at most one at a time, because an empty queue
+    does not show how many replicas are needed to keep it empty, and not at all while the depth of a queue is unknown,
+    for example because a server is too busy to answer.
     """
     shares = (context.aggregated_metrics or {}).get(QUEUE_SHARE, {})
     current = context.current_num_replicas

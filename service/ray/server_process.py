@@ -1,4 +1,4 @@
-"""The process of a replica's server: `retouch serve` on a free port, started, asked and ended."""
+"""The server process of a replica: start of `retouch serve` on a free port, probes, metrics and stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from service.core.settings import load_settings
 
 _LOOK_EVERY_S = 0.1
 _ANSWER_S = 2.0
-"""Longest time that a probe or the metrics may take."""
+"""Time limit of a probe, or of reading the metrics, in seconds."""
 _DEPTH = "retouch_queue_depth"
 
 
@@ -31,17 +31,17 @@ class ServerEnded(RuntimeError):
 class ServerProcess:
     """`retouch serve` on a free port of an address.
 
-    A thread starts the process and waits for its end, because the kernel ends a process whose starting thread ends
-    (`__main__.py`): this one lives as long as the process.
+    A thread starts the process and waits for its end, because the kernel kills the process when the thread that
+    started it ends (`__main__.py`).
 
     Args:
-        settings: the server's settings; others are those of this node's environment. `host` and all ports are
-            replaced, as a node may have several servers. With keys, also by the environment, metrics get a port of
-            their own, as they would need a key on the main one. There is no gRPC: the proxies do not pass it on.
-        host: the address to listen on, one of this host's.
+        settings: the server's settings; the others come from this node's environment. `host` and all ports are
+            replaced, because a node may have several servers. If API keys are set, here or in the environment, metrics
+            get a port of their own, as the main port would require a key. gRPC is off: the proxies do not forward it.
+        host: address to listen on, one of this host's.
 
     Raises:
-        SettingsInvalid: a setting is unknown or out of range, perhaps in this node's environment.
+        SettingsInvalid: a setting is unknown or out of range, here or in this node's environment.
     """
 
     def __init__(self, settings: Mapping[str, Any], host: str) -> None:
@@ -53,7 +53,7 @@ class ServerProcess:
         self._environ = _environ(chosen)
         self.address = with_port(host, port)
         self._metrics = with_port(host, chosen["metrics_port"] or port)
-        # one for all probes, as making a client takes 20 ms; it keeps no connection, so there is nothing to close
+        # one client for all probes, as creating one takes 20 ms; it keeps no connections, so it need not be closed
         no_connections = httpx.Limits(max_keepalive_connections=0)
         self._http = httpx.Client(timeout=_ANSWER_S, trust_env=False, limits=no_connections)
         self._process: subprocess.Popen[bytes] | None = None
@@ -63,18 +63,18 @@ class ServerProcess:
 
     @property
     def status(self) -> int | None:
-        """The exit status once the process has ended; None before, or if it could not be started."""
+        """The exit status of the ended process; None while it runs, or if it could not be started."""
         return None if self._process is None else self._process.poll()
 
     def answers(self, path: str) -> bool:
-        """Return whether a probe is answered with 200."""
+        """Return whether a GET of the path is answered with 200."""
         try:
             return self._http.get(f"http://{self.address}{path}").status_code == 200
         except httpx.HTTPError:
             return False
 
     def wait_for(self, path: str) -> None:
-        """Wait until a probe is answered with 200, however long models are loaded and engines built.
+        """Wait until a GET of the path is answered with 200; no time limit, as building engines can take minutes.
 
         Raises:
             ServerEnded: the process ended.
@@ -88,13 +88,13 @@ class ServerProcess:
 
         Raises:
             httpx.HTTPError: the metrics cannot be read now.
-            LookupError: they do not tell it.
+            LookupError: the metrics do not have it.
         """
         reply = self._http.get(f"http://{self._metrics}/metrics").raise_for_status()
         return read_depth(reply.text)
 
     def stop(self, longest_s: float) -> None:
-        """Let the server drain and wait for its end; kill it if that takes longer. Does nothing once it has ended."""
+        """Drain the server and wait for its end; kill it after `longest_s` seconds. Does nothing if it has ended."""
         self._signal(signal.SIGTERM)
         if not self.ended.wait(longest_s):
             self._signal(signal.SIGKILL)
@@ -102,7 +102,7 @@ class ServerProcess:
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:
-            self._process.send_signal(number)  # none to one that has ended
+            self._process.send_signal(number)  # does nothing if the process has ended
 
     def _run(self) -> None:
         try:
@@ -118,7 +118,7 @@ class ServerProcess:
             self.ended.set()
 
     def _reserve_port(self, host: str) -> int:
-        """Return a free port, bound until the server has ended: it can listen there (SO_REUSEADDR), others cannot."""
+        """Return a free port, reserved until the server has ended: a bound socket with SO_REUSEADDR admits only it."""
         family, kind, protocol, _, where = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         bound = self._reserved.enter_context(socket.socket(family, kind, protocol))
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -128,10 +128,10 @@ class ServerProcess:
 
 
 def read_depth(metrics: str) -> float:
-    """Return the number of samples that wait for the device by a server's metrics.
+    """Return the number of samples that wait for the device, from the text of a server's metrics.
 
     Raises:
-        LookupError: they do not tell it; that is not an empty queue.
+        LookupError: the metrics do not have it, which does not mean that the queue is empty.
     """
     for family in text_string_to_metric_families(metrics):
         if family.name == _DEPTH:

@@ -1,4 +1,4 @@
-"""The rule that says when a version that was fetched is served."""
+"""The rule that decides when a fetched version may be served."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from typing import Protocol
 
 
 class Agreement(Protocol):
-    """Decision on the versions that enough hosts have. Versions are texts: `NAME/VERSION@DIGEST`. All methods block."""
+    """Agreement of hosts on the versions to serve. Versions are strings, `NAME/VERSION@DIGEST`. All methods block."""
 
     def agreed(self, held: Collection[str]) -> set[str]:
-        """Announce the versions that this host has to the others; returns those that may be served.
+        """Announce to the other hosts the versions that this host has, and return the versions that may be served.
 
-        A host that has announced nothing yet is not waited for, so each round begins with this, even with no version.
+        The others do not wait for a host that has never called this, so each round begins with a call, even if `held`
+        is empty.
 
         Raises:
-            NotReady: code `ledger_unavailable`: they cannot be announced now.
+            NotReady: code `ledger_unavailable`: the versions cannot be announced now.
         """
 
 
 class NoAgreement:
-    """The rule of a single host: each version is served as soon as it is here."""
+    """The rule of a single host: each version is served as soon as it is fetched."""
 
     def agreed(self, held: Collection[str]) -> set[str]:
         """See `Agreement`."""

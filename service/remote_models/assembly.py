@@ -1,4 +1,4 @@
-"""Opens the bucket of `models_url`, and follows it while the server runs."""
+"""Opens the bucket of the setting `models_url`, and follows it while the server runs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from service.telemetry.metrics import Metrics
 
 
 def parse_models_url(url: str) -> tuple[str, float]:
-    """Return the address of the bucket, and the share of the hosts that must have a version before it is served.
+    """Return the address of the bucket, and the share (0 to 1) of the hosts that must have a version to serve it.
 
     Raises:
-        SettingsInvalid: it is no address, or there is more in its query than `share`, a number from 0 to 1.
+        SettingsInvalid: `url` is not an address, or its query has anything but `share`, a number from 0 to 1.
     """
     try:
         parts = urlsplit(url)
@@ -38,10 +38,10 @@ def parse_models_url(url: str) -> tuple[str, float]:
 
 
 def open_model_bucket(url: str, settings: Settings) -> ModelBucket:
-    """Open the bucket of an address without a query, with the endpoint and the credentials of the results.
+    """Open the bucket at a URL without a query, with the same endpoint and credentials as the results' bucket.
 
     Raises:
-        SettingsInvalid: as `open_object_storage`.
+        SettingsInvalid: as raised by `open_object_storage`.
     """
     return ModelBucket(
         open_object_storage(
@@ -56,16 +56,16 @@ def open_model_bucket(url: str, settings: Settings) -> ModelBucket:
 async def following_models(
     settings: Settings, metrics: Metrics, agreement: Agreement | None, clock: Callable[[], float]
 ) -> AsyncIterator[None]:
-    """Follow the bucket of `models_url` beside the block, if there is one.
+    """Follow the bucket of `models_url`, if it is set, while the block runs.
 
     Args:
         settings: the server's configuration.
-        metrics: shows for how long the bucket could not be read.
-        agreement: that of the hosts that share a ledger; None: each version is served at once.
-        clock: monotonic, in seconds.
+        metrics: gets a gauge of how long the bucket has not been readable.
+        agreement: the agreement of the hosts that share a ledger; None: each version is served at once.
+        clock: monotonic clock, in seconds.
 
     Raises:
-        SettingsInvalid: as `parse_models_url` and `open_model_bucket`.
+        SettingsInvalid: as raised by `parse_models_url` and `open_model_bucket`.
     """
     if not settings.models_url:
         yield

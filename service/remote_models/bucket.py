@@ -1,6 +1,6 @@
 """Model versions in a bucket: the files of `NAME/VERSION`, and `files.json` with the size and SHA-256 of each.
 
-`files.json` is written last and removed first: a version without it does not exist. A version never changes.
+`files.json` is written last and removed first, so a version without it counts as missing. A version never changes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _VERSION = re.compile(r"(?P<name>[a-z0-9][a-z0-9_-]{0,63})/(?P<version>[1-9][0-9
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _CHUNK = 4 * 2**20
 _LARGEST_FILES_FILE = 2**20
-"""Bytes of the largest `files.json` that is read."""
+"""Size limit of a `files.json`, in bytes."""
 _BYTES = "application/octet-stream"
 _UNREAD = (-1, 0.0)
-"""State of a `files.json` that is read again."""
+"""State of a `files.json` that could not be read, and is read again at the next listing."""
 
 
 class VersionRefused(ModelError):
-    """A version cannot be published, or what the bucket has of it cannot be served; the message says why."""
+    """A version cannot be published, or its files in the bucket cannot be served; the message says why."""
 
 
 class FileFacts(msgspec.Struct, frozen=True):
@@ -48,7 +48,11 @@ class _Files(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RemoteVersion:
-    """A version as its `files.json` describes it. digest: SHA-256 of that file, by which hosts compare versions."""
+    """A version as its `files.json` describes it.
+
+    digest: SHA-256 of `files.json`, by which hosts compare versions.
+    content: the bytes of `files.json`.
+    """
 
     key: VersionKey
     files: dict[str, FileFacts]
@@ -61,28 +65,28 @@ class RemoteVersion:
 
 @dataclass(slots=True)
 class ModelBucket:
-    """Versions in a bucket. All methods block; OSError: the bucket cannot be reached."""
+    """Versions in a bucket. All methods block, and raise OSError if the bucket cannot be reached."""
 
     objects: ObjectStorage
     _known: dict[VersionKey, tuple[tuple[int, float], RemoteVersion | None]] = field(default_factory=dict)
-    """Versions as of the last listing, with size and time of their `files.json`; None for a damaged one."""
+    """Versions found by the last listing, with size and time of their `files.json`; None for a damaged one."""
     _closed: threading.Event = field(default_factory=threading.Event)
     unread: OSError | None = None
-    """The error that kept the last listing from reading a `files.json` that is there."""
+    """The error because of which the last listing could not read an existing `files.json`."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether the server ends."""
+        """Whether `close` was called, because the server ends."""
         return self._closed.is_set()
 
     def close(self) -> None:
-        """Let a fetch in progress end with OSError."""
+        """Make a fetch in progress raise OSError."""
         self._closed.set()
 
     def versions(self) -> dict[VersionKey, RemoteVersion | None]:
-        """List the versions; None for one whose `files.json` is damaged or cannot be read, which sets `unread`.
+        """List the versions; the value is None if a version's `files.json` is damaged, too large or unreadable.
 
-        Only new and changed ones are read, none above 1 MiB.
+        An unreadable one sets `unread`. Only new and changed `files.json` up to 1 MiB are read.
         """
         self.unread = None
         found: dict[VersionKey, tuple[tuple[int, float], RemoteVersion | None]] = {}
@@ -103,8 +107,9 @@ class ModelBucket:
         """Write a version's files into a new folder, and verify them.
 
         Raises:
-            VersionRefused: a file is missing or differs from `files.json`, or the manifest cannot be used.
-            OSError: the bucket cannot be reached, or the disk accepts no files.
+            VersionRefused: a file is missing or differs from its description in `files.json`.
+            ManifestInvalid: the manifest is malformed, or belongs to another model.
+            OSError: the bucket cannot be reached, or the files cannot be written.
         """
         sizes = {entry.name: entry.size for entry in self.objects.entries_under(str(version.key))}
         for name, facts in version.files.items():
@@ -126,12 +131,12 @@ class ModelBucket:
         (folder / FILES_FILE).write_bytes(version.content)
 
     def push(self, key: VersionKey, folder: Path) -> RemoteVersion:
-        """Publish the version in a folder; pushing the same files again changes nothing.
+        """Publish the version in a folder; publishing the same files again changes nothing.
 
         Raises:
-            VersionRefused: its files cannot be published, or the bucket has other files under that version.
-            ManifestInvalid: it has no manifest, or that of another model.
-            OSError: the bucket or the folder cannot be used.
+            VersionRefused: the files cannot be published, or the bucket has other files under that version.
+            ManifestInvalid: the folder has no manifest, or one of another model.
+            OSError: the bucket or the folder cannot be read or written.
         """
         if not _VERSION.fullmatch(f"{key}/{FILES_FILE}"):
             raise VersionRefused(f"{key} is not NAME/VERSION with a version of at most 9 digits, as photos/5")
@@ -149,7 +154,7 @@ class ModelBucket:
     def withdraw(self, key: VersionKey) -> int:
         """Remove a version from the bucket, including the remains of an interrupted push.
 
-        Returns the number of objects that were removed; 0 if there are none. Servers go back to the one before it.
+        Servers then serve the model's previous version. Returns the number of objects that were removed.
         """
         names = [entry.name for entry in self.objects.entries_under(str(key))]
         listed = f"{key}/{FILES_FILE}"
@@ -176,12 +181,12 @@ class ModelBucket:
                 if self._closed.is_set():
                     raise OSError(errno.ECANCELED, "the server ends")
                 yield chunk
-        except FileNotFoundError:  # it was withdrawn meanwhile
+        except FileNotFoundError:  # the version was withdrawn meanwhile
             return
 
 
 def read_files(key: VersionKey, content: bytes) -> RemoteVersion | None:
-    """Read a `files.json`; None if it is damaged or names what is no plain file."""
+    """Parse a `files.json`; None if it is damaged or has an invalid file name or size."""
     try:
         files = msgspec.json.decode(content, type=_Files).files
     except (msgspec.MsgspecError, RecursionError):

@@ -1,4 +1,4 @@
-"""Brings the models folder up to date with the bucket: one round after another, in one process of a host."""
+"""Keeps the models folder in line with the bucket, in rounds; on each host, one process at a time does so."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from service.remote_models.local_folder import LocalFolder
 
 _log = structlog.get_logger(__name__)
 _FETCH_AGAIN_S = 60.0
-"""Pause before a version that could not be fetched is fetched again: it may be large."""
+"""Pause in seconds before a failed fetch is repeated, as versions may be large."""
 
 Remote = Mapping[VersionKey, RemoteVersion | None]
 Installed = Mapping[VersionKey, str | None]
@@ -27,28 +27,28 @@ Installed = Mapping[VersionKey, str | None]
 
 @dataclass(slots=True)
 class Follower:
-    """Fetches, installs and removes versions; one that fails keeps no other. Its methods block."""
+    """Fetches, installs and removes versions; a failure of one does not affect the others. All methods block."""
 
     bucket: ModelBucket
     folder: LocalFolder
     agreement: Agreement
     clock: Callable[[], float]
-    """Monotonic, in seconds."""
+    """Monotonic clock, in seconds."""
     _failing_since: float | None = None
     _problem: Exception | None = None
     """The first error of this round."""
     _paused: dict[str, tuple[float, OSError | None]] = field(default_factory=dict)
-    """Versions that could not be fetched: when, and the error of the bucket or the disk; None: they were refused."""
+    """Versions that could not be fetched: time of the attempt, and the OSError; None if the version was refused."""
     _said: set[str] = field(default_factory=set)
 
     @property
     def failing_s(self) -> float:
-        """How long the bucket could not be read, or its versions not be kept, in seconds; 0 if all is well."""
+        """Seconds for which rounds have failed to read the bucket or to store versions; 0 after a successful one."""
         since = self._failing_since
         return 0.0 if since is None else self.clock() - since
 
     def follow(self) -> None:
-        """Do one round, unless another process of this host does them. Raises nothing."""
+        """Do one round, unless another process of this host is doing one. Raises nothing."""
         self._problem = None
         try:
             with self.folder.held_alone() as alone:
@@ -56,7 +56,7 @@ class Follower:
                     self._round()
         except (OSError, NotReady) as error:
             self._problem = error
-        except Exception as error:  # a bug; it is logged, and the next round tries again
+        except Exception as error:  # a bug: it is logged, and the next round tries again
             self._problem = error
             if self._failing_since is None:
                 _log.exception("a round of models failed")
@@ -81,7 +81,7 @@ class Follower:
         wanted = [version for version in there.values() if version and self._is_new(version, installed)]
         with self._going_on("what is no longer in the bucket"):
             self.folder.clear_staged({str(version) for version in wanted})
-        self._install_agreed(there)  # also tells other hosts that this one follows, before a fetch that may be long
+        self._install_agreed(there)  # also announces this host to the others, before fetches that may take long
         for version in _newest_first(wanted):
             if not self.folder.is_staged(version) and self._fetch(version):
                 self._install_agreed(there)
@@ -113,7 +113,7 @@ class Follower:
         return True
 
     def _install_agreed(self, there: Remote) -> None:
-        """Tell the other hosts what this one has, and install what they agree on."""
+        """Announce this host's versions to the other hosts, and install the fetched ones that may be served."""
         installed = self.folder.installed()
         here = [version for version in there.values() if version and installed.get(version.key) == version.digest]
         staged = [version for version in there.values() if version and self.folder.is_staged(version)]
@@ -132,9 +132,9 @@ class Follower:
                 _log.info("model fetched", model=str(version.key))
 
     def _remove_withdrawn(self, there: Remote, installed: Installed) -> None:
-        """Remove versions that the bucket no longer has, or has with other files, except the last one of a model.
+        """Remove versions that the bucket no longer has, or has with other files.
 
-        The newest version of a model stays until one that the bucket has is installed.
+        If the bucket still has versions of a model but none is installed, the newest withdrawn one stays for now.
         """
         withdrawn = {key for key, digest in installed.items() if digest and _is_withdrawn(key, digest, there)}
         if withdrawn and not there:
@@ -172,13 +172,13 @@ class Follower:
 
 
 def _is_withdrawn(key: VersionKey, digest: str, there: Remote) -> bool:
-    """Whether the bucket has no such version, or was given another one of that number."""
+    """Return whether the bucket no longer has the version, or has other files under its number."""
     version = there.get(key)
     return key not in there or (version is not None and version.digest != digest)
 
 
 def _newest_first(versions: Iterable[RemoteVersion]) -> list[RemoteVersion]:
-    """Sort the newest version of each model to the front, then the one before it of each, and so on."""
+    """Sort versions: first the newest version of each model, then the second newest of each, and so on."""
     ranks: Counter[str] = Counter()
     ranked = []
     for version in sorted(versions, key=lambda version: version.key, reverse=True):

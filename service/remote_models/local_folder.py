@@ -1,7 +1,7 @@
-"""The models folder of this host: versions from the bucket beside those that were put there by hand.
+"""The models folder of this host, with versions from the bucket and versions that were put there by hand.
 
-A version is fetched into `.fetched/`, which the model repository does not read, and moved to its place in one step: a
-version that is served is complete. `files.json` in its folder tells it from one that was put there by hand.
+A version is fetched into `.fetched/`, which the model repository does not read, and then moved to its place in one
+step, so every served version is complete. A version from the bucket has `files.json` in its folder.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _STAGE = ".fetched"
 _LOCK = ".lock"
 _PARTIAL = ".partial"
 _DAMAGED = "damaged"
-"""In place of the digest of an installed version that lost bytes, as after a power failure; no real digest equals
-it."""
+"""Stands for the digest of an installed version whose files lost bytes, as in a power failure; equals no real digest.
+"""
 _SPARE_BYTES = 64 * 2**20
-"""Space that a fetch leaves on the disk."""
+"""Free bytes that a fetch must leave on the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFolder:
-    """The models folder. All methods block; OSError: the disk cannot be read or written."""
+    """The models folder. All methods block, and raise OSError if the disk cannot be read or written."""
 
     root: Path
 
     @contextmanager
     def held_alone(self) -> Iterator[bool]:
-        """Yield whether only this process of the host fetches; remove what a dead process left unfinished."""
+        """Hold the fetch lock during the block, after removing leftovers; yields False if another process holds it."""
         stage = self.root / _STAGE
         stage.mkdir(parents=True, exist_ok=True)
         with (stage / _LOCK).open("w") as lock:
@@ -46,27 +46,31 @@ class LocalFolder:
                 yield False
                 return
             for half in stage.glob(f"*{_PARTIAL}"):
-                with suppress(OSError):  # whoever needs its name fails alone
+                with suppress(OSError):  # only a fetch that needs this name will fail
                     _remove(half)
             yield True
 
     def installed(self) -> dict[VersionKey, str | None]:
-        """Return the versions that may be served, with the digests of those from the bucket; None for the others.
+        """Return the installed versions, each with its digest if it came from the bucket, else None.
 
-        One from the bucket whose files have other sizes than when it was fetched has the digest of no version.
+        If the file sizes of a version from the bucket have changed since it was fetched, its digest matches no version.
         """
         return {key: _digest(key, files) for key, files in list_versions(self.root).items()}
 
     def is_staged(self, version: RemoteVersion) -> bool:
-        """Whether a version was fetched, and waits to be installed."""
+        """Return whether a version was fetched and is not yet installed."""
         return self._staged(version).is_dir()
 
     def stage(self, version: RemoteVersion, fetch: Callable[[Path], None]) -> None:
-        """Fetch a version with `fetch`, which gets a folder to create, and let the disk keep it.
+        """Fetch a version durably into the staging folder.
+
+        Args:
+            version: the version.
+            fetch: creates the folder at the path that it gets, and writes the version's files there.
 
         Raises:
-            OSError: the disk has too little space, or cannot be written.
-            Exception: whatever `fetch` raises.
+            OSError: the disk has too little space or cannot be written, or the version's place is taken.
+            Exception: any error that `fetch` raises.
         """
         needed, free = sum(facts.size for facts in version.files.values()), shutil.disk_usage(self.root).free
         if free < needed + _SPARE_BYTES:
@@ -88,7 +92,7 @@ class LocalFolder:
             raise
 
     def install(self, version: RemoteVersion) -> None:
-        """Move a staged version to where it is served, in place of one from the bucket that has the same number."""
+        """Move a staged version to where it is served, replacing a version from the bucket with the same number."""
         self._require_place(version.key)
         place = self._place(version.key)
         place.parent.mkdir(exist_ok=True)
@@ -99,7 +103,7 @@ class LocalFolder:
         _sync(place.parent)
 
     def remove(self, key: VersionKey) -> None:
-        """Remove an installed version, atomically for processes that list the folder."""
+        """Remove an installed version; processes that list the folder see it whole or not at all."""
         away = self.root / _STAGE / f"{key.name}-{key.version}-removed{_PARTIAL}"
         self._place(key).rename(away)
         shutil.rmtree(away)
@@ -107,14 +111,14 @@ class LocalFolder:
             self._place(key).parent.rmdir()
 
     def clear_staged(self, keep: set[str]) -> None:
-        """Remove staged versions whose text, `NAME/VERSION@DIGEST`, is not in `keep`."""
+        """Remove staged versions except those in `keep`, each as `NAME/VERSION@DIGEST`."""
         names = {_folder_name(text) for text in keep}
         for path in (self.root / _STAGE).iterdir():
             if path.name not in names and path.name != _LOCK:
                 _remove(path)
 
     def _require_place(self, key: VersionKey) -> None:
-        """Raise OSError if something that is not from the bucket is where the version belongs."""
+        """Raise OSError if the version's place is taken by anything that is not from the bucket."""
         place = self._place(key)
         if os.path.lexists(place) and not (place / FILES_FILE).exists() and not _is_empty(place):
             raise OSError(errno.ENOTEMPTY, f"{place} holds something else; remove it, or publish the next version")
@@ -135,7 +139,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file, a link, or a folder with all in it."""
+    """Remove a file, a link, or a folder with its contents."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -143,7 +147,7 @@ def _remove(path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Wait until the disk has a file, or the names in a folder."""
+    """Wait until a file's data, or a folder's entries, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -154,7 +158,7 @@ def _sync(path: Path) -> None:
 def _digest(key: VersionKey, listed: VersionFiles) -> str | None:
     try:
         content = (listed.directory / FILES_FILE).read_bytes()
-    except OSError:  # there is none, or it cannot be read: it is neither replaced nor removed
+    except OSError:  # missing or unreadable: the version is then neither replaced nor removed
         return None
     version, sizes = read_files(key, content), {name: size for name, size, _ in listed.files}
     if version is None or any(sizes.get(name) != facts.size for name, facts in version.files.items()):

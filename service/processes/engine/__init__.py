@@ -1,1 +1,1 @@
-"""The engine process: it computes for all front ends, with a session for each."""
+"""The engine process: it computes batches for all front ends, and has a session for each."""

@@ -1,7 +1,7 @@
 """Models that an engine process offers to its front ends, each under a number.
 
-A front end prepares a request for a model before it submits it. Therefore a model that was replaced stays loaded until
-every front end to which it was announced has released it, so that no request finds its model unloaded.
+A front end prepares a request for a particular model before it submits the request. Therefore a replaced model stays
+loaded until every front end to which it was announced has released it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ class OfferedModel:
     lease: ModelLease
     layouts: SlotLayouts
     announced_to: set[int] = field(default_factory=set)
-    """The front ends that may still use it."""
+    """The front ends that may still use the model."""
     retired: bool = False
+    """Whether the model is no longer offered."""
 
 
 class ModelOffers:
-    """The models that are offered, and the front ends that use them. Used on the event loop, except `lease_ready`."""
+    """Offered models and the front ends that use them. Used on the event loop, except `lease_ready`."""
 
     def __init__(self, models: ModelRepository) -> None:
         self._models = models
@@ -50,34 +51,34 @@ class ModelOffers:
         self._number = 0
 
     def find(self, number: int) -> OfferedModel | None:
-        """The model with that number; None if all front ends have released it."""
+        """Return the model with that number; None if it was removed because all front ends have released it."""
         return self._offered.get(number)
 
     def offers(self, name: str, version: int) -> bool:
-        """Whether that version of a model is offered now."""
+        """Return whether that version of a model is offered now."""
         return VersionKey(name, version) in self._current
 
     def lease_ready(self) -> list[ModelLease]:
-        """Lease each model that is ready now. Blocks: not for the event loop."""
+        """Lease each model that is ready now. Blocks."""
         leases = []
         for status in self._models.statuses():
             if status.state == "ready":
                 stack = ExitStack()
                 try:
                     served = stack.enter_context(self._models.lease(status.name, status.version))
-                except RetouchError:  # unloaded just now; the next renewal decides
+                except RetouchError:  # unloaded just now; the next renewal will retire it
                     continue
                 leases.append(ModelLease(VersionKey(status.name, status.version), served, stack))
         return leases
 
     def replace_offers(self, leases: Iterable[ModelLease]) -> None:
-        """Offer exactly these models; others are retired, and unloaded when all front ends have released them."""
+        """Offer exactly these models; retire the others, whose leases end when all front ends have released them."""
         before, self._current = self._current, {}
         for lease in leases:
             known = before.pop(lease.key, None)
             if known is not None and known.lease.served.current is lease.served:
                 known.lease.stack.close()
-                known.lease = lease  # the engine of the same model was replaced
+                known.lease = lease  # the same model; its engine may have been replaced
                 self._current[lease.key] = known
             else:
                 if known is not None:
@@ -95,7 +96,7 @@ class ModelOffers:
             offered.announced_to.add(front_end)
 
     def remove_front_end(self, front_end: int) -> None:
-        """Remove a front end, which releases all models."""
+        """Remove a front end and release all its models."""
         self._front_ends.discard(front_end)
         for offered in list(self._offered.values()):
             self._release_offer(offered, front_end)
@@ -106,7 +107,7 @@ class ModelOffers:
             self._release_offer(offered, front_end)
 
     def served_message(self) -> Served:
-        """The message that announces all models to front ends."""
+        """Return the message that announces all models to front ends."""
         current = [
             Offer(offered.number, key.name, key.version, engine.name, engine.precision)
             for key, offered in self._current.items()

@@ -1,4 +1,4 @@
-"""The load of an engine process, published to the front ends: samples by flow, and the measured time of each."""
+"""The load of an engine process, published to the front ends: samples by flow, and the measured time per sample."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from service.processes.shared.status_board import StatusRow
 class EngineLoad:
     """The load of this process. Used on the event loop only.
 
-    row: its row of the status board.
-    rate: learns from the samples of all front ends.
+    row: this process's row of the status board.
+    rate: estimate of the time per sample, from the samples of all front ends.
     """
 
     row: StatusRow
     rate: ServiceRate
 
     def accepted(self, flow: Flow) -> None:
-        """Count a sample that is to be answered."""
+        """Count a sample that was accepted."""
         self.row.load += 1
         self.row.flows.add(flow, 1)
 
@@ -32,6 +32,6 @@ class EngineLoad:
         self.row.flows.add(flow, -1)
 
     def learn(self, done: ComputedSample) -> None:
-        """Learn from a sample that was computed."""
+        """Update the time per sample from a computed sample."""
         self.rate.add_measurement([(done.batch_size, done.device_s)], None)
         self.row.sample_s = self.rate.sample_s

@@ -1,4 +1,4 @@
-"""Page-locking of shared memory, so that a GPU can copy it directly (DMA), at the full speed of the bus."""
+"""Page-locking of shared memory, so that a GPU can copy it by DMA at the full speed of the bus."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class PageLocks(Protocol):
     """Page-locks memory, and unlocks it before it is unmapped."""
 
     def lock(self, memory: Memory) -> bool:
-        """Page-lock the memory; False if that is not possible."""
+        """Page-lock the memory; return whether that succeeded."""
 
     def unlock(self, memory: Memory) -> None:
-        """Unlock the memory, which no batch uses any more."""
+        """Unlock the memory; called when no batch uses it any more."""
 
 
 class NoPageLocks:
@@ -53,7 +53,7 @@ class CudaPageLocks:
             self._cuda.make_current()
             flags = self._cuda.runtime.cudaHostRegisterPortable
             self._cuda.call_runtime("cudaHostRegister", memory.address, memory.nbytes, flags)
-        except EngineError as error:  # for example a limit on locked memory: only slower
+        except EngineError as error:  # such as a limit on locked memory; copies are then only slower
             _log.warning("slots not page-locked", reason=str(error))
             return False
         self._locked.add(memory.address)
@@ -71,7 +71,7 @@ class CudaPageLocks:
 
 
 def open_page_locks(choice: EngineChoice, device: DeviceChoice = "auto") -> PageLocks:
-    """Page locks for this process's GPU, if there is one and the chosen engines may use it."""
+    """Return page locks for this process's GPU; without a GPU that the chosen engines may use, locks do nothing."""
     if choice not in _ON_GPUS or device == "cpu" or not has_nvidia_gpu():
         return NoPageLocks()
     try:

@@ -1,8 +1,8 @@
 """A process that owns one device: models, queue, device worker and supervisor, for all front ends.
 
-It ends on SIGTERM or SIGHUP, sent by the launcher or, when the launcher is gone, by the kernel, as soon as no front end
-is connected. It ends with EXIT_DEVICE_LOST when its device is lost or hangs, and the launcher starts another process.
-Samples are not answered then: front ends notice the lost connection and submit them again.
+After SIGTERM or SIGHUP, which comes from the launcher or, once the launcher is gone, from the kernel, it ends as soon
+as no front end is connected. If its device is lost or hangs, it exits with EXIT_DEVICE_LOST without answering its
+samples: front ends notice the lost connection and submit them again, and the launcher starts another process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from service.telemetry.metrics import Metrics
 _log = structlog.get_logger(__name__)
 
 _LOOK_EVERY_S = 0.05
-"""How often models and worker are checked, and the heartbeat is written."""
+"""Interval in seconds at which models and the device worker are checked and the heartbeat is written."""
 
 
 class EngineServer:
@@ -78,14 +78,14 @@ class EngineServer:
     async def announce_changes(self) -> None:
         """Announce changes to front ends and write the heartbeat, until cancelled."""
         while True:
-            loaded = self._backend.loaded.is_set()  # read before the models are offered, or some might be missing
+            loaded = self._backend.loaded.is_set()  # read first: ready must imply that all models are offered
             await self._renew_offers()
             ready = loaded and self._backend.ready
             news, self._ready = ready != self._ready, ready
             self._row.ready, self._row.heartbeat_at = ready, time.monotonic()
             self._row.loading = self._backend.loading
             self._backend.metrics.refresh()
-            if news:  # after the metrics, so that no front end reports readiness before them
+            if news:  # after the metrics, so that no front end is ready before the metrics show it
                 for session in self._sessions:
                     session.channel.send(Readiness(ready))
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -104,7 +104,7 @@ class EngineServer:
             os.close(descriptor)
         await (
             self._backend.loaded.wait()
-        )  # pages are locked when no model is being loaded, and nothing is served before
+        )  # pages are locked only once models are loaded; nothing is served before anyway
         locked = await asyncio.to_thread(self._page_locks.lock, memory)
         self._count += 1
         backend, offers = self._backend, self._offers
@@ -142,7 +142,7 @@ class EngineServer:
         task.add_done_callback(self._tasks.discard)
 
     async def _offer_version(self, session: Session, wanted: RequestVersion) -> None:
-        """Load and offer a version that is not the newest, for as long as the repository keeps it."""
+        """Load and offer a version that is not the newest; it is offered for as long as the repository keeps it."""
         with ExitStack() as stack:
             lease = self._backend.models.lease(wanted.name, wanted.version)
             try:
@@ -164,7 +164,7 @@ async def serve(assignment: Assignment) -> int:
     row = StatusBoard(assignment.board, assignment.row_counts).engine(assignment.index)
     replaces = row.claim_row(time.monotonic())
     metrics = Metrics(device=assignment.device)
-    if replaces:  # counted here, because a process that hangs or is killed cannot count itself
+    if replaces:  # counted here, because a hung or killed process cannot count its own restart
         metrics.worker_restarts.inc()
     open_backend = partial(open_local_backend, settings, metrics, own_process=True)
     page_locks = open_page_locks(settings.engine, settings.device)
@@ -184,7 +184,7 @@ async def serve(assignment: Assignment) -> int:
         row.clear_row()
         if backend.lost.is_set():
             _log.error("the device is lost or hangs; this process ends")
-            os._exit(EXIT_DEVICE_LOST)  # no clean-up: the device cannot be freed, nor a hanging thread joined
+            os._exit(EXIT_DEVICE_LOST)  # no clean-up: a lost device cannot be freed, and a hung thread cannot be joined
     return 0
 
 

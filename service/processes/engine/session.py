@@ -1,7 +1,7 @@
-"""The engine process's side of one front end: reads samples from its slots, and writes tiles back to them.
+"""The engine process's side of the connection to one front end: reads samples from slots and writes tiles to them.
 
-Every sample is answered once, when its slot is no longer used: one that is withdrawn while it computes is answered when
-its batch is done.
+Every sample is answered exactly once, when its slot is no longer used. If it is withdrawn while it is being computed,
+it is answered when its batch is done.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Session:
     batcher: Batcher
     offers: ModelOffers
     memory: Memory
-    """The memory of its slots."""
+    """The shared memory of the front end's slots."""
     locked: bool
     """Whether the slots are page-locked."""
     load: EngineLoad
     """The load of this process."""
     load_version: Callable[[Session, RequestVersion], None]
-    """Called for versions that are not the newest, to load them."""
+    """Called to load a version that is not the newest."""
     done: Callable[[Session], None]
-    """Called when the front end is gone and its slots are no longer used."""
+    """Called when the front end has disconnected and its slots are no longer used."""
     connected: bool = True
     channel: Channel = field(init=False)
     _entries: dict[int, Entry] = field(default_factory=dict, init=False)
@@ -118,7 +118,7 @@ class Session:
 
 
 def encode_error(number: int, error: BaseException) -> Failed:
-    """Encode an error for a front end; front_end/pending.py decodes it."""
+    """Encode an error as the answer to message `number`; front_end/pending.py decodes it."""
     if isinstance(error, ServiceError):
         return Failed(number, type(error).__name__, str(error), error.code, error.retry_after_s)
     return Failed(number, type(error).__name__, str(error))

@@ -1,1 +1,1 @@
-"""The front end's side: a backend that sends samples to engine processes."""
+"""The front end's side of the processes: a backend that sends samples to engine processes."""

@@ -1,7 +1,7 @@
 """A front end's backend: the models of all engine processes, and `submit` to the least loaded of them.
 
-It has the same interface as the backend of a single process. Used on the event loop, except for leases of older
-versions, which block.
+It has the same interface as the backend of a single process. Used on the event loop, except that a lease of a numbered
+version blocks.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from service.processes.shared.status_board import StatusBoard
 from service.telemetry.metrics import Metrics
 
 _PATIENCE_S = 30.0
-"""How long a request waits at most for an engine process to be ready."""
+"""Longest time that a request waits for a ready engine process, in seconds."""
 _BEAT_EVERY_S = 0.25
 SLOTS_BYTES = 256 * 2**20
-"""Memory that a front end shares with each engine process; pages that no tile has touched cost nothing on a CPU."""
+"""Memory that a front end shares with each engine process; unless page-locked, unused pages take no memory."""
 _BEST_STATE_FIRST = ("ready", "available", "refused")
 
 
@@ -49,7 +49,7 @@ class LeasedModel:
 
 
 class RemoteModels:
-    """The models of all engine processes. The newest version is the newest that any of them offers."""
+    """The models of all engine processes. A model's newest version is the newest that any process offers."""
 
     def __init__(self, clients: Sequence[EngineClient]) -> None:
         self._clients = clients
@@ -60,13 +60,13 @@ class RemoteModels:
         """Lease a model, which stays loaded until the block ends.
 
         Args:
-            name: the model.
-            version: None for the newest; another one may have to be loaded first, which blocks, so it must not be
-                leased on the event loop.
+            name: name of the model.
+            version: number of the version; None for the newest. With a number the call blocks, as the version may have
+                to be loaded, so it must not run on the event loop.
 
         Raises:
-            ModelNotFound: no model of that name and version can be served.
-            EngineUnavailable: it cannot be loaded, or no engine process is ready.
+            ModelNotFound: no model with that name and version can be served.
+            EngineUnavailable: the version cannot be loaded, or its engine process ended.
         """
         if version is None:
             leased = self._acquire(name, None)
@@ -79,7 +79,7 @@ class RemoteModels:
                 client.release(model)
 
     def statuses(self) -> list[ModelStatus]:
-        """The status of every version, by name, newest first; the best state in any engine process counts."""
+        """Return each version's best status in any engine process, sorted by name, newest versions first."""
         best: dict[tuple[str, int], ModelStatus] = {}
         for status in (status for client in self._clients for status in client.statuses):
             known = best.setdefault((status.name, -status.version), status)
@@ -88,7 +88,7 @@ class RemoteModels:
         return [best[key] for key in sorted(best)]
 
     def clients_offering(self, manifest: Manifest) -> dict[EngineClient, RemoteModel]:
-        """The engine processes that are ready and offer exactly this model."""
+        """Return the ready engine processes that offer exactly this model, with their records of it."""
         return {
             client: model
             for client in self._clients
@@ -140,9 +140,9 @@ class RemoteBatcher:
 
     Args:
         models: the backend's models.
-        board: has the load of the engine processes.
-        links: connections to the engine processes, by index.
-        clock: returns seconds; deadlines are on this clock.
+        board: status board with the load of the engine processes.
+        clients: connections to the engine processes, by index.
+        clock: clock of the deadlines, in seconds.
     """
 
     def __init__(
@@ -167,8 +167,8 @@ class RemoteBatcher:
         """Compute the tile of one sample, like `Batcher.submit`.
 
         Raises:
-            DeadlineExceeded, InferenceFailed, ShuttingDown: as `Batcher.submit`.
-            NotReady: engine processes were lost twice, or none was ready in time.
+            DeadlineExceeded, InferenceFailed, ShuttingDown: as raised by `Batcher.submit`.
+            NotReady: code `worker_lost`: an engine was lost twice, or no engine process was ready in time.
         """
         order = SampleOrder(sample, deadline, on_begun, flow, traced)
         for attempt in (1, 2):
@@ -177,13 +177,13 @@ class RemoteBatcher:
                 return await client.compute(remote, order)
             except EngineProcessLost:
                 continue
-            except NotReady as error:  # its device worker was lost, but the process still runs
+            except NotReady as error:  # the process still runs, but has lost its device worker
                 if error.code != "worker_lost" or attempt == 2:
                     raise
         raise NotReady("the engine was lost twice over this request", code="worker_lost")
 
     def wake_waiting(self) -> None:
-        """Wake the samples that wait for an engine process; called when one connects, is lost, or changes models."""
+        """Wake the samples that wait for an engine process; called when one connects, is lost or changes its models."""
         self._change.set()
         self._change = asyncio.Event()
 
@@ -223,7 +223,8 @@ class RemoteBackend:
     """Backend whose engines are in other processes.
 
     Args:
-        assignment: the role of this front end.
+        assignment: the assignment of this front end.
+        metrics: metrics of this front end.
         slots_bytes: size of the memory that it shares with each engine process.
     """
 
@@ -259,13 +260,13 @@ class RemoteBackend:
         return self.server_load.board.loading
 
     def handle_engine_change(self) -> None:
-        """Handle that an engine process connects, is lost, or changes its models."""
+        """Update this front end's state after an engine process has connected, was lost or has changed its models."""
         self.batcher.wake_waiting()
         if not self.loaded.is_set() and any(client.known for client in self.clients):
             self.loaded.set()
             gc.collect()
-            gc.freeze()  # modules are permanent: the garbage collector need not traverse them
-        self._write_status()  # at once, so that /metrics of another process never lags behind /readyz
+            gc.freeze()  # modules stay for good: exempt them from garbage collections
+        self._write_status()  # at once, so that another process's /metrics does not lag behind /readyz
 
     async def write_heartbeats(self) -> None:
         """Write the heartbeat, until cancelled."""
@@ -282,7 +283,7 @@ class RemoteBackend:
 async def open_remote_backend(
     assignment: Assignment, _settings: Settings, metrics: Metrics, slots_bytes: int = SLOTS_BYTES
 ) -> AsyncIterator[RemoteBackend]:
-    """Open a backend whose engines are in other processes; it is connected to them until the block ends."""
+    """Open a backend whose engines are in other processes; it stays connected to them until the block ends."""
     backend = RemoteBackend(assignment, metrics, slots_bytes)
     async with AsyncExitStack() as stack:
         stack.callback(backend.row.clear_row)

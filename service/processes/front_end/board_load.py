@@ -1,4 +1,4 @@
-"""The load of the other front ends, as a front end's admission sees it."""
+"""The load of the whole server, as a front end's admission sees it through the status board."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StatusBoardLoad:
     reservation_store: ReservationStore
     cores_for_pictures: int = 0
     idle_cores: Callable[[], int] = lambda: sys.maxsize
-    """Counts the cores of the host on which nothing runs."""
+    """Returns the number of idle cores of the host."""
 
     @property
     def in_flight_elsewhere(self) -> int:

@@ -1,4 +1,4 @@
-"""A front end's connection to one engine process: reconnects when it is lost, and answers every sample exactly once.
+"""A front end's connection to one engine process: it reconnects when lost, and answers every sample exactly once.
 
 Used on the event loop only.
 """
@@ -44,10 +44,10 @@ class EngineClient:
     """Connection to one engine process and, if that is lost, to its replacement.
 
     Args:
-        path: socket that the engine process listens on.
+        path: path of the engine process's socket.
         front_end: index of this front end.
         slots_bytes: size of the shared memory.
-        changed: called when its models or its readiness have changed.
+        changed: called when the engine process's models or readiness have changed.
         greet: connects to the socket and shares the memory.
     """
 
@@ -67,25 +67,25 @@ class EngineClient:
         self._numbers = itertools.count(1)
         self.device_ready = False
         self.known = False
-        """Whether it has announced its models."""
+        """Whether an engine process has announced its models."""
         self.models: dict[int, RemoteModel] = {}
-        """Its models by number; those of a lost process stay until its replacement announces its own."""
+        """The engine process's models, by number; after a loss they stay until the replacement announces its own."""
         self.statuses: list[ModelStatus] = []
-        """Statuses of its models; kept like `models`."""
+        """Statuses of the engine process's models; kept like `models`."""
         self._served_by: Connection | None = None
 
     @property
     def ready(self) -> bool:
-        """Whether it is connected and its device worker is ready."""
+        """Whether the engine process is connected and its device worker is ready."""
         return self._connection is not None and self.device_ready
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of the shared memory that slots use now."""
+        """Bytes of shared memory in use by slots."""
         return 0 if self._connection is None else self._hello.slots_bytes - self._connection.arena.free_bytes
 
     async def keep_connected(self) -> None:
-        """Keep a connection, reconnecting when it is lost, until cancelled."""
+        """Keep a connection open, reconnecting when it is lost, until cancelled."""
         try:
             while True:
                 try:
@@ -101,7 +101,7 @@ class EngineClient:
                 left.channel.close()
 
     async def compute(self, model: RemoteModel, order: SampleOrder) -> ComputedSample:
-        """Compute the tile of one sample. The tile is a view of its slot, which is in use as long as the tile is.
+        """Compute the tile of one sample. The tile may be a view of its slot, which then stays allocated as long as it.
 
         Raises:
             EngineProcessLost: the process ended before it answered.
@@ -113,7 +113,7 @@ class EngineClient:
         sample = order.sample
         layout = model.layouts.of(*sample.tile, sample.samples)
         slot = await connection.arena.allocate(layout.nbytes)
-        if connection.lost.is_set():  # while it waited for memory
+        if connection.lost.is_set():  # lost while waiting for memory
             raise EngineProcessLost
         slot.write(layout, sample.arrays)
         answer, number = asyncio.get_running_loop().create_future(), next(self._numbers)
@@ -124,7 +124,7 @@ class EngineClient:
             done = await pending.answer
             assert pending.slot is not None  # noqa: S101 -- kept until `end`
             tile = pending.slot.read(layout.output)
-            if connection.arena.has_waiting:  # free the slot: the other tiles of this request may be waiting for memory
+            if connection.arena.has_waiting:  # free the slot: this request's other samples may wait for memory
                 tile = tile.copy()
             pending.end()
         except asyncio.CancelledError:
@@ -134,7 +134,7 @@ class EngineClient:
                 pending.end()
             raise
         finally:
-            del pending  # its answer keeps an error, whose traceback has this frame: the sample would stay in memory
+            del pending  # breaks a cycle (answer, error, traceback, this frame) that would keep the sample in memory
         return ComputedSample(tile, done.batch_size, done.queue_s, done.infer_s, done.device_s, done.batch)
 
     async def load_version(self, name: str, version: int) -> None:
@@ -142,7 +142,7 @@ class EngineClient:
 
         Raises:
             EngineProcessLost: the process ended before it answered.
-            ModelNotFound, EngineUnavailable: it cannot be loaded.
+            ModelNotFound, EngineUnavailable: the version cannot be loaded.
         """
         connection = self._connection
         if connection is None:
@@ -153,13 +153,13 @@ class EngineClient:
         await search
 
     def release(self, model: RemoteModel) -> None:
-        """End one use of a model."""
+        """End one lease of a model."""
         model.users -= 1
         self._let_go_if_unused(model)
 
     @property
     def unanswered_samples(self) -> int:
-        """Number of samples that were submitted and not answered."""
+        """Number of samples that were submitted and are not yet answered."""
         return len(self._connection.pending) if self._connection is not None else 0
 
     def fail_unanswered(self, error: ShuttingDown) -> None:
@@ -201,7 +201,7 @@ class EngineClient:
             self._changed()
 
     def _serve(self, connection: Connection, served: Served) -> None:
-        if self._served_by is not connection:  # another process, with numbers of its own
+        if self._served_by is not connection:  # another process, which numbers its models itself
             self.models, self._served_by = {}, connection
         manifests = {
             (status.name, status.version): Manifest.model_validate_json(status.manifest)
@@ -228,7 +228,7 @@ class EngineClient:
                 self._connection.send(Release(model.lease))
 
     def _handle_lost_connection(self, connection: Connection) -> None:
-        if self._connection is connection:  # not one that this side has closed
+        if self._connection is connection:  # else this side closed it
             _log.warning("engine process lost", unanswered=len(connection.pending))
             self._connection, self.device_ready = None, False
         connection.end()

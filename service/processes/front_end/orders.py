@@ -1,4 +1,4 @@
-"""Models that engine processes offer, and the messages that ask for samples with them."""
+"""Models that engine processes offer, and the messages that submit samples for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ class EngineFacts:
 
 @dataclass(slots=True, eq=False)
 class RemoteModel:
-    """A model that an engine process offers; it is released when it is no longer offered and has no users."""
+    """A model that an engine process offers; it is released when it is no longer offered and has no users.
+
+    lease: the engine process's number for the model.
+    users: number of this front end's leases of the model.
+    """
 
     lease: int
     manifest: Manifest
@@ -45,7 +49,7 @@ class SampleOrder:
 
 
 def submit_message(number: int, model: RemoteModel, slot: Slot, order: SampleOrder) -> Submit:
-    """The message that asks for the sample in a slot."""
+    """Return the message that submits the sample in a slot."""
     height, width = order.sample.tile
     return Submit(
         number,
@@ -63,7 +67,7 @@ def submit_message(number: int, model: RemoteModel, slot: Slot, order: SampleOrd
 
 
 def decode_status(status: Status, manifests: Mapping[tuple[str, int], Manifest]) -> ModelStatus:
-    """The status of a model that an engine process has sent."""
+    """Decode the status of a model from an engine process; `manifests`: by name and version."""
     return ModelStatus(
         status.name,
         status.version,

@@ -24,15 +24,15 @@ class EngineProcessLost(Exception):
 
 @dataclass(slots=True, eq=False)
 class PendingSample:
-    """A sample that was submitted and not answered."""
+    """A sample that was submitted and is not yet answered."""
 
     answer: asyncio.Future[Done]
     slot: Slot | None
-    """Held until the answer, even if the client has left; then the tile holds it."""
+    """Held until the answer, even if the client has left; after it, the tile keeps the slot allocated."""
     on_begun: Callable[[], None] | None
 
     def end(self, error: Exception | None = None) -> None:
-        """Drop the slot, which a traceback with this object would keep; fail the call with `error`, if any."""
+        """Drop the slot, which a traceback with this object would keep; fail the call if there is an error."""
         self.slot = None
         if error is not None:
             fail_future(self.answer, error)
@@ -40,7 +40,7 @@ class PendingSample:
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """A connection with its memory and pending calls, which all end with it."""
+    """A connection, with its shared memory and its pending calls, which end with it."""
 
     arena: Arena
     lost: asyncio.Event = field(default_factory=asyncio.Event)
@@ -87,11 +87,11 @@ def fail_future(answer: asyncio.Future[Any], error: Exception) -> None:
 
 
 def _sample_error(failure: Failed) -> ServiceError:
-    """Decode the error of a sample to one of the same class, code and text."""
+    """Decode the error of a sample; unknown classes become ServiceError."""
     kind = _ERRORS.get(failure.kind, ServiceError)
     return kind(failure.text, code=failure.code or None, retry_after_s=failure.retry_after_s)
 
 
 def _lease_error(failure: Failed) -> RetouchError:
-    """Decode the error of a version that cannot be leased."""
+    """Decode the error of a version that could not be loaded."""
     return ModelNotFound(failure.text) if failure.kind == "ModelNotFound" else EngineUnavailable(failure.text)

@@ -1,1 +1,1 @@
-"""The launcher: starts, restarts and ends the processes."""
+"""The launcher: starts, restarts and ends the server's processes."""

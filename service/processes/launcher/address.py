@@ -14,20 +14,20 @@ class Address(NamedTuple):
 
     family: int
     where: Any
-    """The argument of `socket.bind`, with host and port first."""
+    """The argument of `socket.bind`, which begins with host and port."""
 
 
 def reserve_address(host: str, port: int, setting: str, stack: ExitStack) -> Address:
     """Reserve the address to listen on for this server until the stack is closed.
 
-    Only sockets of this user with SO_REUSEPORT can be bound beside it from then on: the front ends' own. Another server
-    is refused from now on and not only once a front end listens, because it, too, first binds without SO_REUSEPORT.
+    From then on only this user's sockets with SO_REUSEPORT, such as the front ends', can be bound to it. Another server
+    is refused even before a front end listens, because it, too, first binds without SO_REUSEPORT.
 
     Args:
-        host: name or address.
-        port: 0 for any.
+        host: host name or address.
+        port: port; 0 for any free one.
         setting: name of the port's setting, for the message.
-        stack: holds the address.
+        stack: holds the reservation.
 
     Raises:
         SettingsInvalid: the address is in use or not one of this machine's.
@@ -43,10 +43,11 @@ def reserve_address(host: str, port: int, setting: str, stack: ExitStack) -> Add
 
 
 def _bind_alone(kept: socket.socket, where: Any) -> None:
-    """Bind a socket to an address that no other socket is bound to.
+    """Bind a socket to an address; fail if another socket is bound to it.
 
-    Two sockets with SO_REUSEADDR may be bound to one address until one of them listens, so it is set only where closed
-    connections are left, and only to bind: of two servers that do that in the same microseconds, none would be refused.
+    Closed connections that linger on the address (TIME_WAIT) make a plain bind fail, so it is repeated with
+    SO_REUSEADDR. That option is set only during the bind, because two sockets that have it can be bound to one address.
+    Only two servers that bind within the same microseconds would both succeed.
     """
     try:
         kept.bind(where)
@@ -57,7 +58,7 @@ def _bind_alone(kept: socket.socket, where: Any) -> None:
 
 
 def bind_shared_address(address: Address) -> socket.socket:
-    """Return a socket bound to the shared address; it gets connections while it listens."""
+    """Return a socket bound to the shared address; it receives connections once it listens."""
     bound = socket.socket(address.family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -12,7 +12,8 @@ from service.processes.launcher.process_plan import Restarts
 
 _log = structlog.get_logger(__name__)
 _START_TIMEOUT_S = 600.0
-"""Time after which a starting process counts as hung; building engines may take minutes, but sends heartbeats."""
+"""Seconds without a first heartbeat after which a starting process counts as hung. Heartbeats continue while engines
+are built, which may take minutes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -22,9 +23,9 @@ class Child:
     name: str
     spawn: Callable[[], subprocess.Popen[bytes]]
     gone: Callable[[int], None]
-    """Callback with the id of a process that has ended."""
+    """Called with the id of each process that has ended."""
     beat_at: Callable[[], float]
-    """Time of the last heartbeat of its event loop."""
+    """Returns the time of the last heartbeat of the process's event loop."""
     restarts: Restarts = field(default_factory=Restarts)
     process: subprocess.Popen[bytes] | None = None
     due_at: float = 0.0
@@ -36,7 +37,7 @@ class Child:
         return self.process is not None
 
     def start(self, now: float) -> None:
-        """Start the process; if the system lacks the resources, schedule another attempt."""
+        """Start the process; if the system lacks resources for it, schedule another attempt."""
         try:
             self.process, self.started_at = self.spawn(), now
         except OSError as error:  # the other processes continue
@@ -52,7 +53,7 @@ class Child:
             self.process.send_signal(number)
 
     def reap(self, now: float) -> int | None:
-        """Collect the exit status of an ended process; None while it runs, or if it was collected before."""
+        """Return the exit status if the process has newly ended, and schedule its next start; else return None."""
         if self.process is None or (status := self.process.poll()) is None:
             return None
         self.gone(self.process.pid)
@@ -61,6 +62,9 @@ class Child:
         return status
 
     def silent_s(self, now: float) -> float:
-        """Return the seconds since the last heartbeat of its event loop; 0 while it starts."""
+        """Return the seconds since the process's last heartbeat.
+
+        0 until the first heartbeat, or, if that does not come, until `_START_TIMEOUT_S` has passed.
+        """
         beat_at = self.beat_at()
         return now - beat_at if beat_at > self.started_at else max(0.0, now - self.started_at - _START_TIMEOUT_S)

@@ -1,6 +1,6 @@
-"""Starts the server's processes, restarts those that die, and ends them in a safe order. It does nothing else.
+"""Starts the server's processes, restarts those that die, and ends them in a safe order.
 
-Front ends listen on separate sockets on one port (SO_REUSEPORT), so a dead one gets no connections. On a signal front
+Front ends listen on separate sockets on one port (SO_REUSEPORT), so a dead one gets no connections. On a signal, front
 ends drain first; engine processes end once no front end is left.
 """
 
@@ -35,9 +35,9 @@ _log = structlog.get_logger(__name__)
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
 _LOOK_EVERY_S = 0.2
 _GRACE_S = 20.0
-"""Longest time for processes to end after the drain and its delay."""
+"""Longest time in seconds that processes may take to end after the drain and its delay."""
 _STACKS_S = 1.0
-"""Time for processes that have not ended by then to write their stacks."""
+"""Seconds in which processes that have not ended by then write their stacks before they are killed."""
 
 
 class Launcher:
@@ -46,7 +46,7 @@ class Launcher:
     Args:
         settings: the server's configuration.
         front_ends: number of front ends, at least 1.
-        stack: closes the launcher's resources.
+        stack: holds the launcher's resources until it is closed.
     """
 
     def __init__(self, settings: Settings, front_ends: int, stack: ExitStack) -> None:
@@ -61,7 +61,7 @@ class Launcher:
         stack.callback(os.close, self._board_fd)
         self._board = StatusBoard(self._board_fd, self._row_counts)
         self._address = reserve_address(settings.host, settings.port, "port", stack)
-        if settings.grpc_port:  # each front end binds it for itself
+        if settings.grpc_port:  # each front end binds it itself
             reserve_address(settings.host, settings.grpc_port, "grpc_port", stack)
         self._listeners = [
             stack.enter_context(self._run_directory.listen_for_engine(index)) for index in range(engines)
@@ -79,7 +79,7 @@ class Launcher:
         return [*self._engines, *self._front_ends]
 
     def run(self) -> int:
-        """Serve until a signal ends the server; returns the exit status, 0 if every process ended cleanly."""
+        """Serve until signals end the server; returns the exit status, 0 if every process ended cleanly."""
         now = time.monotonic()
         for child in self._children:
             child.start(now)
@@ -93,7 +93,7 @@ class Launcher:
         return 0 if self._clean else 1
 
     def serve_metrics(self) -> bool:
-        """Serve the metrics of all processes on their own port; returns False if the port is not available."""
+        """Serve the metrics of all processes on a port of their own; returns False if it is not available."""
         port = self._settings.metrics_port
         try:
             serve_metrics(self._settings.host, port, self._run_directory.combined_metrics())
@@ -103,7 +103,10 @@ class Launcher:
         return True
 
     def _handle_signal(self, number: signal.Signals, now: float) -> None:
-        """Handle a signal: the first request drains, the second cuts it short, the third kills. SIGHUP only drains."""
+        """Handle a signal: the first request begins the drain, the second cuts it short, the third kills the processes.
+
+        SIGHUP only begins the drain.
+        """
         self._drained_at, self._signalled = self._drained_at or now, True
         if not (self._end_requests.add(number, now) or is_hangup(number)):
             return
@@ -135,7 +138,7 @@ class Launcher:
             self._check_child(child, now, alive)
 
     def _end_overdue(self, waited_s: float, allowed_s: float) -> None:
-        """Kill the processes that have not ended in time, after they have written what they wait for."""
+        """Make the processes that have not ended in time write their stacks, then kill them."""
         if not self._overdue:
             self._overdue = True
             running = [child for child in self._children if child.running]
@@ -154,7 +157,7 @@ class Launcher:
             child.start(now)
 
     def _is_needed(self, child: Child, alive: bool) -> bool:
-        """Return whether to restart a child. During shutdown: only engine processes, while front ends still drain."""
+        """Return whether to restart a child; during shutdown, only engine processes while front ends still drain."""
         return not self._signalled or (alive and child in self._engines)
 
     def _log_ended_child(self, child: Child, status: int) -> None:
@@ -162,7 +165,7 @@ class Launcher:
             0,
             -signal.SIGTERM,
             -signal.SIGHUP,
-        ):  # SIGHUP: before it served its first request
+        ):  # SIGTERM or SIGHUP ended it before it had installed its handlers
             return
         if self._signalled:
             self._clean = False
@@ -220,10 +223,10 @@ class Launcher:
             stdin=subprocess.PIPE,
             env={**os.environ, **environment, **self._run_directory.environment},
             pass_fds=(listener, self._board_fd, self._run_directory.lock),
-            start_new_session=True,  # only the launcher gets Ctrl-C; it ends its processes itself
+            start_new_session=True,  # Ctrl-C reaches only the launcher, which ends its processes itself
         )
-        assert process.stdin is not None  # noqa: S101 -- asked for above
-        with suppress(BrokenPipeError), process.stdin:  # the child was killed at once, which the next check finds
+        assert process.stdin is not None  # noqa: S101 -- stdin=PIPE above
+        with suppress(BrokenPipeError), process.stdin:  # if the child was killed at once, the next check finds it
             process.stdin.write(assignment.model_dump_json().encode())
         return process
 
@@ -232,10 +235,10 @@ def launch(settings: Settings, front_ends: int) -> int:
     """Serve with this many front ends until SIGTERM, SIGINT or SIGHUP.
 
     Returns:
-        The exit status: 0 when every process ended well.
+        The exit status: 0 if every process ended cleanly.
 
     Raises:
-        SettingsInvalid: this system does not support workers, or as for `check_ports` and `run_preflight`.
+        SettingsInvalid: this system does not support workers, or as raised by `check_ports` and `run_preflight`.
     """
     if not sys.platform.startswith("linux"):
         raise SettingsInvalid("--workers needs Linux (memfd, SO_REUSEPORT); leave it out elsewhere")

@@ -1,4 +1,4 @@
-"""Decisions of the launcher: which processes there are, what each gets, and when one is started again."""
+"""Decisions of the launcher: which processes to start, their shares of GPUs, cores and limits, and restart pauses."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from service.core.settings import Settings
 from service.lifecycle.host import cores_of_container
 
 _DIVIDED = ("max_memory_mb", "spool_max_items")
-"""Limits of memory and of the spool. `max_queue_size` holds for all front ends together: the status board counts."""
+"""Settings that are divided among the front ends: limits of memory and of the spool. `max_queue_size` is not divided,
+because front ends count their requests together on the status board."""
 _CORES_FOR_MANY = 4
-"""Cores from which on there is a front end for each; with fewer, the engine process needs one of them."""
+"""Least number of cores for one front end per core; with fewer cores, the engine process needs one of them."""
 _MOST_BY_ITSELF = 16
-"""Most front ends that `auto` starts; more were not measured."""
+"""Largest number of front ends that `auto` starts; more were not measured."""
 _RAN_WELL_S = 10.0
 _LONGEST_PAUSE_S = 10.0
 
 
 def assign_gpus(settings: Settings, environ: Mapping[str, str], dev: Path = Path("/dev")) -> list[str]:
-    """The GPU of each engine process, as in CUDA_VISIBLE_DEVICES; empty for one that computes on the CPU."""
+    """Return the GPU of each engine process, as in CUDA_VISIBLE_DEVICES; "" for a process that computes on the CPU."""
     gpus = [] if why_on_cpu(settings) else visible_gpus(environ, dev)
     count = settings.engine_processes or max(1, len(gpus))
     return [gpus[index % len(gpus)] if gpus else "" for index in range(count)]
 
 
 class Processes(NamedTuple):
-    """How many front ends there are, 0 for one process that does everything, and why."""
+    """The number of front ends, 0 for a single process that does everything, and the reason for it."""
 
     front_ends: int
     why: str
@@ -43,10 +44,10 @@ class Processes(NamedTuple):
 class HostFacts(NamedTuple):
     """Resources of the host.
 
-    cores: cores that the server may use; less than one for a container's share of a core.
-    gpus: as `assign_gpus` returns them.
-    gpu_packages: whether what every engine on a GPU needs is installed.
-    system: as `sys.platform`.
+    cores: number of cores that the server may use; may be a fraction, by a container's quota.
+    gpus: the GPU of each engine process, from `assign_gpus`.
+    gpu_packages: whether the packages that every engine on a GPU needs are installed.
+    system: the platform, from `sys.platform`.
     """
 
     cores: float
@@ -61,10 +62,10 @@ def facts_of_this_host(settings: Settings) -> HostFacts:
 
 
 def choose_processes(settings: Settings, host: HostFacts) -> Processes:
-    """Choose the processes of a server, from what is known before anything is loaded.
+    """Choose the processes of a server from its settings and its host, before anything is loaded.
 
-    Front ends pay where the device computes while the cores have nothing to do: a GPU, or a fake engine that waits. An
-    engine on the CPU needs the cores itself (docs/tuning.md has the figures).
+    Separate front ends are worthwhile if the cores would otherwise be idle while the device computes: with a GPU, or a
+    fake engine that only waits. An engine on the CPU needs the cores itself (measurements: docs/tuning.md).
     """
     cores = host.cores
     if settings.workers != "auto":
@@ -81,9 +82,9 @@ def choose_processes(settings: Settings, host: HostFacts) -> Processes:
 
 
 def cores_for_pictures(settings: Settings, host: HostFacts) -> int:
-    """Return how many cores the front ends may use for pictures while few requests are in flight; 0: no such rule.
+    """Return how many cores all front ends may use for pictures while few requests are in flight; 0: rule not used.
 
-    Each engine process keeps a core, and one that computes on the CPU all of them. A set number of codec threads holds.
+    Each engine process keeps a core. The rule is not used if engines compute on the CPU, or if `codec_threads` is set.
     """
     if settings.codec_threads or not _device_beside_cores(settings, host):
         return 0
@@ -91,21 +92,21 @@ def cores_for_pictures(settings: Settings, host: HostFacts) -> int:
 
 
 def _device_beside_cores(settings: Settings, host: HostFacts) -> str:
-    """Say which device computes while the cores have nothing to do; empty if the cores compute."""
+    """Return which device computes while the cores are idle, for messages; empty if the cores compute."""
     if any(host.gpus) and host.gpu_packages:
         return "a GPU computes"
     return "the fake engine only waits" if settings.engine == "fake" and settings.fake_batch_ms else ""
 
 
 def unused_gpu(host: HostFacts) -> str:
-    """Say why a GPU that may be used cannot be, and what to do; empty if it can, or if there is none."""
+    """Return why an allowed GPU cannot be used, and what to do; empty if it can be used, or if there is none."""
     if not any(host.gpus) or host.gpu_packages:
         return ""
     return "its packages are not installed: `retouch install-gpu` installs them; --device cpu says that this is meant"
 
 
 def divide_settings(settings: Settings, front_ends: int, cores: int) -> Settings:
-    """The settings of one of the front ends: limits of memory are divided among all and rounded up."""
+    """Return the settings of one front end: its share of the divided limits and of the codec threads, rounded up."""
     whole = settings.model_dump()
     share = {name: math.ceil(whole[name] / front_ends) for name in _DIVIDED}
     threads = settings.codec_threads or max(1, math.ceil(cores / front_ends))
@@ -114,11 +115,11 @@ def divide_settings(settings: Settings, front_ends: int, cores: int) -> Settings
 
 @dataclass(slots=True)
 class Restarts:
-    """Pauses before a process is started again: none after it ran well, else doubling."""
+    """Pauses before a process is started again: none after a run of 10 s or more, or one failure; then doubling."""
 
     failures: int = 0
 
     def pause_s(self, lived_s: float) -> float:
-        """The pause in seconds after a process that lived that long."""
+        """Return the pause in seconds before the next start, after a process that ran for `lived_s` seconds."""
         self.failures = 0 if lived_s >= _RAN_WELL_S else self.failures + 1
         return 0.0 if self.failures <= 1 else min(_LONGEST_PAUSE_S, 0.25 * 2.0 ** (self.failures - 1))

@@ -1,7 +1,7 @@
-"""Temporary directory that the processes of one server share: Unix sockets and the files of prometheus_client.
+"""Temporary directory that the processes of one server share, for Unix sockets and the files of prometheus_client.
 
-It is removed at the end. The directory of a killed server is removed at the next start, when its lock is free; every
-process of a server inherits the lock.
+It is removed when the server ends. Every process of a server inherits the directory's lock; the directory of a killed
+server is removed at a later start, once its lock is free.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PREFIX = "retouch-run-"
 _LOCK = "lock"
 _BACKLOG = 256
 _LONGEST_SOCKET_PATH = 107
-"""Limit of Linux, in bytes."""
+"""Linux's limit for the path of a Unix socket, in bytes."""
 _LONGEST_NAME = Path(f"{_PREFIX}12345678", "engine-63.sock")
 
 
@@ -33,8 +33,8 @@ class RunDirectory:
     """A temporary directory of one server, removed at the end of the block.
 
     Args:
-        path: the directory.
-        lock: descriptor of its lock, which is held; every process inherits it.
+        path: path of the directory.
+        lock: descriptor of its lock file, on which the lock is held; every process inherits it.
     """
 
     def __init__(self, path: Path, lock: int) -> None:
@@ -43,10 +43,10 @@ class RunDirectory:
 
     @classmethod
     def create(cls, parent: Path | None = None) -> RunDirectory:
-        """Create a new directory, and remove those of servers that are gone.
+        """Create a new directory, and remove the directories of servers that no longer run.
 
         Raises:
-            SettingsInvalid: the path of the folder for temporary files is too long for a socket in it.
+            SettingsInvalid: the path of the folder for temporary files is too long for the path of a socket.
         """
         parent = parent or Path(tempfile.gettempdir())
         longest = _LONGEST_SOCKET_PATH - len(os.fsencode(_LONGEST_NAME)) - 1
@@ -58,7 +58,7 @@ class RunDirectory:
         for left in parent.glob(f"{_PREFIX}*"):
             _remove_if_unused(left)
         path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        unlocked = path / f".{_LOCK}"  # renamed when locked, so that a server that starts now keeps the directory
+        unlocked = path / f".{_LOCK}"  # renamed once locked: a server that starts now must not remove it
         lock = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         unlocked.rename(path / _LOCK)
@@ -76,15 +76,15 @@ class RunDirectory:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables of every process: the directory of prometheus_client."""
+        """Environment variables for every process, which name the directory of prometheus_client."""
         return {"PROMETHEUS_MULTIPROC_DIR": str(self.path / "metrics")}
 
     def socket_paths(self, engines: int) -> list[Path]:
-        """Paths of the engine processes' sockets."""
+        """Return the paths of the engine processes' sockets, by index."""
         return [self.path / f"engine-{index}.sock" for index in range(engines)]
 
     def listen_for_engine(self, index: int) -> socket.socket:
-        """The listening socket of an engine process; it outlives the process, so that clients wait for the next one."""
+        """Return an engine process's listening socket; it outlives the process, so clients wait for the replacement."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(self.socket_paths(index + 1)[index]))
         listener.listen(_BACKLOG)
@@ -95,12 +95,12 @@ class RunDirectory:
         mark_process_dead(pid, str(self.path / "metrics"))  # type: ignore[no-untyped-call]
 
     def combined_metrics(self) -> CollectorRegistry:
-        """The metrics of all processes."""
+        """Return the combined metrics of all processes."""
         return combined_registry(str(self.path / "metrics"))
 
 
 def _remove_if_unused(path: Path) -> None:
-    with suppress(OSError):  # of another user, or removed just now
+    with suppress(OSError):  # locked, another user's, or just removed
         lock = os.open(path / _LOCK, os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Signals as a stream, for a process whose main loop waits for them."""
+"""A queue of received signals, for a process whose main loop waits for them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Signals:
         os.close(self._outgoing)
 
     def wait(self, timeout_s: float) -> list[int]:
-        """The signals since the last call, after waiting for at least one; empty after the timeout."""
+        """Wait for at least one signal and return the numbers of all since the last call; empty after the timeout."""
         if not select.select([self._incoming], [], [], timeout_s)[0]:
             return []
         return list(os.read(self._incoming, 512))

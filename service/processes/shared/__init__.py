@@ -1,1 +1,1 @@
-"""Shared by front ends and engine processes: messages, slots and the status board."""
+"""Messages, slots and the status board, which front ends and engine processes share."""

@@ -1,4 +1,4 @@
-"""The assignment that the launcher gives to a process, and the signal to a process whose launcher has ended."""
+"""The assignment that the launcher gives to a process, and the signal that a process gets when its launcher ends."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 class CodeChanged(RetouchError):
-    """The package was changed under a running server."""
+    """The installed package was changed while the server ran."""
 
 
 class Assignment(BaseModel):
-    """The role of one process and what it needs to start."""
+    """The role of one process, and the values that it needs to start."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,7 +36,7 @@ class Assignment(BaseModel):
     launcher: int
     """The launcher's process id."""
     settings: Settings
-    """Settings, with this process's share of the limits."""
+    """The server's settings, with this process's share of the limits."""
     sockets: tuple[str, ...]
     """Paths of the engine processes' sockets, by index."""
     board: int
@@ -52,17 +52,17 @@ class Assignment(BaseModel):
 
     @property
     def row_counts(self) -> RowCounts:
-        """Numbers of rows of the status board."""
+        """Numbers of rows on the status board."""
         return RowCounts(self.front_ends, self.engines)
 
 
 def read_assignment(content: bytes, code: str) -> Assignment:
-    """Read an assignment in a process that has started with this `code_version`.
+    """Parse an assignment, in a process whose `code_version` is `code`.
 
     Raises:
-        CodeChanged: the launcher has another, so that this process would misread what the others write.
+        CodeChanged: the launcher's code version differs, so this process could misread shared memory and messages.
     """
-    launchers = json.loads(content).get("code")  # first: another version may have other fields
+    launchers = json.loads(content).get("code")  # read first: another version may have other fields
     if launchers != code:
         raise CodeChanged(
             f"the package was changed under a running server, which was started with {launchers or 'an older one'} and "
@@ -72,10 +72,13 @@ def read_assignment(content: bytes, code: str) -> Assignment:
 
 
 def end_with_launcher(launcher: int) -> None:
-    """Make this process send itself one SIGTERM when the launcher ends, however it ends (Linux).
+    """Make this process send itself exactly one SIGTERM when the launcher ends, for whatever reason (Linux).
 
-    The kernel notifies by SIGUSR2, which it may send several times if the launcher has several threads; a second
-    SIGTERM would cut the drain short unless it came at once (EndRequests).
+    The kernel sends SIGUSR2, possibly several times if the launcher has several threads. A second SIGTERM, unless it
+    came at once, would cut the drain short (`EndRequests`).
+
+    Raises:
+        OSError: the kernel refused the request.
     """
     sent: list[int] = []
 
@@ -88,5 +91,5 @@ def end_with_launcher(launcher: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGUSR2) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-    if os.getppid() != launcher:  # it ended before the call
+    if os.getppid() != launcher:  # the launcher ended before the call
         sys.exit(0)

@@ -1,6 +1,7 @@
-"""Messages between two processes over a Unix socket; each side notices the other's end at once.
+"""Messages between two processes over a Unix socket; each side notices at once when the other ends.
 
-A frame is four bytes with its length and a msgpack array of all messages sent in one iteration of the event loop.
+A frame is a length (four bytes, little-endian) and a msgpack array of all messages sent in one iteration of the event
+loop.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 _LENGTH = struct.Struct("<I")
 _HELLO_BYTES = 256
-"""Limit of a greeting; nothing is sent after it before it is answered."""
+"""Size limit of a greeting, after which a front end sends nothing until it is answered."""
 _HELLO_TIMEOUT_S = 5.0
 
 
@@ -30,7 +31,7 @@ class Channel(asyncio.Protocol):
 
     Args:
         received: called with every message, in order.
-        lost: called once, when the other side is gone or has sent something malformed.
+        lost: called once, when the other side has ended or has sent malformed data.
     """
 
     def __init__(self, received: Callable[[Message], None], lost: Callable[[], None]) -> None:
@@ -43,7 +44,7 @@ class Channel(asyncio.Protocol):
         self._closed = False
 
     def send(self, message: Message) -> None:
-        """Send a message at the end of this iteration of the event loop; dropped if the channel is lost."""
+        """Send a message at the end of this iteration of the event loop; it is dropped if the channel is lost."""
         if self._closed:
             return
         if not self._outbox:
@@ -51,7 +52,7 @@ class Channel(asyncio.Protocol):
         self._outbox.append(message)
 
     def close(self) -> None:
-        """Send the waiting messages and close."""
+        """Send the queued messages and close the connection."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
@@ -93,7 +94,7 @@ def greet(path: Path, hello: Hello, slots_fd: int) -> socket.socket:
     """Connect to an engine process and pass it the descriptor of the slots; blocks only briefly.
 
     Raises:
-        OSError: no process listens there.
+        OSError: no process listens on the socket.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -110,7 +111,7 @@ def receive_greeting(connection: socket.socket) -> tuple[Hello, int]:
     """Wait for the first message of a front end, and the descriptor of its slots. Blocks.
 
     Raises:
-        OSError: it did not come in time, or is not a greeting.
+        OSError: no greeting came in time, or the message is not a valid greeting.
     """
     connection.settimeout(_HELLO_TIMEOUT_S)
     data, descriptors, _, _ = socket.recv_fds(connection, _HELLO_BYTES, 1)

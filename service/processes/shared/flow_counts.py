@@ -1,7 +1,7 @@
-"""The samples that an engine process has not answered, by flow, in shared memory: it writes, front ends read.
+"""Numbers of samples that an engine process has not answered, by flow, in shared memory that only it writes.
 
-There is a cell for each priority and each of some hashes of the client, so that two clients may count as one; a sample
-then seems to wait behind more of its own client's than it does.
+There is a cell for each priority and each of `_HASHES` hashes of the client. Two clients with the same hash count as
+one, so that a client seems to have more waiting samples of its own than it has.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from service.core.flow import HIGHEST_PRIORITY, Flow
 
 _HASHES = 256
-"""Many, because a quiet client that shares its hash with a busy one is refused because of it, whenever it asks."""
+"""Number of hashes; large, because a quiet client with the same hash as a busy one may be refused because of it."""
 CELLS = (HIGHEST_PRIORITY + 1) * _HASHES
 
 
@@ -22,14 +22,14 @@ class FlowCounts:
     """The counts of one engine process.
 
     Args:
-        cells: `CELLS` numbers, zero at first, shared by all processes.
+        cells: `CELLS` numbers in shared memory, initially zero.
     """
 
     def __init__(self, cells: memoryview[float]) -> None:
         self._counts = np.frombuffer(cells.cast("B"), np.float64)
 
     def add(self, flow: Flow, count: int) -> None:
-        """Count more samples of a flow, or fewer; only the engine process does."""
+        """Add `count`, which may be negative, to a flow's samples; called only by the engine process."""
         self._counts[flow.priority * _HASHES + _hash_of(flow)] += count
 
     def clear(self) -> None:
@@ -37,8 +37,8 @@ class FlowCounts:
         self._counts[:] = 0
 
     def add_to(self, total: Counter[Flow]) -> None:
-        """Add the counts to those of other engine processes, by flows as `hashed` makes them."""
-        counts = self._counts.copy()  # flatnonzero raises if the number of zeros changes while it runs
+        """Add the counts to `total`, under the flows that `hashed` returns."""
+        counts = self._counts.copy()  # np.flatnonzero raises if the number of zeros changes while it runs
         for cell in np.flatnonzero(counts).tolist():
             priority, client = divmod(cell, _HASHES)
             total[Flow(str(client), priority)] += int(counts[cell])

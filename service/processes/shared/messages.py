@@ -1,7 +1,8 @@
-"""Messages between front ends and engine processes. They carry no pixels, which are in slots.
+"""Messages between front ends and engine processes. Pixels are not in messages but in slots.
 
-A front end begins with `Hello` and the descriptor of its slots. Every `Submit` is answered once, by `Done` or `Failed`;
-until then its slot belongs to the engine process. Times are on the machine's monotonic clock, which processes share.
+A front end first sends `Hello` and the descriptor of its slots. Every `Submit` is answered once, by `Done` or `Failed`;
+until then its slot belongs to the engine process. Times are in seconds on the monotonic clock, which the processes of a
+host share.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ import msgspec
 
 
 class _Message(msgspec.Struct, array_like=True, gc=False, tag=True):
-    """Base of the messages; encoded as an array that begins with the name of the type."""
+    """Base class of the messages; encoded as an array that begins with the name of the class."""
 
 
 class Hello(_Message):
-    """Greeting of a front end, with the size of its slots' memory."""
+    """Greeting of a front end, with its index and the size of its slots' memory."""
 
     front_end: int
     slots_bytes: int
 
 
 class Offer(_Message):
-    """A leased model: the front end refers to it by the number `lease`, until it sends `Release`."""
+    """A model that the engine process offers; the front end refers to it by the number `lease` until `Release`."""
 
     lease: int
     name: str
@@ -46,7 +47,7 @@ class Status(_Message):
 
 
 class Served(_Message):
-    """All models of an engine process, sent first and on changes; the front end releases models not in it."""
+    """All models of an engine process, sent first and on changes; the front end releases models that are missing."""
 
     offers: list[Offer]
     statuses: list[Status]
@@ -82,7 +83,9 @@ class Submit(_Message):
     """Request to compute the sample in a slot."""
 
     id: int
+    """Number that the answer repeats."""
     lease: int
+    """The engine process's number for the model, from `Offer`."""
     offset: int
     """Offset of the slot in the shared memory, in bytes."""
     height: int

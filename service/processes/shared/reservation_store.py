@@ -1,11 +1,12 @@
-"""Reservations in memory that all front ends share, so that a client may return to any of them.
+"""Reservations in shared memory, so that a client may return to any front end.
 
-Each front end adds to its own page; all may remove from every page. No locks are used: aligned cells of eight bytes are
-written and read atomically. If two front ends remove the same reservation at once, both admit the client. An entry
-without a free cell replaces the one that is due first. The memory outlives a front end.
+Each front end adds reservations to its own page; all may remove them from every page. No locks are used: aligned cells
+of eight bytes are written and read atomically. If two front ends remove the same reservation at once, both admit the
+client. If there is no free cell for a new entry, it replaces the one that is due first. The memory outlives a front
+end.
 
-A page has, in cells: for each second, the number of open reservations; for each second, the number that were redeemed
-here but made elsewhere; and a hash table of entries (hash of the key, second).
+A page has, in cells: for each second, the number of open reservations; for each second, the number of reservations that
+this front end redeemed but another one made; and a hash table of entries (hash of the key, second).
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from collections.abc import Hashable
 from hashlib import blake2b
 
 _SECONDS = 512
-"""Seconds with counts: more than the longest Retry-After and the time until a reservation expires."""
+"""Number of seconds with counts; longer than the longest Retry-After plus the time until a reservation expires."""
 _ENTRIES = 1 << 17
 _WAYS = 4
-"""Neighbouring entries that a hash may be stored in (set-associative)."""
+"""Number of neighbouring entries in which a hash may be stored (set-associative table)."""
 _COUNTS = 2 * _SECONDS
 _CELLS = 2 * _COUNTS + 2 * _ENTRIES
 
@@ -26,7 +27,7 @@ EntryPosition = tuple[memoryview, int]
 
 
 def memory_nbytes(front_ends: int) -> int:
-    """Size of the memory: 2 MiB for each front end; pages that are never written take none."""
+    """Return the size of the memory in bytes: 2 MiB for each front end, of which unwritten pages take no memory."""
     return front_ends * _CELLS * 8
 
 
@@ -34,7 +35,7 @@ class SharedReservationStore:
     """Reservations shared by all front ends; see `ReservationStore`. Used on the event loop of one front end.
 
     Args:
-        memory: `memory_nbytes(front_ends)` bytes, zero at first, shared by all front ends.
+        memory: `memory_nbytes(front_ends)` bytes, initially zero, shared by all front ends.
         index: index of this front end.
     """
 
@@ -46,7 +47,7 @@ class SharedReservationStore:
         self._entries = [page[2 * _COUNTS :] for page in pages]
         self._index = index
         self._added: dict[Hashable, int] = {}
-        """Reservations that this front end has added and not removed, with their seconds."""
+        """Reservations that this front end has added and not removed: their seconds, by key."""
 
     def add(self, key: Hashable, due: int) -> None:
         """See `ReservationStore.add`."""
@@ -80,7 +81,7 @@ class SharedReservationStore:
         return max(0, count)
 
     def expire(self, before: int) -> int:
-        """See `ReservationStore.expire`; only reservations that this front end has added."""
+        """See `ReservationStore.expire`; expires only reservations that this front end has added."""
         late = [key for key, due in self._added.items() if due < before]
         missed = 0
         for key in late:
@@ -118,7 +119,7 @@ class _CountsPerSecond:
 
 
 def _key_hash(key: Hashable) -> int:
-    """A 64-bit hash that is the same in every process; never 0, which marks a free entry."""
+    """Return a 64-bit hash that is the same in every process; never 0, which marks a free entry."""
     return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "little") or 1
 
 

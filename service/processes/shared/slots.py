@@ -1,9 +1,9 @@
-"""Slots: shared memory of a front end and an engine process, one slot for a sample and its tile.
+"""Slots: shared memory between a front end and an engine process, one slot for a sample and its tile.
 
-Each connection has its own arena. The front end creates it and allocates its slots; the engine process maps it. The
-memory has no name (memfd_create(2)), so that the kernel frees it with its last process. A slot is reused only after the
+Each connection has its own arena. The front end creates it and allocates slots in it; the engine process maps it. The
+memory has no name (memfd_create(2)), so the kernel frees it when its last process ends. A slot is reused only after the
 engine process has answered. When a connection breaks, its arena is abandoned and the next connection gets a new one, so
-that late writes of a dying process are never read.
+late writes of a dying process are never read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from service.core.pictures import Size
 from service.devices.memory_layout import ArrayRegion, LayoutBuilder
 
 PAGE = 4096
-"""Bytes of a page of memory, in whole ones of which slots are given out."""
+"""Size of a memory page in bytes; slots are allocated in whole pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class SlotLayout:
 
 
 class SlotLayouts:
-    """The slot layouts of one model, which both processes compute from its manifest."""
+    """The slot layouts of one model, which front end and engine process both compute from its manifest."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self.of = lru_cache(maxsize=256)(self._lay_out)
-        """The layout for a tile of that height and width, and that number of results."""
+        """Returns the layout for a tile's height and width in pixels, and a number of results."""
 
     def _lay_out(self, height: int, width: int, samples: int) -> SlotLayout:
         placing, inputs = LayoutBuilder(), []
@@ -72,7 +72,7 @@ class FreeList:
 
     def __init__(self, nbytes: int) -> None:
         self._free = [(0, nbytes)]
-        """Start and end of each free part, ascending, never adjacent."""
+        """Start and end of each free part in bytes, ascending; no two parts are adjacent."""
 
     @property
     def nbytes(self) -> int:
@@ -121,7 +121,7 @@ class Slot:
             np.copyto(self._arena.memory.array(self.offset, part), arrays[part.name], casting="same_kind")
 
     def read(self, part: ArrayRegion) -> NDArray[np.uint8]:
-        """An array of the slot, not copied; the slot stays allocated as long as the array or a view of it exists."""
+        """Return an array in the slot, not a copy; the slot stays allocated while the array or a view of it exists."""
         array: NDArray[np.uint8] = np.asarray(_SlotView(self, self._arena.memory.array(self.offset, part)))
         return array
 
@@ -138,7 +138,7 @@ class Memory:
     """Mapped shared memory.
 
     Args:
-        descriptor: of a memfd; it may be closed afterwards.
+        descriptor: descriptor of a memfd; it may be closed afterwards.
         nbytes: size of the memory.
     """
 
@@ -152,15 +152,15 @@ class Memory:
         return int(np.frombuffer(self._map, np.uint8).__array_interface__["data"][0])
 
     def array(self, offset: int, part: ArrayRegion) -> NDArray[Any]:
-        """An array in the slot at `offset`; the memory stays mapped as long as the array or a view of it exists."""
+        """Return an array in the slot at `offset`; the memory stays mapped while the array or a view of it exists."""
         array: NDArray[Any] = np.ndarray(part.shape, part.dtype, self._map, offset + part.offset)
         return array
 
     def sample(self, offset: int, layout: SlotLayout, size: tuple[int, int, int], *, locked: bool) -> Sample:
-        """The sample in a slot, not copied; its tile will be written to the slot, too.
+        """Return the sample in a slot without a copy; its tile will be written to the same slot.
 
         Args:
-            offset: offset of the slot.
+            offset: offset of the slot, in bytes.
             layout: layout of the slot.
             size: height, width and number of results.
             locked: whether the memory is page-locked.
@@ -181,7 +181,7 @@ class Arena:
     Used on the event loop, except that the last reference to a slot may be dropped on any thread.
 
     Args:
-        nbytes: size of the memory; pages that were never used take no memory.
+        nbytes: size of the memory; pages that were never written take none.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -209,7 +209,7 @@ class Arena:
         os.close(self.descriptor)
 
     async def allocate(self, nbytes: int) -> Slot:
-        """Allocate a slot, after waiting for enough free memory.
+        """Allocate a slot, waiting until enough memory is free.
 
         Raises:
             ServiceError: the slot is larger than the whole arena.
@@ -232,7 +232,7 @@ class Arena:
             raise
 
     def free_later(self, offset: int, nbytes: int) -> None:
-        """Free a slot; called when its last reference is dropped, on any thread at any time."""
+        """Schedule the freeing of a slot; called when its last reference is dropped, on any thread."""
         later = self._loop.call_soon if threading.get_ident() == self._thread else self._loop.call_soon_threadsafe
         if not self._loop.is_closed():
             later(self._free_slot, offset, nbytes)

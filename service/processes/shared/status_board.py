@@ -1,4 +1,4 @@
-"""Status board: memory shared by all processes, with each one's load and heartbeat, and the reservations.
+"""Status board: memory shared by all processes, with the load and heartbeat of each process, and the reservations.
 
 No locks are needed: each row has a single writer, and aligned cells of eight bytes are written and read atomically.
 """
@@ -34,12 +34,12 @@ class RowCounts:
 
     @property
     def status_rows_nbytes(self) -> int:
-        """Bytes of the rows."""
+        """Size of all rows, in bytes."""
         return (self.front_ends + self.engines) * _COLUMNS * 8
 
 
 def make_board(row_counts: RowCounts) -> int:
-    """Create an empty board; its descriptor, which all processes inherit."""
+    """Create an empty board and return its descriptor, which all processes inherit."""
     descriptor = os.memfd_create("retouch-board")
     os.ftruncate(descriptor, row_counts.nbytes)
     return descriptor
@@ -64,28 +64,28 @@ class StatusBoard:
         self._in_flight, self._large = of_front_ends[_IN_FLIGHT::_COLUMNS], of_front_ends[_LARGE::_COLUMNS]
 
     def front_end(self, index: int) -> StatusRow:
-        """The row of a front end."""
+        """Return the row of a front end."""
         return self._front_ends[index]
 
     def engine(self, index: int) -> StatusRow:
-        """The row of an engine process."""
+        """Return the row of an engine process."""
         return self._engines[index]
 
     def reservation_store(self, index: int) -> SharedReservationStore:
-        """The reservations, as seen by that front end."""
+        """Return the store of reservations for the front end with that index."""
         return SharedReservationStore(self._reservations, index)
 
     def in_flight_elsewhere(self, index: int) -> int:
-        """Requests in flight at all front ends except this one."""
+        """Return the number of requests in flight at all front ends except this one."""
         return int(sum(self._in_flight) - self._in_flight[index])
 
     @property
     def computing(self) -> int:
-        """Requests in flight at all front ends, with the large ones."""
+        """Number of requests in flight at all front ends, including large ones."""
         return int(sum(self._in_flight) + sum(self._large))
 
     def samples_of_flows(self) -> Counter[Flow]:
-        """The samples that no engine process has answered, by flow (see flow_counts.py)."""
+        """Return the number of unanswered samples at all engine processes, by flow (see flow_counts.py)."""
         total: Counter[Flow] = Counter()
         for row in self._engines:
             row.flows.add_to(total)
@@ -93,12 +93,12 @@ class StatusBoard:
 
     @property
     def sample_s(self) -> float:
-        """Seconds for each sample in a full batch, at the slowest engine process; 0 until one has measured it."""
+        """Seconds per sample in a full batch, at the slowest engine process; 0 until a process has measured it."""
         return max([row.sample_s for row in self._engines])
 
     @property
     def front_ends(self) -> int:
-        """Number of front ends, whether they run or not."""
+        """Number of front ends, running or not."""
         return len(self._front_ends)
 
     @property
@@ -108,7 +108,7 @@ class StatusBoard:
 
     @property
     def loading(self) -> str:
-        """The model that the first of the engine processes that load one is loading, for people."""
+        """Description of a model that an engine process is loading, for messages; empty if none is being loaded."""
         return next((text for row in self._engines if (text := row.loading)), "")
 
 
@@ -118,11 +118,11 @@ class StatusRow:
     def __init__(self, cells: memoryview[float]) -> None:
         self._cells = cells
         self.flows = FlowCounts(cells[-flow_counts.CELLS :])
-        """The samples that an engine process has not answered, by flow."""
+        """Numbers of samples that an engine process has not answered, by flow."""
 
     @property
     def in_flight(self) -> int:
-        """Requests in flight at a front end, without those with large pictures."""
+        """Number of requests in flight at a front end, without those with large pictures."""
         return int(self._cells[_IN_FLIGHT])
 
     @in_flight.setter
@@ -131,7 +131,7 @@ class StatusRow:
 
     @property
     def large_in_flight(self) -> int:
-        """Requests in flight with large pictures at a front end."""
+        """Number of requests in flight with large pictures at a front end."""
         return int(self._cells[_LARGE])
 
     @large_in_flight.setter
@@ -140,7 +140,7 @@ class StatusRow:
 
     @property
     def load(self) -> int:
-        """Samples that an engine process has not answered."""
+        """Number of samples that an engine process has not answered."""
         return int(self._cells[_LOAD])
 
     @load.setter
@@ -149,7 +149,7 @@ class StatusRow:
 
     @property
     def sample_s(self) -> float:
-        """Seconds for each sample in a full batch, as an engine process measures it; 0 before the first."""
+        """Seconds per sample in a full batch, as measured by an engine process; 0 before the first measurement."""
         return float(self._cells[_SAMPLE_S])
 
     @sample_s.setter
@@ -158,7 +158,7 @@ class StatusRow:
 
     @property
     def heartbeat_at(self) -> float:
-        """Time of the last heartbeat on the monotonic clock; 0 before the first."""
+        """Time of the last heartbeat, in seconds on the monotonic clock; 0 before the first."""
         return float(self._cells[_BEAT])
 
     @heartbeat_at.setter
@@ -176,7 +176,7 @@ class StatusRow:
 
     @property
     def loading(self) -> str:
-        """The model that an engine process loads, for people; while it is written, parts may be of the text before."""
+        """Description of the model that an engine process is loading; a read during a write may mix two texts."""
         return bytes(self._text).partition(b"\0")[0].decode(errors="replace")
 
     @loading.setter
@@ -188,14 +188,14 @@ class StatusRow:
         return self._cells[_NUMBERS : _NUMBERS + _TEXT_CELLS].cast("B")
 
     def claim_row(self, now: float) -> bool:
-        """Start to use this row; True if an earlier process has used it."""
+        """Clear this row and begin to use it; return whether an earlier process has used it."""
         self.clear_row()
         self.heartbeat_at = now
         before, self._cells[_USED] = self._cells[_USED], 1.0
         return bool(before)
 
     def clear_row(self) -> None:
-        """Clear the row of a process that has ended, except that it was used."""
+        """Clear the row of a process that has ended, except for the mark that it was used."""
         for column in (_IN_FLIGHT, _LARGE, _LOAD, _BEAT, _READY, _SAMPLE_S):
             self._cells[column] = 0.0
         self.flows.clear()
