@@ -1,1 +1,1 @@
-"""Repeated requests: one answer for one key, one computation for identical inputs."""
+"""Repeated requests: one answer per idempotency key, one computation for identical inputs."""

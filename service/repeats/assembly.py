@@ -19,9 +19,9 @@ from service.saving.store import ResultStore
 _log = structlog.get_logger(__name__)
 _FORGET_EVERY_S = 60.0
 _KEPT_S = 86_400.0
-"""Lifetime of a key and its answer: clients that retry do so within a day."""
+"""Lifetime of a key and its answer in seconds: clients that retry do so within a day."""
 _LONGEST_WAIT_S = 30.0
-"""Longest wait for the answer to an earlier request with the same key; then 409."""
+"""Longest wait in seconds for the answer to an earlier request with the same key; after it, the reply is 409."""
 
 
 @asynccontextmanager
@@ -36,10 +36,10 @@ async def open_idempotency(
     """Open the idempotency keys of all processes that share the ledger.
 
     Args:
-        ledger: with the table of keys.
-        kept: the answers.
+        ledger: the ledger, with the table of keys.
+        kept: storage of the answers.
         owner: this process.
-        store: its results.
+        store: this process's result store.
         now: the ledger's clock, in seconds since the epoch.
         pause: waits for a number of seconds, or until another process has answered a key.
     """

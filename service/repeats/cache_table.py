@@ -19,8 +19,8 @@ CREATE INDEX IF NOT EXISTS known_results_use ON known_results (used_at);
 class Entry(NamedTuple):
     """The entry of a finished result.
 
-    about: facts, as JSON.
-    used_at: when it was inserted, or last answered a request.
+    about: facts of the reply, as JSON.
+    used_at: time at which the entry was inserted or last answered a request.
     """
 
     about: str
@@ -34,7 +34,7 @@ def find(ledger: Transaction, fingerprint: str) -> Entry | None:
 
 
 def insert_result(ledger: Transaction, fingerprint: str, about: str, now: float) -> None:
-    """Insert a finished result, or let it take the place of one that is gone."""
+    """Insert a finished result, or replace the existing entry of that fingerprint."""
     ledger.execute(
         "INSERT INTO known_results (fingerprint, about, used_at) VALUES (?, ?, ?) "
         "ON CONFLICT (fingerprint) DO UPDATE SET about = excluded.about, used_at = excluded.used_at",
@@ -48,7 +48,7 @@ def record_hit(ledger: Transaction, fingerprint: str, now: float) -> None:
 
 
 def forget_result(ledger: Transaction, result_id: str) -> None:
-    """Remove every entry with that result."""
+    """Remove every entry that contains a result."""
     ledger.execute("DELETE FROM known_results WHERE about LIKE ?", (f'%"{result_id}"%',))
 
 

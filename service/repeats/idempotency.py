@@ -1,8 +1,8 @@
 """`Idempotency-Key`: the same key gives the same answer, computed once (draft-ietf-httpapi-idempotency-key-header).
 
-The first request with a key claims it; later ones, in any process, wait for its answer and get the same bytes. A key is
-released if its request fails, as nothing was done that must not be repeated, or if its process dies. A request is also
-refused, and its key released, if its answer cannot be stored. A key is valid for one request: with another body it is
+The first request with a key claims the key; later requests, in any process, wait for its answer and get the same bytes.
+A key is released if its request fails, because a failed request can safely be repeated, or if its process dies. If an
+answer cannot be stored, its request is refused and the key is released. A key that comes with a different request is
 refused.
 """
 
@@ -35,36 +35,41 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:
-    """The idempotency keys of all processes that share a results folder. Used on the event loop."""
+    """The idempotency keys of all processes that share a ledger. Used on the event loop."""
 
     ledger: Database
     kept: ResponseFiles
     disk: DiskState
     owner: Owner
     now: Callable[[], float]
-    """Wall clock, in seconds since the epoch."""
+    """The ledger's clock, in seconds since the epoch."""
     ttl_s: float
     wait_s: float
     """Longest time that a request waits for the answer to an earlier one with its key, in seconds."""
     deleted: Callable[[Collection[str]], set[str]] = lambda _: set()
-    """Returns those of the results that are deleted; blocks."""
+    """Returns the deleted results among those with the given ids. Blocks."""
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     """Waits for a number of seconds, or until a key was answered in another process."""
     _held: list[Claim] = field(default_factory=list)
-    """The claims of this process that are being entered, answered or released; two made in the same moment are
-    equal."""
+    """The claims of this process that are being inserted, answered or released; a list, because claims made at the same
+    time may be equal."""
     _background: set[asyncio.Task[Any]] = field(default_factory=set)
     """Tasks that continue after their requests have ended."""
 
     async def run_once(self, name: str, fingerprint: str, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
         """Return the stored answer to the key, or run `work` and store its answer.
 
+        Args:
+            name: name of the key, from `key_name`.
+            fingerprint: digest of the request, from `fingerprint_of`.
+            work: computes the answer.
+
         Raises:
             InvalidOption: code `idempotency_mismatch`: the key came with another request before.
             Gone: the answer contained a result that its owner has deleted.
             Conflict: code `idempotency_in_progress`: the earlier request is still unanswered after `wait_s`.
             NotReady: the ledger cannot be used, or the disk rejects the answer (`storage_unavailable`).
-            ServiceError, Cancelled: raised by `work`; the key is free again.
+            ServiceError, CancelledError: raised by `work`; the key is released.
         """
         started, pause_s = self.now(), _FIRST_PAUSE_S
         while True:
@@ -107,7 +112,7 @@ class Idempotency:
         return found
 
     async def forget_result(self, result_id: str) -> None:
-        """Remove every stored answer with a deleted result; a repeat with its key is answered with `Gone`.
+        """Remove every stored answer that contains a deleted result; repeats with its key are answered with `Gone`.
 
         Raises:
             OSError: an answer cannot be removed now.
@@ -117,7 +122,7 @@ class Idempotency:
             await asyncio.to_thread(self.kept.replace_deleted, held)
 
     async def delete_expired(self) -> None:
-        """Remove expired keys and their answers, and release those that `_is_forgotten`."""
+        """Remove expired keys and their answers, and release claims that no request uses (`_is_forgotten`)."""
         for held in await self.ledger.read(partial(idempotency_table.unanswered_of, owner=self.owner.id)):
             if self._is_forgotten(held):
                 await self.ledger.write(partial(idempotency_table.release_unanswered, claimed=held))
@@ -128,14 +133,14 @@ class Idempotency:
                 await self.ledger.write(partial(self._drop_if_free, expired))
 
     async def close(self) -> None:
-        """Stop recording answers and releasing keys; others release those that stay once this process has ended."""
+        """Stop recording answers and releasing keys; other processes release the rest once this process has ended."""
         tasks = list(self._background)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _is_forgotten(self, held: Claim) -> bool:
-        """Whether no request of this process has the claim: a database may commit it long after it seemed to fail."""
+        """Return whether the claim is this process's but no request uses it: its commit only seemed to have failed."""
         return not held.done and held.owner == self.owner.id and held not in self._held
 
     async def _is_orphan(self, held: Claim) -> bool:
@@ -151,7 +156,7 @@ class Idempotency:
         except asyncio.CancelledError:  # the ledger may still write the claim
             self._in_background(self._release_after_failure(claiming, mine))
             raise
-        except NotReady:  # it may be written nevertheless: a database can go away between a commit and its answer
+        except NotReady:  # the claim may be written: the database can go away after a commit, before its answer
             self._release_in_background(mine)
             raise
         if gone is None:
@@ -162,7 +167,7 @@ class Idempotency:
 
     async def _release_after_failure(self, claiming: asyncio.Future[list[Claim] | None], mine: Claim) -> None:
         gone: list[Claim] | None = []
-        with suppress(NotReady):  # which leaves open whether it is written
+        with suppress(NotReady):  # the claim may be written nevertheless
             gone = await claiming
         if gone is None:
             self._held.remove(mine)
@@ -176,13 +181,13 @@ class Idempotency:
         except BaseException:
             self._release_in_background(mine)
             raise
-        # shielded if the client leaves, so that two answers to the same key are never stored at once
+        # shielded from the client's disconnection, so that two answers to one key are never stored concurrently
         return await asyncio.shield(self._in_background(self._record(mine, response)))
 
     async def _record(self, mine: Claim, response: KeptResponse) -> KeptResponse:
         """Store the answer and return it; if that fails, the key is released."""
         try:
-            if response.result_ids:  # before it is kept, so that a deletion at that moment finds it
+            if response.result_ids:  # before the answer is stored, so that a concurrent deletion finds it
                 contain = partial(idempotency_table.contain, claimed=mine, result_ids=response.result_ids)
                 await self.ledger.write(contain)
             try:
@@ -201,7 +206,7 @@ class Idempotency:
 
     def _keep(self, mine: Claim, response: KeptResponse) -> None:
         self.kept.keep(mine, response)
-        if self.deleted(response.result_ids):  # it was deleted while the answer was written
+        if self.deleted(response.result_ids):  # a result was deleted while the answer was written
             self.kept.replace_deleted(mine)
 
     def _release_in_background(self, mine: Claim) -> None:
@@ -216,19 +221,20 @@ class Idempotency:
     def _forget_task(self, task: asyncio.Task[Any]) -> None:
         self._background.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever still waits has got it
+            task.exception()  # retrieved: callers that still wait have received it
 
     async def _release(self, mine: Claim) -> None:
-        """Release a key without an answer. If its answer was recorded after all, it stays: it may have been sent."""
+        """Release a key without an answer; if the answer was recorded after all, keep it, as it may have been sent."""
         released = await self.ledger.write_until_done(partial(self._release_claim, mine))
         self._held.remove(mine)
         if released:
             await self._drop_own_files([mine])
 
     async def _drop_own_files(self, gone: Collection[Claim]) -> None:
-        """Drop the answers of claims that are gone, if each has a file of its own; after the commit: a bucket may hang.
+        """Remove the stored answers of removed claims, if each claim has its own file (`by_claim`).
 
-        A claim that was taken over may have one, too: its process may have kept an answer before it died.
+        Called after the commit, because a bucket may hang. A claim that was taken over may have an answer, too: its
+        process may have stored one before it died.
         """
         for one in gone if self.kept.by_claim else ():
             with suppress(OSError):  # a stored answer without a key is never sent
@@ -242,9 +248,9 @@ class Idempotency:
         return released
 
     def _drop_if_free(self, gone: Claim, ledger: Transaction) -> None:
-        """Drop the answer of a claim that is gone, unless it may be that of the next one, which has the same file.
+        """Remove the answer of a removed claim, unless there is a new claim on the key, which has the same file.
 
-        In the transaction, so that nobody claims the key in between.
+        Runs inside the transaction, so that no process claims the key in between.
         """
         if idempotency_table.is_free(ledger, gone.name):
             self.kept.drop(gone)
@@ -255,10 +261,10 @@ def _in_progress(why: str) -> Conflict:
 
 
 def key_name(key: str, client: str, endpoint: str) -> str:
-    """Return the name that a key is stored under; keys are separate for each client and endpoint.
+    """Return the name under which a key is stored; keys are separate for each client and endpoint.
 
     Raises:
-        InvalidOption: the key is neither a quoted string (RFC 9651) nor one word, of at most 255 characters.
+        InvalidOption: the key is neither a quoted string (RFC 9651) nor one word, or longer than 255 characters.
     """
     if not _KEY.fullmatch(key):
         why = "Idempotency-Key must be 1 to 255 characters, one word or in quotes, without a backslash; send a UUID"
@@ -270,7 +276,7 @@ def key_name(key: str, client: str, endpoint: str) -> str:
 def fingerprint_of(order: Order, *varies_with: str) -> str:
     """Return a digest of everything that determines the response: the order, and the values in `varies_with`.
 
-    It stays what it was when an option is added: keys and cached results outlast an upgrade.
+    A new option at its default does not change the digest, so keys and cached results stay valid after an upgrade.
     """
     digest = hashlib.sha256()
     options = order.options.model_dump_json(exclude=order.options.added_at_default)

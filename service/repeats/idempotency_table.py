@@ -35,11 +35,12 @@ _THIS = "name = ? AND owner = ? AND expires_at = ?"
 class Claim:
     """The claim of a process on a key.
 
-    name: a digest of the client, the endpoint and the key.
-    fingerprint: a digest of the first request with the key.
-    owner: the process that answers it, or answered it.
-    expires_at: with the owner, it tells this claim from a later one of the same process, which a request that was given
-        up must not touch.
+    name: digest of the client, the endpoint and the key.
+    fingerprint: digest of the first request with the key.
+    owner: id of the process that answers, or has answered, that request.
+    expires_at: time at which the key expires. With `owner` it also distinguishes this claim from a later claim on the
+        key, which an abandoned request must not change.
+    done: whether the answer is stored.
     """
 
     name: str
@@ -58,7 +59,7 @@ def find(ledger: Transaction, name: str, now: float) -> Claim | None:
 def claim(ledger: Transaction, wanted: Claim, now: float, instead_of: str | None = None) -> list[Claim] | None:
     """Claim a key that is free, or unanswered by the dead owner `instead_of`.
 
-    Returns the claims in place of which it is, expired or of that owner; None if another process was first.
+    Returns the claims that it replaces, expired ones or that owner's; None if another process was first.
     """
     over = "name = ? AND (expires_at <= ? OR (owner = ? AND done = 0))"
     gone = _delete(ledger, over, (wanted.name, now, instead_of))
@@ -71,8 +72,8 @@ def claim(ledger: Transaction, wanted: Claim, now: float, instead_of: str | None
 
 
 def contain(ledger: Transaction, claimed: Claim, result_ids: Collection[str]) -> None:
-    """Record which stored results the answer to a key contains; nothing if the claim is gone by now."""
-    # an update locks the row: no other process takes the key over before this is committed
+    """Record which stored results the answer to a key contains; does nothing if the claim no longer exists."""
+    # the update locks the row, so that no other process takes over the key before this is committed
     held = ledger.execute(f"UPDATE idempotency SET owner = owner WHERE {_THIS}", _this(claimed))  # noqa: S608 -- values are bound
     if held.rowcount:
         ledger.executemany(
@@ -91,19 +92,19 @@ def containing(ledger: Transaction, result_id: str) -> list[Claim]:
 
 
 def mark_answered(ledger: Transaction, claimed: Claim) -> bool:
-    """Mark the claim as answered: its response is stored. Returns False if there is another claim by now."""
+    """Mark a claim as answered, as its response is stored; returns False if the claim no longer exists."""
     ledger.notify(TOPIC)
     held = ledger.execute(f"UPDATE idempotency SET done = 1 WHERE {_THIS}", _this(claimed))  # noqa: S608 -- values are bound
     return held.rowcount == 1
 
 
 def release(ledger: Transaction, claimed: Claim) -> None:
-    """Release a claim without an answer, so that the next request with the key counts as the first."""
+    """Release a claim whose answer is missing, so that the next request with the key counts as the first."""
     _release(ledger, claimed, (0, 1))
 
 
 def release_unanswered(ledger: Transaction, claimed: Claim) -> bool:
-    """Release a claim unless its answer is recorded; returns whether there is no such claim any more."""
+    """Release a claim unless its answer is recorded; returns whether the claim no longer exists."""
     _release(ledger, claimed, (0, 0))
     return ledger.execute(f"SELECT 1 FROM idempotency WHERE {_THIS}", _this(claimed)).fetchone() is None  # noqa: S608 -- values are bound
 
@@ -125,7 +126,7 @@ def delete_expired(ledger: Transaction, now: float) -> list[Claim]:
 
 
 def _release(ledger: Transaction, claimed: Claim, done: tuple[int, int]) -> None:
-    """Release a claim that is in one of the states."""
+    """Release a claim if its `done` is one of the values."""
     ledger.notify(TOPIC)
     _delete(ledger, f"{_THIS} AND done IN (?, ?)", (*_this(claimed), *done))
 
@@ -133,8 +134,8 @@ def _release(ledger: Transaction, claimed: Claim, done: tuple[int, int]) -> None
 def _delete(ledger: Transaction, condition: str, values: Sequence[Any]) -> list[Claim]:
     """Delete the claims that meet a condition, and return them.
 
-    What their answers contain is forgotten, too: otherwise the deletion of such a result would affect the keys' next
-    answers.
+    The records of the results in their answers are deleted, too; otherwise the deletion of such a result would later
+    remove the next answer to the same key.
     """
     rows = ledger.execute(f"DELETE FROM idempotency WHERE {condition} RETURNING *", values)  # noqa: S608 -- values are bound
     claims = [_claim_from_row(row) for row in rows.fetchall()]

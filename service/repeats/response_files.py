@@ -1,6 +1,6 @@
-"""Stored responses to repeated requests: `.replies/ab/NAME`, a line of JSON (status, headers), then the body.
+"""Stored responses to requests with a key: `.replies/ab/NAME`, a line of JSON (status, headers, results) and the body.
 
-All methods block. Files are renamed into place when complete, but not synced: they survive a killed process.
+All methods block. Files are renamed into place when complete but not synced: they survive the death of the process.
 """
 
 from __future__ import annotations
@@ -19,51 +19,51 @@ from service.saving.local_disk.own_folders import RESPONSES
 
 @dataclass(frozen=True, slots=True)
 class KeptResponse:
-    """The response to a request. headers: names in lower case, and values, in their order."""
+    """The response to a request; `headers`: pairs of a lower-case name and a value, in order."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
     result_ids: tuple[str, ...] = ()
-    """The stored results that it contains."""
+    """Ids of the stored results in the response."""
 
     @property
     def deleted(self) -> bool:
-        """Whether it takes the place of a response with a result that was deleted since."""
+        """Whether this stands for a response that was removed because one of its results was deleted."""
         return self.status == _GONE
 
 
 _GONE = 410
 DELETED = KeptResponse(_GONE, (), b"")
-"""The note in place of a response with a result that was deleted."""
+"""Marker in place of a response that was removed because one of its results was deleted."""
 
 
 class ResponseFiles(Protocol):
-    """Responses by the claim on their key, where every process that may repeat them can read them. All block."""
+    """Responses by claim, readable by every process that may repeat them. All methods block."""
 
     by_claim: ClassVar[bool]
-    """Whether each claim has a file of its own; otherwise all claims on a key have the same."""
+    """Whether each claim has a file of its own; otherwise all claims on a key share one file."""
 
     def keep(self, held: Claim, response: KeptResponse) -> None:
         """Store a response.
 
         Raises:
-            OSError: the disk of this host is full or failing; nothing is left of the response.
-            NotReady: code `storage_unavailable`: the storage of all hosts cannot be written now.
+            OSError: this host's disk is full or failing; the partial response was removed.
+            NotReady: code `storage_unavailable`: the hosts' shared storage cannot be written now.
         """
 
     def find(self, held: Claim) -> KeptResponse | None:
         """Return the response; None if it does not exist or is damaged.
 
         Raises:
-            NotReady: code `storage_unavailable`: the disk, or the storage of all hosts, cannot be read now.
+            NotReady: code `storage_unavailable`: the disk, or the hosts' shared storage, cannot be read now.
         """
 
     def replace_deleted(self, held: Claim) -> None:
-        """Replace a response with a deleted result, if there is one, by a note that says so. Raises as `keep`."""
+        """Replace a claim's response, if it exists, by the marker `DELETED`. Raises as `keep` does."""
 
     def drop(self, held: Claim) -> None:
-        """Remove the response of a claim that is gone; without `by_claim` only while the key is free.
+        """Remove the response of a removed claim; without `by_claim`, called only while the key is free.
 
         Raises:
             OSError: it cannot be removed now.
@@ -97,15 +97,15 @@ class KeptResponses:
             return decode_response(self._path(held).read_bytes())
         except FileNotFoundError:
             return None
-        except OSError as error:  # such as no file descriptor left: the request must not be computed again for that
+        except OSError as error:  # temporary, such as no file descriptor left: no reason to compute the request again
             why = f"the answer to this Idempotency-Key cannot be read now ({error.strerror or error}); try again later"
             raise NotReady(why, code="storage_unavailable") from error
 
     def replace_deleted(self, held: Claim) -> None:
-        """See `ResponseFiles`; if the disk is full, the response is removed. So is one that a killed process left."""
+        """See `ResponseFiles`; if the disk is full, the response is removed. An unfinished file is removed, too."""
         self._unfinished(held).unlink(missing_ok=True)
         if self._path(held).exists():
-            with suppress(OSError):  # a full disk: then the key counts as new
+            with suppress(OSError):  # the disk is full: without a response the key counts as new
                 self.keep(held, DELETED)
                 return
             self.drop(held)
@@ -123,13 +123,13 @@ class KeptResponses:
 
 
 def encode_response(response: KeptResponse) -> bytes:
-    """A line of JSON (status, headers, results), then the body."""
+    """Encode a response as a line of JSON (status, headers, results) and the body."""
     head = {"status": response.status, "headers": response.headers, "results": response.result_ids}
     return json.dumps(head).encode() + b"\n" + response.body
 
 
 def decode_response(data: bytes) -> KeptResponse | None:
-    """The response that `encode_response` wrote; None if it is damaged."""
+    """Decode a response from `encode_response`; None if it is damaged."""
     try:
         line, _, body = data.partition(b"\n")
         head = json.loads(line)

@@ -1,11 +1,11 @@
 """Exact result cache: identical requests are computed once, whether concurrent or later.
 
-Requests are identical if the bytes of all files, the model's version, the digest of its ONNX, the options, the seed and
-the owner are equal: an owner's results are found and deleted by that owner alone. The cache stores the ids of saved
-results: the results folder (or bucket) is the cache, its retention applies, and all processes that share the ledger use
-it; what another host has not uploaded yet is computed again, and not entered. Unsaved results are not cached, but
-concurrent identical requests in one process are still computed once. A request without a seed to a model with latents
-always gets a new result.
+Requests are identical if the bytes of all files, the model's version, the digest of its ONNX file, the options, the
+seed and the owner are equal. The owner is included because only the owner may find and delete a result. The cache
+stores ids of saved results; the images are in the results folder or bucket, whose retention applies. All processes that
+share the ledger use the cache. A result that another host has not uploaded yet is computed again, but its entry stays.
+Unsaved results are not cached, but concurrent identical requests in one process are still computed once. A request
+without a seed to a model with latents always gets a new result.
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ _log = structlog.get_logger(__name__)
 _TRIM_EVERY = 256
 """Number of inserted results between trims of the table."""
 _ELSEWHERE_S = 60.0
-"""Time since its last use in which another host may have a result that cannot be read here."""
+"""Seconds after an entry's last use in which its result, if not readable here, may still be on another host."""
 _FACTS = ("media_type", "size", "model", "engine", "batch_size", "coverage", "seed", "texture")
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A reply, and what other requests must wait for before it answers them, too.
+    """A reply, and whether it may also answer other requests.
 
-    of_job: whether it is a job's run, whose results may be deleted unless the entry was made.
-    entered: done when the ledger has the entry; with False if it must not have it. None: there will be none.
+    of_job: whether a job's run made the reply; its results may be deleted unless the entry was inserted.
+    entered: future of the insertion in the ledger; its result is False if the entry must not be inserted. None: there
+        will be no entry.
     """
 
     reply: Reply
@@ -59,7 +60,7 @@ class _Found:
             return not self.of_job
         try:
             return await asyncio.shield(self.entered)
-        except ServiceError:  # the ledger is away: each request computes its own result
+        except ServiceError:  # without the ledger each request computes its own result
             return False
 
 
@@ -82,11 +83,11 @@ class ResultCache:
 
     @property
     def waiting(self) -> int:
-        """The number of requests that wait for a look-up or computation, their own or another request's."""
+        """Number of requests that wait for a look-up or a computation, their own or another request's."""
         return self._flights.waiting
 
     async def run(self, order: Order, call: Call) -> Reply:
-        """Return the reply to an order, from the cache or computed. Raises as `Pipeline.run`."""
+        """Return the reply to an order, from the cache or computed. Raises as `Pipeline.run` does."""
         manifest = self._current_manifest(order)
         if manifest is None or (manifest.has_latent and order.options.seed is None):
             return await self.pipeline.run(order, call)
@@ -106,7 +107,7 @@ class ResultCache:
             except (DeadlineExceeded, NotReady) as error:
                 if leads or (isinstance(error, NotReady) and error.code != "storage_unavailable"):
                     raise
-                # the request that started it had less time, also to wait for the storage; this one's is its caller's
+                # the request that started the computation had an earlier deadline; try again within this one's
 
     async def forget_result(self, result_id: str) -> None:
         """Remove every entry with a deleted result.
@@ -117,23 +118,23 @@ class ResultCache:
         await self.ledger.write(partial(cache_table.forget_result, result_id=result_id))
 
     async def _is_there(self, reply: Reply) -> bool:
-        """Whether no result of a reply was deleted since."""
+        """Return whether no result of a reply was deleted."""
         ids = [picture.result_id for picture in reply.pictures if picture.result_id]
         return not await self.results.deleted(ids)
 
     def _current_manifest(self, order: Order) -> Manifest | None:
-        """Return the manifest of the model that would be used now; None if there is none: the pipeline reports it."""
+        """Return the manifest of the model that would be used now; None without one, which the pipeline reports."""
         name, _, version = self.pipeline.model_of(order).partition("/")
         ready = [one for one in self.pipeline.models.statuses() if one.name == name and one.state == "ready"]
         wanted = [one for one in ready if version in ("", str(one.version))]
         return max(wanted, key=lambda one: one.version).manifest if wanted else None
 
     async def _found_or_computed(self, order: Order, call: Call, key: str, manifest: Manifest, saved: bool) -> _Found:
-        """Look the result up or compute it, in one flight: a look-up before it could miss a flight that just ended."""
+        """Look up the result or compute it. Both are one flight: a look-up before it could miss one that just ended."""
         hit, elsewhere = await self._look_up(key) if saved else (None, False)
         if hit is not None:
             return _Found(replace(hit, cache="hit"))
-        # others may have joined, also some whose own repeats ask for its answer
+        # other requests may have joined, possibly with repeats of their own: do not stop if this client leaves
         joined = replace(call, stop_if_left=lambda: None, repeat_key=call.repeat_key or key)
         reply = await self.pipeline.run(order, joined)
         stored = all(picture.result_id for picture in reply.pictures)
@@ -150,9 +151,9 @@ class ResultCache:
         return found
 
     async def _look_up(self, key: str) -> tuple[Reply | None, bool]:
-        """Return the cached reply, and whether, without one, another host has it: then its entry is to stay.
+        """Return the cached reply or None, and whether another host may have the result, so that its entry must stay.
 
-        A host that has died with its results answers no request with them: its entries are replaced after a minute.
+        If the other host has died with the result, its entry may be replaced a minute after its last use.
         """
         entry = None
         try:
@@ -187,13 +188,13 @@ class ResultCache:
 
 
 def _without_names(order: Order, manifest: Manifest) -> Order:
-    """Return an order without the options that are in the key in another form, or that its model does not use."""
+    """Return an order without options that are in the cache key in another form, or that the model does not use."""
     unused = {"model": None, "save": None, **({} if manifest.has_latent else {"seed": None})}
     return replace(order, options=order.options.model_copy(update=unused))
 
 
 def _enter(ledger: Transaction, may_share: Callable[[Any], bool] | None, enter: Callable[[Transaction], None]) -> bool:
-    """Insert an entry, unless a job that the results were made for could delete them; returns whether."""
+    """Insert an entry and return True, unless the results' job may delete them (`may_share`)."""
     if may_share is not None and not may_share(ledger):
         return False
     enter(ledger)

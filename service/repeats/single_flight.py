@@ -1,4 +1,4 @@
-"""Single flight: concurrent calls with one key share one computation, which is cancelled when all callers are."""
+"""Single flight: concurrent calls with the same key share a computation, cancelled when all callers are cancelled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 _A_MOMENT_S = 1.0
-"""Longer than the write of a result that has begun."""
+"""Seconds that suffice to finish the write of a result."""
 
 
 @dataclass(slots=True)
@@ -29,17 +29,16 @@ class SingleFlight(Generic[T]):
 
     @property
     def waiting(self) -> int:
-        """The number of waiting callers, over all keys."""
+        """Number of waiting callers, over all keys."""
         return sum(flight.waiting for flight in self._flights.values())
 
     async def run_or_join(
         self, key: str, work: Callable[[], Coroutine[Any, Any, T]], left_s: Callable[[], float] = lambda: 0.0
     ) -> T:
-        """Return the result of the work in flight for the key; starts `work` if there is none.
+        """Return the result of the computation in flight for the key; start `work` if there is none.
 
-        A cancelled caller, even the one that started the work, leaves it running. It is cancelled when all callers
-        are; it may come to its end nevertheless, and the last of them waits `left_s()` seconds for that, at least
-        a moment.
+        The computation goes on if some callers are cancelled, even the one that started it. If all are, it is
+        cancelled. It may still finish: the last caller waits for its end, `left_s()` seconds or at least `_A_MOMENT_S`.
         """
         flight = self._flights.get(key)
         if flight is None:

@@ -29,20 +29,21 @@ from service.saving.store import ResultStore
 _log = structlog.get_logger(__name__)
 RETENTION_LOCK = ".retention.lock"
 _DISK_THREADS = 2
-"""One writes while the other syncs; more wait for the same device."""
+"""Number of writers to a disk: one writes while the other syncs; more would wait for the same device."""
 _UPLOAD_THREADS = 16
-"""Results that are uploaded at once: a request to S3 waits for the network, not for a core."""
+"""Number of concurrent uploads, which wait for the network and not for a core."""
 _MOST_AT_ONCE = 64
-"""Results that a thread makes durable with the same syncs."""
+"""Largest number of results that a thread makes durable with the same syncs."""
 _SWEEP_EVERY_S = 60.0
 _LOOK_EVERY_S = 1.0
-"""How often a disk that failed is probed."""
+"""Interval in seconds at which a failed disk is probed."""
 _ENTER_EVERY_S = 0.25
-"""How often results that are not durable yet are entered into the index, for lists by other processes."""
+"""Interval in seconds at which results that are not durable yet are inserted in the index, so that other processes list
+them."""
 _TRIED_S = 2.0
-"""Time that the end gives a save that fails, though the next start can do it."""
+"""Seconds for which a flush at the end waits for failing saves that the next start can repeat."""
 _INHERIT_EVERY_S = 2.0
-"""How often results of dead processes are looked for."""
+"""Interval in seconds of the search for results of dead processes."""
 
 
 @asynccontextmanager
@@ -54,12 +55,12 @@ async def open_store(
     Args:
         settings: the server's configuration.
         observer: counts saves.
-        drain: how long the end may take.
-        owner: this process among those of the host.
+        drain: gives the time left for the flush.
+        owner: this process as owner of a spool folder.
         ledger: connections for the index of results; None: a file in `results_dir`.
 
     Raises:
-        SettingsInvalid: the settings name a place where results cannot be saved.
+        SettingsInvalid: results cannot be saved where the settings say.
     """
     limits = SpoolLimits(settings.spool_max_items, int(settings.spool_max_mb * 2**20))
     spool_files = SpoolFiles(owner)
@@ -67,7 +68,7 @@ async def open_store(
     storage = open_storage(settings)
     store = ResultStore(storage, spool_files, limits, ledger, threads=threads, observer=observer)
     try:
-        await on_thread_to_its_end(store.start)  # a command removes the folder as soon as it is interrupted
+        await on_thread_to_its_end(store.start)  # an interrupted command removes the folder at once
     except OSError as error:  # such as a spool that another user made
         raise unusable_folder(settings.results_dir, error) from error
     try:
@@ -86,7 +87,7 @@ def check_places(settings: Settings) -> None:
     """Check the address of the bucket of results, without opening anything.
 
     Raises:
-        SettingsInvalid: the URL is wrong, or replies are to wait for a storage that there is not.
+        SettingsInvalid: the URL is wrong, or `promise=store` is set without `results_url`.
     """
     if settings.promise == "store" and not settings.results_url:
         raise SettingsInvalid(
@@ -98,10 +99,10 @@ def check_places(settings: Settings) -> None:
 
 
 def open_storage(settings: Settings) -> Storage:
-    """Open the durable storage; the results directory is created and probed in any case, because it has the spool.
+    """Open the durable storage; the results directory is created and probed in any case, because it holds the spool.
 
     Raises:
-        SettingsInvalid: the directory cannot be written to, or as for `check_places`.
+        SettingsInvalid: the directory cannot be written to, or as raised by `check_places`.
     """
     check_places(settings)
     files = ResultFiles(settings.results_dir, max_group_size=_MOST_AT_ONCE)
@@ -123,7 +124,7 @@ def open_objects(settings: Settings) -> ObjectStorage:
 
 
 def make_promise(settings: Settings, store: ResultStore, clock: Callable[[], float]) -> StorePromise | None:
-    """Return what holds replies back until their results are in the storage; None if the spool suffices."""
+    """Return the `StorePromise` that delays replies until their results are in the storage; None if not set."""
     return StorePromise(store, clock) if settings.promise == "store" else None
 
 
@@ -159,10 +160,10 @@ async def _delete_old_results(settings: Settings, storage: Storage, store: Resul
 
 
 def flush_at_end(store: ResultStore, flush_s: float) -> UnsavedCounts:
-    """Flush the store and count what is left; blocks.
+    """Flush the store and count the results that are left. Blocks.
 
-    It does not wait long for a save that fails while the spool, beside the results, has everything for the next start.
-    With a bucket it does: the disk of the spool may end with this process.
+    If saves fail but the spool, on the disk of the results, holds all of them for the next start, it waits only
+    briefly. With a bucket it uses all of `flush_s`, because the spool's disk may not outlive this process.
     """
     tried_s = min(_TRIED_S, flush_s)
     if not store.flush(tried_s):

@@ -1,7 +1,7 @@
 """The backlog: results that were promised or accepted and are not durable yet.
 
-One lock guards three things: the spool space that is reserved and used, the results themselves, and the queue of those
-that no writer has taken. It does no input or output.
+One lock guards the reserved and used spool space, the results, and the queue of results that no writer has taken. The
+backlog does no input or output.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from service.saving.spool.capacity import Backoff, SpoolCapacity, SpoolLimits
 from service.saving.write_queue import GATHER_S, UnsavedResult, WriteQueue
 
 MOST_KEPT_BYTES = 8 * 2**20
-"""The most bytes of waiting images that are kept in memory, where no spool has to be read before they are saved."""
+"""Limit of waiting images' bytes in memory; images beyond it are read from the spool again before they are saved."""
 
 
 class Backlog:
     """Reservations and the queue of unsaved results. Thread-safe; `next_group`, `retry`, `wait_until_empty` block.
 
     Args:
-        limits: the limits of reserved and waiting results together.
-        most_at_once: the most results that a writer takes together.
-        clock: its `now` gives the age of results.
-        gather_s: the longest that a result waits for others that it is saved with.
+        limits: limits of reserved and waiting results together.
+        most_at_once: largest number of results in a writer's group.
+        clock: the clocks of the store; ages are measured with its `now`.
+        gather_s: longest time that a result waits for others to be saved with, in seconds.
     """
 
     def __init__(self, limits: SpoolLimits, most_at_once: int, clock: Clock, gather_s: float = GATHER_S) -> None:
         self._clock = clock
         lock = threading.RLock()  # guards all attributes below
         self._changed = threading.Condition(lock)
-        self._queued = threading.Condition(lock)  # separate, as a notification must not wake a writer that pauses
+        self._queued = threading.Condition(lock)  # separate, so that a notification does not wake a pausing writer
         self._spool = SpoolCapacity(limits)
         self.waiting: dict[str, UnsavedResult] = {}
         """Accepted results by id, in order of arrival; other threads may look one up without the lock."""
@@ -41,15 +41,20 @@ class Backlog:
         self._closed = False
 
     def reserve(self, bytes_estimate: int) -> SpoolReservation:
-        """Reserve space for one result of about that size. Raises as `ResultStore.reserve`, but for the disk."""
+        """Reserve space for one result of about that many bytes.
+
+        Raises:
+            Overloaded: code `spool_full`.
+            ShuttingDown: the backlog is closed.
+        """
         with self._changed:
             self._refuse_if_closed()
             self._spool.reserve(bytes_estimate, self._clock.now())
-            self._wake_if_due()  # it may have taken the space that a gathering group counted on
+            self._wake_if_due()  # a gathering group may have counted on the space
         return SpoolReservation(bytes_estimate, self._release)
 
     def use_reservation(self, reservation: SpoolReservation, result_id: str) -> None:
-        """Use a reservation for that result; `enqueue_spooled`, `free_used_reservation` or `reopen` must follow.
+        """Use a reservation for a result; `enqueue_spooled`, `free_used_reservation` or `reopen` must follow.
 
         Raises:
             ValueError: the reservation was already used, or the id is not new.
@@ -67,12 +72,12 @@ class Backlog:
         reservation.release()
 
     def reopen(self, reservation: SpoolReservation) -> None:
-        """Take back the use of a reservation whose result was not spooled."""
+        """Undo the use of a reservation whose result was not spooled."""
         with self._changed:
             reservation.open = True
 
     def enqueue_spooled(self, reservation: SpoolReservation, result: StoredResult) -> None:
-        """Queue a result that was just spooled in the space of that used reservation."""
+        """Queue a result that was just spooled in the space of a used reservation."""
         size = len(result.body)
         with self._changed:
             self._spool.fill(reservation.estimate, size)
@@ -82,7 +87,7 @@ class Backlog:
             self._enqueue(UnsavedResult(result.id, size, self._clock.now(), body, on_saved=on_saved))
 
     def call_when_saved(self, result_id: str, call: Callable[[float], None]) -> bool:
-        """Have `call` called as `UnsavedResult.on_saved`; False if that result does not wait (any more)."""
+        """Register `call` as an `UnsavedResult.on_saved`; False if the result does not wait to be saved."""
         with self._changed:
             if (waiting := self.waiting.get(result_id)) is None:
                 return False
@@ -96,7 +101,7 @@ class Backlog:
             self._enqueue(UnsavedResult(result_id, size, self._clock.now()))
 
     def next_group(self) -> list[UnsavedResult]:
-        """Wait for the results to write next and take them; returns none once the backlog is closed."""
+        """Wait for the next group to write and take it; returns an empty list once the backlog is closed."""
         with self._changed:
             while not self._closed:
                 pause_s = self._next_group_due_in_s() if self._queue else None
@@ -108,7 +113,7 @@ class Backlog:
             return []
 
     def remove_saved(self, group: list[UnsavedResult], lost: int) -> float:
-        """Remove results that are durable, or (`lost` of them) gone; returns the time, on the monotonic clock."""
+        """Remove results that are durable or, `lost` of them, lost; returns the time on the monotonic clock."""
         with self._changed:
             self._lost += lost
             now = self._clock.now()
@@ -120,16 +125,16 @@ class Backlog:
         return now
 
     def retry(self, group: list[UnsavedResult], pause: Backoff, failures: int, recoveries: int) -> None:
-        """Requeue results that could not be saved, each alone; then pause the writer that tried.
+        """Requeue results that could not be saved, to be retried one by one; then pause the calling writer.
 
-        A writer pauses only after a single result: it is unknown which of a group is at fault, so a group's results
-        are tried at once. A flush, a recovery of the disk or `close` cuts the pause short.
+        A writer pauses only after a single result: it is unknown which result of a group caused the failure, so a
+        group's results are retried at once. A flush, a recovery of the disk or `close` cuts the pause short.
 
         Args:
-            group: the results that were tried together.
-            pause: how long to pause.
-            failures: the number of attempts in a row that have failed.
-            recoveries: the value of `recoveries` when the attempt failed.
+            group: the results that the writer tried to save together.
+            pause: length of the pause.
+            failures: number of failed attempts in a row.
+            recoveries: value of `recoveries` when the attempt failed.
         """
         with self._changed:
             for waiting in group:
@@ -152,7 +157,7 @@ class Backlog:
             self._changed.notify_all()
 
     def wait_until_empty(self, timeout_s: float) -> int:
-        """Save without delay, and wait until nothing is left or the time is up; returns how many results are left."""
+        """Make writers save without delay, and wait until no result is left or the time is up; returns how many are."""
         with self._changed:
             self._flushing += 1
             self._changed.notify_all()
@@ -169,7 +174,7 @@ class Backlog:
             self._queued.notify_all()
 
     def now(self) -> float:
-        """The time on the clock that ages are read from, in seconds."""
+        """Return the time on the clock of the ages, in seconds."""
         return self._clock.now()
 
     @property
@@ -226,7 +231,7 @@ class Backlog:
             self._wake_if_due()
 
     def _let_go_of(self, waiting: UnsavedResult) -> None:
-        """Stop keeping the image of a result in memory."""
+        """Drop a result's image from memory."""
         if waiting.body is not None:
             waiting.body = None
             self._kept_bytes -= waiting.size

@@ -1,7 +1,7 @@
-"""The index of results: who owns each, and which are deleted; shared by all processes of a results folder.
+"""The index of results, with the owner of each and tombstones of deleted ones; shared by all processes of a ledger.
 
-Every thread that stores a copy of a result asks it before and after, so that a deleted result is never stored again
-for longer than that moment: a tombstone is committed before the first copy is removed.
+A tombstone is committed before the first copy is removed. Every thread that stores a copy of a result checks the index
+before and after, and removes the copy of a deleted result again.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ T = TypeVar("T")
 class ResultIndex:
     """The table of results in the ledger. Thread-safe; all methods but `announce` block.
 
-    A thread that reads does not wait for one that writes.
+    Readers do not wait for writers.
 
     Args:
-        connections: to the ledger; opened and closed here.
+        connections: connections to the ledger; opened and closed here.
         now: wall clock, in seconds since the epoch.
     """
 
@@ -41,10 +41,10 @@ class ResultIndex:
         self._flushing = threading.Lock()
         self._lock = threading.Lock()  # guards `_unwritten`
         self._unwritten: dict[str, tuple[Mapping[str, Any], bool]] = {}
-        """Sidecars of results that are not in the table yet, and whether they are saved."""
+        """Results that are not in the table yet: sidecar and whether it is saved, by id."""
 
     def open(self) -> None:
-        """Open the ledger. Raises as `Connections.open`."""
+        """Open the ledger. Raises as `Connections.open` does."""
         self.connections.open()
 
     def close(self) -> None:
@@ -53,23 +53,23 @@ class ResultIndex:
 
     @property
     def pending(self) -> bool:
-        """Whether results are not in the table yet: `flush` writes them, or waits for the thread that does."""
+        """Whether some results are not in the table yet; `flush` writes them, or waits for a thread that does."""
         return bool(self._unwritten) or self._flushing.locked()  # in this order: rows are taken under `_flushing`
 
     def announce(self, sidecar: Mapping[str, Any]) -> None:
-        """Note a result that was spooled; it is entered by `flush`, or when it is saved."""
+        """Record a spooled result; the next `flush`, or its save, inserts it in the table."""
         with self._lock:
             self._unwritten.setdefault(sidecar["id"], (sidecar, False))
 
     def saved(self, sidecars: Sequence[Mapping[str, Any]]) -> None:
-        """Enter results that are durable. If the ledger rejects them, a later `flush` tries again."""
+        """Insert durable results. If the ledger rejects them, a later `flush` tries again."""
         with self._lock:
             self._unwritten.update((sidecar["id"], (sidecar, True)) for sidecar in sidecars)
         if sidecars:
             self.flush()
 
     def flush(self) -> None:
-        """Enter the results that are not in the table yet; a failure is logged, and the next call tries again."""
+        """Insert the results that are not in the table yet; a failure is logged, and the next call tries again."""
         with self._flushing:
             with self._lock:
                 taken, self._unwritten = self._unwritten, {}
@@ -87,24 +87,24 @@ class ResultIndex:
         """Commit and sync the tombstone of a result; False if it was deleted before.
 
         Raises:
-            NotReady: code `ledger_unavailable`: the disk is full or failing; nothing was deleted.
+            NotReady: code `ledger_unavailable`: the ledger cannot be written now; nothing was deleted.
         """
         return self.write(partial(index_table.bury, result_id=result_id, owner=owner, now=self._now()), synced=True)
 
     def deleted(self, result_ids: Collection[str]) -> set[str]:
-        """Return those of the results that are deleted.
+        """Return the ids of the deleted results among `result_ids`.
 
         Raises:
-            NotReady: code `ledger_unavailable`: it cannot be read now.
+            NotReady: code `ledger_unavailable`: the ledger cannot be read now.
         """
         return self.read(partial(index_table.deleted, result_ids=list(result_ids))) if result_ids else set()
 
     def find(self, result_id: str) -> ResultRow | None:
-        """Return what is known of a result, deleted or not; None if there is no row. Raises as `deleted`."""
+        """Return the row of a result, which may be a tombstone; None if there is no row. Raises as `deleted` does."""
         return self.read(partial(index_table.find, result_id=result_id)) if is_result_id(result_id) else None
 
     def forget(self, result_ids: Collection[str]) -> None:
-        """Remove the rows of results that no longer exist; tombstones stay. Raises as `bury`."""
+        """Remove the rows of results that no longer exist; tombstones stay. Raises as `bury` does."""
         self.write(partial(index_table.forget, result_ids=result_ids))
 
     def read(self, work: Callable[[Transaction], T]) -> T:
@@ -117,5 +117,5 @@ class ResultIndex:
 
 
 def ledger_file(folder: Path) -> SqliteFile:
-    """The ledger as a file in a results folder, with the table of results."""
+    """Return the ledger as a file in a results folder, with the table of results."""
     return SqliteFile(folder / LEDGER_FILE, [index_table.SCHEMA])

@@ -1,6 +1,6 @@
-"""Ledger table of stored results and of those that were deleted. Times are seconds since the epoch.
+"""Ledger table of stored and deleted results. Times are seconds since the epoch.
 
-The row of a deleted result is its tombstone: it stays when all copies are removed, so that nothing stores it again.
+The row of a deleted result is its tombstone: it stays after all copies were removed, so that none is stored again.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _FACTS = ("media_type", "bytes", "width", "height")
 class ResultRow:
     """The index's row of one result.
 
-    owner: the id of the API key that it was made for; empty if no key was required.
-    facts: media_type, bytes, width, height, as far as they are known.
+    owner: id of the API key for which it was made; empty if no key was required.
+    facts: media_type, bytes, width and height, as far as they are known.
     deleted: whether this is a tombstone.
     """
 
@@ -53,7 +53,7 @@ class ResultRow:
 
 
 def row_of(sidecar: Mapping[str, Any], *, saved: bool) -> ResultRow:
-    """The row of a result with that sidecar; one without a valid time counts as made in 1970."""
+    """Return the row of a result from its sidecar; a result without a valid time counts as made in 1970."""
     try:
         created_at = datetime.fromisoformat(sidecar["created"]).timestamp()
     except (KeyError, ValueError, TypeError):
@@ -64,7 +64,7 @@ def row_of(sidecar: Mapping[str, Any], *, saved: bool) -> ResultRow:
 
 
 def enter(ledger: Transaction, rows: Iterable[ResultRow]) -> None:
-    """Insert results, or mark those that are saved by now; tombstones stay as they are."""
+    """Insert results, or mark existing ones as saved; tombstones stay unchanged."""
     ledger.executemany(
         "INSERT INTO results (id, owner, created_at, model, facts, saved) VALUES (?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (id) DO UPDATE SET saved = 1 WHERE excluded.saved = 1 AND results.deleted_at IS NULL",
@@ -91,13 +91,15 @@ def removed(ledger: Transaction, result_id: str) -> None:
 
 
 def to_remove(ledger: Transaction, once_before: float, twice_before: float, most: int) -> list[str]:
-    """Return deleted results whose copies are still to be removed, oldest first.
+    """Return the ids of deleted results whose copies must still be removed, earliest deleted first.
+
+    Copies are removed twice, as a copy may be stored at the time of the first removal.
 
     Args:
-        ledger: the connection.
-        once_before: results deleted earlier whose copies were never removed.
-        twice_before: results deleted earlier whose copies were removed once.
-        most: the largest number of results to return.
+        ledger: the transaction.
+        once_before: limit of the deletion time for results whose copies were never removed.
+        twice_before: limit of the deletion time for results whose copies were removed once.
+        most: limit of the number of results.
     """
     rows = ledger.execute(
         "SELECT id FROM results WHERE deleted_at IS NOT NULL AND removals < 2 "
@@ -116,17 +118,17 @@ def unremoved(ledger: Transaction) -> int:
 
 
 def was_read_in(ledger: Transaction) -> bool:
-    """Return whether the results that are older than the table have been entered."""
+    """Return whether the results that are older than the table have been inserted."""
     return ledger.execute("SELECT 1 FROM results_read_in").fetchone() is not None
 
 
 def set_read_in(ledger: Transaction) -> None:
-    """Record that the results that are older than the table have been entered."""
+    """Record that the results that are older than the table have been inserted."""
     ledger.execute("INSERT INTO results_read_in (done) VALUES (1) ON CONFLICT (done) DO NOTHING")
 
 
 def deleted(ledger: Transaction, result_ids: Sequence[str]) -> set[str]:
-    """Return those of the results that are deleted."""
+    """Return the ids of the deleted results among `result_ids`."""
     rows = ledger.execute(
         f"SELECT id FROM results WHERE deleted_at IS NOT NULL AND id IN {named(result_ids)}",  # noqa: S608 -- values are bound
         result_ids,
@@ -135,7 +137,7 @@ def deleted(ledger: Transaction, result_ids: Sequence[str]) -> set[str]:
 
 
 def known(ledger: Transaction, result_ids: Sequence[str]) -> set[str]:
-    """Return those of the results that have a row and are not deleted."""
+    """Return those of `result_ids` that have a row and are not deleted."""
     rows = ledger.execute(
         f"SELECT id FROM results WHERE deleted_at IS NULL AND id IN {named(result_ids)}",  # noqa: S608 -- values are bound
         result_ids,
@@ -155,7 +157,7 @@ def forget(ledger: Transaction, result_ids: Iterable[str]) -> None:
 
 
 def drop_tombstones(ledger: Transaction, deleted_before: float) -> None:
-    """Remove tombstones of results that were deleted earlier and have no copies left."""
+    """Remove tombstones of results that were deleted before that time and whose copies were removed twice."""
     ledger.execute("DELETE FROM results WHERE deleted_at < ? AND removals >= 2", (deleted_before,))
 
 

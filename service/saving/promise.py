@@ -1,4 +1,4 @@
-"""Holds a reply back until its results are in the durable storage (`--promise store`), or refuses to promise them."""
+"""Delays replies until their results are in the durable storage (`--promise store`), or refuses their requests."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from service.core.errors import NotReady
 from service.saving.store import ResultStore
 
 _AWAY_AFTER_S = 1.0
-"""Longer than the pause after a single failed attempt, so that one failure refuses no request."""
+"""Seconds of failure from which requests are refused; longer than the pause after a single failed attempt."""
 _LOOK_EVERY_S = 0.5
 _LONGEST_RETRY_S = 60.0
 _TO_ANSWER_S = 0.25
 _TO_ANSWER_SHARE = 0.1
-"""Time before the deadline that is kept for the refusal, in seconds and as a share of the time allowed."""
+"""Time before the deadline that is reserved for a refusal: the smaller of seconds and a share of the time allowed."""
 
 
 @dataclass(slots=True)
 class StorePromise:
-    """The replies of this process that promise what is in the storage. Used on the event loop."""
+    """Delays this process's replies until their results are in the storage. Used on the event loop."""
 
     store: ResultStore
     clock: Callable[[], float]
-    """In seconds, as the deadlines of calls."""
+    """Clock of the calls' deadlines, in seconds."""
     _attempts: int = 0
 
     @asynccontextmanager
     async def attempt(self, *, patient: bool = False) -> AsyncIterator[None]:
-        """Compute a request in this block, and await `stored` at its end.
+        """Admit a request, which is computed in the block; the block must end with `stored`.
 
-        While the storage fails, one request at a time is let in: what it computes stays in the spool, and shows
-        whether the storage is back. One that is `patient` waits for its turn until it is cancelled.
+        While the storage fails, one request at a time is admitted: its results stay in the spool, and their save shows
+        whether the storage works again. A `patient` request waits for its turn until it is cancelled.
 
         Raises:
-            NotReady: code `storage_unavailable`: the storage fails, and another request waits for it already.
+            NotReady: code `storage_unavailable`: the storage fails, and another request is already waiting for it.
         """
         while self._attempts and self.store.failing_s >= _AWAY_AFTER_S:
             if patient:
@@ -52,12 +52,12 @@ class StorePromise:
             self._attempts -= 1
 
     async def stored(self, result_ids: Collection[str], call: Call) -> float:
-        """Wait until these results of this process are stored; returns for how long, in seconds.
+        """Wait until results of this process are stored; returns the time waited, in seconds.
 
-        A call that `has_repeats` waits though it is cancelled, as its repeats would compute and store others.
+        A call that `has_repeats` waits even if it is cancelled, as its repeats would otherwise compute new results.
 
         Raises:
-            NotReady: code `storage_unavailable`: they were not, shortly before the deadline. They stay in the spool
+            NotReady: code `storage_unavailable`: they were not stored in time for the deadline. They stay in the spool
                 and are stored later.
         """
         storing = asyncio.ensure_future(self._stored(result_ids, call))
@@ -66,7 +66,7 @@ class StorePromise:
         except asyncio.CancelledError:
             return await storing
         finally:
-            del storing  # it keeps an error, whose traceback has this frame
+            del storing  # breaks a cycle: task, error, traceback, this frame
 
     async def _stored(self, result_ids: Collection[str], call: Call) -> float:
         began, loop = self.clock(), asyncio.get_running_loop()
@@ -78,7 +78,7 @@ class StorePromise:
                 all_stored.set()
 
         def tell(result_id: str, _lag_s: float) -> None:
-            with suppress(RuntimeError):  # the loop has ended: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed, so nothing waits any more
                 loop.call_soon_threadsafe(tick_off, result_id)
 
         for result_id in result_ids:

@@ -1,4 +1,4 @@
-"""Reads results for the event loop on threads of its own, so that a storage that hangs delays nothing else."""
+"""Reads results for the event loop on threads of their own, so that a storage that hangs delays nothing else."""
 
 from __future__ import annotations
 

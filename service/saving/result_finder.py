@@ -17,7 +17,7 @@ from service.saving.write_queue import UnsavedResult
 class ResultFinder:
     """Looks for results in memory, in the spool and in the storage. Thread-safe; its methods block.
 
-    waiting: the results of this process that are not durable yet; other threads change it meanwhile.
+    waiting: this process's results that are not durable yet, by id; other threads change it concurrently.
     """
 
     waiting: Mapping[str, UnsavedResult]
@@ -26,12 +26,14 @@ class ResultFinder:
     index: ResultIndex
 
     def spooled(self, result_id: str) -> SpooledResult | None:
-        """Return the result if any process has spooled it; search here first, as it leaves the spool once stored.
+        """Return a result that any process has spooled; None if it is not in the spool.
+
+        Callers search the spool before the storage, because a result leaves the spool once it is stored.
 
         Raises:
-            NotReady: it cannot be read now.
+            NotReady: the result cannot be read now.
         """
-        waiting = self.waiting.get(result_id)  # one look-up in a dictionary needs no lock
+        waiting = self.waiting.get(result_id)  # a single look-up in a dictionary needs no lock
         if waiting and (in_memory := waiting.in_memory):
             return in_memory
         try:
@@ -40,10 +42,10 @@ class ResultFinder:
             raise unreadable_error(result_id, error) from error
 
     def image(self, result_id: str) -> tuple[bytes, str] | None:
-        """Return the image and its media type; None if there is no such result, or none any more.
+        """Return the image and its media type; None if the result does not exist or was deleted.
 
         Raises:
-            NotReady, ServiceError: as `Storage.read` and `ResultIndex.deleted`.
+            NotReady, ServiceError: as raised by `Storage.read` and `ResultIndex.deleted`.
         """
         if not self._may_be_read(result_id):
             return None
@@ -51,7 +53,7 @@ class ResultFinder:
         return (spooled.body, spooled.sidecar["media_type"]) if spooled else self.storage.read(result_id)
 
     def sidecar(self, result_id: str) -> dict[str, Any] | None:
-        """Return the sidecar of a result; None if there is no such result, or none any more. Raises as `image`."""
+        """Return the sidecar of a result; None if it does not exist or was deleted. Raises as `image` does."""
         if not self._may_be_read(result_id):
             return None
         spooled = self.spooled(result_id)
@@ -64,7 +66,7 @@ class ResultFinder:
 
         Raises:
             OSError: the spool cannot be read.
-            ServiceError: as `Storage.read_sidecar` and `ResultIndex.deleted`.
+            ServiceError: as raised by `Storage.read_sidecar` and `ResultIndex.deleted`.
         """
         deleted = self.index.deleted([waiting.id for waiting in group])
         kept = [waiting for waiting in group if waiting.id not in deleted]
@@ -75,7 +77,7 @@ class ResultFinder:
         return [spooled for spooled in found.values() if spooled], [one for one in lost if one not in just_deleted]
 
     def remove(self, result_id: str) -> None:
-        """Remove every copy of a result whose tombstone is committed. It may be repeated.
+        """Remove every copy of a result whose tombstone is committed. May be repeated.
 
         Raises:
             OSError: a copy cannot be removed now.

@@ -1,4 +1,4 @@
-"""Results as they are handed to the store, and the reservations and observers that go with them."""
+"""Results as callers pass them to the store, with spool reservations, clocks and observers of saves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SaveObserver(Protocol):
         """Count a result that became durable `lag_s` seconds after `put`."""
 
     def save_failed(self) -> None:
-        """Count a try that failed; its results are kept and tried again."""
+        """Count a failed attempt; its results are kept and retried."""
 
 
 class Unobserved:
@@ -38,7 +38,7 @@ class Clock:
     now: Callable[[], float] = time.monotonic
     """Monotonic seconds, for lags and rates."""
     wall: Callable[[], datetime] = field(default=lambda: datetime.now(timezone.utc))
-    """The time of day, for the sidecar's `created`."""
+    """Wall clock in UTC, for the sidecar's `created`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class StoredResult:
 
     id: 32 hexadecimal digits (uuid4().hex).
     sidecar: JSON values; the store adds id, created, media_type, bytes and sha256.
-    on_saved: called on a writer's thread when it is durable, with the seconds since `put`.
+    on_saved: called on a writer's thread when the result is durable, with the seconds since `put`.
     """
 
     id: str
@@ -57,10 +57,10 @@ class StoredResult:
     on_saved: Callable[[float], None] | None = field(default=None, compare=False)
 
     def sidecar_without_digest(self, created: datetime) -> dict[str, Any]:
-        """The sidecar with all that the store adds, except the digest.
+        """Return the sidecar with the values that the store adds, except the digest.
 
         Raises:
-            ValueError: a bad id or media type.
+            ValueError: the id or the media type is invalid.
         """
         if not is_result_id(self.id) or self.media_type not in SUFFIXES:
             raise ValueError(f"cannot store {self.id!r} of type {self.media_type!r}")
@@ -69,16 +69,16 @@ class StoredResult:
 
 
 class SpoolReservation:
-    """Reserved space in the spool. `put` uses it; `release` or the end of its `with` gives an unused one back."""
+    """Reserved space in the spool, used by `put`; `release`, or the end of its `with` block, frees it if unused."""
 
     def __init__(self, estimate: int, release: Callable[[SpoolReservation], None]) -> None:
         self.estimate = estimate
         self.open = True
-        """Neither used nor given back; changed under the backlog's lock only."""
+        """Whether it is neither used nor released; changed only under the backlog's lock."""
         self._release = release
 
     def release(self) -> None:
-        """Give the space back, unless it was used or given back already."""
+        """Free the space, unless it was already used or freed."""
         self._release(self)
 
     def __enter__(self) -> SpoolReservation:

@@ -17,7 +17,7 @@ from service.saving.storage.contract import Storage, StoredObject
 
 _log = structlog.get_logger(__name__)
 _INCOMPLETE_AGE_S = 3600.0
-"""Age from which on an image without its sidecar, or the reverse, is garbage of a crash and not a write in progress."""
+"""Age in seconds from which an image without sidecar, or a sidecar without image, counts as garbage of a crash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +49,21 @@ class _StoredResultObjects:
         return len(self.names) > 1
 
     def deletion_order(self) -> list[str]:
-        """The names in the order of deletion: the sidecar first, so that a sidecar always has its image."""
+        """Return the names in the order of deletion: the sidecar first, so that a sidecar always has its image."""
         return sorted(self.names, key=lambda name: not name.endswith(".json"))
 
 
 def plan_deletions(
     entries: Iterable[StoredObject], limits: RetentionLimits, now: float, spooled: Collection[str] = frozenset()
 ) -> list[str]:
-    """The names of the objects to delete, in the order of deletion.
+    """Return the names of the objects to delete, in the order of deletion.
 
     Args:
         entries: all objects in the storage.
         limits: the retention limits.
-        now: seconds since the epoch.
-        spooled: ids that were in the spool before the storage was listed, which may be being written now.
+        now: current time, in seconds since the epoch.
+        spooled: ids of results that were in the spool before the storage was listed; they may be being written, and
+            are not deleted.
     """
     results: dict[str, _StoredResultObjects] = {}
     for stored in entries:
@@ -97,7 +98,7 @@ class Retention:
         """Delete once, and return the number of deleted objects.
 
         Raises:
-            OSError: the storage cannot be listed, or an object cannot be deleted; the next sweep goes on.
+            OSError: the storage cannot be listed, or an object cannot be deleted; the next sweep continues.
             NotReady: the index cannot be written.
         """
         with self.lock.open("w") as file:

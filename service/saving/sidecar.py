@@ -10,7 +10,7 @@ from service.core.schemas import Options
 
 
 def sidecar_of(reply: Reply, index: int, options: Options, call: Call) -> dict[str, Any]:
-    """The sidecar of one picture of a reply, as JSON values: request, model, options, times. The store adds its own."""
+    """Return the sidecar of one picture of a reply, as JSON values, to which the store adds more (`StoredResult`)."""
     drawn = {} if reply.seed is None else {"seed": reply.seed, "sample": index}
     owned = {"owner": owner} if (owner := call.flow.owner) else {}
     return {

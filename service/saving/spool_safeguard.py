@@ -1,7 +1,7 @@
 """Protection of results against a failed sync of the spool.
 
-A failed sync means that earlier writes to that file may be lost, and Linux reports it only once. From then on, the
-file's results are also kept in memory until they are durable or spooled again in another file.
+A failed sync means that earlier writes to the file may be lost, which Linux reports only once. From then on, the file's
+results are also kept in memory until they are durable or spooled again in another file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class UnsavedCounts(NamedTuple):
     spooled: int = 0
     """Results in the spool, which the next start saves."""
     unsure: int = 0
-    """Results in the spool that the disk failed to sync: the next start may find them damaged."""
+    """Results in the spool that the disk failed to sync; the next start may find them damaged."""
     lost: int = 0
     """Results found neither in the spool nor in the storage."""
 
@@ -47,10 +47,10 @@ class SpoolSafeguard:
         """Sync results that could not be saved, so that the spool's copies survive a power failure.
 
         Args:
-            group: results that the caller has taken, so that no other thread saves them meanwhile.
-            everyone: all waiting results; those in a file that may be damaged are copied to memory.
+            group: results that the caller has taken, so that no other thread saves them concurrently.
+            everyone: all waiting results, of which those in a possibly damaged file are copied to memory.
         """
-        deleted = self._deleted([waiting for waiting in group if waiting.in_memory])  # these are written anew
+        deleted = self._deleted([waiting for waiting in group if waiting.in_memory])  # these are spooled again
         for waiting in group:
             if waiting.id in deleted or (waiting.in_memory and self.disk.failure_reason):
                 continue
@@ -64,7 +64,7 @@ class SpoolSafeguard:
                 self._copy_to_memory(everyone)
 
     def count_unsaved(self, everyone: Collection[UnsavedResult], lost: int) -> UnsavedCounts:
-        """Count the waiting results by their state if the process ended now, plus `lost` ones. Reads each from disk."""
+        """Count the waiting results by their state if the process ended now; `lost`: already lost. Reads them all."""
         spooled = unsure = 0
         deleted = self._deleted(everyone)
         for waiting in everyone:
@@ -79,7 +79,7 @@ class SpoolSafeguard:
         return UnsavedCounts(spooled, unsure, lost)
 
     def _deleted(self, group: Collection[UnsavedResult]) -> set[str]:
-        """The ids of deleted results of the group; none if the index cannot be read: a writer asks again."""
+        """Return the ids of the group's deleted results; none if the index cannot be read, as a writer checks again."""
         with suppress(ServiceError):
             return self.index.deleted([waiting.id for waiting in group])
         return set()
@@ -91,7 +91,7 @@ class SpoolSafeguard:
             if waiting.in_memory:
                 self.spool_files.write(waiting.id, *waiting.in_memory)
                 return True
-            return self.storage.read_sidecar(waiting.id) is not None  # saved in this moment
+            return self.storage.read_sidecar(waiting.id) is not None  # saved just now
         return False
 
     def _copy_to_memory(self, everyone: Iterable[UnsavedResult]) -> None:

@@ -1,10 +1,10 @@
-"""Accepts finished results and makes them durable after the reply: an accepted result is never dropped.
+"""Accepts finished results and makes them durable after the reply; an accepted result is never dropped.
 
 Spool space is reserved at admission (`reserve`), so that a full spool refuses new work before anything is computed.
-`put` writes a finished result to the spool on disk, where it survives the process and every process that shares the
-folder can read it; only then is it promised to the client. Writers move results to the storage in groups (writers.py).
-Other processes, or the next start, save the results of a dead process. A failed write to the spool fails its request,
-and nothing more is promised until the disk works again (disk_state.py).
+`put` writes a finished result to the spool on disk, where it survives the process and is readable by every process that
+shares the folder; only then is it promised to the client. Writers move results to the storage in groups (writers.py).
+Other processes, or the next start, save the results of a dead process. If a write to the spool fails, its request
+fails, and no results are promised until the disk works again (disk_state.py).
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class ResultStore:
         Blocks for a write to the page cache: about 0.1 ms for 100 KB.
 
         Raises:
-            ValueError, TypeError: a bad id or media type, a used reservation, a sidecar that is not JSON: a bug of
-                the caller. Nothing was accepted and the reservation stays open.
+            ValueError, TypeError: a bug of the caller: invalid id or media type, used reservation, or a sidecar that is
+                not JSON. Nothing was accepted, and the reservation stays open.
             NotReady: code `storage_unavailable`: the disk rejects the result; the reservation is released.
             ShuttingDown: the store is closed.
         """
@@ -119,7 +119,7 @@ class ResultStore:
         self.index.announce(sidecar)
 
     def inherit(self) -> int:
-        """Queue the results of dead processes; returns how many. If the disk fails, the next call tries again."""
+        """Queue the results of dead processes; returns their number. If the disk fails, the next call tries again."""
         taken = 0
         try:
             for result_id, spooled in self._spooled.inherit():
@@ -133,15 +133,19 @@ class ResultStore:
         return taken
 
     def get(self, result_id: str) -> tuple[bytes, str] | None:
-        """Return a result's image and media type, durable or not; None if there is none. Raises as `Storage.read`."""
+        """Return a result's image and media type, durable or not; None if there is none.
+
+        Raises:
+            NotReady, ServiceError: as raised by `Storage.read`.
+        """
         return self._finder.image(result_id)
 
     def sidecar(self, result_id: str) -> dict[str, Any] | None:
-        """Return the sidecar of a result, durable or not; None if there is none. Raises as `get`."""
+        """Return the sidecar of a result, durable or not; None if there is none. Raises as `get` does."""
         return self._finder.sidecar(result_id)
 
     def remove(self, result_id: str) -> None:
-        """Remove every copy of a result whose tombstone is in the index. It may be repeated.
+        """Remove every copy of a result whose tombstone is in the index. May be repeated.
 
         Raises:
             OSError: a copy cannot be removed now.
@@ -154,7 +158,7 @@ class ResultStore:
         return self._finder.storage
 
     def spooled_ids(self) -> set[str]:
-        """Return the ids of all results in the spools of all processes. Raises as `SpoolFiles.ids`."""
+        """Return the ids of all results in the spools of all processes. Raises as `SpoolFiles.ids` does."""
         return self._spooled.ids()
 
     def probe_disk(self) -> None:
@@ -166,24 +170,24 @@ class ResultStore:
         return self._trust.count_unsaved(self._backlog.all_unsaved(), self._backlog.lost_results)
 
     def unsaved_among(self, result_ids: Sequence[str]) -> bool:
-        """Whether one of the results that this process accepted is not durable yet."""
+        """Return whether any of the results was accepted by this process and is not durable yet."""
         return any(result_id in self._finder.waiting for result_id in result_ids)
 
     def spooled_among(self, result_ids: Sequence[str]) -> bool:
-        """Whether one of the results is in the spool of any process, and so perhaps nowhere else. Raises as `get`."""
+        """Return whether any of the results is in a process's spool, and perhaps only there. Raises as `get` does."""
         return any(self._finder.spooled(result_id) for result_id in result_ids)
 
     def call_when_saved(self, result_id: str, call: Callable[[float], None]) -> bool:
-        """Have `call` called on a writer's thread when that result is durable, with the seconds since `put`.
+        """Register `call`, to be called on a writer's thread with the seconds since `put` once the result is durable.
 
         Returns:
-            False if no result of that id waits here, as it is durable already; `call` is not called then.
+            False if no result with that id waits here, as when it is already durable; `call` is then never called.
         """
         return self._backlog.call_when_saved(result_id, call)
 
     @property
     def failing_s(self) -> float:
-        """How long all attempts to make results durable have failed, in seconds; 0 if the last one succeeded."""
+        """Seconds for which all attempts to make results durable have failed; 0 if the last one succeeded."""
         return self._writers.failing_s
 
     @property
@@ -193,12 +197,12 @@ class ResultStore:
 
     @property
     def pending(self) -> int:
-        """The number of accepted results that are not durable yet."""
+        """Number of accepted results that are not durable yet."""
         return self._backlog.items
 
     @property
     def pending_bytes(self) -> int:
-        """The size of the accepted results that are not durable yet, in bytes."""
+        """Size of the accepted results that are not durable yet, in bytes."""
         return self._backlog.bytes
 
     @property
@@ -210,14 +214,15 @@ class ResultStore:
         """Wait until every accepted result is durable; a failing disk is retried at once and with short pauses.
 
         Returns:
-            The number of results that are left: 0, unless the time ran out.
+            The number of results that are not durable: 0 unless the time ran out.
         """
         return self._backlog.wait_until_empty(timeout_s)
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Stop the writers after their current file; call `flush` first. Calling it twice is allowed.
+        """Stop the writers after their current group; call `flush` first. May be called twice.
 
-        A writer that hangs in a disk operation beyond `timeout_s` is abandoned: it does not keep the process alive.
+        A writer that hangs in a disk operation for longer than `timeout_s` is abandoned; it does not keep the process
+        alive.
         """
         self._backlog.close()
         self._writers.join(timeout_s)

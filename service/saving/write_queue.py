@@ -1,4 +1,4 @@
-"""The queue of results to be saved: which go to the storage together, and when.
+"""The queue of results to be saved, which decides which results are stored together and when.
 
 `WriteQueue` decides and does nothing else: no locks, no threads. `Backlog` guards it.
 """
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from service.saving.spool.segment import SpooledResult
 
 MOST_BYTES = 64 * 2**20
-"""The most bytes that are written at once, and so held in memory at once."""
+"""Largest size of a group in bytes, which are all in memory at once; a larger result forms a group alone."""
 GATHER_S = 0.1
-"""The longest that a result waits for others that are on their way: saved together they cost less, and meanwhile no
-writer takes the interpreter from threads that compute replies."""
+"""Longest time in seconds that a result waits for others that are about to arrive. Saving a group is cheaper, and while
+results gather, writers do not compete for the GIL with threads that compute replies."""
 
 
 @dataclass(slots=True)
@@ -24,24 +24,25 @@ class UnsavedResult:
 
     id: str
     size: int
-    """Bytes of its image."""
+    """Size of its image, in bytes."""
     since: float
+    """Time at which it was accepted, on the monotonic clock."""
     body: bytes | None = None
-    """Its image, until it was tried to save it: the spool need not be read then."""
+    """Its image until the first attempt to save it, so that the spool need not be read."""
     in_memory: SpooledResult | None = None
-    """The result itself, where the spool cannot be trusted (spool_safeguard.py)."""
+    """A copy of the result, if the spool's copy may be damaged (spool_safeguard.py)."""
     on_saved: tuple[Callable[[float], None], ...] = ()
     """Called on a writer's thread when it is durable, with the seconds since it was accepted."""
     failed: bool = False
-    """Saving it, or a group with it, has failed: it is saved alone from now on and delays no other."""
+    """Whether saving it, alone or in a group, has failed; it is then saved alone, so that it delays no other result."""
 
 
 class WriteQueue:
     """Results that no writer has taken, in order of arrival.
 
     Args:
-        most: the most results of a group.
-        gather_s: the longest that a result waits for others.
+        most: largest number of results in a group.
+        gather_s: longest time that a result waits for others, in seconds.
     """
 
     def __init__(self, most: int, gather_s: float = GATHER_S) -> None:
@@ -56,14 +57,15 @@ class WriteQueue:
         self._queue.append(waiting)
 
     def next_group_due_in_s(self, now: float, coming: int, free_items: int) -> float:
-        """Seconds until the next group should be written; 0 if it is full or no result is expected to join it.
+        """Return the seconds until the next group should be written; 0 if it is full or no result is expected.
 
-        A group that fills half of the spool's free places does not wait either, or the spool would refuse new results.
+        Nor does a group wait that has at least as many results as the spool still has space for, because the spool
+        would soon refuse new ones.
 
         Args:
-            now: in seconds, of the clock that `UnsavedResult.since` was read from.
-            coming: reservations whose results have not arrived yet.
-            free_items: how many more results the spool can take.
+            now: time in seconds, on the clock of `UnsavedResult.since`.
+            coming: number of reservations whose results have not arrived yet.
+            free_items: number of results for which the spool still has space.
         """
         enough = min(self._max_group_size, free_items)
         if not coming or not self._queue or self._queue[0].failed or len(self._queue) >= enough:
@@ -71,7 +73,7 @@ class WriteQueue:
         return max(0.0, self._queue[0].since + self._gather_s - now)
 
     def take_group(self) -> list[UnsavedResult]:
-        """Take the results that are saved together next; none if the queue is empty."""
+        """Take the next group of results to save together; empty if the queue is empty."""
         group: list[UnsavedResult] = []
         size = 0
         while self._queue and len(group) < self._max_group_size:

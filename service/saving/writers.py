@@ -1,6 +1,6 @@
 """Threads that move results from the spool to the storage, and their handling of errors.
 
-A failing or missing storage delays results: they are synced in the spool and tried again, with growing pauses.
+While the storage fails, results are synced in the spool and their saving is retried, with growing pauses.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Writers:
-    """`count` writer threads. Whatever a save raises, the threads continue and the results are kept."""
+    """`count` writer threads. They continue after any error, and the results of a failed save are kept."""
 
     count: int
     backlog: Backlog
@@ -52,7 +52,7 @@ class Writers:
             thread.start()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the threads to end once the backlog is closed; for at most `timeout_s` seconds in all."""
+        """Wait, at most `timeout_s` seconds in all, until the threads have ended; the backlog must be closed."""
         ends_at = time.monotonic() + timeout_s
         for thread in self._threads:
             if thread.ident is not None:
@@ -65,7 +65,7 @@ class Writers:
         return 0.0 if since is None else self.backlog.now() - since
 
     def probe_disk(self) -> None:
-        """Try a disk that failed; once it takes results again, those that wait are saved without a pause."""
+        """Probe a disk that failed; if it works again, save the waiting results without a pause."""
         if self.disk.probe_if_doubtful():
             self.backlog.end_pauses()
 
@@ -73,7 +73,7 @@ class Writers:
         while group := self.backlog.next_group():
             try:
                 self._save_group(group)
-            except Exception:  # noqa: PERF203 -- a bug; without its thread nothing would be saved any more, unnoticed
+            except Exception:  # noqa: PERF203 -- a bug; a dead thread would leave results unsaved, unnoticed
                 results = [waiting.id for waiting in group]
                 _log.exception("what follows a save failed; the thread goes on", results=results)
 
@@ -82,7 +82,7 @@ class Writers:
             with stage_range("save", group[0].id):
                 try:
                     lost = self._store_group(group)
-                except FileNotFoundError:  # a deletion removed its unfinished file; the others are stored without it
+                except FileNotFoundError:  # a deletion removed an unfinished file: store the others
                     lost = self._store_group(group)
         except Exception as error:  # whatever the error, the thread continues and the results are kept
             self._keep_after_failure(group, error)
@@ -90,13 +90,13 @@ class Writers:
             self._remove_saved(group, lost)
 
     def _store_group(self, group: list[UnsavedResult]) -> list[str]:
-        """Store the results that are not deleted; returns the ids of those that are lost. It may be repeated."""
+        """Store the results that are not deleted; returns the ids of lost ones. May be repeated."""
         found, lost = self.finder.spooled_and_lost(group)
         self.finder.storage.write_all([(each.body, each.complete_sidecar()) for each in found])
         self.finder.index.saved([each.sidecar for each in found])
         for result_id in self.finder.index.deleted([waiting.id for waiting in group]):
-            self.finder.remove(result_id)  # deleted before or meanwhile: what was just stored goes again
-        # last, so that another process repeats all of it if this one is killed
+            self.finder.remove(result_id)  # deleted before or meanwhile: remove copies just stored
+        # last, so that another process repeats all steps if this one is killed
         self.finder.spool_files.remove(*(waiting.id for waiting in group))
         return lost
 

@@ -1,1 +1,1 @@
-"""The local disk: its effects as a class that tests replace, syncs of whole file systems, and what a failure means."""
+"""The local disk: its operations as a class that tests replace, syncs of whole file systems, and failure detection."""

@@ -1,4 +1,4 @@
-"""The operations on a local disk; tests replace them by ones that record calls, or fail as a disk does."""
+"""The operations on a local disk; tests replace them with operations that record calls or fail."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Disk:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def append(self, descriptor: int, pieces: Sequence[bytes], at: int) -> None:
-        """Write these pieces at that offset, without a sync. After a failure a part may have been written."""
+        """Write the pieces at offset `at`, without a sync. After a failure a part may have been written."""
         write_all(descriptor, pieces, at)
 
     def sync(self, descriptor: int) -> None:
-        """Wait until the file's bytes are on the device. After a failure, do not trust what was written before.
+        """Wait until the file's bytes are on the device. After a failure, earlier writes to the file may be lost.
 
-        Linux reports a lost write once and marks the pages clean: the next sync would succeed.
+        Linux reports a lost write only once and marks the pages as clean, so the next sync succeeds.
         """
         os.fsync(descriptor)
 

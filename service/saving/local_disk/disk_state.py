@@ -1,7 +1,7 @@
-"""State of the disk of the results folder: it counts as failing from the first failed write.
+"""State of the disk of the results folder, which counts as failing from the first failed write.
 
-While it fails, requests that save, jobs and idempotency keys are refused before any work. The disk counts as working
-again when it has written and synced a probe file as large as the writes that failed.
+While it fails, jobs and requests that save or have an idempotency key are refused before any work. It counts as working
+again once a probe file twice as large as the largest failed write was written and synced.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DiskState:
         self._directory = directory
         self._disk = disk or Disk()
         self._now = now
-        self._lock = threading.Lock()  # guards all below; a look at `_why` alone needs none
+        self._lock = threading.Lock()  # guards all attributes below; reading `_why` alone needs no lock
         self._why = ""
         self._since = 0.0
         self._suspected = False
@@ -65,7 +65,7 @@ class DiskState:
             self._since = self._now() if first else self._since
             self._failures += 1
             self._largest = max(self._largest, size)
-        if first:  # one line an outage
+        if first:  # one line per outage
             _log.error("the disk takes no results: what must be saved is refused until it does", error=self._why)
         return self._refusal_error(self._why)
 
@@ -108,7 +108,7 @@ class DiskState:
         return True
 
     def _refusal_error(self, why: str) -> NotReady:
-        """The error of a refused request; it says to retry when the outage has lasted twice as long."""
+        """Return the error of a refused request; its Retry-After is the duration of the outage so far, 1 to 60 s."""
         return NotReady(
             f"results cannot be saved now ({why})",
             code="storage_unavailable",
@@ -117,20 +117,20 @@ class DiskState:
         )
 
     def _is_full(self) -> bool:
-        """Whether the file system reports too little free space, so that it is noticed before a write fails."""
+        """Return whether the file system reports too little free space, to detect it before a write fails."""
         try:
             return self._free_bytes() < _MIN_PROBE_BYTES
-        except FileNotFoundError:  # somebody removed the folder: the next write makes it again
+        except FileNotFoundError:  # the folder was removed: the next write creates it again
             return False
         except OSError:
             return True
 
     def _free_bytes(self) -> float:
-        """Free bytes as the file system reports them; 0 if it is read-only, infinity if it does not report them."""
+        """Return the free bytes that the file system reports; 0 if it is read-only, infinity if it reports none."""
         facts = os.statvfs(self._directory)
         if facts.f_flag & os.ST_RDONLY:
             return 0.0
-        blocks = facts.f_bfree if os.geteuid() == 0 else facts.f_bavail  # some are kept for root
+        blocks = facts.f_bfree if os.geteuid() == 0 else facts.f_bavail  # some blocks are reserved for root
         return float(blocks * facts.f_frsize) if facts.f_blocks else math.inf
 
     def _write_probe(self, size: int) -> None:

@@ -1,9 +1,9 @@
-"""One sync for all changes in a file system, syncfs(2); and files written with few system calls.
+"""One sync for all changes in a file system, syncfs(2), and files written with few system calls.
 
-Thirty files that are synced one by one are thirty waits for the device; this is one. It also waits for what other
-programs have written there. From Linux 5.8 on it fails if a write has failed since the descriptor was opened; before,
-and on other systems, errors are not reported, so it is not used there. Nor is it used on a file system that may do less
-at syncfs than at fsync: FUSE does not even receive it.
+Syncing thirty files one by one means thirty waits for the device; syncfs means one, but also waits for other programs'
+writes there. From Linux 5.8 on it fails if a write has failed since the descriptor was opened. It is not used on other
+systems, which do not report errors, nor on file systems that may do less at syncfs than at fsync, such as FUSE, which
+does not even receive it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _REPORTS_ERRORS_SINCE = (5, 8)
 _RELIABLE_TYPES = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994, 0x794C7630})
 """Types of statfs(2): ext4, XFS, Btrfs, F2FS, tmpfs, overlayfs (which syncs the layer below, but may hide an error)."""
 _STATFS_BYTES = 512
-"""Buffer for statfs(2), larger than any system needs; the type comes first."""
+"""Size of the buffer for statfs(2), larger than any system needs; the type is the first field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Changes:
         """Wait until all changes are on the device.
 
         Raises:
-            OSError: some are lost; which ones is not known.
+            OSError: some changes are lost; it is not known which.
         """
         if _c_library().syncfs(self.descriptor):
             code = ctypes.get_errno()
@@ -49,7 +49,7 @@ def _c_library() -> ctypes.CDLL:
 
 @contextmanager
 def changes_of(folder: Path) -> Iterator[Changes]:
-    """Open the file system of `folder`, to sync the changes from now on.
+    """Open the file system of `folder`, to sync changes that are made from now on.
 
     Raises:
         OSError: there is no such folder.
@@ -62,10 +62,10 @@ def changes_of(folder: Path) -> Iterator[Changes]:
 
 
 def write_file(path: Path | str, pieces: Sequence[bytes]) -> None:
-    """Write these pieces, one after the other, as a whole file, without a sync.
+    """Write the pieces, one after the other, as a whole file, without a sync.
 
     Raises:
-        OSError: the disk is full or failing; a part of the file may be there.
+        OSError: the disk is full or failing; a part of the file may be left.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
@@ -75,7 +75,7 @@ def write_file(path: Path | str, pieces: Sequence[bytes]) -> None:
 
 
 def write_all(descriptor: int, pieces: Sequence[bytes], at: int = 0) -> None:
-    """Write these pieces at that offset of an open file, usually in one system call.
+    """Write the pieces at offset `at` of an open file, usually in one system call.
 
     Raises:
         OSError: the disk is full or failing; a part may be written.
@@ -91,7 +91,7 @@ def write_all(descriptor: int, pieces: Sequence[bytes], at: int = 0) -> None:
 
 
 def file_system_type(folder: Path) -> int:
-    """Linux's number for the type of the file system that holds `folder`; 0 where it is not known."""
+    """Return Linux's number for the type of the file system that holds `folder`; 0 if it is not known."""
     facts = ctypes.create_string_buffer(_STATFS_BYTES)
     if _c_library().statfs(os.fsencode(folder), facts):
         return 0
@@ -99,11 +99,11 @@ def file_system_type(folder: Path) -> int:
 
 
 def syncfs_is_reliable(kind: int) -> bool:
-    """Whether syncfs on that type of file system makes durable what a sync of each file would."""
+    """Return whether syncfs on that type of file system is as durable as an fsync of each file."""
     return kind in _RELIABLE_TYPES
 
 
 def syncfs_reports_errors(system: str, release: str) -> bool:
-    """Whether syncfs reports failed writes, on the system that `uname -s` and `uname -r` name."""
+    """Return whether syncfs reports failed writes, on a system with that `uname -s` and `uname -r`."""
     number = re.match(r"(\d+)\.(\d+)", release)
     return system == "Linux" and number is not None and tuple(map(int, number.groups())) >= _REPORTS_ERRORS_SINCE

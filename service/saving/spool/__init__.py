@@ -1,1 +1,1 @@
-"""The spool: results on local disk before they are acknowledged, so that they survive `kill -9`."""
+"""The spool: results on local disk, written before they are acknowledged so that they survive `kill -9`."""

@@ -12,15 +12,15 @@ from typing import NamedTuple
 from service.core.errors import Overloaded
 
 DRAIN_WINDOW_S = 30.0
-"""Older saves do not count towards how fast results are saved now."""
+"""Window in seconds over which the current rate of saving is measured."""
 UNKNOWN_DRAIN_RETRY_S = 5.0
-"""The pause when nothing was saved lately, because the disk fails or has just begun to get work."""
+"""Retry-After in seconds if nothing was saved in that window: the disk fails, or work has just begun."""
 LONGEST_RETRY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolLimits:
-    """How many results, and how many bytes, may be promised and waiting together."""
+    """Limits of promised and waiting results together: their number and their bytes."""
 
     max_items: int
     max_bytes: int
@@ -34,7 +34,7 @@ class Backoff:
     longest_s: float = 5.0
 
     def pause_s(self, failures: int) -> float:
-        """The pause after that many failures in a row."""
+        """Return the pause in seconds after that many failures in a row."""
         return min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 32))
 
 
@@ -66,7 +66,7 @@ class SpoolCapacity:
 
     @property
     def free_items(self) -> int:
-        """About how many more results fit, each as large as those that wait; 0 if the spool is full."""
+        """Estimate of how many more results of the waiting ones' average size fit; 0 if the spool is full."""
         free_items = self._limits.max_items - self.items
         if self.waiting_bytes:
             free_bytes = self._limits.max_bytes - self.bytes
@@ -76,10 +76,10 @@ class SpoolCapacity:
     def reserve(self, estimate: int, now: float) -> None:
         """Reserve space for a result of about `estimate` bytes.
 
-        A result larger than the whole spool is accepted if the spool is empty, or it could never be saved.
+        A result larger than the whole spool is accepted if the spool is empty; otherwise it could never be saved.
 
         Raises:
-            Overloaded: code `spool_full`, with the seconds until there should be space.
+            Overloaded: code `spool_full`; `retry_after_s` predicts when there will be space.
         """
         items_over = self.items + 1 - self._limits.max_items
         bytes_over = self.bytes + estimate - self._limits.max_bytes if self.items else 0
@@ -104,18 +104,18 @@ class SpoolCapacity:
         self.inherit(size)
 
     def inherit(self, size: int) -> None:
-        """Count a waiting result that has no reservation here: a dead process left it."""
+        """Count a waiting result without a reservation, such as one from a dead process."""
         self.waiting_items += 1
         self.waiting_bytes += size
 
     def drain(self, size: int, now: float) -> None:
-        """Forget a waiting result of `size` bytes that has become durable at `now`."""
+        """Stop counting a waiting result of `size` bytes that became durable at `now`."""
         self.waiting_items -= 1
         self.waiting_bytes -= size
         self._saved.append(_SaveRecord(now, size))
 
     def _retry_after_s(self, items_over: int, bytes_over: int, now: float) -> float:
-        """Seconds until enough is saved for the excess, at the recent speed."""
+        """Return the seconds until the excess is saved at the recent rate."""
         recent = [saved for saved in self._saved if now - saved.at <= DRAIN_WINDOW_S]
         if not recent:
             return UNKNOWN_DRAIN_RETRY_S

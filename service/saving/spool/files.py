@@ -1,4 +1,4 @@
-"""The spool on disk: a result is written here before its reply, and removed when it is in the durable storage.
+"""The spool on disk: a result is written here before its reply, and removed once it is in the durable storage.
 
 Each process appends to segments in its own folder (service/saving/spool/segment.py). Writes are not synced: the page
 cache survives the process, even `kill -9`. `sync` makes a result survive a power failure.
@@ -24,12 +24,12 @@ from service.saving.spool.segment_files import SUFFIX, erase_in, list_segments, 
 
 
 class SpoolFiles:
-    """This process's part of the spool, and read access to those of others. All methods block; all are thread-safe.
+    """This process's part of the spool, and read access to other processes' parts. All methods block; thread-safe.
 
     Args:
         owner: this process's folder.
-        disk: by default the real one.
-        close_timeout_s: the longest that `close` waits for a write that hangs.
+        disk: the disk operations; by default those of the real disk.
+        close_timeout_s: longest time that `close` waits for a hung write, in seconds.
     """
 
     def __init__(self, owner: SpoolOwner, disk: Disk | None = None, close_timeout_s: float = 5.0) -> None:
@@ -44,7 +44,7 @@ class SpoolFiles:
         self._inheritance = Inheritance(owner, self._own, self._new_segment_path)
 
     def open(self) -> None:
-        """Create this process's folder; OSError if it cannot be created."""
+        """Create this process's folder. Raises OSError if it cannot be created."""
         self.owner.create()
 
     def close(self) -> None:
@@ -77,11 +77,11 @@ class SpoolFiles:
         """Read a result that any process has spooled; None if it is not in the spool.
 
         Args:
-            result_id: its id.
-            body: its image, if the caller still has it.
+            result_id: id of the result.
+            body: the image, if the caller still has it, so that it need not be read.
 
         Raises:
-            OSError: it exists and cannot be read.
+            OSError: the result exists but cannot be read.
         """
         if (own := self._own.read(result_id, body)) is not None:  # the usual case, without listing folders
             return own
@@ -95,7 +95,7 @@ class SpoolFiles:
         return None
 
     def ids(self) -> set[str]:
-        """Return the ids of all results that any process has spooled; OSError if a folder cannot be listed."""
+        """Return the ids of all results in any process's spool. Raises OSError if a folder cannot be listed."""
         ids: set[str] = set()
         for folder in self._all_folders():
             if folder == self.owner.folder:
@@ -110,7 +110,7 @@ class SpoolFiles:
         """Sync a result to the device; does nothing if it is no longer in the spool.
 
         Raises:
-            OSError: the disk is failing; records of this segment may be lost, and it is not written to any more.
+            OSError: the disk is failing; records of the segment may be lost, and nothing more is written to it.
         """
         own = self._own.place(result_id)
         if own is None:
@@ -127,7 +127,7 @@ class SpoolFiles:
             raise
 
     def is_suspect(self, result_id: str) -> bool:
-        """Whether the result is in a segment whose sync failed."""
+        """Return whether the result is in a segment whose sync failed."""
         own = self._own.place(result_id)
         return own is not None and own.segment.suspect
 
@@ -158,7 +158,7 @@ class SpoolFiles:
         self._own.enter({new.line.id: Place(segment, record)})
 
     def _writable_segment(self) -> tuple[Segment, int]:
-        """The segment to append to, and its descriptor; a new one if the current is missing, full, removed or moved."""
+        """Return the segment to append to and its descriptor; a new one if there is none, or it is full or moved."""
         if self._current is not None:
             segment, descriptor = self._current
             if not segment.full and segment.is_at_its_path(descriptor):
@@ -172,7 +172,7 @@ class SpoolFiles:
         return self._current
 
     def _end_current_segment(self) -> bool:
-        """Close the current segment; True if it had no valid records and was removed."""
+        """Close the current segment; return whether it had no valid records and was removed."""
         if self._current is None:
             return False
         (segment, descriptor), self._current = self._current, None
@@ -189,12 +189,12 @@ class SpoolFiles:
         return Segment(path), self._disk.create(path)
 
     def _new_segment_path(self) -> Path:
-        """The path of a new segment."""
+        """Return the path of a new segment."""
         return self.owner.folder / f"{next(self._numbers)}{SUFFIX}"
 
     @contextmanager
     def _open_for_sync(self, segment: Segment) -> Iterator[int]:
-        """A descriptor to sync a segment, if possible the one that wrote it, because only that reports lost writes."""
+        """Open a descriptor to sync a segment; if possible the one that wrote it, as only that reports lost writes."""
         with self._lock:
             current = self._current
             own = os.dup(current[1]) if current is not None and current[0] is segment else None
@@ -208,9 +208,9 @@ class SpoolFiles:
             os.close(own)
 
     def _all_folders(self) -> Iterator[Path]:
-        """The folders of all processes, each twice, because a result may be moved by `inherit` during the first search.
+        """Yield the folders of all processes twice, because `inherit` may move a result during the first search.
 
-        They are listed again if folders were created or removed meanwhile.
+        If folders were created or removed meanwhile, they are listed and yielded again.
         """
         folders = None
         while (now := self.owner.folders()) != folders:

@@ -1,4 +1,4 @@
-"""Inheritance of spools: segments of dead processes are moved to this process's folder."""
+"""Inheritance of spools: segments of dead processes are moved into this process's folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Inheritance:
 
     Args:
         owner: this process's folder.
-        own: the results of this process, which inherited ones join.
+        own: the results of this process, to which inherited ones are added.
         new_path: makes the path of a new segment of this process.
     """
 
@@ -34,10 +34,11 @@ class Inheritance:
     def inherit(self) -> Iterator[tuple[str, SpooledResult]]:
         """Take over the results of dead processes, and yield each with its id.
 
-        An incomplete result was never acknowledged: its process died before the reply. It is logged and removed.
+        An incomplete result, which was never acknowledged because its process died before the reply, is logged and
+        removed.
 
         Raises:
-            OSError: raised after all others were yielded: one could not be read or moved, and is retried next time.
+            OSError: a result could not be read or moved, and is retried next time; raised after the others are yielded.
         """
         self._owner.sweep()
         failed = [error for folder in self._owner.folders()[1:] for error in self._adopt_folder(folder)]
@@ -58,13 +59,13 @@ class Inheritance:
             raise failed[0]
 
     def _adopt_folder(self, folder: Path) -> list[OSError]:
-        """Move the segments of a process, if it is dead; returns what failed."""
+        """Move the segments of a process, if it is dead; returns the errors."""
         failed: list[OSError] = []
         try:
             with self._owner.inherit(folder) as dead:
                 segments = list_segments(folder) if dead else []
                 if segments:
-                    self._owner.recreate()  # somebody may have removed this process's folder
+                    self._owner.recreate()  # this process's folder may have been removed
                 for path in segments:
                     try:
                         self._adopt_segment(path)
@@ -82,7 +83,7 @@ class Inheritance:
         segment = Segment(self._new_path(), whole, len(found), sealed=True)
         last = {record.line.id: record for record in found}
         adopted = {one: Place(segment, last[one]) for one in last if self._own.read(one) is None}
-        with self._own.lock:  # before it is moved, so that readers find it in one of both folders
+        with self._own.lock:  # before the move, so that readers find a result in either folder
             damaged = {one: place for one in adopted if (place := self._own.place(one)) is not None}
             self._own.enter(adopted)
         try:
@@ -102,7 +103,7 @@ class Inheritance:
     def _cross_out_copies(
         self, segment: Segment, found: list[Record], adopted: dict[str, Place], damaged: dict[str, Place]
     ) -> None:
-        """Keep one copy of each result: a process may die after it has spooled one again, before the first is gone."""
+        """Keep one copy of each result: a process may die after spooling a result again, before removing the first."""
         kept = {place.record.at for place in adopted.values()}
         copies = [Place(segment, record) for record in found if record.at not in kept]
         self._own.cross_out([*copies, *damaged.values()])

@@ -1,6 +1,6 @@
-"""Finds results in the spool segments of other processes. Segments only grow, so each part is scanned only once.
+"""Search for results in other processes' spool segments. Segments only grow, so each part is scanned only once.
 
-Every request for a result that is not in this process's spool searches here first.
+Every request for a result that is not in this process's spool searches here before it reads the storage.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from service.saving.spool.segment_files import list_segments, open_descriptor
 
 @dataclass(slots=True)
 class _ScannedSegment:
-    """The scanned part of a segment: its end, and the offsets of its records by id; some may be deleted since."""
+    """The scanned part of a segment: its end, and its records' offsets by id; records may have been deleted since."""
 
     end: int = 0
     places: dict[str, int] = field(default_factory=dict)
@@ -30,10 +30,10 @@ class OtherProcesses:
         self._folders: dict[Path, dict[Path, _ScannedSegment]] = {}
 
     def find(self, folder: Path, result_id: str) -> tuple[Record, bytes] | None:
-        """Find a valid result in the segments of a folder; its record and image, or None.
+        """Find a valid result in the segments of a folder; return its record and image, or None.
 
         Raises:
-            OSError: it exists and cannot be read.
+            OSError: the result exists but cannot be read.
         """
         with self._lock:
             before = self._folders.get(folder, {})

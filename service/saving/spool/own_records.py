@@ -1,4 +1,4 @@
-"""The results that this process has spooled or inherited, and where each lies in its segments."""
+"""The results that this process has spooled or inherited, and the location of each in its segments."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _log = structlog.get_logger(__name__)
 
 
 class Place(NamedTuple):
-    """Where a result lies."""
+    """Location of a result: its segment and its record there."""
 
     segment: Segment
     record: Record
 
 
 class OwnRecords:
-    """The places of this process's results by id. Thread-safe; `read`, `remove` and `cross_out` block on the disk."""
+    """Locations of this process's results, by id. Thread-safe; `read`, `remove` and `cross_out` block on the disk."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()  # guards the places and the segments' numbers; a single look needs none
+        self.lock = threading.Lock()  # guards the places and the segments' counts; a single look-up needs no lock
         self._places: dict[str, Place] = {}
 
     def place(self, result_id: str) -> Place | None:
-        """Return where a result lies; None if it is not here."""
+        """Return the location of a result; None if it is not here."""
         return self._places.get(result_id)
 
     def ids(self) -> set[str]:
@@ -40,20 +40,23 @@ class OwnRecords:
             return set(self._places)
 
     def enter(self, places: Mapping[str, Place]) -> None:
-        """Enter results, in place of earlier copies; the caller holds `lock`."""
+        """Add results, replacing earlier copies; the caller holds `lock`."""
         self._places.update(places)
 
     def leave_out(self, result_ids: Collection[str]) -> None:
-        """Forget where results lie, without removing them; the caller holds `lock`."""
+        """Forget the locations of results without removing the results; the caller holds `lock`."""
         for result_id in result_ids:
             del self._places[result_id]
 
     def read(self, result_id: str, body: bytes | None = None) -> SpooledResult | None:
-        """Read a result; None if it is not here, or damaged. Raises OSError if it cannot be read now.
+        """Read a result; None if it is not here, or is damaged.
 
         Args:
-            result_id: its id.
-            body: its image, if the caller still has it: the disk is not read then.
+            result_id: id of the result.
+            body: the image, if the caller still has it; then the disk is not read.
+
+        Raises:
+            OSError: the result cannot be read now.
         """
         place = self._places.get(result_id)
         if place is None:
@@ -62,7 +65,7 @@ class OwnRecords:
             try:
                 with open_descriptor(place.segment.path) as descriptor:
                     body = read_body(descriptor, place.record)
-            except FileNotFoundError:  # durable since then, or removed by somebody
+            except FileNotFoundError:  # durable meanwhile, or removed by another program
                 return None
         return None if body is None else SpooledResult(body, place.record.sidecar)
 
@@ -73,7 +76,7 @@ class OwnRecords:
         self.cross_out(places)
 
     def cross_out(self, places: Iterable[Place]) -> None:
-        """Mark records as deleted, and remove their segments if those were the last."""
+        """Mark records as deleted, and remove full segments that have no valid records left."""
         records: dict[Segment, list[Record]] = {}
         for segment, record in places:
             records.setdefault(segment, []).append(record)
@@ -91,6 +94,6 @@ class OwnRecords:
         with self.lock:
             segment.valid_records -= len(records)
             done = segment.full and not segment.valid_records
-        if done:  # without the lock, because it waits for the file system's journal
+        if done:  # without the lock, because unlinking waits for the file system's journal
             with suppress(OSError):  # its records are marked as deleted
                 segment.path.unlink(missing_ok=True)

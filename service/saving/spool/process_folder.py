@@ -1,8 +1,8 @@
 """Spool folders of the processes that share a results folder: one for each process, locked while it lives.
 
-A process holds a lock (flock) on a file in its folder `.spool/ID`. The kernel releases the lock however the process
-ends, so that others can tell a dead process without guessing from ages or process ids. Works on one host, not on
-network file systems.
+A process holds a lock (flock) on a file in its folder `.spool/ID`. The kernel releases the lock when the process ends,
+for whatever reason, so others can detect a dead process without guessing from ages or process ids. This works on one
+host, not on network file systems.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SpoolOwner:
         self._making = threading.Lock()
 
     def create(self) -> None:
-        """Create and lock the folder. It gets its name only when it is locked, so that it never looks abandoned.
+        """Create and lock the folder. It gets its final name only once it is locked, so that it never looks abandoned.
 
         Raises:
             OSError: the folder cannot be created.
@@ -38,7 +38,7 @@ class SpoolOwner:
         self._all.mkdir(parents=True, exist_ok=True)
         with _lock_of_makers(self._all, fcntl.LOCK_SH):
             unlocked_folder = self._all / f".{self.id}"
-            unlocked_folder.mkdir(exist_ok=True)  # it may be left of a try that the disk ended
+            unlocked_folder.mkdir(exist_ok=True)  # may be left from an attempt that failed
             lock = os.open(unlocked_folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -49,7 +49,7 @@ class SpoolOwner:
         self._lock = lock
 
     def recreate(self) -> None:
-        """Create and lock the folder again if somebody has removed or moved it; a copy in its place is locked.
+        """Create and lock the folder again if it was removed or moved; if a copy is in its place, lock the copy.
 
         Raises:
             OSError: the folder cannot be created.
@@ -67,7 +67,7 @@ class SpoolOwner:
                 self.create()
 
     def _is_locked(self) -> bool:
-        """Whether this process holds the lock that others find at the folder's path."""
+        """Return whether this process holds the lock of the file at the folder's path, which others check."""
         try:
             return self._lock is not None and os.path.samestat((self.folder / _LOCK).stat(), os.fstat(self._lock))
         except FileNotFoundError:
@@ -81,7 +81,7 @@ class SpoolOwner:
             self._lock = None
 
     def folders(self) -> list[Path]:
-        """The folders of all processes, dead ones included; this one's is the first."""
+        """Return the folders of all processes, including dead ones; this process's folder is the first."""
         try:
             entries = [entry for entry in os.scandir(self._all) if entry.is_dir() and not entry.name.startswith(".")]
             names = sorted(entry.name for entry in entries)
@@ -90,7 +90,7 @@ class SpoolOwner:
         return [self.folder, *(self._all / name for name in names if name != self.id)]
 
     def sweep(self) -> None:
-        """Remove folders whose processes were killed while they made them; does nothing while a process makes one."""
+        """Remove unfinished folders of processes killed in `create`; does nothing while any process is in it."""
         with suppress(OSError):
             entries = [entry for entry in os.scandir(self._all) if entry.name.startswith(".")]
             if unnamed := [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]:
@@ -99,10 +99,10 @@ class SpoolOwner:
                         _remove_if_empty(folder)
 
     def is_alive(self, owner_id: str) -> bool:
-        """Whether the process with that owner id still runs; True for another user's, which cannot be checked.
+        """Return whether the process with that owner id still runs; True for another user's, which cannot be checked.
 
         Raises:
-            OSError: its lock cannot be tried, as no file descriptor is left.
+            OSError: its lock cannot be checked, for example because no file descriptor is left.
         """
         if owner_id == self.id:
             return True
@@ -114,8 +114,8 @@ class SpoolOwner:
 
     @contextmanager
     def inherit(self, folder: Path) -> Iterator[bool]:
-        """Lock the folder of a dead process while it is emptied; False if it is alive or another process empties it."""
-        with _try_to_lock(folder, fcntl.LOCK_EX, os.O_CREAT) as free:  # a file that is missing is nobody's lock
+        """Lock a dead process's folder during the block; yields False if it lives, or another process has the lock."""
+        with _try_to_lock(folder, fcntl.LOCK_EX, os.O_CREAT) as free:  # without a lock file, no process holds the lock
             yield bool(free)
             if free:
                 _remove_if_empty(folder)
@@ -123,13 +123,13 @@ class SpoolOwner:
 
 @contextmanager
 def _lock_of_makers(spool: Path, mode: int) -> Iterator[None]:
-    """Lock the spool: shared to make folders, exclusively to sweep. Raises OSError if others hold it."""
+    """Lock the spool: shared to create folders, exclusively to sweep. Raises OSError if others hold the lock."""
     descriptor = os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, mode)
         try:
             yield
-        finally:  # closing does not end it while a child that was forked meanwhile has the descriptor, too
+        finally:  # closing would not release the lock while a child forked meanwhile has the descriptor, too
             fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
@@ -137,7 +137,7 @@ def _lock_of_makers(spool: Path, mode: int) -> Iterator[None]:
 
 @contextmanager
 def _try_to_lock(folder: Path, mode: int, missing: int = 0) -> Iterator[bool | None]:
-    """Try to lock a folder: True if it is locked now, False if another process holds it, None if there is none."""
+    """Try to lock a folder; yields True if it is locked now, False if another process holds it, None if missing."""
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | missing)
     except FileNotFoundError:

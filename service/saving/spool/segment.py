@@ -1,8 +1,8 @@
-"""Format of the spool's files, the segments: records one after another, each marked as deleted when it is durable.
+"""Format of the spool's files, the segments: a sequence of records, each marked as deleted once its result is durable.
 
 A record is a byte that says whether it is valid, a line of JSON (id, length and CRC-32 of the body, sidecar), and the
 body. Appending a record takes a fifth of the CPU time of writing a file, and marking it as deleted a twentieth of
-removing a file, because no directory changes. A process that dies while it writes leaves an incomplete last record,
+removing a file, because no directory changes. A process that dies during a write leaves an incomplete last record,
 which was never acknowledged; all records before it are complete.
 """
 
@@ -23,11 +23,11 @@ except ImportError:  # no wheel for this platform
 
 _VALID, _DELETED = b"+", b"-"
 _READ_BYTES = 4096
-"""Bytes to read at once for a line, which usually has a few hundred."""
+"""Number of bytes to read at once for a line, which usually has a few hundred."""
 
 
 SEGMENT_BYTES = 4 * 2**20
-"""Size from which on a segment is full; it is removed when it has no valid records."""
+"""Size in bytes from which a segment counts as full; a full segment is removed once it has no valid records."""
 
 
 class SpooledResult(NamedTuple):
@@ -37,7 +37,7 @@ class SpooledResult(NamedTuple):
     sidecar: dict[str, Any]
 
     def complete_sidecar(self) -> dict[str, Any]:
-        """The sidecar with the digest, which is computed only after the reply."""
+        """Return the sidecar with the digest of the image, which is computed only now, after the reply."""
         return {**self.sidecar, "sha256": hashlib.sha256(self.body).hexdigest()}
 
 
@@ -60,7 +60,7 @@ class Segment:
         return self.sealed or self.end >= SEGMENT_BYTES
 
     def is_at_its_path(self, descriptor: int) -> bool:
-        """Whether the open file is still found under its path: neither removed nor moved, nor a folder above it."""
+        """Return whether the open file is still at its path: neither it nor a folder above it was removed or moved."""
         try:
             return os.path.samestat(os.stat(self.path), os.fstat(descriptor))  # noqa: PTH116 -- for every result
         except FileNotFoundError:
@@ -88,7 +88,7 @@ class Record(NamedTuple):
 
     @property
     def sidecar(self) -> dict[str, Any]:
-        """The sidecar, decoded anew. Raises msgspec.DecodeError for a record that was not checked."""
+        """The sidecar, decoded at each access. Raises msgspec.DecodeError if it is damaged."""
         return msgspec.json.decode(self.line.sidecar, type=dict[str, Any])
 
 
@@ -100,7 +100,7 @@ class NewRecord(NamedTuple):
     body: bytes
 
     def placed(self, at: int) -> Record:
-        """The record as it is at that offset."""
+        """Return the record as it will be at that offset."""
         return Record(at, at + len(self.head), self.line)
 
 
@@ -108,14 +108,14 @@ def encode_record(result_id: str, body: bytes, sidecar: dict[str, Any]) -> NewRe
     """Encode a record.
 
     Raises:
-        ValueError, TypeError: the sidecar holds what is not JSON.
+        ValueError, TypeError: the sidecar has values that JSON cannot represent.
     """
     line = _RecordLine(result_id, len(body), crc32(body), msgspec.Raw(msgspec.json.encode(sidecar)))
     return NewRecord(line, b"".join((_VALID, msgspec.json.encode(line), b"\n")), body)
 
 
 def scan(descriptor: int, start: int = 0) -> tuple[list[Record], int]:
-    """The valid records of an open segment, from offset `start` on, and the end of the last complete record.
+    """Return the valid records of an open segment from offset `start` on, and the end of the last complete record.
 
     Raises:
         OSError: the segment cannot be read.
@@ -153,9 +153,9 @@ def mark_deleted(descriptor: int, record: Record) -> None:
 
 
 def erase(descriptor: int, result_id: str) -> int:
-    """Delete all records of a result and overwrite their bodies with zeros; returns how many there were.
+    """Delete all records of a result and overwrite their bodies with zeros; returns the number of records.
 
-    Records that were deleted before are overwritten, too: a segment keeps its bytes until it is removed.
+    Records that are already marked as deleted are overwritten, too, as a segment keeps their bytes.
 
     Raises:
         OSError: the disk is failing.
@@ -173,13 +173,13 @@ def erase(descriptor: int, result_id: str) -> int:
 
 
 def record_at(descriptor: int, at: int) -> Record | None:
-    """The record at that offset, if it is valid."""
+    """Return the record at that offset; None if it is not valid."""
     found = _parse_record(descriptor, at)
     return found[0] if found is not None and found[1] else None
 
 
 def _parse_record(descriptor: int, at: int) -> tuple[Record, bool] | None:
-    """The record at that offset and whether it is valid; None if its line is incomplete or damaged."""
+    """Return the record at that offset and whether it is valid; None if its line is incomplete or damaged."""
     head = b""
     while b"\n" not in head:
         more = os.pread(descriptor, _READ_BYTES, at + len(head))
@@ -189,7 +189,7 @@ def _parse_record(descriptor: int, at: int) -> tuple[Record, bool] | None:
     line = head[: head.index(b"\n")]
     try:
         record = Record(at, at + len(line) + 1, msgspec.json.decode(line[1:], type=_RecordLine))
-        record.sidecar  # noqa: B018 -- it fails for a damaged one
+        record.sidecar  # noqa: B018 -- raises if it is damaged
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return record, line[:1] == _VALID

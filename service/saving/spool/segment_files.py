@@ -1,4 +1,4 @@
-"""The segments of a process as files: listed, opened, and searched for a deleted result."""
+"""Operations on the segment files of a process: listing, opening, and erasing a deleted result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUFFIX = ".log"
 
 
 def list_segments(folder: Path) -> list[Path]:
-    """The segments in a process's folder, sorted; none if the folder is gone."""
+    """Return the segments in a process's folder, sorted; none if the folder does not exist."""
     try:
         return sorted(folder / entry.name for entry in os.scandir(folder) if entry.name.endswith(SUFFIX))
     except FileNotFoundError:
@@ -21,7 +21,7 @@ def list_segments(folder: Path) -> list[Path]:
 
 
 def erase_in(folder: Path, result_id: str) -> None:
-    """Overwrite every copy of a result in the segments of a process's folder, also those that were deleted before.
+    """Overwrite every copy of a result in the segments of a process's folder, including records marked as deleted.
 
     Raises:
         OSError: a copy cannot be overwritten now.
@@ -33,7 +33,7 @@ def erase_in(folder: Path, result_id: str) -> None:
 
 @contextmanager
 def open_descriptor(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
-    """Open a file for the length of the block; its descriptor."""
+    """Open a file for the duration of the block; yields its descriptor."""
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
         yield descriptor

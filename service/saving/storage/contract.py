@@ -24,12 +24,12 @@ _OBJECT = re.compile(r"([0-9a-f]{2})/\1[0-9a-f]{30}\.(json|png|jpg|webp)")
 
 
 def is_result_id(text: str) -> bool:
-    """Whether `text` is 32 hexadecimal digits (uuid4().hex); nothing else may become part of a path."""
+    """Return whether `text` is 32 hexadecimal digits (uuid4().hex); nothing else may become part of a path."""
     return _RESULT_ID.fullmatch(text) is not None
 
 
 def encode_sidecar(sidecar: dict[str, Any]) -> bytes:
-    """Encode a sidecar as indented JSON, with msgspec, because the json module takes 0.1 ms before CPython 3.14."""
+    """Encode a sidecar as indented JSON; with msgspec, as the json module takes 0.1 ms before CPython 3.14."""
     return msgspec.json.format(msgspec.json.encode(sidecar), indent=1)
 
 
@@ -45,7 +45,7 @@ class StoredObject:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is part of a result; a bucket or folder may hold other objects, too."""
+        """Whether the object is part of a result; a bucket or folder may hold other objects, too."""
         return _OBJECT.fullmatch(self.name) is not None
 
     @property
@@ -58,11 +58,11 @@ class Storage(ABC):
 
     @abstractmethod
     def write(self, body: bytes, sidecar: dict[str, Any]) -> None:
-        """Make a result durable. It may be repeated after a failure or a crash.
+        """Make a result durable. May be repeated after a failure or a crash.
 
         Args:
             body: the encoded image.
-            sidecar: with at least `id` and `media_type`.
+            sidecar: the sidecar, with at least `id` and `media_type`.
 
         Raises:
             OSError: the storage is full, failing or not reachable; no part of the result is visible.
@@ -75,17 +75,17 @@ class Storage(ABC):
 
     @property
     def shares_spool_disk(self) -> bool:
-        """Whether it is on the spool's disk, so that its failures are failures of the spool's disk."""
+        """Whether it is on the spool's disk, so that its failures are also the spool's."""
         return False
 
     def write_all(self, results: Sequence[tuple[bytes, dict[str, Any]]]) -> None:
-        """Make several results durable; after an error, each of them may be stored or not. Raises as `write`."""
+        """Make several results durable; after an error, each may be stored or not. Raises as `write` does."""
         for body, sidecar in results:
             self.write(body, sidecar)
 
     @abstractmethod
     def entries(self) -> Iterator[StoredObject]:
-        """List all objects, in any order, including those that are no results; concurrent changes may be missed.
+        """List all objects, in any order, including those of no result; concurrent changes may be missed.
 
         Raises:
             OSError: the storage cannot be listed now.
@@ -93,10 +93,10 @@ class Storage(ABC):
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Delete one object; a missing one is no error.
+        """Delete one object; a missing object is not an error.
 
         Raises:
-            OSError: it cannot be deleted now.
+            OSError: the object cannot be deleted now.
         """
 
     def remove(self, result_id: str) -> None:
@@ -110,18 +110,18 @@ class Storage(ABC):
 
     @abstractmethod
     def load(self, name: str) -> bytes | None:
-        """The bytes of one object; None if it does not exist.
+        """Return the bytes of one object; None if it does not exist.
 
         Raises:
-            OSError: it cannot be read now.
+            OSError: the object cannot be read now.
         """
 
     def read(self, result_id: str) -> tuple[bytes, str] | None:
-        """The image and its media type; None if there is no such result.
+        """Return the image and its media type; None if there is no such result.
 
         Raises:
-            NotReady: code `storage_unavailable`: it cannot be read now.
-            ServiceError: it is damaged.
+            NotReady: code `storage_unavailable`: the result cannot be read now.
+            ServiceError: the sidecar is damaged.
         """
         sidecar = self.read_sidecar(result_id)
         if sidecar is None:
@@ -131,11 +131,11 @@ class Storage(ABC):
         return None if body is None else (body, media_type)
 
     def read_sidecar(self, result_id: str) -> dict[str, Any] | None:
-        """The sidecar; None if there is no such result.
+        """Return the sidecar; None if there is no such result.
 
         Raises:
-            NotReady: code `storage_unavailable`: it cannot be read now.
-            ServiceError: it is damaged.
+            NotReady: code `storage_unavailable`: the sidecar cannot be read now.
+            ServiceError: the sidecar is damaged.
         """
         text = self._load(result_id, ".json")
         return None if text is None else parse_sidecar(text, result_id)
@@ -148,13 +148,13 @@ class Storage(ABC):
 
 
 def unreadable_error(result_id: str, error: OSError) -> NotReady:
-    """The error for a result that cannot be read now."""
+    """Return the error for a result that cannot be read now."""
     why = f"result {result_id} cannot be read ({error.strerror or error}); try again later"
     return NotReady(why, code="storage_unavailable")
 
 
 def object_name(result_id: str, suffix: str) -> str:
-    """The name of an object: `ab/ID.SUFFIX`.
+    """Return the name of an object: `ab/ID.SUFFIX`.
 
     Raises:
         ValueError: the id is not a result id.
@@ -168,7 +168,7 @@ def parse_sidecar(text: bytes, result_id: str) -> dict[str, Any]:
     """Parse a sidecar.
 
     Raises:
-        ServiceError: it is damaged.
+        ServiceError: the sidecar is damaged.
     """
     damaged = f"the sidecar of result {result_id} is damaged; ask for the image again"
     try:

@@ -1,10 +1,10 @@
-"""Results on disk: `ab/ID.png` and its sidecar `ab/ID.json`, ID = 32 hexadecimal digits, `ab` = the first two.
+"""Results on disk: `ab/ID.png` and its sidecar `ab/ID.json`, where ID is 32 hexadecimal digits and `ab` the first two.
 
-A file is written under `.incoming`, synced, and then renamed; the image before its sidecar, with the directory synced
-after each, so that after a crash a sidecar always has its complete image. Several results take two steps together, each
-followed by one sync of the whole file system: their files are written and the images renamed, then the sidecars are
-renamed. A power failure before the first sync may leave a damaged image, which without a sidecar is no result.
-`.incoming` is one folder, so that a start finds the unfinished files of a crash without searching all results.
+A file is written under `.incoming`, synced and then renamed; the image before its sidecar, with the directory synced
+after each, so that even after a crash a sidecar always has its complete image. Several results are stored in two steps,
+each followed by one sync of the whole file system: first all files are written and the images renamed, then the
+sidecars are renamed. A power failure before the first sync may leave a damaged image, which does not count as a result
+without a sidecar. `.incoming` is one folder, so that a start finds unfinished files without searching all results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from service.saving.storage.contract import SUFFIXES, Storage, StoredObject, enc
 
 
 class _Files(NamedTuple):
-    """The two files of a result, with their final and their unfinished paths: strings, as a Path costs 5 µs each."""
+    """The two files of a result, with final and temporary paths; as strings, because creating a Path takes 5 µs."""
 
     shard: str
     image: str
@@ -48,7 +48,7 @@ class ResultFiles(Storage):
     def prepare(self) -> None:
         """Create the directory, probe it with a write, and remove unfinished files of a crash.
 
-        Another process that shares the directory may lose a file that it is writing; it retries.
+        This may remove a file that another process is writing, which then tries again.
 
         Raises:
             SettingsInvalid: the directory cannot be created or written to.
@@ -73,12 +73,12 @@ class ResultFiles(Storage):
             self._publish(body, image)
             self._publish(encode_sidecar(sidecar), image.with_suffix(".json"))
         except OSError:
-            self._durable_folders.discard(shard.name)  # it may have been deleted; check again next time
+            self._durable_folders.discard(shard.name)  # the folder may have been deleted: check again next time
             raise
 
     @property
     def max_group_size(self) -> int:
-        """See `Storage`. One, if a sync of the whole file system is not reliable here."""
+        """See `Storage`; 1 if a sync of the whole file system is not reliable here."""
         reported = syncfs_reports_errors(platform.system(), platform.release())
         return self._most_at_once if reported and syncfs_is_reliable(file_system_type(self._directory)) else 1
 
@@ -88,10 +88,10 @@ class ResultFiles(Storage):
         return True
 
     def write_all(self, results: Sequence[tuple[bytes, dict[str, Any]]]) -> None:
-        """See `Storage`. A single result is synced alone, which does not wait for unrelated writes.
+        """See `Storage`.
 
-        So is a result whose sidecar exists already, left by a killed process: its image must be durable at every
-        moment.
+        A single result is synced alone, which does not wait for unrelated writes. So is a result whose sidecar a killed
+        process has already stored, because its image must be durable at all times.
         """
         group: list[_Files] = []
         for body, sidecar in results:
@@ -108,7 +108,7 @@ class ResultFiles(Storage):
         for shard in self._directory.glob("[0-9a-f][0-9a-f]"):
             with os.scandir(shard) as files:
                 for file in files:
-                    with suppress(FileNotFoundError):  # deleted since it was listed
+                    with suppress(FileNotFoundError):  # deleted after it was listed
                         stat = file.stat()
                         yield StoredObject(f"{shard.name}/{file.name}", stat.st_size, stat.st_mtime)
 
@@ -117,7 +117,7 @@ class ResultFiles(Storage):
         (self._directory / name).unlink(missing_ok=True)
 
     def remove(self, result_id: str) -> None:
-        """See `Storage`. Deletes files that a killed process left unfinished, too."""
+        """See `Storage`; also deletes the result's unfinished files from a killed process."""
         super().remove(result_id)
         for suffix in (".json", *SUFFIXES.values()):
             self._temporary_path(Path(result_id + suffix)).unlink(missing_ok=True)
@@ -153,7 +153,7 @@ class ResultFiles(Storage):
                     self._disk.rename(each.new_sidecar, each.sidecar)
                 self._disk.sync_all(changes)
         except OSError:
-            self._durable_folders.clear()  # one may have been deleted; check again next time
+            self._durable_folders.clear()  # a folder may have been deleted: check again next time
             with suppress(OSError):  # the first error is the one to report
                 for each in group:
                     for path in (each.new_image, each.new_sidecar, *(() if durable else (each.image,))):

@@ -1,8 +1,8 @@
 """Results in S3-compatible storage: the objects of contract.py under a bucket's prefix.
 
-The client (obstore, the Rust crate object_store) does HTTP, TLS and signing on its own threads without the
-interpreter's lock, so that uploads do not slow the event loop. It does not retry: the result store does, which keeps
-the result on disk meanwhile.
+The client (obstore, which wraps the Rust crate object_store) does HTTP, TLS and signing on its own threads without the
+GIL, so uploads do not slow the event loop. It does not retry; the result store does, and keeps the result on disk
+meanwhile.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class ObjectLocation:
     """Location of the bucket; its region is AWS_REGION, AWS_DEFAULT_REGION, or us-east-1.
 
     url: `s3://BUCKET/PREFIX`.
-    endpoint: URL of a server other than AWS; if empty, `AWS_ENDPOINT_URL`, else AWS.
-    timeout_s: the longest time of one request, or with `large` the longest pause in its answer.
-    setting: the name of the setting that the URL is from, for errors.
-    large: whether objects are so large that fetching one may take longer.
+    endpoint: URL of a server other than AWS; if empty, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, else AWS.
+    timeout_s: time limit of a request in seconds; with `large`, of a pause within an answer.
+    setting: name of the setting with the URL, for errors.
+    large: whether objects may be so large that a transfer takes longer than `timeout_s`.
     """
 
     url: str
@@ -48,7 +48,7 @@ class ObjectLocation:
 
 
 def open_object_storage(location: ObjectLocation, environ: Mapping[str, str] = os.environ) -> ObjectStorage:
-    """Open the storage of a URL, without sending anything.
+    """Open the storage of a URL without sending a request.
 
     Raises:
         SettingsInvalid: the URL is not `s3://BUCKET/PREFIX`, the endpoint is not `http(s)://HOST:PORT`, the client is
@@ -88,7 +88,7 @@ def check_bucket(url: str, setting: str = "results_url") -> None:
     """Check the address of a bucket.
 
     Raises:
-        SettingsInvalid: it is not `s3://BUCKET/PREFIX`.
+        SettingsInvalid: `url` is not `s3://BUCKET/PREFIX`.
     """
     if not _BUCKET.fullmatch(url):
         raise SettingsInvalid(
@@ -97,17 +97,17 @@ def check_bucket(url: str, setting: str = "results_url") -> None:
 
 
 def check_endpoint(endpoint: str, setting: str = "s3_endpoint") -> None:
-    """Check the address of S3-compatible storage; an empty one is AWS's.
+    """Check the address of S3-compatible storage; empty: AWS.
 
     Raises:
-        SettingsInvalid: it is not `http(s)://HOST:PORT`.
+        SettingsInvalid: `endpoint` is not `http(s)://HOST:PORT`.
     """
     if endpoint and not _ENDPOINT.fullmatch(endpoint):
         raise SettingsInvalid(f"{setting}: {without_keys(endpoint)!r} is not http(s)://HOST:PORT")
 
 
 def without_keys(url: str) -> str:
-    """Return a URL without what comes before the last `@`, for errors."""
+    """Return a URL for errors, with all text before the last `@` removed, as it may be a key."""
     return re.sub(r"(?s).*@", "…@", url)
 
 
@@ -129,7 +129,7 @@ class ObjectStorage(Storage):
         return self.entries_under(None)
 
     def entries_under(self, folder: str | None) -> Iterator[StoredObject]:
-        """List all objects of a folder, with its name in theirs; of all folders without one. Raises as `entries`."""
+        """List all objects in a folder, with their full names; None: in all folders. Raises as `entries` does."""
         stream = iter(self._obstore.list(self._client, prefix=folder))
         while (page := _call_with_plain_errors(lambda: next(stream, None))) is not None:
             yield from (StoredObject(one["path"], one["size"], one["last_modified"].timestamp()) for one in page)
@@ -149,7 +149,7 @@ class ObjectStorage(Storage):
             return None
 
     def load_in_chunks(self, name: str, chunk_bytes: int) -> Iterator[bytes]:
-        """Yield an object in pieces of about that size, none of which waits for the next.
+        """Yield an object in chunks of at least that size (the last may be smaller), each as soon as it has arrived.
 
         Raises:
             FileNotFoundError: there is no such object.
@@ -161,7 +161,7 @@ class ObjectStorage(Storage):
             yield bytes(chunk)
 
     def put(self, name: str, data: bytes | Path, media_type: str) -> None:
-        """Store one object, whole, in place of one of that name: bytes, or a file, which is sent in parts.
+        """Store one object atomically, replacing one of the same name; `data`: bytes, or a file, sent in parts.
 
         Raises:
             OSError: the storage is full, failing or not reachable.
@@ -172,7 +172,7 @@ class ObjectStorage(Storage):
 
 
 def _call_with_plain_errors(call: Callable[[], Any]) -> Any:
-    """Call the client, and turn its errors into one line without the server's reply, which may contain keys.
+    """Call the client, and reduce its errors to one line without the server's reply, which may contain keys.
 
     Raises:
         FileNotFoundError: there is no such object.
@@ -182,6 +182,6 @@ def _call_with_plain_errors(call: Callable[[], Any]) -> Any:
         return call()
     except (FileNotFoundError, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError):
         raise
-    except BaseException as error:  # errors of the client and of credentials; PanicException is no Exception
+    except BaseException as error:  # errors of the client and of credentials; Rust's PanicException is not an Exception
         line = str(error).partition("\n")[0].partition(": <")[0]
         raise OSError(f"{type(error).__name__}: {line}") from None

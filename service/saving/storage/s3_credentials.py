@@ -1,7 +1,7 @@
 """Keys from the AWS shared credentials file, because the S3 client reads only the environment.
 
-The file is `AWS_SHARED_CREDENTIALS_FILE` or `~/.aws/credentials`, its section `AWS_PROFILE` or `default`. It is read
-again every few minutes, for rotated keys. Keys are never logged.
+The file is `AWS_SHARED_CREDENTIALS_FILE` or `~/.aws/credentials`, the section `AWS_PROFILE` or `default`. It is read
+again every 10 minutes, in case keys are rotated. Keys are never logged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class SharedCredentials:
         """Read the keys.
 
         Raises:
-            OSError, KeyError, SettingsInvalid: the file is gone, lacks the profile, or is damaged.
+            OSError: the file cannot be read.
+            KeyError: it lacks the profile or its keys.
+            SettingsInvalid: it is damaged.
         """
         section = _read(self.path)[self.profile]
         return Credentials(
@@ -53,7 +55,7 @@ class SharedCredentials:
 
 
 def shared_credentials(environ: Mapping[str, str], now: Callable[[], datetime]) -> SharedCredentials | None:
-    """The provider of the file's keys; None if the environment has keys, or the default file has none.
+    """Return a provider of the file's keys; None if the environment has keys, or the default file has none.
 
     Raises:
         SettingsInvalid: the file named by `AWS_SHARED_CREDENTIALS_FILE` cannot be read or lacks the profile's keys, or
@@ -86,6 +88,6 @@ def _read(path: Path) -> configparser.ConfigParser:
     parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read_string(read_regular(path, _MAX_BYTES).decode("utf-8"))
-    except (configparser.Error, UnicodeDecodeError) as error:  # their messages quote the line
+    except (configparser.Error, UnicodeDecodeError) as error:  # not chained: their messages quote the line
         raise SettingsInvalid(f"{path} is no credentials file ({type(error).__name__})") from None
     return parser
