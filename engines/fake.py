@@ -107,7 +107,7 @@ class FakeEngine(Engine):
         self._sleep = sleep
         self.fault = fault
         self.dead: str | None = None
-        """The reason why it cannot be used again; None while it can."""
+        """The reason why the engine cannot be used again; None while it can."""
 
     def infer(self, feed: Feed) -> Outputs:
         if self.dead is not None:
@@ -130,7 +130,7 @@ class FakeEngine(Engine):
         return {"output": output}
 
     def warm_up(self, shapes: Iterable[BatchShape]) -> None:
-        """Run a batch of each shape without `batch_s`: there is nothing to prepare that a start should wait for."""
+        """Run a batch of each shape without waiting `batch_s`: the fake engine has nothing to prepare."""
         batch_s, self.batch_s = self.batch_s, 0.0
         try:
             super().warm_up(shapes)

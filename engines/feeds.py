@@ -1,4 +1,4 @@
-"""Validation of feeds against the manifest, in one place, so that every engine refuses the same batches alike."""
+"""Validates feeds against the manifest, so that every engine refuses the same batches with the same message."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ MASK_KINDS = ("ordinary", "empty", "full", "thin", "sparse")
 
 
 class Contract(Protocol):
-    """Tensors and sizes of a graph that inputs are drawn for, as `Interface` has them."""
+    """The tensors and sizes of a graph, which inputs are drawn for; `Interface` implements it."""
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

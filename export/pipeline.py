@@ -48,7 +48,7 @@ _MASK_SEED = 7
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """The arguments of an export; `quantiser` belongs to int8, `check` raises if the caller cannot use the net."""
+    """The arguments of an export; int8 needs a `quantiser`, and `check` may raise an error to refuse the net."""
 
     checkpoints: tuple[Path, ...]
     name: str
@@ -135,7 +135,8 @@ def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, noti
         notify: called with the name of each step as it begins.
 
     Raises:
-        ExportError: other checkpoints, no pictures, or the program differs from torch; the folder is unchanged.
+        ExportError: the checkpoints are not those of the model, there are no pictures, or the program differs from
+            torch; the folder is unchanged.
         ManifestInvalid: there is no model in the folder.
     """
     manifest = read_manifest(directory)

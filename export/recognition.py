@@ -88,14 +88,14 @@ def _unrecognised(family: Family[Any], ranked: Sequence[StateDict], overrides: M
 
 
 def notes_on_files(found: RecognisedNet, files: Mapping[Path, Sequence[StateDict]]) -> tuple[str, ...]:
-    """Name the files that are no part of the model, such as that of a discriminator.
+    """Return a note on each file that is no part of the model, such as a discriminator's.
 
     Args:
         found: what was recognised in the files.
         files: the state dicts of each file.
 
     Raises:
-        LayoutMismatch: such a file holds a model of its own, as with `*.pth`; one command makes one model.
+        LayoutMismatch: such a file holds another model, as when `*.pth` was given; one command makes one model.
     """
     whole = [path for path, parts in files.items() if any(part.state is found.state for part in parts)]
     others = [path for path in files if whole and path not in whole]
@@ -116,7 +116,7 @@ def _family_of(parts: Sequence[StateDict]) -> str | None:
 
 
 def _recognised_options(family: Family[Any], state: State) -> GeneratorOptions | None:
-    """Return the options that the family recognises; None also if keys or shapes are impossible for its options."""
+    """Return the options that the family recognises; None if keys, shapes or option values exclude the family."""
     try:
         options: GeneratorOptions | None = family.recognise(state)
     except (ValidationError, IndexError, KeyError):
@@ -125,10 +125,10 @@ def _recognised_options(family: Family[Any], state: State) -> GeneratorOptions |
 
 
 def _refuse_passed_limits(families: Iterable[Family[Any]], parts: Sequence[StateDict]) -> None:
-    """Refuse a part that has a family's keys and options beyond the limits of those that can be exported.
+    """Refuse a part that has a family's keys, but an option beyond the family's limits.
 
     Raises:
-        LayoutMismatch: there is one; the message names family, option and limit.
+        LayoutMismatch: there is such a part; the message names family, option and limit.
     """
     for part, family in product(parts, families):
         if (passed := _passed_limits(family, part.state)) is not None:
@@ -185,7 +185,7 @@ def _invalid_options(error: ValidationError) -> str:
 
 
 def _join_parts(parts: Sequence[StateDict]) -> list[StateDict]:
-    """Join parts: those of one path, for a net in several files; all, for families of several nets.
+    """Return joined parts: those with the same path, for a net in several files; and all, for families of several nets.
 
     For equal keys the first part wins.
     """
@@ -218,7 +218,7 @@ def _notes_on_parts(chosen: StateDict, parts: Sequence[StateDict]) -> list[str]:
 
 
 def _beside(chosen: StateDict, parts: Sequence[StateDict]) -> list[str]:
-    """Name the rest of the state dict that a part was cut from, by the first components of its keys."""
+    """Return the first components of the keys beside a part, in the state dict that it was cut out of."""
     outer, _, prefix = chosen.path.rpartition("/")
     weight = next(iter(chosen.state.values()), None)
     for whole in parts:

@@ -93,7 +93,10 @@ class GpuLossMemory:
         self._keys: dict[str, str] = {}  # made before an engine is opened: a lost GPU cannot be asked for its facts
 
     def why_not(self, engine: str) -> str:
-        """Return why an engine is passed over; empty if it is not. Only losses by engines asked about are recorded."""
+        """Return why an engine is passed over; empty if it is not.
+
+        Losses are recorded only for engines that this method was called for.
+        """
         if engine not in self._keys:
             try:
                 facts = self._setup.facts([engine])

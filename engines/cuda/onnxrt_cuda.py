@@ -2,7 +2,7 @@
 
 The session has its own stream, and its inputs and output are bound to fixed device memory; ONNX Runtime records one
 CUDA graph for each shape. The CUDA provider keeps its graphs per thread (PerThreadContext), so every run is on the
-session's own thread: so the device worker finds the graphs of the warm-up, which the loader thread requests.
+session's own thread: the device worker finds the graphs that the warm-up recorded for the loader thread.
 """
 
 from __future__ import annotations

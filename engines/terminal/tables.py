@@ -1,6 +1,6 @@
 """Tables for terminals in which no word is cut: both command lines of this project print them.
 
-rich cuts words, and then whole columns, of a table that is wider than the terminal (80 columns where there is none).
+rich cuts words, and then whole columns, of a table that is wider than the terminal (80 columns without a terminal).
 But people copy names from a table into the next command, so here such a table becomes wider than the terminal.
 """
 

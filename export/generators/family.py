@@ -41,7 +41,7 @@ class Interface:
     output: TensorSpec
     size: SizeRule
     largest_batch: int | None = None
-    """The most pictures of one batch, for nets that take much memory for each."""
+    """The most pictures in one batch, for nets that need much memory per picture; None for no limit."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Bars:
     fp32_psnr_db: float = 80.0
     fp16_psnr_db: float = 45.0
     fill_levels: float | None = None
-    """Most grey levels of 255 by which a fill on a CPU may differ; a promise of nets that replace another server's."""
+    """Most grey levels of 255 by which a fill on a CPU may differ, promised for nets that also run in other servers."""
 
 
 class Family(ABC, Generic[OptionsT]):

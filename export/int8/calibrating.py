@@ -22,7 +22,7 @@ Feed = Mapping[str, NDArray[Any]]
 Feeds = Callable[[], Iterable[Feed]]
 """Yields the same inputs at every call, one picture at a time."""
 Calibrate = Callable[[Path, Feeds, Path, Callable[[str], None]], dict[str, InputScale]]
-"""`calibrate`, or another way to choose the scales."""
+"""The type of `calibrate` and of other functions that choose the scales."""
 _BINS = 2048
 _SMALLEST_PEAK = 1e-6
 _EVENNESS = 0.5

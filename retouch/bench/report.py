@@ -51,7 +51,7 @@ class RunReport:
 
     @property
     def sent_per_s(self) -> float:
-        """Requests sent per second, over the same time as `ok_per_s`; random due times make it vary."""
+        """Requests sent per second, over the same time as `ok_per_s`; it varies because due times are random."""
         return self.requests / self.elapsed_s if self.elapsed_s else 0.0
 
     def as_json(self) -> dict[str, Any]:

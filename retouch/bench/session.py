@@ -58,7 +58,7 @@ class ProgressWatcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A measurement with everything that it depends on."""
+    """A measurement, with its plan, sender, payloads and clock."""
 
     sender: Sender
     payloads: list[Payload]

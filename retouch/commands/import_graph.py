@@ -84,10 +84,10 @@ def import_graph(  # noqa: PLR0913 (each is a flag, or a group of flags)
     ] = 600,
     as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON instead of a table")] = False,
 ) -> None:
-    """Turn an ONNX graph of others into models/NAME/VERSION: wrapped, tried on photographs, with manifest and card.
+    """Turn a foreign ONNX graph into models/NAME/VERSION: wrapped, tried on photographs, with manifest and card.
 
-    What is not given is guessed from the graph or measured on photographs, and said. A separate process without
-    network reads the file, with limits of memory and time (docs/importing.md).
+    Properties not given are guessed from the graph or measured on photographs, and reported. A separate process
+    without network reads the file, with limits of memory and time (docs/importing.md).
     """
     del task  # it has only one value
     if importlib.util.find_spec("onnx") is None:

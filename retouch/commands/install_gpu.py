@@ -30,7 +30,7 @@ def install_gpu(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
 ) -> None:
-    """Install CUDA packages and the best TensorRT that this host can have; nothing where the CPU is to compute."""
+    """Install CUDA packages and the best TensorRT for this host; install nothing on a host without a usable GPU."""
     from retouch.gpu_setup.installing import Installer  # noqa: PLC0415 -- loads the engines
     from retouch.gpu_setup.pip import Environment  # noqa: PLC0415 -- as above
 

@@ -36,7 +36,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
         float | None, typer.Option(min=1e-6, max=36500, help="days until the key expires; by default never")
     ] = None,
 ) -> None:
-    """Make a key and print it, once: the file keeps its digest alone."""
+    """Make a key and print it once: the file keeps only its digest."""
     if burst is not None and rate is None:
         raise typer.BadParameter("--burst alone limits nothing; say --rate too")
     from pydantic import ValidationError  # noqa: PLC0415 -- `retouch --help` does without
@@ -78,7 +78,7 @@ def list_keys(
     file: _File = None,
     as_json: Annotated[bool, typer.Option("--json", help="print everything but the digests as JSON")] = False,
 ) -> None:
-    """List the keys: id, name, scopes, limits, and whether they hold."""
+    """List the keys: id, name, scopes, limits, and whether they are valid."""
     from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` runs without it
     from rich.table import Column, Table  # noqa: PLC0415 -- the same
 

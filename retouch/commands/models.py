@@ -31,7 +31,7 @@ def models(
     models_dir: Annotated[Path | None, folder_flag("model repository (RETOUCH_MODELS_DIR)")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
 ) -> None:
-    """List the models here: what they do, in which sizes, and how near their graphs are to the original.
+    """List the models here: task, sizes, and how close their graphs are to the original net.
 
     `retouch models list` shows published models, `retouch models add NAME` makes one of them a model here.
     """
@@ -85,7 +85,7 @@ def add(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
 ) -> None:
     """Make a published model a model here: licence, download or --file, digest, export or import.
 
-    Only names of the table are taken, never addresses. Nothing is fetched before the licence is accepted.
+    Only names from the table are accepted, never addresses. Nothing is fetched before the licence is accepted.
     """
     from retouch.zoo.adding import AddRequest, add_model, downloads_folder, find_row, require_licence, terms_of  # noqa: PLC0415
     from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
@@ -150,7 +150,7 @@ def withdraw(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
 ) -> None:
-    """Remove a version from the bucket, also one that is half there: servers go back to the one before it."""
+    """Remove a version from the bucket, even an incomplete one: servers return to the version before it."""
     key = _version_key(version)
     bucket = _open_bucket(origin)
     with _plain_errors():

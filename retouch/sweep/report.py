@@ -27,8 +27,8 @@ def means_by_cell(rows: Sequence[CaseMeasurements]) -> list[dict[str, Any]]:
 def totals_by_size(rows: Sequence[CaseMeasurements]) -> dict[str, Any]:
     """Return each way's means by size and overall, and the ratio of `auto`'s LPIPS to the better fixed strategy's.
 
-    over_all: the mean of `auto` divided by the better of the fixed strategies' means of each cell. worst_cell: the
-    largest such ratio of one cell.
+    over_all: the sum of `auto`'s means of all cells, divided by the sum of the better fixed strategy's means.
+    worst_cell: the largest ratio of a single cell.
     """
     sizes = sorted({row.size for row in rows})
     parts = {str(size): [row for row in rows if row.size == size] for size in sizes} | {"all": list(rows)}

@@ -146,7 +146,7 @@ def report_write_errors(path: Path | None) -> Iterator[None]:
 
 
 def _manifest_of(directory: Path) -> Path:
-    """Return the manifest's path with links resolved: a link to it is not replaced."""
+    """Return the manifest's path with links resolved, so that the file is replaced and not a link to it."""
     return Path(os.path.realpath(directory / MANIFEST_FILE))
 
 
@@ -154,7 +154,7 @@ def write_rules(directory: Path, rules: FillRules) -> bool:
     """Write the rules into a model's manifest; everything else in it is unchanged.
 
     Returns:
-        Whether its readers are unchanged, too, as `replace_file` says.
+        Whether the same users can read it as before; see `replace_file`.
 
     Raises:
         ModelError: the manifest cannot be written.

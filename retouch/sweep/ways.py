@@ -13,7 +13,7 @@ LIMITS = (96, 48)
 
 
 class Way(NamedTuple):
-    """A size rule and a strategy, and the rule that makes `auto` fill so; None if the way is only compared."""
+    """A size rule, a strategy, and the rule that makes `auto` fill in this way; None if the way is only compared."""
 
     size: SizeRule
     strategy: Strategy
@@ -21,7 +21,7 @@ class Way(NamedTuple):
 
 
 def candidate_ways(size: SizeRule) -> dict[str, Way]:
-    """Return the ways by name, the simplest first: whole, crops, and crops with a limit to the radius of holes."""
+    """Return the ways by name, the simplest first: whole, crops, and crops with a limit on the radius of holes."""
     rules = {
         "whole": FillRule(strategy="whole"),
         "crops": FillRule(strategy="crop"),
