@@ -26,7 +26,7 @@ def onnx_backend(path: Path) -> Backend:
     """Return a backend that runs a graph in ONNX Runtime on the CPU."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # it warns about every initializer that it moves
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # torch computes between the runs
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # leaves cores to torch between runs
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
     def run(feed: Mapping[str, NDArray[Any]]) -> NDArray[Any]:

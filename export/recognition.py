@@ -240,7 +240,7 @@ def _holds(outer: str, inner: str) -> bool:
 
 
 def _unrecognised_message(parts: Sequence[StateDict]) -> str:
-    keys = list(max(parts, key=lambda part: len(part.state)).state)  # the file's own, before those that were cut out
+    keys = list(max(parts, key=lambda part: len(part.state)).state)  # a tie: the file's own, not a part cut out
     return (
         f"no known generator has keys such as {', '.join(keys[:4])}; known are {', '.join(FAMILIES)}: "
         "name one with --generator to see which keys differ"

@@ -95,7 +95,7 @@ def _import_openvino() -> Any:
 
     The telemetry would report each import to Google Analytics from a forked process, and keep a user id in ~/intel.
     """
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as where it is not installed
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if it were not installed
     import openvino  # noqa: PLC0415 - only this engine needs it
 
     return openvino

@@ -91,9 +91,9 @@ class OpenVinoEngine(LaneEngine):
         self._batches[lane] = batch
 
     def ended(self, lane: int) -> bool:
-        try:  # no callback is called for a batch that failed, and `wait_for` raises its error
+        try:  # a failed batch calls no callback, and `wait_for` raises its error
             return self._batches[lane].computed or bool(self._lanes[lane].wait_for(0))
-        except Exception:  # `end` raises the error
+        except Exception:  # `end` will raise the error
             return True
 
     def end(self, lane: int) -> Outputs:

@@ -50,8 +50,8 @@ def _run_calls(calls: SimpleQueue[_Call | None]) -> None:
         function, arguments, done = call
         try:
             function(*arguments)
-        except BaseException as error:  # raised where the call is waited for
+        except BaseException as error:  # raised in the thread that waits for the call
             done.set_exception(error)
         else:
             done.set_result(None)
-        del call, function, arguments, done  # a session must not live until the next call
+        del call, function, arguments, done  # else they would keep a session alive until the next call

@@ -104,7 +104,7 @@ def _keep_access(descriptor: int, before: os.stat_result, access_list: bytes | N
         with suppress(OSError):
             os.setxattr(descriptor, _ACCESS_LIST, access_list)
             kept = True
-    with suppress(OSError):  # only root may
+    with suppress(OSError):  # only root may give a file away
         os.fchown(descriptor, before.st_uid, -1)
     found = os.fstat(descriptor)
     return kept and (found.st_uid, found.st_gid) == (before.st_uid, before.st_gid)

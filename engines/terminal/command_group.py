@@ -28,7 +28,7 @@ class CommandGroup(TyperGroup):
     Likewise an error about a file that the user named, and a full disk, with exit status 1.
     """
 
-    def make_context(self, *arguments: Any, **named: Any) -> Any:  # prints the help and the version
+    def make_context(self, *arguments: Any, **named: Any) -> Any:  # this call prints the help and the version
         _let_print_any_text(sys.stdout)
         with _errors_as_lines():
             return super().make_context(*arguments, **named)
@@ -63,7 +63,7 @@ def _errors_as_lines() -> Iterator[None]:
 
 def _said_of(error: OSError) -> str | None:
     """Return the line for an error about a file or a full disk; None for other errors, which are bugs."""
-    if (name := error.filename if error.filename2 is None else error.filename2) is not None:  # the second is a target
+    if (name := error.filename if error.filename2 is None else error.filename2) is not None:  # the second: a target
         return f"{name}: {error.strerror}; name another file or folder, or let this user use it"
     if error.errno not in _FULL:
         return None

@@ -141,7 +141,7 @@ def _rows(net: Net, decision: Decision, ports: Ports, samples: list[ParityInput]
         return ports.most_rows, ["the graph takes one picture at a time, so requests do not share batches"]
     several = next(sample.feed for sample in samples if sample.name == "batch of 3")
     image, mask = several["image"].copy(), several["mask"].copy()
-    image[1:], mask[1:] = image[1:, :, ::-1], mask[1:, :, ::-1, ::-1]  # each row its own picture and hole
+    image[1:], mask[1:] = image[1:, :, ::-1], mask[1:, :, ::-1, ::-1]  # rows with other pictures and holes
     try:
         together = _run(net, decision, image, mask)
     except GraphRefused:

@@ -50,7 +50,7 @@ def read_in_child(job: Job, notify: Callable[[str], None]) -> Report:
 
 def _start(scratch: Path) -> subprocess.Popen[bytes]:
     """Start Python without the user's environment; it finds packages where this process does."""
-    few_threads = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "4"}  # each reserves address space
+    few_threads = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "4"}  # each thread reserves address space
     return subprocess.Popen(  # noqa: S603 -- arguments of our own
         [sys.executable, "-I", "-c", _START, json.dumps(sys.path)],
         stdin=subprocess.PIPE,

@@ -25,7 +25,7 @@ def validated_url(url: str) -> str:
         valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
         valid = valid and not (parts.query or parts.fragment)  # paths of calls are appended
         valid = valid and bool(httpx.URL(bare).host.encode("idna"))  # what httpx and name resolution would refuse later
-    except (ValueError, httpx.InvalidURL):  # a port that is not a number, a broken address of IPv6, no name of a host
+    except (ValueError, httpx.InvalidURL):  # an invalid port, IPv6 address or host name
         valid = False
     if not valid:
         raise AddressInvalid(f"{url!r} is no address of a server; write http://HOST:PORT")

@@ -211,5 +211,5 @@ class Exchanges:
         if isinstance(answer, Lost) and answer.timed_out:
             return NoReply(f"{self.url} did not answer in time; raise the timeout (timeout_s, --timeout)")
         cause = answer.error if isinstance(answer, Lost) else None
-        why = str(cause) or type(cause).__name__  # httpx gives many of its errors no text
+        why = str(cause) or type(cause).__name__  # many errors of httpx have no text
         return NoReply(f"{self.url} cannot be reached ({why}); is `retouch serve` running there?")

@@ -32,7 +32,7 @@ class Picture:
     @property
     def image(self) -> Image:
         """The picture as a PIL image; needs Pillow, which the client does not install."""
-        from PIL import Image  # noqa: PLC0415 -- the client does without Pillow until somebody asks for this
+        from PIL import Image  # noqa: PLC0415 -- the client needs Pillow only for this
 
         return Image.open(io.BytesIO(self.bytes))
 

@@ -66,7 +66,7 @@ def _read(source: Any) -> bytes:
     if hasattr(source, "read"):
         try:
             data = source.read()
-        except UnicodeDecodeError:  # a picture is no text
+        except UnicodeDecodeError:  # a picture is not text
             data = ""
         if isinstance(data, bytes):
             return data

@@ -59,7 +59,7 @@ def build(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         "max_batch_size": max_batch_size,
     }
     settings = load_settings({name: value for name, value in given.items() if value is not None})
-    # the command's output says everything already
+    # errors only: the command's output already says everything else
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -82,7 +82,7 @@ def build(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
                     if not as_json:
                         typer.echo(f"{manifest.key} {built.what}: {built.outcome}")
                     outcomes.append({"model": manifest.key, **built._asdict()})
-    finally:  # a lost GPU or a signal ends the command, but not what was built before
+    finally:  # also after a lost GPU or a signal: earlier builds are reported
         print_json()
     if any(one["failed"] for one in outcomes):
         raise typer.Exit(1)

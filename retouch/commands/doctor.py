@@ -32,7 +32,7 @@ def doctor(
     from retouch.commands.status_line import status_line  # noqa: PLC0415 -- loads rich
     from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
 
-    # the report says everything already
+    # errors only: the report already says everything else
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

@@ -71,7 +71,7 @@ class PrecisionFlags:
 def export(  # noqa: PLR0913 (each is a flag, or a group of flags)
     context: typer.Context,
     checkpoint: Annotated[
-        list[Path],  # looked for before torch is loaded, which takes seconds
+        list[Path],  # checked before torch is loaded, which takes seconds
         typer.Argument(exists=True, dir_okay=False, help="the weights; several files for one model of several nets"),
     ],
     *,

@@ -258,7 +258,7 @@ def _has_card(pci: Path) -> bool:
 def _reads(path: Path, beginning: str) -> bool:
     try:
         return path.read_text().startswith(beginning)
-    except OSError:  # the card went away just now
+    except OSError:  # the card has just been removed
         return False
 
 

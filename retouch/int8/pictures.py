@@ -91,7 +91,7 @@ def cases(photographs: Sequence[Photograph], size: SizeRule, seed: str) -> Itera
         pixels = read(photograph.path)
         side = min(sides[index // len(cells) % len(sides)], *pixels.shape[:2])
         truth = crop_or_scale(pixels, side, square=True)
-        if truth is None:  # never: the side is at most the picture's
+        if truth is None:  # cannot happen: the side is at most the picture's
             continue
         band, kind = cells[index % len(cells)]
         random = Random(f"{seed} {index}")  # noqa: S311 -- no secret

@@ -116,7 +116,7 @@ def _print_figures(swept: SweepResult) -> None:
 
     console = Console()
     if not console.is_terminal:
-        console.width = _TABLE_WIDTH  # a file has no width of its own, and 80 columns cut the figures
+        console.width = _TABLE_WIDTH  # a file has no width, and the default of 80 columns would cut the figures
     ways = list(swept.rows[0].tried)
     table = Table(title=f"{swept.manifest.key}: mean LPIPS ({swept.report['engine']})")
     for column in ("size", "kind", "coverage", "pictures", *ways):

@@ -117,7 +117,7 @@ def check_outputs(figures: Path | None, rules_of: Path | None) -> None:
     manifest = None if rules_of is None else _manifest_of(rules_of)
     with report_write_errors(manifest):
         if manifest is not None and manifest.exists():  # a folder that is no model is refused by the sweep
-            TemporaryFile(dir=manifest.parent).close()  # it is replaced, not overwritten
+            TemporaryFile(dir=manifest.parent).close()  # a new file will replace it
 
 
 def find_sweepable(what: str, task: Task, size: SizeRule, request: SweepRequest) -> list[Path]:

@@ -27,7 +27,7 @@ class ShiftedSum(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map N×C×H×W to N×C×H'×W' of the same type."""
-        height = x.shape[2] + 2 * self.padding - self.side + 1  # with a stride of one
+        height = x.shape[2] + 2 * self.padding - self.side + 1  # at stride 1
         windows = F.pad(x, (self.padding,) * 4).unfold(3, self.side, self.stride)
         rows = [
             (windows[:, :, row : row + height : self.stride].float() * self.weight[row].t()[:, None, None]).sum(-1)
