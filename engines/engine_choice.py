@@ -47,8 +47,8 @@ class EngineOptions:
     int8: whether models of precision int8 may be opened.
     device: `cpu` does not use a GPU.
     notify: called with each step as it begins, as text; building for a GPU takes minutes.
-    race_s: seconds to time the engines of a device side by side, if `choice` is `auto`; 0 in a server, which must not
-        race beside its traffic, uses the result of an earlier race or else the fixed order.
+    race_s: seconds to time the engines of a device side by side, if `choice` is `auto` and no earlier race is stored.
+        0 for no race, and so the fixed order: for servers, which must not race beside their traffic.
     gpu_use: the models of this process on the GPU; if it is lost while there are several, no engine is blamed.
     """
 

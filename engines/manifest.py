@@ -185,7 +185,7 @@ class QuantisationFigures(_FrozenModel):
 
 
 class Quantisation(_FrozenModel):
-    """How an INT8 model was made, and the figures of its gate."""
+    """The making of an INT8 model, and the figures of its gate."""
 
     calibration: str = Field(description="name of the folder of pictures")
     calibration_sha256: Sha256 = Field(description="digest of the sorted digests of the calibration pictures")

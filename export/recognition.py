@@ -91,7 +91,7 @@ def notes_on_files(found: RecognisedNet, files: Mapping[Path, Sequence[StateDict
     """Return a note on each file that is no part of the model, such as a discriminator's.
 
     Args:
-        found: what was recognised in the files.
+        found: the net recognised in the files.
         files: the state dicts of each file.
 
     Raises:

@@ -43,5 +43,5 @@ class LaneEngine(Engine):
             The outputs, as from `infer`, but the caller owns the arrays.
 
         Raises:
-            EngineFailed, EngineDead: as `begin`.
+            EngineFailed, EngineDead: as for `begin`.
         """

@@ -125,7 +125,7 @@ class InductorEngine(Engine):
         The batch is padded to a power of two with rows that earlier batches left in memory.
 
         Raises:
-            EngineFailed, EngineOutOfMemory, EngineDead: as `infer`.
+            EngineFailed, EngineOutOfMemory, EngineDead: as for `infer`.
         """
         with self._translate_errors():
             compiled = self._get_or_compile(shape)

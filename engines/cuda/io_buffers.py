@@ -45,7 +45,7 @@ class IoBuffers:
         Args:
             feed: host arrays that obey the manifest.
             shape: the shape of the feed.
-            stream: where the copies are queued.
+            stream: the stream for the copies.
             enqueue: queues the computation on the same stream, between the copies.
 
         Returns:

@@ -130,7 +130,7 @@ class OnnxRuntimeCudaEngine(Engine):
         The first runs of a shape tune kernels and record the graph, and block.
 
         Raises:
-            EngineFailed, EngineOutOfMemory, EngineDead: as `infer`.
+            EngineFailed, EngineOutOfMemory, EngineDead: as for `infer`.
         """
         if self._session is None:
             raise EngineDead(f"{self.manifest.key} on onnxrt is closed; load a new engine")

@@ -122,7 +122,7 @@ class ModelRepository:
             Whether a new engine was loaded.
 
         Raises:
-            ModelNotFound: as `lease`.
+            ModelNotFound: as for `lease`.
             RetouchError: no engine could be loaded; the old one stays in place, so that this can be retried.
         """
         with self._lock:

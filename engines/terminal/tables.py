@@ -24,7 +24,7 @@ def print_table(table: Table, console: Console | None = None) -> None:
 
     Args:
         table: its cells are text or markup; the widths of its columns are set here.
-        console: where to; the standard output by default.
+        console: the output; standard output by default.
     """
     console = console or Console()
     spans = [_column_span(column, console) for column in table.columns]

@@ -91,7 +91,7 @@ def build_ahead(
         target: the GPU's compute capability.
 
     Raises:
-        EngineUnavailable: as `build_plan`.
+        EngineUnavailable: as for `build_plan`.
     """
     device = Device("", (target.major, target.minor), 0, 0)
     facts = plan_facts(manifest, library, device, options)

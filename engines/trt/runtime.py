@@ -81,7 +81,7 @@ class TrtRuntime:
             shape: the shape of the batch; a profile must cover it.
             addresses: device memory of every input and of `output`; the same every time for a shape, because the
                 graph remembers them.
-            stream: where the work is queued.
+            stream: the stream to queue the batch on.
 
         Raises:
             EngineFailed: no profile covers the shape, or TensorRT refuses it.

@@ -62,7 +62,7 @@ def best_limit(counts: NDArray[np.int64], top: float) -> float:
     """Return the limit with the smallest mean square error of rounding and saturation together.
 
     Args:
-        counts: how many magnitudes lie in each of equally wide bins from 0 to `top`.
+        counts: number of magnitudes in each of equally wide bins from 0 to `top`.
         top: the largest magnitude.
     """
     centres = (np.arange(len(counts)) + 0.5) * top / len(counts)

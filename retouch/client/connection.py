@@ -20,7 +20,7 @@ from retouch.client.retrying import RetryPolicy
 DEFAULT_URL = "http://127.0.0.1:8000"
 _CONNECT_S = 5.0
 _LONGEST_S = 1e6
-"""Longest timeout, eleven days: sockets refuse some that are longer, and infinity."""
+"""Longest timeout in seconds, eleven days: sockets refuse infinity and some longer ones."""
 
 
 @dataclass(frozen=True, slots=True)

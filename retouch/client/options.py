@@ -82,9 +82,9 @@ class ResultFilter(TypedDict, total=False):
     model: str
     """`name` or `name/version`."""
     created_from: datetime
-    """Only results made at this time or later; a time without a zone is local time."""
+    """Earliest time of creation; a time without a zone is local time."""
     created_before: datetime
-    """Only results made before this time."""
+    """Time before which the results were created."""
     status: Literal["saving", "saved"]
     """`saving`: promised, and not yet at its final place; `saved`: there. Both can be fetched."""
     limit: int

@@ -21,7 +21,7 @@ _MOST_UNEXPLAINED = 2
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a request is sent again.
+    """Limits on the retries of a request.
 
     Args:
         retries: retries after a refusal by a busy server: one with `Retry-After`, or with status 429 or 503.

@@ -88,7 +88,7 @@ class Retouch:
 
         Args:
             image: JPEG, PNG or WebP: a path, bytes, an open file, a PIL image or an array (H×W×3, uint8).
-            mask: which pixels to fill, of the same size: 128 and above, unless `mask_mode` says otherwise.
+            mask: a picture of the same size; its pixels of 128 and above are filled, unless `mask_mode` says otherwise.
             options: see `InpaintOptions`.
 
         Raises:

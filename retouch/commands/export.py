@@ -180,7 +180,7 @@ def _check_sweep_of(pictures: Path, interface: Interface) -> None:
     """Check before the graphs are written that the sweep over this net can begin.
 
     Raises:
-        SweepImpossible, DataMissing: as `find_sweepable`.
+        SweepImpossible, DataMissing: as for `find_sweepable`.
     """
     from retouch.sweep import session  # noqa: PLC0415 (loads the service)
 

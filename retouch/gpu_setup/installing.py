@@ -1,4 +1,4 @@
-"""Installs the packages that were chosen: what every engine needs, then the first runtime that loads.
+"""Installs the chosen packages: those that every engine needs, then the first runtime that loads.
 
 If a way fails, the reason is reported and the next way is tried. The record is `unfinished` until a runtime has loaded;
 the way that overwrites the CPU's ONNX Runtime comes last and is undone if it fails.
