@@ -104,7 +104,7 @@ def fp16_missed(cases: Iterable[ParityCase], bars: Bars) -> str | None:
 
 
 def kept_promise(cases: Iterable[ParityCase], bars: Bars, published: str) -> tuple[Bars, list[str]]:
-    """Return the bars with the `fill_levels` that the graph to be published keeps, and a note if they are larger.
+    """Return the bars with the `fill_levels` that the graph to be published keeps, and a note if they had to be raised.
 
     A net whose levels are larger may still meet the other bars. It is published, and CPUs compute it in FP32, which
     adds no further error.

@@ -236,7 +236,7 @@ def _manifest(
     bars: Bars,
     cases: tuple[ParityCase, ...],
 ) -> Manifest:
-    """Make the manifest of version 1, without the graph's digest; for an INT8 model that of its FP32 graph."""
+    """Make the manifest of version 1, without the graph's digest; for an INT8 model, of its FP32 graph."""
     interface = found.family.interface(found.options)
     return Manifest(
         name=request.name,

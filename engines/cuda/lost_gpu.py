@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 
 
 class GpuLoss(BaseModel):
-    """One loss of the GPU, in the words of the error."""
+    """A recorded loss of the GPU, with the error's message."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
