@@ -35,7 +35,7 @@ __all__ = [
     "MasksConfig",
     "PhaseConfig",
     "Precision",
-]  # beside what is defined here
+]  # re-exported, besides the names defined below
 
 
 class PConvPhase(PhaseConfig):

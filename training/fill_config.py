@@ -39,7 +39,7 @@ class DiscriminatorConfig(ConfigSection):
 
 
 class PatchJudgeConfig(DiscriminatorConfig):
-    """The discriminator of small patches, with an optimiser and an R1 of its own."""
+    """The discriminator of small patches, with its own optimiser and R1."""
 
     rate: float = Field(1.0, gt=0, description="its learning rate, as a fraction of the generator's")
     widths: tuple[int, int] = Field((32, 64), description="channels at 1/1 and 1/2")
@@ -52,7 +52,7 @@ class PatchJudgeConfig(DiscriminatorConfig):
 
 
 class ProjectedJudgeConfig(DiscriminatorConfig):
-    """The discriminator on VGG16's features, with an optimiser and an R1 of its own."""
+    """The discriminator on VGG16's features, with its own optimiser and R1."""
 
     width: int = Field(128, ge=1, description="channels of its heads")
     penalty: float = Field(1e-5, ge=0, description="weight of R1; VGG16's features are steep, so it is small")

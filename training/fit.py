@@ -40,7 +40,7 @@ from training.tasks.pix2pix import Pix2PixTrainee
 from training.tasks.pix2pixhd import Pix2PixHDTrainee
 
 _ASKED_EVERY = 20
-"""Steps between readings of the clock in runs of several processes with `seconds`."""
+"""Steps between readings of the clock, in timed runs (`seconds`) of several processes."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,11 @@ class FitOutcome:
 
 
 def make_trainee(config: AnyConfig, runtime: Runtime) -> Trainee[Any]:
-    """Make the trainee of a config, with its data on the device."""
+    """Make the trainee of a config, with its data on the device.
+
+    Raises:
+        TrainingError: the data or a file of weights or features cannot be used.
+    """
     if isinstance(config, FillConfig):
         return FillTrainee(config, runtime)
     if isinstance(config, DCGANConfig):
@@ -92,6 +96,12 @@ def fit(
     config: AnyConfig, runtime: Runtime, stop_after_s: float | None = None, clock: Callable[[], float] = time.monotonic
 ) -> FitOutcome:
     """Train from the run directory's last checkpoint to the end, or until the time is over; then save.
+
+    Args:
+        config: the config of the run.
+        runtime: this process's part of the run.
+        stop_after_s: seconds after which this call stops the run, which a later call can continue; None for no limit.
+        clock: returns seconds.
 
     Raises:
         TrainingDiverged: losses or weights are no longer finite; earlier checkpoints are kept.

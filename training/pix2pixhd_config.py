@@ -11,7 +11,7 @@ from export.generators.pix2pixhd.options import Pix2PixHDOptions
 from training.run_config import FitConfig, PhaseConfig
 
 _CLASSES = {"facades": 13, "cityscapes": 35, "ade20k": 151}
-"""Number of classes of each data set, with the one of pixels that have none; of Cityscapes as upstream counts them."""
+"""Number of classes of each data set, including that of pixels without a class; for Cityscapes as upstream counts."""
 
 
 class Pix2PixHDPhase(PhaseConfig):

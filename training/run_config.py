@@ -22,7 +22,7 @@ def refuse_pairs(layout: Layout) -> None:
 
 
 def check_coverage(name: str, coverage: tuple[float, float]) -> None:
-    """Raise ValueError unless the option is a smallest and a largest part of a crop, between 0 and 1."""
+    """Raise ValueError unless the option is a smallest and a largest fraction of a crop, between 0 and 1."""
     low, high = coverage
     if not 0 < low <= high < 1:
         raise ValueError(f"{name} {coverage}: two numbers between 0 and 1, the smaller first")

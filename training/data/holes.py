@@ -70,7 +70,7 @@ def make_holes(uniform: Tensor, normal: Tensor, side: int, coverage: tuple[float
 
 
 def _stroke_distances(numbers: _RandomColumns, y: Tensor, x: Tensor) -> Tensor:
-    """Return the distances to 1 to 5 polylines, each of its own thickness."""
+    """Return the distances to 1 to 5 polylines of different thickness."""
     start = numbers.take(_STROKES, 1, 2)
     turns = numbers.take(_STROKES, _JOINTS, low=-1.3, high=1.3).cumsum(2)
     heading = numbers.take(_STROKES, 1, high=2 * math.pi) + turns

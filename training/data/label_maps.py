@@ -1,4 +1,4 @@
-"""Label maps: the colours of CMP Facades (Tyleček & Šára, GCPR 2013) as class ids, instances, both beside a picture.
+"""Label maps: class ids from the colours of CMP Facades (Tyleček & Šára, GCPR 2013), instances, stacks with a picture.
 
 Facade classes have the numbers of CMP's own label files, so that these files can be sent to the trained model
 unchanged; 0 means no class.

@@ -26,7 +26,7 @@ LabelColours = Literal["facades"]
 _THICKNESSES = (8, 16, 32, 64, 128)
 """Upper bounds of the classes of thickness, in pixels."""
 _HOLE = 128
-"""A mask file's grey value from which a pixel is to be filled, as in the service."""
+"""Grey value of a mask file from which a pixel is filled, as in the service."""
 
 
 class Protocol(BaseModel):

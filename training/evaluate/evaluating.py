@@ -54,7 +54,7 @@ def evaluate(
     Args:
         painters: the model, labelled `model`, then the methods that it is compared with.
         protocol: the choice of test cases.
-        nets: figures are left out where their nets are None.
+        nets: the metrics' networks; a figure whose network is None is left out.
         sheet_rows: rows of the contact sheet, spread over the cases.
         progress: wraps the cases to show progress.
 

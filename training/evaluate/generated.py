@@ -1,7 +1,7 @@
-"""Evaluates a net that draws from random numbers: its pictures as a set, beside a set of photographs.
+"""Evaluates a net that generates pictures from random numbers, by comparing a set of them with a set of photographs.
 
-No generated picture has a truth to be compared with. So the sets are compared (KID of their patches), and the
-differences between the pictures inside each set are measured (diversity).
+A generated picture has no truth. So the sets are compared (KID of their patches), and the differences between the
+pictures of each set are measured (diversity).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from training.evaluate.holes import Mask
 _WINDOW, _SIGMA = 11, 1.5
 _C1, _C2 = 0.01**2, 0.03**2
 _IDENTICAL_DB = 100.0
-"""The PSNR of identical pictures: with infinity every mean would be infinite, too."""
+"""The PSNR of identical pictures, instead of infinity, which would make every mean infinite."""
 
 
 def psnr_db(found: Pixels, truth: Pixels) -> float:

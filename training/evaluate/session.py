@@ -33,7 +33,7 @@ class Request:
     """The request for one evaluation; metrics whose weights are not given are left out.
 
     against: other models, measured on the same cases.
-    dists_weights: weights of DISTS, which needs `vgg_features` with all five blocks too.
+    dists_weights: weights of DISTS, which also needs `vgg_features` with all five blocks.
     server: address of a running server that has the model, to measure it as served too; None for no such measurement.
     """
 

@@ -39,7 +39,7 @@ class ShardWriter:
         tar = self._tar
         if tar is None or self._size + size + _END > self._max_bytes:
             tar = self._open_next_shard()
-        info = tarfile.TarInfo(name)  # owner and time stay zero, so that a second run writes the same bytes
+        info = tarfile.TarInfo(name)  # owner and time are 0, so that another run writes the same bytes
         info.size = len(data)
         tar.addfile(info, io.BytesIO(data))
         self._size += size

@@ -1,7 +1,7 @@
 """Gradients averaged over processes in buckets, while the backward pass still computes others.
 
-A bucket holds the gradients of neighbouring layers. It is sent as soon as it is full, and the backward pass goes on
-meanwhile. Compiled code returns all its gradients at its end, so it is compiled in pieces as large as buckets.
+A bucket holds the gradients of neighbouring layers. It is sent as soon as it is full, while the backward pass
+continues. Compiled code returns all its gradients at its end, so it is compiled in pieces as large as buckets.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Bucket:
 
 
 def _dense(like: Tensor) -> list[int]:
-    """Return the strides of a tensor whose dimensions lie in memory as those of `like`, without gaps."""
+    """Return the strides of a tensor without gaps whose dimensions have the same order in memory as those of `like`."""
     return list(torch.empty_like(like, device="meta").stride())
 
 
@@ -70,7 +70,7 @@ class GradientBuckets:
         parameters: in the order of the forward pass, which all processes share.
         send: begins to average a bucket; None for a single process, whose gradients stay as they are.
         first_bytes: size from which the first bucket counts as full.
-        most_bytes: likewise for the others.
+        most_bytes: size from which each other bucket counts as full.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The progress of a run: by its steps, or by a clock over which the phases are stretched."""
+"""The progress of a run: by the steps of its phases, or by a clock, with phases stretched over a given time."""
 
 from __future__ import annotations
 

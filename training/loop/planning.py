@@ -1,4 +1,4 @@
-"""Computes how many steps fit into a given time on this host: a learning rate schedule needs its end from the start."""
+"""Computes how many steps fit into a given time on this host: a learning rate schedule must know its end beforehand."""
 
 from __future__ import annotations
 

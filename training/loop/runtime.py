@@ -31,7 +31,7 @@ class Runtime:
     rank: int = 0
     world: int = 1
     overlaps: bool = False
-    """Whether gradients are averaged while the backward pass of compiled code goes on."""
+    """Whether gradients are averaged while the backward pass of compiled code continues."""
     _replayed: WeakSet[ReplayedUpdate] = field(default_factory=WeakSet, init=False, repr=False, compare=False)
 
     @property
@@ -164,7 +164,7 @@ def start_runtime(config: FitConfig, device: str | None = None) -> Iterator[Runt
         torch.use_deterministic_algorithms(mode=False)
         runtime.end_replays()
         if world > 1:
-            dist.destroy_process_group()  # NCCL would wait here for ever for CUDA graphs that hold its messages
+            dist.destroy_process_group()  # would wait for ever for CUDA graphs that hold NCCL's messages
 
 
 def _choose_device(name: str | None) -> torch.device:

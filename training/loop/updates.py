@@ -21,7 +21,7 @@ _FIRST_LOSS_SCALE = 2.0**12
 
 
 _PART, _COUNT = "module.", "n_averaged"
-"""Names in the state of an average: those of torch's AveragedModel."""
+"""Key prefix and key in the state of an average, as in torch's AveragedModel."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class OptimiserUpdates:
 
 
 def _clip_gradients(gradients: list[Tensor], clip_norm: float) -> None:
-    """Scale gradients in place so that their common norm is at most this; values that are not finite become 0."""
+    """Scale gradients in place to a common norm of at most `clip_norm`; values that are not finite become 0."""
     for gradient in gradients:
         torch.nan_to_num(gradient, 0.0, 0.0, 0.0, out=gradient)
     length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))  # noqa: SLF001 (its only name)

@@ -97,7 +97,7 @@ class MultiScaleDiscriminator(nn.Module):
 class SmallPatchDiscriminator(nn.Module):
     """Rates patches of 22 pixels at half the size: texture and grids, no objects. `widths`: at 1/1 and at 1/2.
 
-    It sees the difference of pixels from the mean around them, because a grid is too faint to be learnt beside colours.
+    It sees the differences of pixels from their local mean, because beside colours a grid would be too faint to learn.
     """
 
     def __init__(self, widths: Sequence[int], generator: torch.Generator) -> None:

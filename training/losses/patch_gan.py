@@ -31,7 +31,7 @@ class PatchDiscriminator(nn.Module):
 
 
 def smallest_side(layers: int) -> int:
-    """Return the smallest picture side that leaves a patch: each layer halves it, two convolutions cut off a pixel."""
+    """Return the smallest side in pixels that leaves a patch: each layer halves it, two convolutions remove a pixel."""
     return 3 << layers
 
 

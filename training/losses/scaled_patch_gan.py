@@ -52,7 +52,7 @@ class PatchStages(nn.Module):
 
 
 class ScaledPatchGAN(nn.Module):
-    """The discriminators of all scales; `channels` are those of the input and of the picture that is rated."""
+    """The discriminators of all scales; `channels` counts those of the input and of the rated picture together."""
 
     def __init__(self, channels: int, width: int, layers: int, scales: int) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class ScaledPatchGAN(nn.Module):
 
 
 def halve(pictures: Tensor) -> Tensor:
-    """Halve height and width as pix2pixHD's nets do: a mean of 3×3 pixels without those beyond the border."""
+    """Halve height and width as pix2pixHD's nets do: means of 3×3 pixels, without pixels beyond the border."""
     return F.avg_pool2d(pictures, 3, 2, 1, count_include_pad=False)
 
 

@@ -48,7 +48,7 @@ class TrainedSpectralConv(SpectralConv2d):
     """A convolution whose weight is divided by its largest singular value, in FP32 also under autocast."""
 
     def weight(self) -> Tensor:
-        """Return the normalised weight; in training mode the power iteration goes on."""
+        """Return the normalised weight; in training mode the vectors of this power iteration are stored."""
         with torch.autocast(self.weight_orig.device.type, enabled=False):
             u, v = self.singular_vectors()
             if self.training:
@@ -120,7 +120,7 @@ def checkpoint_state(nets: PDGANNet) -> State:
 
 
 def training_state(state: State, options: PDGANOptions) -> State:
-    """Return public weights under the keys and in the scale of the nets here."""
+    """Convert public weights to the keys and the scale of the nets in this file."""
     found = PDGAN().translate(state, options).state
     return {key: tensor / _window(key, tensor) for key, tensor in found.items()}
 

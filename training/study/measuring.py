@@ -54,7 +54,7 @@ class CellRequest:
 def measure_cell(request: CellRequest, keep: Callable[[Row], None], notify: Callable[[str], None]) -> None:
     """Train the steps of a cell, measure and validate; then profile a few more steps, if the request says so.
 
-    The leading process writes the figures as soon as they are measured, and again with those of the profile.
+    The leading process writes the figures as soon as they are measured, and again with the profile's.
 
     Raises:
         TrainingError: the config or its data cannot be used.
@@ -73,7 +73,7 @@ def measure_cell(request: CellRequest, keep: Callable[[Row], None], notify: Call
             timed = time_steps(run.step, runtime, settling, request.steps)
             notify(f"took {timed.step_s * 1e3:.4g} ms a step; validates")
             validation = _rounded(run.trainee.validate())
-        if request.turn:  # the memory of the other studies would be counted too
+        if request.turn:  # it would include the memory of other studies
             timed.sensors.pop("highest_device_memory_gb", None)
         row = _timed_row(cell, config, runtime, timed, validation)
         if runtime.is_leader:

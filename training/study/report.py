@@ -67,7 +67,7 @@ def _with_ratios(row: Row, base: Row | None) -> Row:
 
 
 def _before_and_after(rows: dict[str, Row]) -> tuple[str | None, str | None]:
-    """Return the baseline and the fastest other cell of one GPU, of those that were profiled."""
+    """Return the names of the baseline and of the fastest other cell on one GPU, if profiled; None without one."""
     done = {name: row for name, row in rows.items() if row["status"] == "done" and row["cell"]["gpus"] == 1}
     done = {name: row for name, row in done.items() if row["ceilings"]}
     others = [name for name in done if name != BASELINE]

@@ -1,4 +1,4 @@
-"""Runs a study: its cells one after another, each in its own process; those measured by an earlier call are kept."""
+"""Runs a study: its cells one after another, each in its own process; an earlier call's measurements are kept."""
 
 from __future__ import annotations
 

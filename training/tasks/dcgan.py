@@ -134,7 +134,7 @@ class GeneratorLosses(nn.Module):
 
 
 class DiscriminatorLosses(nn.Module):
-    """The discriminator's losses on photographs and on generated pictures, each a batch of its own."""
+    """The discriminator's losses on photographs and on generated pictures, in separate batches."""
 
     def __init__(self, net: nn.Module, *, augmented: bool) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 Paper: Liu et al., "PD-GAN: Probabilistic Diverse GAN for Image Inpainting", CVPR 2021. Nets, losses and rates as in
 KumapowerLIU/PD-GAN: the generator learns on the prior of a frozen stage 1. It makes two fills of each picture from
 two latents; both are judged (hinge, two scales, feature matching), and the reciprocal of their difference in the hole
-is a loss. The hard SPDNorm lets fills differ more the deeper a pixel lies in the hole; the soft one learns where.
+is a loss. The hard SPDNorm lets fills differ more deeper in the hole; the soft one learns where they may differ.
 
 Differences from upstream: stage 1 is trained too, on differences inside and outside the hole (upstream loads a trained
 one); VGG16 replaces VGG19, and without its file the diversity loss compares pixels; the discriminators have no spectral

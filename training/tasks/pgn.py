@@ -3,7 +3,7 @@
 Paper: Zhang et al., "Semantic Image Inpainting with Progressive Generative Networks", ACM MM 2018. Nets, losses and
 rates as in crashmoon/Progressive-Generative-Networks: stage k of n sees the picture with its hole of 64×64 and the
 previous stage's result; its target is the picture with a hole of 1 - k/n of that side. All stages learn together, each
-against a discriminator of its own. `gan_lstm.py` (four stages) gives the defaults; `gan_lstm_two.py` has two stages,
+against its own discriminator. The defaults are those of `gan_lstm.py` (four stages); `gan_lstm_two.py` has two stages,
 `l2` in place of `l1`, `gan = "vanilla"` and a `discriminator_rate` of 1. Differences from upstream: the generator takes
 its step before the discriminators, and averaged weights are saved.
 

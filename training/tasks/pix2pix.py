@@ -23,7 +23,7 @@ from training.seeds import Purpose, generator_for
 from training.weights.initial import initialise, load_initial
 
 _DROPOUT_LEVELS = slice(1, 4)
-"""Levels with dropout, counted from the U-Net's innermost: those at full width above it."""
+"""Levels with dropout, counted from the U-Net's innermost: the levels at full width above it."""
 
 
 def build_generator(options: Pix2PixOptions) -> nn.Module:

@@ -63,7 +63,7 @@ def _clusters_by_class(
     means: Array, classes: NDArray[Any], shares: NDArray[Any], config: Pix2PixHDConfig, count: int
 ) -> Array:
     table = np.zeros((config.generator.label_nc, count, means.shape[1]), np.float32)
-    for label in np.unique(classes[classes < len(table)]):  # other ids are no class here, as in training
+    for label in np.unique(classes[classes < len(table)]):  # ids that are no class of the net, as in training
         is_large = (classes == label) & (shares >= _SMALLEST_SHARE)
         table[label] = k_means(means[is_large if is_large.any() else classes == label], count, config.seed)
     return table
