@@ -118,7 +118,7 @@ def storage(mood: Mood) -> Fault:
 
 
 async def tear(target: Target) -> None:
-    """End connections in the middle of a header, of a body, and right after it."""
+    """Abort connections in the middle of a header, in the middle of a body, and right after the whole request."""
     client = target.client()
     for length in (20, len(target.request) // 2, len(target.request) - 1, len(target.request)) * 8:
         connection = await client.connection(fresh=True)

@@ -76,7 +76,7 @@ class Threads:
 
 
 def opencv_encode(pixels: np.ndarray) -> bytes:
-    """Encode with OpenCV, which takes BGR and writes 4:4:4 only if told."""
+    """Encode with OpenCV, which takes BGR and writes 4:4:4 only on request."""
     flags = [cv2.IMWRITE_JPEG_QUALITY, QUALITY, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444]
     _, data = cv2.imencode(".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), flags)
     return data.tobytes()

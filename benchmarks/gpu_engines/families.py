@@ -9,7 +9,7 @@ in FP32 on the same GPU. Needs torch, onnx, numpy, pydantic and structlog, and m
 write programs during the measurement, so the times of eager rows, which the CPU limits, are an upper bound.
 
 Every row is written to FILE.jsonl as soon as it is measured; rows for which `--seconds` leaves no time are named. The
-last rows repeat those with reference figures under `torch.backends.cudnn.benchmark`, which the engine does not use.
+last rows repeat the rows with reference figures under `torch.backends.cudnn.benchmark`, which the engine does not use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Gives one of several jobs on a GPU exclusive use of it while it times something (../gpu_host/lanes.sh).
 
-Jobs open engines concurrently, and beside compilers. While one of them has the turn, the other processes on its GPU are
-stopped, including compilers. It also runs under the Python of TensorRT, so it uses the standard library only.
+Jobs open engines concurrently with each other and with compilers. While a job has the turn, the other processes on its
+GPU are stopped, including compilers. This file also runs under TensorRT's Python, so it uses only the standard library.
 """
 
 from __future__ import annotations

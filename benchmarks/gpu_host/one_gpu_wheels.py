@@ -3,8 +3,8 @@
     python3 benchmarks/gpu_host/one_gpu_wheels.py FOLDER --arch 90 --python 3.12
 
 Libraries for CUDA hold machine code for every generation of GPUs in fat binaries: a header, then one entry for each
-generation. The entries keep their places, but the code of those that this GPU never loads becomes zeros, which compress
-to almost nothing; so do extension modules for other Pythons. The files behave as before on that GPU only.
+generation. The entries keep their offsets, but code that this GPU never loads becomes zeros, which compress to almost
+nothing; so do extension modules for other Pythons. The files then work only on that GPU.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def blank_other_gpus(data: bytearray, arch: int) -> int:
     while 0 <= at <= len(data) - _HEADER.size:
         _, version, header, size = _HEADER.unpack_from(data, at)
         if (version, header) != (1, _HEADER.size) or at + header + size > len(data):
-            at = data.find(_MAGIC, at + 4)  # the four bytes occurred by chance
+            at = data.find(_MAGIC, at + 4)  # the magic number occurred by chance
             continue
         inside = entries(data, at)
         usable = [one for one in inside if one[0] == _ELF and one[1] // 10 == arch // 10 and one[1] <= arch]

@@ -50,7 +50,7 @@ class OtlpReceiver(ThreadingHTTPServer):
         return self._spans
 
     def of_trace(self, trace_id: str) -> dict[str, Span]:
-        """Return the spans of one trace by name; the last of those with the same name."""
+        """Return the spans of one trace by name; of several spans with one name, the last."""
         return {span.name: span for span in self.spans if span.trace_id.hex() == trace_id}
 
     def __enter__(self) -> OtlpReceiver:

@@ -2,10 +2,10 @@
 
     python -m benchmarks.host.model_speed MODEL OTHER --sizes 256 512 1024 --rounds 40 [--json FILE]
 
-Each engine is the one that would serve the model here, at batch 1, on a picture of noise with a box as its hole. The
-first model is the reference: a ratio above 1 means that the other is faster. Ratios are medians over rounds. With
-`--fp32` the first model is measured in OpenVINO in FP32 too. `--clock processor --threads 1` counts the CPU time of the
-process, which other processes on the machine affect little.
+Each model runs in the engine that would serve it on this machine, at batch 1, on a picture of noise with a box as its
+hole. The first model is the reference: a ratio above 1 means that the other is faster. Ratios are medians over rounds.
+With `--fp32` the first model is measured in OpenVINO in FP32 too. `--clock processor --threads 1` counts the CPU time
+of the process, which other processes on the machine affect little.
 """
 
 from __future__ import annotations

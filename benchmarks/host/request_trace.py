@@ -43,7 +43,7 @@ _ROOMS = tuple(str(ROOT / name) + "/" for name in ("service", "engines", "retouc
 _EXECUTOR, _CODEC_THREADS = "concurrent/futures/thread.py", "imaging/pool/thread_pool.py"
 _SAVING_THREADS = "save"
 _IDLE_S = 3.0
-"""Seconds; longer than the periods of all periodic tasks except those that run once a minute."""
+"""Seconds for which the idle server is watched: longer than all periods of its tasks except those of a minute."""
 _AFTER_S = 0.1
 
 

@@ -132,7 +132,7 @@ async def knee(subject: Subject) -> float:
 
 
 async def abandon(subject: Subject) -> dict[str, int | None]:
-    """Return the number of abandoned requests, and of those computed; None if the server does not report it."""
+    """Return the numbers of abandoned requests and of computed ones among them; None if the server reports none."""
     contender, client, folder = subject.contender, subject.client, subject.folder
     before = await _executed(contender, client, folder)
     if before is None:

@@ -10,7 +10,7 @@ benchmark itself raises). The parts of `--parts` are measured in every round; by
 `knee` on in the last round only. The parts:
 
 - at_25, at_50, at_75: p50 and p99 in an open loop (Poisson arrivals, timed from when a request was due) at 25, 50 and
-  75 % of the engine's capacity; at_100: at 100 requests a second, for `tiny`.
+  75 % of the engine's capacity; at_100: at 100 requests per second, for `tiny`.
 - concurrency_32: throughput at concurrency 32.
 - knee: the highest open-loop rate, 40 … 100 % of capacity, that the server sustains (95 % of the requests are answered
   within ten times the batch time).

@@ -58,7 +58,7 @@ def thread_times(processes: dict[str, int], target: Target, seconds: float) -> d
 def record_stacks(processes: dict[str, int], target: Target, seconds: float, folder: Path) -> dict[str, str]:
     """Write py-spy's stacks of each process under that load to PROCESS-MODE.txt; returns the last line of each run.
 
-    Modes: threads that run, those that hold the interpreter's lock, and those that run with their native frames.
+    Modes: running threads, threads that hold the GIL, and running threads with their native frames.
     """
     program = shutil.which("py-spy")
     if program is None:

@@ -112,7 +112,7 @@ class Maker:
         return Request(request.id, status, request.head, body)
 
     def upgrade(self) -> bytes:
-        """Make header lines that ask for another protocol."""
+        """Make header lines that request an upgrade to another protocol."""
         random = self.random
         lines = [f"Connection: {random.choice(_CONNECTIONS)}\r\n", f"Upgrade: {random.choice(UPGRADES)}\r\n"]
         lines += random.choice(
@@ -140,7 +140,7 @@ class Maker:
 
 
 def _cut(random: Random, data: bytes, *places: int) -> tuple[bytes, ...]:
-    """Split `data` at or near each of the places, or not at all."""
+    """Split `data` at or near each position in `places`, or not at all."""
     near = {place + random.choice([-2, -1, 0, 0, 0, 1]) for place in places if random.random() < 0.8}
     cuts = [0, *sorted(place for place in near if 0 < place < len(data)), len(data)]
     return tuple(data[begin:end] for begin, end in itertools.pairwise(cuts))

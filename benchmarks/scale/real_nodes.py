@@ -50,7 +50,7 @@ class Measured:
     """Answers of one load of real nodes."""
 
     latencies_s: list[float] = field(default_factory=list)
-    """Latencies of the requests that were answered 200, from the moment they fell due."""
+    """Latencies of the requests that were answered 200, from their due time."""
     unanswered: int = 0
     batch_sizes: list[int] = field(default_factory=list)
     late_sends_s: list[float] = field(default_factory=list)

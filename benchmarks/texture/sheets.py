@@ -17,7 +17,7 @@ _SEEN, _SHOWN = 128, 384
 
 
 def write_sheets(rows: Sequence[Row], worst: Sequence[Case], painters: Sequence[Painter], folder: Path) -> None:
-    """Write whole.png, enlarged.png (of the same rows) and worst.png, enlarged too, into the folder."""
+    """Write whole.png, enlarged.png (holes of the same rows) and worst.png (holes of `worst`) into the folder."""
     write_sheet(rows, folder / "whole.png", 512)
     write_sheet([_enlarged(row) for row in rows], folder / "enlarged.png", _SHOWN)
     bad = [Row(case, {painter.label: painter.paint(case) for painter in painters}) for case in worst]

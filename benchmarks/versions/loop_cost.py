@@ -1,7 +1,7 @@
 """Measures the CPU time of a request in event loops and in other threads, by process, for one or two revisions.
 
     .venv/bin/python -m benchmarks.versions.loop_cost [REVISION …] [--side 256] [--task inpaint] [--rounds 5]
-    … --workers 2     # that many front ends, and an engine process
+    … --workers 2     # two front ends and an engine process
 
 A revision is a name that git knows; "." (the default) is the working tree. Each has a server with the fake engine,
 whose batches take no time, JPEG in and out, nothing saved. All run at once and are measured alternately: with one

@@ -144,7 +144,7 @@ async def write_killed(state: State) -> None:
     """Write the state of a killed server: results that are only in its spool, and unfinished jobs."""
     names = {f"{number:02x}" for number in range(256)} - {path.name for path in state.results.iterdir()}
     obstacles = [state.results / name for name in names]
-    for obstacle in obstacles:  # a file in place of a folder of results
+    for obstacle in obstacles:  # a file that occupies the name of a folder of results
         obstacle.touch()
     fault = state.folder / "fault"
     async with state.serving(engine="fake", fake_faults=fault) as (server, http):
