@@ -29,7 +29,7 @@ _LAYERS = {  # index in torchvision's AlexNet: (inputs, outputs, kernel, stride,
 }
 _POOLED_BEFORE = (3, 6)
 _LEAST_SQUARES = 1e-30
-"""Minimum of squared lengths; negligible beside the 1e-10 that the authors add to lengths, so distances equal theirs."""
+"""Minimum of squared lengths; negligible beside the 1e-10 that the authors add to lengths, so distances are theirs."""
 _SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)
 
 
