@@ -54,7 +54,11 @@ class Pair(NamedTuple):
 
 
 def pairs(folder: Path, size: int, kind: Kind, count: int, seed: int) -> Iterator[Pair]:
-    """Choose different pictures for one sheet and draw their holes, with the bands of coverage in turn."""
+    """Choose different pictures for one sheet and draw their holes, with the bands of coverage in turn.
+
+    Raises:
+        SystemExit: the folder has fewer than `count` pictures of this size.
+    """
     number = 0
     for path in find_pictures(folder, seed):
         with Image.open(path) as image:

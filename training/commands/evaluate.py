@@ -48,7 +48,7 @@ class CaseFlags:
         """Parse the flags.
 
         Raises:
-            typer.BadParameter: `coverage` or `holes` cannot be parsed, or a flag has no meaning beside another.
+            typer.BadParameter: `coverage` or `holes` cannot be parsed, or a flag has no effect with another one.
         """
         from training.evaluate.cases import Protocol  # noqa: PLC0415 -- loads OpenCV
         from training.evaluate.holes import Band  # noqa: PLC0415
@@ -110,9 +110,9 @@ def evaluate(  # noqa: PLR0913 -- each is a flag, or a group of flags
 ) -> None:
     """Measure a model by class of hole beside OpenCV's methods: PSNR, SSIM, LPIPS, DISTS, VGG distance, KID, L1, FID.
 
-    For a model that draws from random numbers: KID and diversity of a set of its pictures, beside photographs.
+    For a model that generates from random numbers: KID and diversity of a set of its pictures, beside photographs.
 
-    A model's folder runs in the engine that would serve it, so that what is measured is what is served.
+    A model's folder runs in the engine that would serve it, so that the served results are measured.
     """
     from training.evaluate.report import print_report  # noqa: PLC0415
     from training.evaluate.session import Request, run  # noqa: PLC0415 -- loads torch

@@ -17,7 +17,7 @@ def plan(
     override: Overrides = None,
     device: Device = None,
 ) -> None:
-    """Measure a few steps of each phase here, after compilation; print the flags with which `fit` takes that time."""
+    """Measure a few steps of each phase, after compilation; print the flags with which `fit` takes the given time."""
     from training.config import load_config  # noqa: PLC0415 (loads torch)
     from training.fit import make_trainee  # noqa: PLC0415
     from training.loop.planning import measure_and_plan  # noqa: PLC0415

@@ -31,7 +31,7 @@ def profile(  # noqa: PLR0913, PLR0917 -- each is a flag
     override: Overrides = None,
     device: Device = None,
 ) -> None:
-    """Profile training steps: operators by device time, images/s, memory, power, and a roofline measured here."""
+    """Profile training steps: operators by device time, images/s, memory, power, and this device's roofline."""
     from rich.console import Console  # noqa: PLC0415
 
     from engines.terminal.tables import print_table  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`python -m training study`: reruns a source's training experiment and prints its figures beside those found here."""
+"""`python -m training study`: reruns a published training experiment and prints its figures beside the new ones."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def study(  # noqa: PLR0913, PLR0917 -- each is a flag
     override: Overrides = None,
     device: Device = None,
 ) -> None:
-    """Rerun a source's training experiment: precisions and compilation against FP32, at equal steps from equal seeds.
+    """Rerun a published training experiment: compare precisions and compilation with FP32, at equal steps and seeds.
 
-    Every cell runs in its own process. One that this machine cannot run is reported as not run, with the reason.
+    Every cell runs in its own process. A cell that this machine cannot run is reported as not run, with the reason.
     """
     from training.study.cells import BEST_ON_TWO, DEFAULT  # noqa: PLC0415 -- loads torch
     from training.study.session import StudyRequest, run_study  # noqa: PLC0415

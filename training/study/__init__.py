@@ -1,1 +1,1 @@
-"""Reruns training experiments that others published, and prints their figures beside those measured here."""
+"""Reruns published training experiments, and prints their figures beside the measured ones."""
