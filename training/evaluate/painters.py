@@ -96,7 +96,7 @@ class NetPainter(Painter):
         if case.hole is not None:
             feed["mask"] = _planes(hole_tile(case.hole, placement)[..., None]).astype(np.float32)
         latent = next((spec for spec in self.interface.inputs if spec.name == "latent"), None)
-        if latent is not None:  # the same for each picture, and for all models with a latent of that length
+        if latent is not None:  # equal for all pictures, and for all models with this latent length
             numbers = np.random.default_rng(0).standard_normal(int(latent.shape[-1]), np.float32)
             feed["latent"] = numbers.reshape([1] * (len(latent.shape) - 1) + [-1])
         return feed

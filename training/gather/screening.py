@@ -53,7 +53,7 @@ def decode(data: bytes, wanted: int) -> Pixels | None:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # warnings about odd metadata; the pixels are checked below
+            warnings.simplefilter("ignore")  # about odd metadata; the pixels are checked below
             with Image.open(io.BytesIO(data)) as image:
                 image.draft("RGB", (2 * wanted, 2 * wanted))
                 return to_rgb(ImageOps.exif_transpose(image))

@@ -50,7 +50,7 @@ class _Bucket:
         found = [(parameter, view) for parameter, view in zip(self.parameters, self._views, strict=True)]
         given = [(parameter, view, parameter.grad) for parameter, view in found if parameter.grad is not None]
         if given and len(given) < len(found):
-            self.flat.zero_()  # where there is no gradient, values of an earlier pass would be averaged
+            self.flat.zero_()  # else values of an earlier pass would be averaged where there is no gradient
         if given:
             torch._foreach_copy_([view for _, view, _ in given], [gradient for *_, gradient in given])
         for parameter, view, _ in given:

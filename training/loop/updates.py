@@ -76,7 +76,7 @@ class OptimiserUpdates:
         recorded = self._on_gpu and torch.cuda.is_current_stream_capturing()
         for group in self._optimiser.param_groups:
             group["lr"] = 0.0 if hold else learning_rate * group["part"]
-            group["capturable"] = recorded  # fused Adam computes the same, and refuses a recording without it
+            group["capturable"] = recorded  # fused Adam refuses a recording without it; results are equal
         self._scaler.step(self._optimiser)
         self._scaler.update()
 

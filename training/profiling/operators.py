@@ -57,7 +57,7 @@ class _OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = func(*args, **kwargs)
         returned = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
         group.count += 1
-        if not (func.is_view or "empty" in group.name):  # these return tensors without reading or writing any
+        if not (func.is_view or "empty" in group.name):  # such operators neither read nor write memory
             group.bytes += sum(map(_bytes_in_memory, given)) + sum(map(_bytes_in_memory, returned))
         if (formula := flop_registry.get(func.overloadpacket)) is not None:
             group.flop += int(formula(*args, **kwargs, out_val=result))

@@ -40,7 +40,7 @@ def main() -> None:
     try:
         measure_cell(request, keep, notify)
     except Exception as error:
-        if not result.exists():  # figures that were written stay, although profiling failed
+        if not result.exists():  # figures stay if only profiling failed
             reason = " ".join(str(error).split())[:500] or type(error).__name__
             keep({"status": "failed", "reason": reason})
         raise

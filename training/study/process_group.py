@@ -34,7 +34,7 @@ def run_in_group(command: Sequence[str], limit_s: float | None) -> int:
                 process.terminate()
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_GRACE_S)
-            with suppress(ProcessLookupError):  # nothing is left of it
+            with suppress(ProcessLookupError):  # no process of the group is left
                 os.killpg(process.pid, signal.SIGKILL)
 
 
@@ -46,7 +46,7 @@ def _signals_held() -> Iterator[Callable[[], None]]:
     were raised while the child starts, nothing would kill the child.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
-    changed = [number for number, handler in before.items() if handler in _DEFAULTS]  # nohup's SIGHUP is ignored
+    changed = [number for number, handler in before.items() if handler in _DEFAULTS]  # nohup's SIGHUP stays ignored
     held: list[int] = []
     for number in changed:
         signal.signal(number, lambda received, _frame: held.append(received))

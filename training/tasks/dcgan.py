@@ -126,7 +126,7 @@ class GeneratorLosses(nn.Module):
 
     def forward(self, latent: Tensor, numbers: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Map N×Z latents to N×3×S×S pictures in [-1, 1] and their losses."""
-        # the first layer sees 1×1: as a product, because compilers mistake the layout of such a convolution's gradient
+        # the first layer sees 1×1; a matrix product, because compilers get the gradient's layout wrong in a convolution
         start = (latent @ self.first.weight.flatten(1)).view(len(latent), *self.first.weight.shape[1:])
         output = torch.tanh(self.layers(start).float())
         scores = self.judge(augment(output, numbers) if self.augmented else output)

@@ -142,7 +142,7 @@ class FillTrainee(Trainee[FillPhase]):
         terms = self._update_of(kind)(place.learning_rate, image, hole, *views, shares)
         self._average.update()
         if "patches_told" in terms and kind.alone:
-            self._runtime.average_over_processes([terms["patches_told"]])  # so that all processes stop, or none
+            self._runtime.average_over_processes([terms["patches_told"]])  # so that either all processes stop or none
             self._accuracy = self._accuracy.lerp(terms["patches_told"], 1 - _DECAY)
         return terms
 

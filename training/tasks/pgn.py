@@ -35,7 +35,7 @@ from training.pgn_config import PGNConfig, PGNPhase
 from training.seeds import Purpose, generator_for
 from training.weights.initial import load_initial
 
-_FEWEST = 2  # pictures of a batch that a process needs: the innermost batch norm has one value for each
+_FEWEST = 2  # pictures of a batch for each process: the innermost batch norm gets one value from each
 
 
 class WideCell(nn.LSTMCell):
@@ -50,7 +50,7 @@ class WideCell(nn.LSTMCell):
 class FromOnePixel(nn.Module):
     """The layer above the bottleneck: only the centre of its 4×4 kernel meets the one pixel there.
 
-    It is a matrix product, because compilers mistake the layout of such a convolution's gradient.
+    It is a matrix product, because compilers get the gradient's layout wrong in such a convolution.
     """
 
     def __init__(self, replaced: nn.ConvTranspose2d) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import onnx
 import torch
-from google.protobuf.message import DecodeError  # onnx brings it
+from google.protobuf.message import DecodeError  # a dependency of onnx
 from onnx import numpy_helper
 from torch import Tensor, nn
 
