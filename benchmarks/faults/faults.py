@@ -74,7 +74,7 @@ def kill(role: Role) -> Fault:
     """Kill a front end or an engine process."""
 
     async def inject(target: Target) -> None:
-        victim = target.rng.choice(target.processes(role))  # raises if there is none
+        victim = target.rng.choice(target.processes(role))  # raises IndexError if there is no such process
         victim.send_signal(signal.SIGKILL)
 
     return inject
@@ -86,7 +86,7 @@ async def stop_and_continue(target: Target) -> None:
     for process in stopped:
         process.suspend()
     await asyncio.sleep(2)
-    with contextlib.suppress(psutil.NoSuchProcess):  # it was considered hung, and was replaced
+    with contextlib.suppress(psutil.NoSuchProcess):  # the supervisor has replaced it as hung
         for process in stopped:
             process.resume()
 

@@ -88,7 +88,7 @@ def engine_alone_s(engine: Engine, shape: BatchShape, seconds: float = 1.0) -> f
     cuda = open_cuda()
     stream = cuda.stream()
     device = GpuDevice(cuda, GpuPixels(load_cvcuda()), 1)
-    device.collect(device.launch(engine, samples))  # real pixels in its memory, because zeros compute faster
+    device.collect(device.launch(engine, samples))  # fills its memory with real pixels: zeros compute faster
     return median_ms(cuda, stream, partial(stream_engine.enqueue, shape, stream), seconds / RUNS) / 1e3
 
 

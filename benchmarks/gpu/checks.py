@@ -98,7 +98,7 @@ def run_on_gpu(
     cuda.copy_out(host_out, device_out, nbytes, stream)
     stream.synchronise()
     result = host_out.array(shape, dtype).copy()
-    for thing in (device_in, device_out, host_in, host_out):  # the stream stays open, because CV-CUDA has wrapped it
+    for thing in (device_in, device_out, host_in, host_out):  # not the stream: CV-CUDA has wrapped it
         thing.close()
     return result
 
@@ -242,7 +242,7 @@ def fill(cuda: Any, room: int) -> Iterator[None]:
         while wanted >= _LEAST_PIECE:
             try:
                 taken.enter_context(closing(cuda.device_buffer(wanted)))
-            except EngineOutOfMemory:  # noqa: PERF203 -- the loop searches for it
+            except EngineOutOfMemory:  # noqa: PERF203 -- the loop searches for the largest possible piece
                 wanted //= 2
             else:
                 wanted = min(wanted, cuda.call_runtime("cudaMemGetInfo")[0] - room)

@@ -51,7 +51,7 @@ def main() -> None:
     started = time.monotonic()
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False  # the reference is true FP32
     torch.set_grad_enabled(False)
-    # needs no ONNX graph
+    # parity is measured here, so that no ONNX graph is needed
     engines.cuda.inductor.require_parity = lambda *_: "compared with torch FP32 by the benchmark"  # type: ignore[attr-defined]
     chosen = _chosen(TINY_CASES if arguments.tiny else CASES, arguments.only, arguments.batches)
     rows: list[Row] = []
@@ -146,7 +146,7 @@ def _measure_case(
     except Exception as error:
         said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         yield from (Row(case.name, case.size, batch, error=said) for batch in case.batches[done:])
-    bench = None  # frees its memory for the next one
+    bench = None  # frees its memory for the next case
     torch._dynamo.reset()  # noqa: SLF001 -- the public torch.compiler.reset() is this
     gc.collect()
     if arguments.device != "cpu":

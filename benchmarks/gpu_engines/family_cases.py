@@ -176,6 +176,6 @@ def _settle(module: nn.Module) -> None:
         module.weight.data.mul_(math.sqrt(out * math.prod(kernel) / reached))
     if isinstance(module, SpectralConv2d):
         u, v, matrix = module.weight_u.data, module.weight_v.data, module.weight_orig.data.flatten(1)
-        for _ in range(3):  # as the public hook: converges to the largest singular value
+        for _ in range(3):  # power iterations, as in the public hook: converge to the largest singular value
             v.copy_(nn.functional.normalize(matrix.t() @ u, dim=0))
             u.copy_(nn.functional.normalize(matrix @ v, dim=0))

@@ -93,14 +93,14 @@ def _grow(name: str, case: Case, model: Path, threads: int) -> int:
     torch.set_num_threads(threads)
     before = psutil.Process().memory_info().rss
     _opened(name, case, model, threads)(_feed(case))
-    peak = Path("/proc/self/status").read_text("utf-8").split("VmHWM:")[1].split()[0]  # rusage counts the parent's, too
+    peak = Path("/proc/self/status").read_text("utf-8").split("VmHWM:")[1].split()[0]  # rusage counts the parent's too
     return round((int(peak) * 1024 - before) / 2**20)
 
 
 def _in_onnxruntime(model: Path, threads: int) -> Run:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    options.log_severity_level = 3  # it warns about every initializer that it moves
+    options.log_severity_level = 3  # ONNX Runtime warns about every initializer that it moves
     session = onnxruntime.InferenceSession(str(model / ONNX_FILE), options, providers=["CPUExecutionProvider"])
     return lambda feed: session.run(None, dict(feed))
 

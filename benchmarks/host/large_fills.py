@@ -74,7 +74,7 @@ def measure(name: str, options: argparse.Namespace) -> None:
     for path, kind, band in cases(options.folder):
         truth, hole = load(path, kind, band)
         if not rows:
-            fill(Picture(truth), hole, crops.plan_crops(hole, rule, strategy), engine)  # warm
+            fill(Picture(truth), hole, crops.plan_crops(hole, rule, strategy), engine)  # warm-up
         begun = time.perf_counter()
         plan = crops.plan_crops(hole, rule, strategy)
         result = fill(Picture(truth), hole, plan, engine).pixels

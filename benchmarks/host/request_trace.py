@@ -118,7 +118,7 @@ class Recorder:
         names: list[str] = []
         work: Any = None if running else task.get_coro()
         while work is not None and hasattr(work, "cr_code"):
-            while work.cr_running:  # it has handed the work over and is about to wait
+            while work.cr_running:  # the coroutine has handed over its work and is about to wait
                 time.sleep(0.001)
             if work.cr_code.co_filename.startswith(_ROOMS):
                 names.append(_name(work.cr_code))
@@ -242,7 +242,7 @@ def _ours(frame: FrameType | None) -> Iterator[FrameType]:
 def _current_task() -> asyncio.Task[Any] | None:
     try:
         return asyncio.current_task()
-    except RuntimeError:  # a thread without a loop
+    except RuntimeError:  # a thread without an event loop
         return None
 
 

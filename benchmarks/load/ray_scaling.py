@@ -90,8 +90,8 @@ def deploy(replicas: int, settings: dict[str, Any], gpus_each: float, folder: Pa
 
     from service.ray.app import Arguments, build  # noqa: PLC0415
 
-    with suppress(ValueError):  # there is none yet
-        serve.delete("retouch")  # frees their GPUs
+    with suppress(ValueError):  # nothing is deployed yet
+        serve.delete("retouch")  # frees the GPUs of the old replicas
     started = time.monotonic()
     chosen = Arguments(
         min_replicas=replicas,
@@ -218,7 +218,7 @@ def shut_down() -> None:
     import ray  # noqa: PLC0415
     from ray import serve  # noqa: PLC0415
 
-    if ray.is_initialized():  # otherwise shutdown() would start one
+    if ray.is_initialized():  # otherwise shutdown() would start Ray
         serve.shutdown()
         ray.shutdown()
 

@@ -165,7 +165,7 @@ def ours(net: str, folder: Path, scratch: Path, *, exact: bool = True) -> Iterat
     if not exact:
         path = place / "models" / net / "1" / MANIFEST_FILE
         manifest = read_manifest(path.parent)
-        path.unlink()  # a hard link
+        path.unlink()  # a hard link: writing to it would change the original
         parity = manifest.parity.model_copy(update={"fill_levels": None})
         path.write_text(manifest.model_copy(update={"parity": parity}).model_dump_json(), "utf-8")
     settings = {"models_dir": place / "models", "inpaint_model": net, "engine_cache_dir": scratch / "cache"}

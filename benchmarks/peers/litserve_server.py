@@ -12,7 +12,7 @@ from fastapi import Response
 class Inpaint(litserve.LitAPI):
     """One worker process that decodes, computes and encodes."""
 
-    def setup(self, device: str) -> None:  # noqa: ARG002 -- LitServe names it
+    def setup(self, device: str) -> None:  # noqa: ARG002 -- LitServe passes it by name
         self.model = work.load()
 
     def decode_request(self, request) -> tuple:

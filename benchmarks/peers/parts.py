@@ -140,7 +140,7 @@ async def abandon(subject: Subject) -> dict[str, int | None]:
     connections = await asyncio.gather(*(client.connection(fresh=True) for _ in range(ABANDONED)))
     for connection in connections:
         connection.transport.write(subject.request)
-    await asyncio.sleep(0.02)  # they have been sent, and the first batches have begun
+    await asyncio.sleep(0.02)  # the requests are sent, and the first batches have started
     answered = sum(connection.surplus for connection in connections)  # answered before they could be abandoned
     for connection in connections:
         connection.transport.abort()

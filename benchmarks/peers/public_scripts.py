@@ -96,7 +96,7 @@ def write_weights(case: Case, path: Path) -> None:
     state = build_net(case).state_dict()
     for name, tensor in state.items():
         if name.endswith("fuse_weight"):
-            tensor.copy_(torch.eye(3))  # the public constant
+            tensor.copy_(torch.eye(3))  # a constant of the public code
     torch.save({"G": state} if case.family == "deepfillv2" else state, path)
 
 

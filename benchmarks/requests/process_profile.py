@@ -98,7 +98,7 @@ def _threads(process: int) -> dict[int, _Spent]:
     found = {}
     for thread in psutil.Process(process).threads():
         folder = Path(f"/proc/{process}/task/{thread.id}")
-        with suppress(OSError, StopIteration, ValueError):  # it ended just now
+        with suppress(OSError, StopIteration, ValueError):  # the thread ended just now
             status = (folder / "status").read_text().splitlines()
             switches = [next(line for line in status if line.startswith(kind)) for kind in ("vol", "nonvol")]
             gave_up, was_taken = (int(line.split()[1]) for line in switches)

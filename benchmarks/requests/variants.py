@@ -83,7 +83,7 @@ class Maker:
         keyed = self.random.random() < 0.4
         kind, body = self.body()
         if not keyed and self.random.random() < 0.5:
-            body = self.smuggled()  # nothing else, because it is never parsed as a form
+            body = self.smuggled()  # no form, because the body is never parsed
         if chunked is None:
             chunked = version == b"1.1" and self.random.random() < 0.5
         if chunked:

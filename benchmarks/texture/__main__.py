@@ -4,8 +4,8 @@
         [--holes strokes] [--side 256] [--set NAME=VALUE] [--json FILE] [--sheets DIR]
 
 Cases, holes and metrics are those of `python -m training evaluate`: centre crops, holes that cover `--coverage` of the
-picture, seed 0. The table has three painters: `model` (the plain fill), `texture` and `telea`. The stage runs on one
-thread, and its CPU time is printed. `--set` changes a parameter of service/imaging/texture/parameters.py, for trials.
+picture, seed 0. The table has three painters: `model` (the plain fill), `texture` and `telea`. The texture stage runs
+on one thread, and its CPU time is printed. `--set` changes a parameter of service/imaging/texture/parameters.py.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def main() -> None:
         ServedProcess(Path(folder), engine="auto", workers=options.workers, save=False) as served,
         httpx.Client(base_url=served.url, timeout=60) as client,
     ):
-        for number in range(options.rounds + 1):  # the first is not counted
+        for number in range(options.rounds + 1):  # the first round is a warm-up
             for cell, photo, mask in cases:
                 files = {"image": photo, "mask": mask}
                 for texture in ("none", "copied"):
