@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains FillNet on a GPU host that allows only commands of under ten minutes; the run continues between the commands.
-# docs/training.md has their order.
+# docs/training.md has the order of these commands:
 #   fill_host.sh stage          install the copied wheels, features and validation pictures
 #   fill_host.sh receive        add copied shards of photographs, also while the run is in progress
 #   fill_host.sh warm           compile missing code in the background, so that the run uses compiled code from its start
@@ -13,8 +13,8 @@
 #   fill_host.sh collect        copy the generator (in parts of 15 MiB) and the judges (FP16), sheets and log to $OUT
 # CARRIED: folder of the files that were copied to the host. WORK: folder for everything else; $WORK/NAME is that of a run.
 # NAME: name of the run; several runs, one after another, each have their own NAME, CONFIG and EXTRA (flags of `fit`).
-# SHAPES: the steps to compile, as CROP:PICTURES of one process; each GPU compiles its part of them, one after another. If
-# there are as many as phases, a phase is compiled as soon as its own shape is; otherwise all phases wait for all shapes.
+# SHAPES: the shapes to compile, as CROP:PICTURES of one process; each GPU compiles its part of them, one after another. If
+# there are as many shapes as phases, a phase is compiled once its own shape is; otherwise all phases wait for all shapes.
 # CUDA_VISIBLE_DEVICES: the GPUs to use; unset: all; empty: none. `taskset -c CORES` before a command limits it to some cores.
 # PROCESSES: number of processes that train on the CPU of a host without GPUs.
 set -euo pipefail

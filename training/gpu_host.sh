@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Trains on a GPU host that allows only commands of under ten minutes; docs/training.md has their order.
+# Trains on a GPU host that allows only commands of under ten minutes; docs/training.md has the order of these commands:
 #   gpu_host.sh stage                      install the copied wheels, photo shards, features and pictures
 #   gpu_host.sh fit NAME TOTAL_S STOP_S    plan training/configs/NAME.toml for TOTAL_S seconds of steps (once; a config with
 #                                          `seconds` gets TOTAL_S without a plan), then train for STOP_S seconds, or continue
 #                                          where the last call stopped
 #   gpu_host.sh begin NAME RUN S [FLAGS]   train configs/NAME.toml in the background for S seconds, as run RUN; returns after 20 s
 #   gpu_host.sh follow RUN                 print the end of the run's log, and copy its newest sheet to $OUT
-#   gpu_host.sh profile NAME [FLAGS]       profile steps of training/configs/NAME.toml: $OUT/profile-NAME
-#   gpu_host.sh scaling [FLAGS]            benchmarks.training.scaling, one GPU and two: $OUT/scaling.json. Run it with
-#                                          --steps 12 first, beside other work, to fill the compiler's cache. BATCHES, PAIRS:
-#                                          global batches of photos and facades (512,256 and 512); PAIRS= leaves facades out
+#   gpu_host.sh profile NAME [FLAGS]       profile steps of training/configs/NAME.toml into $OUT/profile-NAME
+#   gpu_host.sh scaling [FLAGS]            run benchmarks.training.scaling on one GPU and two, into $OUT/scaling.json; first with
+#                                          --steps 12, beside other work, to fill the compiler's cache. BATCHES, PAIRS: global
+#                                          batches of photos and facades (512,256 and 512); PAIRS= leaves facades out
 #   gpu_host.sh take NAME FILE             copy FILE of the run (generator, generator-phase0) to $OUT, in parts
 # Studies: study_host.sh. EXTRA: further flags of fit. CARRIED (.carry): folder of the files that were copied to the host.
 # WORK: folder for everything else. OUT: folder for logs, sheets and results.

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Runs the studies of all six generators on a GPU host that allows only commands of under ten minutes; docs/training.md has
-# their order.
+# the order of these commands:
 #   gpu_host.sh stage            first: install wheels, pictures, features
 #   study_host.sh warm           fill the compiler's caches in the background, beside other work; returns at once
 #   study_host.sh peek           print the last lines of the logs, and the cells so far
-#   study_host.sh run SECONDS    run all studies at once; they time their steps one at a time, and nothing else may use the GPU.
+#   study_host.sh run SECONDS    run all studies at once; they time their steps in turn, and nothing else may use the GPU.
 #                                Cells are measured in rounds, so that every study has FP32 and its first half precision
 #                                before any study has more. The same command continues with the missing cells
 #   study_host.sh one NAME       one study with 300 steps in each cell: FP32 and half precision
 #   study_host.sh pack           write reports, cells and logs to $OUT/studies.tar.gz
-# STUDIES, ROUNDS: which studies and cells. PROFILE_FLAG=--profile lists operators and counts FLOPs too. EXTRA: further flags of every
-# study; EXTRA_pgn and the like: of one. FOLDER: another folder, for results of other flags. WORK: folder for everything.
+# STUDIES, ROUNDS: the studies and cells to run. PROFILE_FLAG=--profile lists operators and counts FLOPs too. EXTRA: further flags of
+# every study; EXTRA_NAME, such as EXTRA_pgn: of one study. FOLDER: another folder, for results of other flags. WORK: folder for all files.
 set -euo pipefail
 SELF=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 WORK=${WORK:-/tmp/retouch} OUT=${OUT:-/tmp/retouch/out} PROFILE_FLAG=${PROFILE_FLAG:---no-profile}
