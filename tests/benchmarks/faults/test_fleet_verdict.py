@@ -1,4 +1,4 @@
-"""A run of faults is judged: what came twice because its sender was killed is told from what came twice otherwise."""
+"""The verdict on a run with faults: a webhook that came twice is excused only if its sender was killed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def fault(begun: float, kind: str = KILL, address: str = "a") -> Fault:
     ("found", "excused"),
     [
         ([fault(SENT + 0.2)], 1),
-        ([fault(SENT - 0.2)], 1),  # it was on the way
-        ([fault(SENT + 2.5)], 0),  # it had time to record it
-        ([fault(SENT - 4.0)], 0),  # it was started again
+        ([fault(SENT - 0.2)], 1),  # killed while the message was on its way
+        ([fault(SENT + 2.5)], 0),  # the sender had time to record the delivery before
+        ([fault(SENT - 4.0)], 0),  # the sender had been restarted by then
         ([fault(SENT + 0.2, address="b")], 0),
         ([fault(SENT + 0.2, "freeze_a_node")], 0),
         ([], 0),

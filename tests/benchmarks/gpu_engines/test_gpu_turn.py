@@ -1,4 +1,4 @@
-"""The turn of what is timed on a GPU that jobs share: benchmarks/gpu_engines/gpu_turn.py."""
+"""The turn of a timed measurement on a GPU that jobs share: benchmarks/gpu_engines/gpu_turn.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lanes that end with the test."""
+"""Lanes whose jobs end with the test."""
 
 from __future__ import annotations
 

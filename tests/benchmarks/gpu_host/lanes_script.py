@@ -1,4 +1,4 @@
-"""Runs benchmarks/gpu_host/lanes.sh with a state of its own."""
+"""Runs benchmarks/gpu_host/lanes.sh with a separate state folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CORE = str(min(os.sched_getaffinity(0)))
 
 
 class Lanes:
-    """Lanes whose state is in a folder of their own."""
+    """Lanes with their state and output under a test's folder."""
 
     def __init__(self, folder: Path) -> None:
         self.state = folder / "lanes"
@@ -21,7 +21,7 @@ class Lanes:
         self.environment = {**os.environ, "LANES": str(self.state), "OUT": str(self.out), "PACK": str(self.state)}
 
     def call(self, *words: str, code: int = 0) -> str:
-        """Call the script, and return what it printed."""
+        """Call the script, which must exit with `code`; returns its output."""
         done = subprocess.run(
             ["bash", SCRIPT, *words], env=self.environment, capture_output=True, text=True, check=False
         )
@@ -29,7 +29,7 @@ class Lanes:
         return done.stdout + done.stderr
 
     def until_written(self, *files: str) -> None:
-        """Wait until each of these files of a job has something in it."""
+        """Wait until each of these files, given as JOB/FILE, is not empty."""
         for file in files:
             waiting = f"until [ -s {self.state}/jobs/{file} ]; do sleep 0.1; done"
             subprocess.run(["bash", "-c", waiting], check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""The order of the open measurements on four GPUs: benchmarks/gpu_host/four_gpus.sh, with jobs that sleep."""
+"""The order of the pending measurements on four GPUs: benchmarks/gpu_host/four_gpus.sh, with jobs that sleep."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCRIPT = ROOT / "benchmarks/gpu_host/four_gpus.sh"
 
 
 def run_jobs(lanes: Lanes, tmp_path: Path, **settings: str) -> dict[str, int]:
-    """Run all jobs, which sleep for a second each; return when each began."""
+    """Run all jobs, which sleep for a second each; returns the start time of each."""
     places = {name: str(tmp_path / name.lower()) for name in ("WORK", "RESULTS", "ASSETS", "LOGS")}
     cores = dict.fromkeys(("SERVE_CORES", "RACE_CORES", "PAIR_CORES", "FILL_CORES"), CORE)
     lanes.environment |= {"REPO": str(ROOT), "FAKE": "1", **places, **cores, **settings}
@@ -31,7 +31,7 @@ def run_jobs(lanes: Lanes, tmp_path: Path, **settings: str) -> dict[str, int]:
 
 
 def shapes(lanes: Lanes) -> list[str]:
-    """Return what each process of FillNet's run computes a step: 64 crops of 256² are divided among the processes."""
+    """Return the SHAPES of FillNet's run: the side and the number of crops of each process's step, as `256:32`."""
     words = shlex.split((lanes.state / "jobs/fill/command").read_text())
     return next(word for word in words if word.startswith("SHAPES=")).removeprefix("SHAPES=").split()
 

@@ -1,4 +1,4 @@
-"""Jobs of lanes on a host that is used in short commands: benchmarks/gpu_host/lanes.sh."""
+"""Jobs in lanes on a host that accepts only short commands: benchmarks/gpu_host/lanes.sh."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.benchmarks.gpu_host.lanes_script import CORE, SCRIPT, Lanes
 
 
 def _state_of(process: str) -> str:
-    """Return the state of a process as in /proc; empty: there is none."""
+    """Return the state letter of a process from /proc; empty if it does not exist."""
     stat = Path(f"/proc/{process}/stat")
     return stat.read_text().rsplit(")", 1)[1].split()[0] if stat.exists() else ""
 

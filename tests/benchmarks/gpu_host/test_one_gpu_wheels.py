@@ -1,4 +1,4 @@
-"""Wheels for one GPU: the code of others is blanked, and nothing else moves or changes."""
+"""Wheels for one GPU: the code for other GPUs is blanked, and nothing else moves or changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PTX, _ELF = 1, 2
 
 
 def entry(kind: int, arch: int, code: bytes) -> bytes:
-    """Return one entry of a fat binary: a header of 64 bytes, its generation at byte 28, and the code."""
+    """Return an entry of a fat binary: a header of 64 bytes with the GPU's generation at byte 28, then the code."""
     header = struct.pack("<HHIQ", kind, 0x101, 64, len(code)).ljust(28, b"\x01") + struct.pack("<I", arch)
     return header.ljust(64, b"\x01") + code
 

@@ -1,4 +1,4 @@
-"""The rate of an engine alone counts the pictures of its batches."""
+"""The rate of an engine alone is measured in pictures, not batches."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def test_all_pictures_of_a_batch_count() -> None:
 def test_the_time_of_a_launch_is_that_of_a_run_over_its_launches() -> None:
     cuda, launches = Cuda(FakeRuntime(), 0), list[None]()
     stream = cuda.stream()
-    run_s = cuda.event().seconds_since(cuda.event())  # the fake's events are always that far apart
+    run_s = cuda.event().seconds_since(cuda.event())  # the time between any two of the fake's events
     found = median_ms(cuda, stream, lambda: launches.append(None), 8 * run_s / 5)
     assert (found, len(launches)) == (run_s / 8 * 1e3, 3 + 5 + 5 * 8)

@@ -1,4 +1,4 @@
-"""A benchmark says on which machine it ran, and what ran beside it."""
+"""A benchmark's record names its machine, and the processes that ran beside it."""
 
 from __future__ import annotations
 

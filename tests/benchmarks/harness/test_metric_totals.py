@@ -1,4 +1,4 @@
-"""The benchmarks read a server's metrics in one way."""
+"""Totals from a server's metrics, as all benchmarks read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmarks have one meaning of a percentile."""
+"""The percentile that all benchmarks use."""
 
 from __future__ import annotations
 

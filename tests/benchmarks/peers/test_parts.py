@@ -1,4 +1,4 @@
-"""Which parts of a comparison a round has."""
+"""The parts of a comparison in each round."""
 
 from __future__ import annotations
 

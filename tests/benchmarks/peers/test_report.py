@@ -1,4 +1,4 @@
-"""The report of a comparison has the medians and what each round gave."""
+"""The report of a comparison has the medians and each round's figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server complained of while it was measured: benchmarks/requests/request_kinds.py."""
+"""A server's warnings and errors during a measurement: benchmarks/requests/request_kinds.py."""
 
 from __future__ import annotations
 

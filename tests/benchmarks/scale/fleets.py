@@ -1,4 +1,4 @@
-"""Fleets and traffic of the simulator's tests."""
+"""Fleets and traffic for the simulator's tests."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BATCHES = ServiceTimes(0.03, 0.01, 8, host_before_s=0.002, host_after_s=0.002, h
 
 @untraced
 def simulated(fleet: Fleet, traffic: Traffic, seed: int = 1) -> Outcome:
-    """Run to the last answer."""
+    """Run the simulation to its last answer."""
     return Simulation(fleet, traffic.arrivals(random.Random(seed)), random.Random(seed + 1)).run()
 
 
 def unlimited(times: ServiceTimes, nodes: int, **more: object) -> Fleet:
-    """Return a fleet that refuses nothing."""
+    """Return a fleet that refuses no request."""
     return Fleet(times, nodes, max_requests=100_000, deadline_s=1e6, **more)

@@ -32,7 +32,7 @@ def test_a_node_that_was_removed_is_not_chosen_and_counts_stay_right(rule: str) 
         if rng.random() < 0.8:
             balancing.ended(node)
             sent[node] -= 1
-    balancing.ended(3)  # its last answer comes after it was removed
+    balancing.ended(3)  # its last answer arrives after its removal
     assert balancing.outstanding == {node: sent[node] for node in (0, 1, 2, 4, 9)}
 
 

@@ -17,7 +17,7 @@ from tests.benchmarks.scale.fleets import BATCHES, ONE_BY_ONE, simulated, unlimi
 
 @pytest.mark.parametrize("load", [0.3, 0.7])
 def test_the_mean_wait_of_one_node_is_that_of_an_m_d_1_queue(load: float) -> None:
-    """Pollaczek and Khinchine: load · service / (2 · (1 - load))."""
+    """The Pollaczek-Khinchine formula: mean wait = load · service time / (2 · (1 - load))."""
     outcome = simulated(unlimited(ONE_BY_ONE, 1), Traffic(10 * load, 2_500.0))
     waits = [answer.latency_s - 0.1 for answer in outcome.answers]
     assert mean(waits) == pytest.approx(load * 0.1 / (2 * (1 - load)), rel=0.1)
@@ -46,7 +46,7 @@ def test_a_busy_node_answers_full_batches_and_refuses_the_rest() -> None:
 
 
 def _stormy_fleet(rule: str) -> Fleet:
-    """Return a fleet in which nodes die, freeze, start and end, and clients come back."""
+    """Return a fleet in which nodes die, freeze, start and end, and refused clients return."""
     return Fleet(
         BATCHES,
         6,
@@ -80,7 +80,7 @@ def test_the_same_seed_gives_the_same_answers_and_another_seed_others() -> None:
 
 
 def test_a_client_that_floods_does_not_starve_the_others() -> None:
-    """Its requests wait behind one of each other client's, by the real admission and the real order of service."""
+    """Each of its requests waits behind one of every other client, by the real admission and order of service."""
     calm = Traffic(40.0, 30.0, clients=10)
     fleet = Fleet(BATCHES, 1, deadline_s=5.0)
     alone, beside = (simulated(fleet, traffic) for traffic in (calm, replace(calm, flood=(0.0, 30.0, 400.0))))

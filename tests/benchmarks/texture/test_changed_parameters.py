@@ -1,4 +1,4 @@
-"""`--set NAME=VALUE` of benchmarks/texture changes a parameter for a trial."""
+"""`--set NAME=VALUE` of benchmarks/texture changes a parameter of the texture stage for one run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines that compare texture with the plain fill and Telea's."""
+"""The report lines that compare texture with the plain fill and with Telea's."""
 
 from __future__ import annotations
 

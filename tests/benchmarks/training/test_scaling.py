@@ -1,4 +1,4 @@
-"""Which GPU a run of one GPU gets: benchmarks/training/scaling.py."""
+"""The GPU for a run on one GPU: benchmarks/training/scaling.py."""
 
 from __future__ import annotations
 

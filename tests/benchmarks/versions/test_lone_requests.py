@@ -1,4 +1,4 @@
-"""A lone request's time is counted without its engine's."""
+"""A lone request's time is counted without the engine's part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.versions.lone_requests import engine_s, turn
 
 
 class Answering:
-    """A client whose requests take no time, though the engine's took half a millisecond."""
+    """A client whose requests take no time, but report half a millisecond in the engine."""
 
     async def send(self, _: bytes) -> Reply:
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The event loops' part of a request is what their threads take in all processes."""
+"""The event loops' part of a request's cost is the CPU time of their threads in all processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a saved request costs more is taken round by round, in the processes that save."""
+"""The extra cost of a saved request is computed round by round, from the processes that save."""
 
 from __future__ import annotations
 
