@@ -1,6 +1,6 @@
 """Servers and tabs for the tests of the page in Chromium.
 
-These tests have an environment of their own (`make browser`) and are no part of `make test`.
+These tests have their own environment (`make browser`) and are not part of `make test`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where a server runs that computes the shipped models as users get them."""
+    """URL of a server that computes the shipped models with its default engine."""
     command = [ROOT / ".venv/bin/retouch", "serve"]
     folder = tmp_path_factory.mktemp("server")
     cache = os.environ.get("BROWSER_CACHE", str(folder / "cache"))
@@ -51,7 +51,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
-    """Starts servers of the fake engine with settings of a test's own."""
+    """Start servers with the fake engine and a test's settings."""
     with ExitStack() as stack:
 
         def start(**settings: object) -> ServedProcess:
@@ -63,7 +63,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
 @pytest.fixture(scope="session")
 def all_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shipped models, one that fills with random numbers and one that draws, all for the fake engine."""
+    """The shipped models, a diverse inpainting model and one that generates, all for the fake engine."""
     root = tmp_path_factory.mktemp("models")
     for shipped in (ROOT / "models").iterdir():
         (root / shipped.name).symlink_to(shipped)
@@ -93,7 +93,7 @@ OpenTab = Callable[..., Tab]
 
 @pytest.fixture
 def open_tab(browser: Browser) -> Iterator[OpenTab]:
-    """Opens tabs; an error on a console, a breach of the policy or a request elsewhere fails the test."""
+    """Open tabs; a console error, a policy violation or a request to another address fails the test."""
     wrong: list[str] = []
     with ExitStack() as stack:
 
@@ -121,19 +121,19 @@ def open_tab(browser: Browser) -> Iterator[OpenTab]:
 
 
 def elsewhere(address: str, home: str) -> bool:
-    """Whether a request leaves the page's own addresses, which all begin with that of the page."""
+    """Whether an address is outside the page's own, which begin with the page's URL."""
     return not address.startswith((home, "blob:"))
 
 
 @pytest.fixture
 def tab(open_tab: OpenTab, url: str) -> Tab:
-    """A tab with the page of the server that computes the shipped models."""
+    """A tab with the page of the server `url`."""
     return open_tab(url)
 
 
 @pytest.fixture(params=SCREENS)
 def blank(open_tab: OpenTab, url: str, request: pytest.FixtureRequest) -> Tab:
-    """A tab with a small square of noise, in the mode that fills when asked to."""
+    """A tab with a small square of noise, in the mode that fills only on request."""
     width, height = SCREENS[request.param]
     opened = open_tab(url, has_touch=True, viewport={"width": width, "height": height})
     opened.open(encoded(noise(SIDE, SIDE), "noise.png")).collect().brush(20)

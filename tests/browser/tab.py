@@ -1,4 +1,4 @@
-"""The page as a test uses it: one tab with its hands (mouse, pen, finger, keyboard), and what it shows and saves."""
+"""A browser tab with the page: input by mouse, pen, fingers and keyboard, and the page's output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from PIL import Image
 from playwright.sync_api import CDPSession, Download, Page, expect
 
 Point = tuple[float, float]
-"""A place in the picture, in its pixels."""
+"""A point (x, y) in the picture, in its pixels."""
 PICTURES = Path(__file__).parents[1] / "data"
 
 
@@ -28,12 +28,12 @@ class Tab:
 
     @property
     def cdp(self) -> CDPSession:
-        """The browser's own protocol, for pens and several fingers."""
+        """The Chrome DevTools Protocol, for pens and several fingers."""
         self._cdp = self._cdp or self.page.context.new_cdp_session(self.page)
         return self._cdp
 
     def go(self, key: str = "", *, again: bool = False) -> Tab:
-        """Load the page, with a key where it asks for one; `again` where it will ask once more."""
+        """Load the page and enter `key`, if not empty; `again` expects that the page then asks for a key again."""
         self.page.goto(self.url)
         if key:
             self.page.fill("#key", key)
@@ -45,24 +45,24 @@ class Tab:
         return self
 
     def open(self, *files: Path | dict[str, object]) -> Tab:
-        """Open photographs."""
+        """Open photographs and wait until the page shows them."""
         self.page.set_input_files("#pick-pictures", list(files))
         expect(self.page.locator("#empty")).to_be_hidden(timeout=60_000)
         expect(self.page.locator("#status")).to_contain_text("open", timeout=60_000)
         return self
 
     def collect(self) -> Tab:
-        """Choose the mode that fills when asked to."""
+        """Choose the mode that fills only on request."""
         self.page.uncheck("#instant")
         return self
 
     def brush(self, size: int) -> None:
-        """Choose the brush's size with the slider, which is logarithmic."""
+        """Set the brush's size with the slider, which is logarithmic."""
         self.page.fill("#size", str(round(200 * math.log(size) / math.log(1000)) / 2))
         expect(self.page.locator("#size-shown")).to_have_text(str(size))
 
     def on_screen(self, point: Point) -> Point:
-        """The place on the screen of a place in the picture, while the whole picture is shown."""
+        """Convert a point in the picture to screen coordinates; the whole picture must be in view."""
         box = self.page.locator("#surface").bounding_box()
         label = self.page.locator("#surface").get_attribute("aria-label") or ""
         width, height = map(int, re.findall(r"(\d+) by (\d+) pixels$", label)[0])
@@ -94,7 +94,7 @@ class Tab:
         send("mouseReleased", places[-1], 0)
 
     def touch(self, *steps: Sequence[Point]) -> None:
-        """Put fingers on the screen, move them from step to step, and lift them."""
+        """Put fingers on the screen, move them from step to step, and lift them; a step has a point for each finger."""
         for i, fingers in enumerate(steps):
             places = [self.on_screen(point) for point in fingers]
             points = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(places)]
@@ -104,13 +104,13 @@ class Tab:
         self.cdp.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
 
     def drop(self, file: Path, place: Point) -> None:
-        """Drop a file or a folder at a place on the screen."""
+        """Drop a file or a folder at a point of the screen."""
         carried = {"items": [], "files": [str(file.resolve())], "dragOperationsMask": 1}
         for kind in ("dragEnter", "dragOver", "drop"):
             self.cdp.send("Input.dispatchDragEvent", {"type": kind, "x": place[0], "y": place[1], "data": carried})
 
     def fill(self) -> None:
-        """Press Fill and wait for it."""
+        """Press Fill and wait for the fill."""
         self.page.click("#fill")
         self.filled()
 
@@ -124,12 +124,12 @@ class Tab:
         return mask
 
     def filled(self) -> None:
-        """Wait until a fill has come."""
+        """Wait until a fill has arrived."""
         expect(self.page.locator("#status")).to_contain_text("Filled", timeout=120_000)
         expect(self.page.locator("#busy")).to_be_hidden()
 
     def says(self, text: str) -> None:
-        """Wait until the page says something."""
+        """Wait until the status line contains the text."""
         expect(self.page.locator("#status")).to_contain_text(text, timeout=60_000)
 
     def choose(self, menu: str, entry: str) -> None:
@@ -138,13 +138,13 @@ class Tab:
         self.page.click(f"#{menu} {entry}")
 
     def download(self, menu: str, entry: str) -> Download:
-        """Choose an entry that saves a file."""
+        """Choose an entry of a menu that saves a file; returns the download."""
         with self.page.expect_download(timeout=120_000) as info:
             self.choose(menu, entry)
         return info.value
 
     def mask(self) -> NDArray[np.bool_]:
-        """The mask, as it is saved; nothing is set where there is nothing to save."""
+        """Save the mask and return it: H×W, True = fill."""
         self.page.click("#mask-menu summary")
         with self.page.expect_event("download", timeout=60_000) as info:
             self.page.click('#mask-menu [data-mask="export"]')
@@ -153,7 +153,7 @@ class Tab:
         return np.asarray(picture) > 127
 
     def saved(self, kind: str = "png") -> Image.Image:
-        """The picture, as it is saved."""
+        """Save the picture and return it."""
         picture = Image.open(self.download("save-menu", f'[data-save="{kind}"]').path())
         picture.load()
         return picture
@@ -162,7 +162,7 @@ class Tab:
 def encoded(
     pixels: NDArray[np.uint8] | Image.Image, name: str, kind: str = "PNG", **options: object
 ) -> dict[str, object]:
-    """A picture as a file to be opened."""
+    """Encode a picture as a file for `Tab.open`."""
     buffer = io.BytesIO()
     image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
     image.save(buffer, kind, **options)
@@ -170,6 +170,6 @@ def encoded(
 
 
 def noise(width: int, height: int, channels: int = 3, seed: int = 0) -> NDArray[np.uint8]:
-    """Pixels that no lossy step leaves as they are."""
+    """Return random pixels, which any lossy step would change."""
     shape = (height, width, channels) if channels > 1 else (height, width)
     return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)

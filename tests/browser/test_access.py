@@ -1,4 +1,4 @@
-"""For everyone: screen readers, small and large screens, fingers, dark and light, high contrast, right to left."""
+"""Accessibility: screen readers, small and large screens, touch, dark and light, high contrast, right to left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAST_TARGET = 44
 
 
 def violations(tab: Tab) -> list[str]:
-    """Rules of axe-core that the page breaks; it is run outside the page's policy, which forbids foreign scripts."""
+    """Return the axe-core rules that the page breaks; axe runs through CDP, as the page's policy forbids its script."""
     tab.cdp.send("Runtime.evaluate", {"expression": AXE.read_text("utf-8")})
     run = "async () => (await axe.run()).violations.map(v => `${v.id}: ${v.nodes.map(n => n.html)}`)"
     return list(tab.page.evaluate(run))
@@ -162,7 +162,7 @@ def test_text_twice_as_large_as_usual_is_shown_as_large_and_hides_no_control(
 
 
 def test_no_frame_is_around_the_picture_while_one_paints_on_it_with_the_mouse(tab: Tab) -> None:
-    tab.open(PICTURES / "dress.jpg")  # nothing was pressed before, as when it is dropped or pasted
+    tab.open(PICTURES / "dress.jpg")  # without a click before, as after a drop or a paste
     tab.drag(((100, 150), (140, 150)))
     expect(tab.page.locator("#surface")).to_be_focused()
     framed = "surface => surface.matches(':focus-visible')"
@@ -179,7 +179,7 @@ def test_the_size_of_the_brush_is_read_out_once(tab: Tab) -> None:
         for node in nodes
         if any(part["name"] == "live" and part["value"]["value"] == "polite" for part in node.get("properties", []))
     ]
-    assert sorted(live) == ["", "Zoom"]  # what happened, and the zoom
+    assert sorted(live) == ["", "Zoom"]  # the status line, and the zoom
 
 
 def test_the_switch_turns_dark_into_light_and_is_remembered(browser: Browser, open_tab: OpenTab, url: str) -> None:
@@ -194,7 +194,7 @@ def test_the_switch_turns_dark_into_light_and_is_remembered(browser: Browser, op
 
 
 def seen(tab: Tab, left: int, top: int, right: int, bottom: int) -> NDArray[np.uint8]:
-    """What is on the screen of an area of the picture, as pixels of RGB."""
+    """Return an area of the picture as shown on the screen, RGB."""
     tab.page.mouse.move(0, 0)
     tab.page.wait_for_timeout(200)
     (x, y), (x2, y2) = tab.on_screen((left, top)), tab.on_screen((right, bottom))
@@ -203,7 +203,7 @@ def seen(tab: Tab, left: int, top: int, right: int, bottom: int) -> NDArray[np.u
 
 
 def contrast(tab: Tab, *area: int) -> float:
-    """The largest contrast of two pixels of an area, as WCAG computes it."""
+    """Return the largest WCAG contrast ratio of two pixels in an area, with a plain gamma of 2.2."""
     linear = (seen(tab, *area) / 255) ** 2.2
     luminance = linear @ (0.2126, 0.7152, 0.0722)
     return float((luminance.max() + 0.05) / (luminance.min() + 0.05))
@@ -247,7 +247,7 @@ def test_a_finger_leaves_no_button_looking_as_if_it_were_on(open_tab: OpenTab, u
 @pytest.mark.parametrize("size", [(1440, 900), (844, 390), (820, 1180), (390, 844)])
 def test_a_menu_is_whole_on_the_screen_from_right_to_left(open_tab: OpenTab, url: str, size: tuple[int, int]) -> None:
     tab = open_tab(url, viewport=dict(zip(("width", "height"), size, strict=True))).open(PICTURES / "dress.jpg")
-    tab.page.evaluate("document.documentElement.dir = 'rtl'")  # as a browser that translates the page does
+    tab.page.evaluate("document.documentElement.dir = 'rtl'")  # as browsers do when they translate the page
     for menu in ("mask", "save"):
         tab.page.click(f"#{menu}-menu summary")
         box = tab.page.locator(f"#{menu}-menu > div").bounding_box()

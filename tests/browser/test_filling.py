@@ -1,4 +1,4 @@
-"""Fills: when they are made, and what they equal."""
+"""Fills: when they are computed, and their pixels."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_strokes_on_another_photograph_are_filled_though_the_fill_before_them_wa
     tab.filled()
     assert tab.page.locator("#fill").is_disabled(), "the mask is still there"
     tab.page.keyboard.press("PageUp")
-    expect(tab.page.locator("#fill")).to_be_enabled()  # what was cancelled is for a person to fill
+    expect(tab.page.locator("#fill")).to_be_enabled()  # a cancelled fill is not repeated automatically
     assert tab.page.locator("#busy").is_hidden()
     assert tab.mask()[150, 100:140].all()
 
@@ -234,7 +234,7 @@ def test_a_png_that_the_server_refuses_and_the_browser_shows_is_filled(open_tab:
     notes = PngInfo()
     notes.add_text("Comment", "a holiday")
     file = encoded(noise(200, 200), "noise.png", pnginfo=notes)
-    file["buffer"] = file["buffer"].replace(b"a holiday", b"a workday")  # the checksum is that of the other text
+    file["buffer"] = file["buffer"].replace(b"a holiday", b"a workday")  # the chunk's checksum no longer fits
     tab = open_tab(url, expected=REFUSED)
     painted = tab.paint_and_fill(file, LINE)
     changed = (np.asarray(tab.saved()) != noise(200, 200)).any(axis=2)

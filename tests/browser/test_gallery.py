@@ -1,4 +1,4 @@
-"""The results that the server keeps: shown, painted on, saved and deleted by their owner alone."""
+"""The gallery of stored results: their owner alone sees, edits, saves and deletes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT_MS = 60_000
 
 
 def kept(url: str, count: int, key: str = "") -> list[str]:
-    """Have so many results computed and kept; their addresses, the oldest first."""
+    """Make `count` stored results; returns their addresses, oldest first."""
     files = {
         name: (PICTURES / file).read_bytes() for name, file in (("image", "dress.jpg"), ("mask", "dress_mask.png"))
     }
@@ -34,14 +34,14 @@ def kept(url: str, count: int, key: str = "") -> list[str]:
 
 
 def shown(tab: Tab, count: int) -> Tab:
-    """Open the gallery and wait for so many results."""
+    """Open the gallery and wait for `count` results."""
     tab.page.click("#tab-results")
     loaded(tab, count)
     return tab
 
 
 def loaded(tab: Tab, count: int) -> None:
-    """Wait for so many results with their small pictures."""
+    """Wait for `count` results with their thumbnails."""
     expect(tab.page.locator("#kept figure")).to_have_count(count, timeout=WAIT_MS)
     for image in tab.page.locator("#kept img").all():
         expect(image).not_to_have_js_property("naturalWidth", 0, timeout=WAIT_MS)
@@ -53,11 +53,11 @@ COUNT_BLOBS = """() => {
     URL.createObjectURL = (blob) => { const url = createObjectURL(blob); blobs.add(url); return url; };
     URL.revokeObjectURL = (url) => { blobs.delete(url); revokeObjectURL(url); };
 }"""
-"""Keeps the addresses of blobs that hold memory."""
+"""Script that records the URLs of blobs not yet revoked."""
 
 
 def new_key(folder: Path, *scopes: str, **limits: float) -> str:
-    """A new key in a file, made by the service's own modules, which this environment lacks."""
+    """Add a key to a file and return it, in the checkout's environment, as this one lacks the service's modules."""
     fields = {"scopes": scopes, **limits} if scopes else limits
     made = f"from tests.serving.key_files import *; print(add_key(Path({str(folder / 'keys.json')!r}), **{fields}))"
     command = [ROOT / ".venv/bin/python", "-c", made]
@@ -74,7 +74,7 @@ def test_results_are_shown_small_and_the_newest_first(open_tab: OpenTab, serve: 
     expect(tab.page.locator("#kept-count")).to_have_text("3 results.")
     sizes = tab.page.locator("#kept img").evaluate_all("all => all.map(i => [i.naturalWidth, i.naturalHeight])")
     assert sizes == [[240, 320]] * 3
-    # a result that comes meanwhile is there when the gallery is opened again
+    # a result made meanwhile appears when the gallery is opened again
     last = kept(server.url, 1)[0]
     shown(tab, 4)
     with tab.page.expect_response(f"**{last}") as reply:
@@ -105,7 +105,7 @@ def test_more_come_though_the_last_one_shown_was_deleted(open_tab: OpenTab, serv
 
 
 def test_no_thumbnail_stays_in_memory_that_is_shown_no_more(open_tab: OpenTab, serve: Serve) -> None:
-    """One comes when its result was deleted; the others are shown, and the gallery is then opened anew."""
+    """One thumbnail arrives after its result was deleted; the other is shown when the gallery is opened again."""
     server = serve()
     _, newest = kept(server.url, 2)
     tab = open_tab(f"{server.url}/")
@@ -179,7 +179,7 @@ def test_the_keyboard_alone_is_enough(open_tab: OpenTab, serve: Serve) -> None:
     kept(server.url, 2)
     tab = open_tab(f"{server.url}/")
     tab.page.focus("#tab-inpaint")
-    tab.page.keyboard.press("ArrowLeft")  # around, to the last one
+    tab.page.keyboard.press("ArrowLeft")  # wraps around to the last one
     loaded(tab, 2)
     tab.page.on("dialog", lambda dialog: dialog.accept())
     reached = []

@@ -1,4 +1,4 @@
-"""The keyboard alone, and its keys beside a mouse, with letters of every alphabet."""
+"""The keyboard, alone and together with a mouse, in several layouts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTROL, ALT = 2, 1
 
 
 def press(tab: Tab, key: str, code: str, modifiers: int = 0) -> None:
-    """Press a key of another keyboard: what it types, and the name of its place."""
+    """Press a key of another keyboard layout: `key` is the character, `code` the key's position."""
     for kind in ("keyDown", "keyUp"):
         tab.cdp.send("Input.dispatchKeyEvent", {"type": kind, "key": key, "code": code, "modifiers": modifiers})
 
@@ -56,7 +56,7 @@ def test_every_control_has_a_name_and_is_reached_with_the_tab_key(tab: Tab) -> N
 
 
 def test_a_picture_is_filled_and_saved_with_the_keyboard_alone(tab: Tab) -> None:
-    tab.page.on("filechooser", lambda _: None)  # before the page is loaded: choosers are caught only later else
+    tab.page.on("filechooser", lambda _: None)  # before the page loads, else choosers are caught too late
     tab.go()
     with tab.page.expect_file_chooser() as chooser:
         tab.page.keyboard.press("Control+o")
@@ -117,7 +117,7 @@ def test_a_button_with_nothing_more_to_do_keeps_the_focus_and_does_nothing(tab: 
 
 def test_enter_held_down_puts_the_brush_down_once(blank: Tab) -> None:
     blank.page.focus("#surface")
-    for _ in range(4):  # the key repeats itself
+    for _ in range(4):  # the key auto-repeats
         blank.page.keyboard.down("Enter")
     blank.page.keyboard.up("Enter")
     for _ in range(10):
@@ -144,7 +144,7 @@ def test_a_letter_with_an_accent_is_no_bracket_and_a_bracket_may_be_typed_with_a
     expect(blank.page.locator("#size-shown")).to_have_text("20")
     press(blank, "[", "Digit5", ALT)  # German on a Mac
     expect(blank.page.locator("#size-shown")).to_have_text("17")
-    press(blank, "e", "KeyE", ALT)  # a menu of the browser
+    press(blank, "e", "KeyE", ALT)  # reserved for a menu of the browser
     expect(blank.page.locator('[data-tool="brush"]')).to_have_attribute("aria-pressed", "true")
 
 

@@ -1,4 +1,4 @@
-"""How the page is opened: under a prefix of a proxy, under a name without https, while the server still starts."""
+"""Opening the page: behind a proxy's prefix, under a host name without HTTPS, and while the server starts."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ CARRIED = """files => {
     return carried;
 }"""
 COMPILED_MS = 180_000
-"""Longest time until the larger model is compiled on a busy machine."""
+"""Longest time in which a busy machine compiles the larger model."""
 
 
 @pytest.fixture
 def behind(url: str) -> Iterator[str]:
-    """Where a proxy answers for the server under `PREFIX`, and nothing elsewhere."""
+    """URL of a proxy that forwards paths under `PREFIX` to the server, and answers 404 otherwise."""
 
     class Proxy(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -63,7 +63,7 @@ def behind(url: str) -> Iterator[str]:
             self.wfile.write(reply.content)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Discard the server's log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
     threading.Thread(target=server.serve_forever).start()
@@ -73,7 +73,7 @@ def behind(url: str) -> Iterator[str]:
 
 @pytest.fixture
 def starting(tmp_path: Path) -> Iterator[str]:
-    """Where a server runs that has one of its models, and still compiles the others."""
+    """URL of a server that has loaded one model and still compiles the others."""
     server = ServedProcess(tmp_path, command=[ROOT / ".venv/bin/retouch", "serve"], engine="auto")
     try:
         server.start(ready=False)
@@ -102,7 +102,7 @@ def test_nothing_can_be_pressed_before_the_script_is_there(browser: Browser, url
 
 
 def test_without_javascript_the_page_says_what_it_needs(browser: Browser, url: str) -> None:
-    """Playwright's own option stops scripts, but leaves the text for browsers without them out."""
+    """Playwright's own option stops scripts, but does not show the content of `noscript`."""
     switches = [*SWITCHES, "--blink-settings=scriptEnabled=false"]
     with browser.browser_type.launch(executable_path=CHROMIUM, args=switches) as without:
         page = without.new_page()
@@ -112,17 +112,17 @@ def test_without_javascript_the_page_says_what_it_needs(browser: Browser, url: s
 
 
 def test_no_name_of_the_browser_is_declared_for_all_modules_or_shortened(browser: Browser, url: str) -> None:
-    """A local may have one where its name stays; a use of the browser's in another function would be shortened too."""
+    """A local may share a browser's name only unshortened; else uses of the browser's object would be shortened too."""
     code = "\n".join(path.read_text("utf-8") for path in (ROOT / "service/web/page/static").rglob("*.js"))
     everywhere = set(re.findall(r"^(?:export )?(?:async )?(?:function\*?|class|const|let) (\w+)", code, re.M))
     local = set(re.findall(r"\b(?:const|let) (\w+)", code)) - everywhere
     script = httpx.get(f"{url}page/app.js").text
     shortened = {name for name in local if not re.search(rf"\blet {name}\b", script)}
     assert len(shortened) > 50
-    with browser.new_context() as context:  # an empty page: its elements' ids would be names, too
+    with browser.new_context() as context:  # an empty page, as the ids of elements become globals, too
         names = sorted(everywhere | shortened)
         found = context.new_page().evaluate("names => names.filter(name => name in globalThis)", names)
-    assert set(found) <= {"History", "when"}  # the page does not use the browser's
+    assert set(found) <= {"History", "when"}  # globals of the browser that the page does not use
 
 
 def test_it_loads_fills_and_saves_behind_a_prefix(open_tab: OpenTab, behind: str) -> None:
@@ -208,7 +208,7 @@ def test_what_is_pasted_or_dropped_while_a_dialog_is_open_changes_nothing_behind
 
 
 def test_the_page_works_over_plain_http_under_a_name(serve: Serve, open_tab: OpenTab) -> None:
-    """Browsers give such a page no secure context: parts of `crypto` are missing there. It has no results."""
+    """Such a page is not a secure context, in which parts of `crypto` are missing; its gallery is hidden."""
     served = serve(public_host="images.example")
     tab = open_tab(served.url.replace("127.0.0.1", "images.example") + "/", expected=REFUSED)
     assert tab.page.locator("#tab-results").is_hidden()

@@ -1,4 +1,4 @@
-"""Painting with every device, and every tool."""
+"""Painting with every input device and every tool."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINE = ((80.0, 80.0), (160.0, 80.0), (240.0, 80.0))
 
 
 def by_keyboard(tab: Tab, points: Sequence[Point]) -> None:
-    """From the middle to the first point in steps of half a brush of 20, then along the others with the brush down."""
+    """Move from the middle to the first point in steps of 10 pixels, then along the others with the brush down."""
     tab.page.focus("#surface")
     at = (SIDE / 2, SIDE / 2)
     for i, (x, y) in enumerate(points):
@@ -94,7 +94,7 @@ def test_the_right_button_erases_with_the_brush_in_hand(blank: Tab) -> None:
 
 def test_the_other_end_of_a_pen_erases(blank: Tab) -> None:
     blank.drag(LINE)
-    # the browser's protocol knows no such button: the events are made in the page, with the mouse's id
+    # CDP has no such button, so the events are dispatched in the page, with the mouse's pointer id
     for kind, point in (("down", (160, 40)), ("move", (160, 80)), ("move", (160, 120)), ("up", (160, 120))):
         x, y = blank.on_screen(point)
         event = {"pointerId": 1, "pointerType": "pen", "buttons": 0 if kind == "up" else 32, "button": 5, "pressure": 1}
@@ -154,7 +154,7 @@ def test_the_mask_is_changed_undone_and_saved_with_the_keyboard_alone(blank: Tab
     blank.page.evaluate("addEventListener('click', e => { window.clicked = e.target.id; }, true)")
     blank.page.focus('#mask-menu [data-mask="import"]')
     blank.page.keyboard.press("Enter")
-    assert blank.page.evaluate("window.clicked") == "pick-mask"  # the field that asks for a file
+    assert blank.page.evaluate("window.clicked") == "pick-mask"  # the input that opens a file chooser
 
 
 def test_a_saved_mask_comes_back_and_one_of_another_size_is_scaled(blank: Tab) -> None:
@@ -255,7 +255,7 @@ def test_the_picture_stays_when_one_of_two_fingers_is_lifted_moved_and_put_down_
     assert blank.page.locator("#undo").is_disabled()
 
 
-@wide  # a phone has fingers instead of these buttons
+@wide  # on a phone gestures replace these buttons
 def test_wheel_touchpad_keys_and_buttons_zoom(blank: Tab) -> None:
     def zoom() -> int:
         blank.page.wait_for_timeout(50)
@@ -270,7 +270,7 @@ def test_wheel_touchpad_keys_and_buttons_zoom(blank: Tab) -> None:
     blank.page.click("#zoom-in")
     seen.append(zoom())
     assert seen == sorted(set(seen))
-    blank.page.mouse.wheel(-30, 10)  # as a touchpad sends it: it pans
+    blank.page.mouse.wheel(-30, 10)  # as from a touchpad: it pans
     assert zoom() == seen[-1]
     blank.page.keyboard.press("1")
     assert zoom() == 100

@@ -1,4 +1,4 @@
-"""The way back: by undo and redo, to the original, and after a reload; nothing is kept that was to be forgotten."""
+"""Recovery: undo, redo, return to the original, and reload; forgotten pictures are not kept."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_strokes_and_fills_are_undone_in_the_order_they_were_done(tab: Tab) -> N
     tab.page.click("#undo")  # the second stroke
     assert tab.page.locator("#fill").is_disabled()
     assert (np.asarray(tab.saved()) == filled).all()
-    tab.page.click("#undo")  # the fill: its mask is back
+    tab.page.click("#undo")  # the fill, whose mask is back
     assert (tab.mask() == stroke).all()
     assert (np.asarray(tab.saved()) == before).all()
     tab.page.click("#redo")

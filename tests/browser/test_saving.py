@@ -1,4 +1,4 @@
-"""What is saved: outside the fills the file's own pixels, whatever kind of file it was."""
+"""Saved pictures: outside the fills they have the file's own pixels, for every kind of file."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_nothing_of_what_was_filled_is_seen_through_a_half_transparent_fill(tab:
     tab.fill()
     saved = np.asarray(tab.saved())[100, 120].astype(int)
     assert saved[0] < 60, "the fill itself is red"
-    assert tab.saved("jpeg").getpixel((120, 100))[0] < 160  # on white half of it is 128
+    assert tab.saved("jpeg").getpixel((120, 100))[0] < 160  # half of the fill on white is 128
     x, y = tab.on_screen((120, 100))
     shown = Image.open(io.BytesIO(tab.page.screenshot(clip={"x": x, "y": y, "width": 1, "height": 1})))
     red, green, _ = shown.convert("RGB").getpixel((0, 0))

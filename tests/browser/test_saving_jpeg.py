@@ -1,4 +1,4 @@
-"""A JPEG that is saved as JPEG: its own blocks wherever no fill is, and those that a fill touches encoded once."""
+"""A JPEG saved as JPEG: blocks outside the fills are kept, and those that a fill touches are encoded once."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LINE = ((100, 150), (140, 160))
 
 
 def photograph(width: int = 241, height: int = 323) -> Image.Image:
-    """A photograph whose sides are no multiples of a block's."""
+    """Return a photograph whose sides are not multiples of a block's."""
     return Image.open(PICTURES / "dress.jpg").convert("RGB").resize((width, height))
 
 
 def touched(mask: NDArray[np.bool_], side: int = 16) -> NDArray[np.bool_]:
-    """The blocks under a mask, with the two pixels that a decoder's interpolation of colours may reach beyond them."""
+    """Return the pixels of all blocks under a mask, and two pixels around, which chroma upsampling may reach."""
     found = np.zeros_like(mask)
     for y in range(0, mask.shape[0], side):
         for x in range(0, mask.shape[1], side):
@@ -33,7 +33,7 @@ def touched(mask: NDArray[np.bool_], side: int = 16) -> NDArray[np.bool_]:
 
 
 def psnr(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
-    """Peak signal-to-noise ratio in dB."""
+    """Return the peak signal-to-noise ratio in dB."""
     return float(10 * np.log10(255**2 / max(1e-9, np.mean((one.astype(float) - other) ** 2))))
 
 
@@ -56,7 +56,7 @@ def test_it_keeps_its_blocks_its_tables_and_its_subsampling(tab: Tab, sampling: 
     assert (old == new)[~touched(mask)].all()
     assert (old != new)[mask].any()
     assert psnr(old[~mask], new[~mask]) > 45
-    # what was saved without loss, encoded by another JPEG encoder with the same tables, is no closer
+    # another JPEG encoder, given the lossless result and the same tables, is at most 1 dB closer
     exact = tab.saved().convert(before.mode)
     other = encoded(exact, "other.jpg", "JPEG", qtables=before.quantization, **options)
     once = psnr(np.asarray(exact)[mask], np.asarray(opened(other))[mask])
@@ -128,7 +128,7 @@ def test_no_small_picture_of_what_was_there_stays(tab: Tab) -> None:
 
 
 def with_thumbnail(thumbnail: bytes) -> bytes:
-    """EXIF with the name of a maker, and a small picture in its second directory."""
+    """Return EXIF with a maker's name, and a thumbnail in its second directory."""
     first = b"II*\0\x08\0\0\0" + b"\x01\0" + b"\x0f\x01\x02\0\x06\0\0\0\x1a\0\0\0" + b"\x20\0\0\0" + b"Maker\0"
     entries = ((0x103, 3, 6), (0x201, 4, 74), (0x202, 4, len(thumbnail)))
     second = b"\x03\0" + b"".join(

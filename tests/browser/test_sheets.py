@@ -1,4 +1,4 @@
-"""Translating and drawing, which tasks are shown, and requests as curl or Python, which run as they are copied."""
+"""The forms for translation and generation, the choice of tasks, and requests copied as curl or Python, which run."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_pictures_are_drawn_and_the_same_seed_draws_the_same(open_tab: OpenTab, 
     tab = open_tab(f"{serve(models_dir=all_models, generate_model='faces').url}/")
     tab.page.focus("#tab-inpaint")
     for _ in range(2):
-        tab.page.keyboard.press("ArrowLeft")  # around, to the last one, then the one before it
+        tab.page.keyboard.press("ArrowLeft")  # wraps around to the last one, then the one before it
     assert tab.page.get_attribute("#tab-generate", "aria-selected") == "true"
     for _ in range(2):
         tab.page.fill("#seed", "7")
@@ -130,7 +130,7 @@ def test_a_label_map_that_left_the_disk_is_named(tab: Tab, tmp_path: Path) -> No
 
 
 def copied(tab: Tab, language: str) -> str:
-    """Copy the current request with its button."""
+    """Copy the current request in a language with the page's button; returns the clipboard's text."""
     tab.page.click("#code")
     tab.page.click(f"[data-copy=code-{language}]")
     expect(tab.page.locator("#code-dialog #status")).to_have_text("Copied.")
@@ -140,7 +140,7 @@ def copied(tab: Tab, language: str) -> str:
 
 
 def run(text: str, language: str, folder: Path, **environ: str) -> None:
-    """Run what was copied in a folder, as in a terminal there."""
+    """Run a copied request in a folder, as in a terminal."""
     command = ["bash", "-c", text] if language == "curl" else [sys.executable, "-c", text]
     done = subprocess.run(
         command, cwd=folder, env={**os.environ, **environ}, capture_output=True, text=True, check=False

@@ -91,7 +91,7 @@ def test_the_strip_is_used_with_the_keyboard_alone(tab: Tab) -> None:
     surface = tab.page.locator("#surface")
     expect(surface).to_have_attribute("aria-label", "Picture 1.png, 200 by 200 pixels")
     expect(surface).to_be_focused()
-    for key in ("b", "Enter", "ArrowRight", "PageUp"):  # the next picture is not painted with a brush that is down
+    for key in ("b", "Enter", "ArrowRight", "PageUp"):  # a brush that is down must not paint on the next picture
         tab.page.keyboard.press(key)
     expect(surface).to_have_attribute("aria-label", "Picture 0.png, 200 by 200 pixels")
     expect(tab.page.locator("#undo")).to_be_disabled()
@@ -135,7 +135,7 @@ def test_the_photograph_that_was_chosen_last_is_shown_however_slow_another_one_i
     tab.page.evaluate(SLOW)
     tab.page.keyboard.press("PageUp")
     expect(tab.page.locator("#strip li")).to_have_count(3)
-    tab.page.keyboard.press("PageDown")  # back, before the other one is there
+    tab.page.keyboard.press("PageDown")  # back, before the other picture has loaded
     tab.page.evaluate("go(); new Promise((done) => setTimeout(done, 500))")
     expect(surface).to_have_attribute("aria-label", "Picture 2.png, 200 by 200 pixels")
 

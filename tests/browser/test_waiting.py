@@ -1,4 +1,4 @@
-"""Waiting: for the page's script; for a fill, with what is sent, a busy or restarted server, limits, empty answers."""
+"""Waiting for the page's script and for fills: uploads, a busy or restarted server, limits, empty replies."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_models_that_cannot_be_read_are_told_and_read_again_when_a_person_fills(
     tab.page.route("**/v1/models", answer)
     tab.page.reload()
     tab.says("The answer is empty or not from this server.")
-    expect(tab.page.locator("#status")).to_be_empty(timeout=30_000)  # not said again
+    expect(tab.page.locator("#status")).to_be_empty(timeout=30_000)  # the message is not repeated
     assert len(asked) == 1
     tab.page.unroute("**/v1/models")
     tab.open(PICTURES / "dress.jpg")
@@ -217,22 +217,22 @@ def test_models_that_cannot_be_read_are_told_and_read_again_when_a_person_fills(
 
 
 def cut(route: Route) -> None:
-    """The network is gone."""
+    """Cut the connection."""
     route.abort("connectionreset")
 
 
 def bad_gateway(route: Route) -> None:
-    """A proxy answers in the server's place."""
+    """Answer 502 as a proxy does."""
     route.fulfill(status=502, content_type="text/html", body="<h1>Bad Gateway</h1>")
 
 
 def another_page(route: Route) -> None:
-    """A filter answers with a page of its own, as a success."""
+    """Answer 200 with another page, as a web filter does."""
     route.fulfill(status=200, content_type="text/html", body="<h1>Blocked</h1>")
 
 
 def not_understood(route: Route) -> None:
-    """The browser is older than the script's language."""
+    """Answer with a script that the browser cannot parse, as an old browser."""
     route.fulfill(status=200, content_type="text/javascript", body="let picture = ;")
 
 
@@ -243,7 +243,7 @@ def test_a_page_whose_script_does_not_start_says_so(browser: Browser, url: str, 
         page.route(SCRIPT, fault)
         page.goto(url)
         expect(page.locator("#open")).to_be_disabled()
-        expect(page.locator("#status")).to_be_hidden()  # a script that is slow to come is not missing yet
+        expect(page.locator("#status")).to_be_hidden()  # a slow script does not count as missing yet
         let_ten_seconds_pass(page)
         expect(page.locator("#status")).to_be_visible()
         expect(page.locator("#status")).to_contain_text("Reload the page.")
@@ -268,5 +268,5 @@ def test_a_script_that_comes_late_takes_the_words_back(browser: Browser, url: st
 
 
 def let_ten_seconds_pass(page: Page) -> None:
-    """Bring what the style sheet delays to its end."""
+    """Set the style sheet's animations to 10 s, past their delays."""
     page.evaluate("document.getAnimations().forEach(animation => (animation.currentTime = 10_000))")
