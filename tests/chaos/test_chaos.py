@@ -1,6 +1,6 @@
-"""The real service in processes of its own, clients that want their pictures, and a few faults: nobody loses any.
+"""The real service in subprocesses, clients, and a few faults: no client loses a picture.
 
-The long version, with every fault many times over, is `make chaos`.
+`make chaos` is the long version, with every fault many times.
 """
 
 from __future__ import annotations

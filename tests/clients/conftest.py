@@ -1,6 +1,6 @@
-"""A server to be called as strangers' clients do: from a browser, and from code that is generated from its document.
+"""A server for third-party clients: a browser, and code generated from the OpenAPI document.
 
-These tests have an environment of their own (`make clients`) and are no part of `make test`.
+These tests have their own environment (`make clients`) and are not part of `make test`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SWITCHES = [
 
 @pytest.fixture(scope="session")
 def models_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The models of a fresh clone, and one that makes pictures from nothing, all for the fake engine."""
+    """The shipped models and one that generates, all for the fake engine."""
     root = tmp_path_factory.mktemp("models")
     manifest = json.loads(next((ROOT / "models/facades").glob("*/manifest.json")).read_text("utf-8"))
     for shipped in (ROOT / "models").iterdir():
@@ -45,7 +45,7 @@ def models_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def url(models_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where a server runs, that of the checkout's own environment."""
+    """URL of a server that runs in the checkout's environment."""
     command = [ROOT / ".venv/bin/retouch", "serve"]
     with ServedProcess(tmp_path_factory.mktemp("server"), command=command, models_dir=models_dir) as served:
         yield served.url
@@ -54,7 +54,7 @@ def url(models_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="session")
 def document(url: str) -> dict[str, object]:
-    """The OpenAPI document of that server."""
+    """The server's OpenAPI document."""
     found: dict[str, object] = httpx.get(f"{url}/openapi.json").json()
     return found
 
@@ -69,7 +69,7 @@ def browser() -> Iterator[Browser]:
 
 @contextmanager
 def origin_of(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Serve pages of another origin on a free port until the block ends; its URL."""
+    """Serve pages of another origin on a free port until the block ends; yields the origin's URL."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

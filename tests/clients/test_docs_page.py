@@ -1,4 +1,4 @@
-"""`/docs` in a real browser: every call can be tried out as the page opens, with nothing but the files chosen."""
+"""`/docs` in a real browser: every call can be tried out on the fresh page after choosing only the files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALLS = {
     "pictures-inpaint": "200",
     "pictures-translate": "200",
     "pictures-generate": "200",
-    "jobs-get_job": "404",  # of an id that nobody has
+    "jobs-get_job": "404",  # the example id does not exist
     "jobs-cancel_job": "404",
     "results-get_result": "404",
     "results-list_results": "200",
@@ -33,7 +33,7 @@ CALLS = {
 
 @pytest.fixture
 def page(browser: Browser, url: str) -> Iterator[Page]:
-    """The documentation; an error on its console fails the test."""
+    """The documentation page; an error on its console fails the test."""
     opened = browser.new_page()
     errors: list[str] = []
     opened.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
@@ -45,7 +45,7 @@ def page(browser: Browser, url: str) -> Iterator[Page]:
 
 
 def opened(page: Page, call: str) -> Locator:
-    """The call, ready to be executed."""
+    """Open a call's block, ready to be executed."""
     block = page.locator(f"#operations-{call}")
     block.locator(".opblock-summary-control").click()
     block.locator(".try-out__btn").click()
@@ -55,7 +55,7 @@ def opened(page: Page, call: str) -> Locator:
 
 
 def executed(block: Locator) -> str:
-    """The status of the reply."""
+    """Execute the call and return the reply's status."""
     block.locator("button.execute").click()
     status = block.locator(".live-responses-table .response .response-col_status")
     expect(status).not_to_be_empty(timeout=60_000)
@@ -64,7 +64,7 @@ def executed(block: Locator) -> str:
 
 def test_every_call_of_the_document_is_tried(document: dict[str, Any]) -> None:
     calls = [call for path in document["paths"].values() for call in path.values()]
-    calls = [call for call in calls if "default" not in call["responses"]]  # foreign ones want files in base64
+    calls = [call for call in calls if "default" not in call["responses"]]  # foreign APIs take files in base64
     assert {f"{call['tags'][0]}-{call['operationId']}" for call in calls} == set(CALLS)
 
 

@@ -49,12 +49,12 @@ class _Files(SimpleHTTPRequestHandler):
         return str(PICTURES / path.rpartition("/")[2]) if path.endswith(".jpg") else super().translate_path(path)
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Print nothing."""
+        """Discard the server's log."""
 
 
 @pytest.fixture(scope="module")
 def origin() -> Iterator[str]:
-    """The origin of a page with the package."""
+    """URL of the origin whose page uses the package."""
     with origin_of(partial(_Files, directory=str(MODULES))) as found:
         yield found
 
@@ -77,4 +77,4 @@ def test_openais_package_edits_from_a_page_whose_origin_is_allowed(
     with ServedProcess(tmp_path, command=command, models_dir=models_dir, cors_origins=named) as served:
         head, models = page.evaluate(EDIT, [f"{served.url}/v1", "/dress.jpg"])
         served.terminate()
-    assert (head == "iVBORw0K", models > 0) == (allowed, allowed), head  # the beginning of a PNG
+    assert (head == "iVBORw0K", models > 0) == (allowed, allowed), head  # the first bytes of a PNG

@@ -1,4 +1,4 @@
-"""Clients that are generated from /openapi.json by openapi-python-client and openapi-typescript get bytes."""
+"""Clients generated from /openapi.json by openapi-python-client and openapi-typescript get pictures as bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PNG = b"\x89PNG\r\n"
 
 @pytest.fixture(scope="module")
 def retouch_client(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
-    """The package that openapi-python-client makes."""
+    """The package that openapi-python-client generates."""
     folder = tmp_path_factory.mktemp("generated")
     (folder / "openapi.json").write_text(json.dumps(document))
     tool = Path(sys.executable).with_name("openapi-python-client")
@@ -87,7 +87,7 @@ def test_the_python_client_polls_a_job_and_gets_its_result(retouch_client: Modul
 
 
 def call(generated: ModuleType, name: str) -> Any:
-    """A call of the generated package, by its tag and operation."""
+    """Return the module of a call in the generated package; `name` is TAG.OPERATION."""
     return importlib.import_module(f"{generated.__name__}.api.{name}")
 
 
@@ -112,7 +112,7 @@ def test_the_python_client_makes_all_other_calls(retouch_client: ModuleType, url
 
 @pytest.fixture(scope="module")
 def typescript(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the programs of this one, compiled against types that openapi-typescript makes."""
+    """A folder with this folder's TypeScript programs, compiled against the types that openapi-typescript generates."""
     folder = tmp_path_factory.mktemp("typescript")
     (folder / "openapi.json").write_text(json.dumps(document))
     (folder / "node_modules").symlink_to(NODE_MODULES)
@@ -126,7 +126,7 @@ def typescript(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactor
 
 
 def run(folder: Path, *command: str | Path) -> str:
-    """What a command prints."""
+    """Run a command, which must succeed, and return its standard output."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

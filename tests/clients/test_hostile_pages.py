@@ -1,4 +1,4 @@
-"""Hostile pages in a real browser: one of another origin, and one whose name is bound to the server's address."""
+"""Hostile pages in a real browser: of another origin, and by DNS rebinding of a name to the server's address."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class _Blank(BaseHTTPRequestHandler):
         self.wfile.write(b"<!doctype html><body>a prize</body>")
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Print nothing."""
+        """Discard the server's log."""
 
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[str]:
-    """The origin of another server on this machine, which browsers take for the same site."""
+    """URL of another server on this machine, which browsers treat as the same site."""
     with origin_of(_Blank) as found:
         yield found
 
@@ -77,7 +77,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(params=["same site", "cross site"])
 def hostile(browser: Browser, elsewhere: str, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """A page of another origin: another port of this machine, or a name of its own."""
+    """A page of another origin: on another port of this machine, or under another name."""
     page = browser.new_page()
     page.goto(elsewhere if request.param == "same site" else elsewhere.replace("127.0.0.1", "evil.example"))
     yield page
@@ -86,7 +86,7 @@ def hostile(browser: Browser, elsewhere: str, request: pytest.FixtureRequest) ->
 
 @pytest.fixture
 def result(url: str) -> str:
-    """The address of a result that a person at this machine has made."""
+    """The address of a result made by a user at this machine."""
     files = {"image": (PICTURES / "dress.jpg").open("rb"), "mask": (PICTURES / "dress_mask.png").open("rb")}
     location: str = httpx.post(f"{url}/v1/inpaint", files=files, timeout=60).headers["location"]
     for file in files.values():
@@ -95,7 +95,7 @@ def result(url: str) -> str:
 
 
 def made(url: str) -> list[str]:
-    """The addresses of all results."""
+    """Return the addresses of all results."""
     listed: dict[str, Any] = httpx.get(f"{url}/v1/results?limit=100").json()
     return [one["url"] for one in listed["results"]]
 
@@ -125,7 +125,7 @@ def test_a_name_that_is_bound_to_the_servers_address_reads_makes_and_deletes_not
     page, before = browser.new_page(), made(url)
     bound = url.replace("127.0.0.1", NAME)
     page.route(f"{bound}/prize", lambda route: route.fulfill(body="<body>a prize</body>", content_type="text/html"))
-    page.goto(f"{bound}/prize")  # as the attacker's own server has answered, before the name was bound anew
+    page.goto(f"{bound}/prize")  # as the attacker's server answered before the name was rebound
     for path, method in (("/v1/results", "GET"), (result, "GET"), (result, "DELETE"), ("/docs", "GET")):
         kind, status, text = page.evaluate(ASK, [f"{bound}{path}", method, {}])
         assert (kind, status) == ("basic", 421), "the page may read this reply, so it must hold nothing"

@@ -1,6 +1,6 @@
-"""A server with the shipped models, to be called by the clients of other people's servers.
+"""A server with the shipped models, for clients of other servers' APIs.
 
-These tests have an environment of their own (`make compat`) and are no part of `make test`.
+These tests have their own environment (`make compat`) and are not part of `make test`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PICTURES = ROOT / "tests" / "data"
 
 @pytest.fixture(scope="session")
 def grpc_address() -> str:
-    """Host and port of the server for gRPC."""
+    """Host and port of the gRPC server."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{probe.getsockname()[1]}"
@@ -31,7 +31,7 @@ def grpc_address() -> str:
 
 @pytest.fixture(scope="session")
 def url(tmp_path_factory: pytest.TempPathFactory, grpc_address: str) -> Iterator[str]:
-    """Where a server runs, that of the checkout's own environment, with its real engine."""
+    """URL of a server that runs in the checkout's environment, with a real engine."""
     command = [ROOT / ".venv/bin/retouch", "serve"]
     port = grpc_address.rpartition(":")[2]
     with ServedProcess(tmp_path_factory.mktemp("server"), command=command, engine="auto", grpc_port=port) as served:
@@ -41,13 +41,13 @@ def url(tmp_path_factory: pytest.TempPathFactory, grpc_address: str) -> Iterator
 
 @pytest.fixture(scope="session")
 def shipped() -> list[str]:
-    """Names of the models that the server has."""
+    """Names of the shipped models."""
     return sorted(path.name for path in (ROOT / "models").iterdir())
 
 
 @pytest.fixture(scope="session")
 def photo() -> bytes:
-    """A photograph, as PNG."""
+    """A photograph as PNG."""
     file = io.BytesIO()
     Image.open(PICTURES / "dress.jpg").convert("RGB").save(file, "PNG")
     return file.getvalue()
@@ -55,13 +55,13 @@ def photo() -> bytes:
 
 @pytest.fixture(scope="session")
 def mask() -> bytes:
-    """Its mask: white is filled."""
+    """The photograph's mask: white is filled."""
     return (PICTURES / "dress_mask.png").read_bytes()
 
 
 @pytest.fixture(scope="session")
 def alpha_mask(mask: bytes) -> bytes:
-    """The mask as OpenAI's clients send it: transparent is filled."""
+    """The mask in the form of OpenAI's clients: transparent is filled."""
     hole = Image.open(io.BytesIO(mask)).convert("L").point(lambda value: 255 if value >= 128 else 0)
     whole = Image.new("RGBA", hole.size)
     whole.putalpha(ImageOps.invert(hole))
@@ -72,7 +72,7 @@ def alpha_mask(mask: bytes) -> bytes:
 
 @pytest.fixture(scope="session")
 def native(url: str, photo: bytes, mask: bytes) -> bytes:
-    """What /v1/inpaint answers."""
+    """The answer of /v1/inpaint."""
     reply = httpx.post(f"{url}/v1/inpaint", files={"image": photo, "mask": mask}, timeout=60)
     assert reply.status_code == 200, reply.text
     return reply.content

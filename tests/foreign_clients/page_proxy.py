@@ -14,25 +14,25 @@ import httpx
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    """Serves the page's files; forwards what is for the API and records it."""
+    """Serves the page's files; forwards and records the API's requests."""
 
     def __init__(self, *arguments: Any, api: str, calls: list[tuple[str, int]], **options: Any) -> None:
         self._api, self._calls = api, calls
         super().__init__(*arguments, **options)
 
     def do_GET(self) -> None:
-        """Answer from the wheel or from the server."""
+        """Serve a file of the wheel, or forward to the server."""
         if self.path.startswith("/api/"):
             self._forward()
         else:
             super().do_GET()
 
     def do_POST(self) -> None:
-        """Answer from the server."""
+        """Forward to the server."""
         self._forward()
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing."""
+        """Discard the server's log."""
 
     def _forward(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -50,7 +50,7 @@ class _Handler(SimpleHTTPRequestHandler):
 
 @contextmanager
 def served_page(folder: Path, api: str) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-    """Serve the page until the block ends; yields its address, and path and status of each call to the API."""
+    """Serve the page until the block ends; yields its URL and a list of path and status of each call to the API."""
     calls: list[tuple[str, int]] = []
     handler = partial(_Handler, directory=str(folder), api=api, calls=calls)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -1,4 +1,4 @@
-"""IOPaint's own page in Chromium: upload, paint, and the fill arrives."""
+"""IOPaint's own page in Chromium: upload, paint, get the fill."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_upload_paint_and_the_fill_arrives(page: Page, url: str, tmp_path: Path)
         page.locator("input[type=file]").first.set_input_files(ROOT / "tests/data/crocs.jpg")
         canvas = page.locator("canvas").first
         expect(canvas).to_be_visible()
-        page.wait_for_timeout(1_000)  # the page places the picture
+        page.wait_for_timeout(1_000)  # time for the page to position the picture
         box = canvas.bounding_box()
         assert box is not None
         x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
@@ -44,7 +44,7 @@ def test_upload_paint_and_the_fill_arrives(page: Page, url: str, tmp_path: Path)
             page.mouse.move(x + 40, y + 10, steps=12)
             page.mouse.up()
         assert answered.value.status == 200
-        assert answered.value.headers["content-type"] == "image/jpeg"  # as the upload
+        assert answered.value.headers["content-type"] == "image/jpeg"  # the type of the upload
         page.wait_for_timeout(1_000)
         page.screenshot(path=os.environ.get("SCREENSHOT") or tmp_path / "page.png")
         assert page.get_by_text("error", exact=False).count() == 0

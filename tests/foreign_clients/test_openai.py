@@ -76,7 +76,7 @@ def test_python_raises_its_own_errors_asynchronously(url: str, photo: bytes) -> 
 
 @pytest.fixture
 def paths(tmp_path: Path, photo: bytes, alpha_mask: bytes) -> list[Path]:
-    """Files of the picture and its mask, and where the fill goes."""
+    """Paths of the picture, of its mask, and for the fill."""
     found = [tmp_path / name for name in ("photo.png", "mask.png", "filled.png")]
     found[0].write_bytes(photo)
     found[1].write_bytes(alpha_mask)

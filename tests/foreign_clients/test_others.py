@@ -40,7 +40,7 @@ def test_webuiapi_fills(url: str, photo: bytes, mask: bytes, native: bytes) -> N
 
 
 def test_krita_iopaint_gets_its_png(url: str, photo: bytes, mask: bytes, native: bytes, in_base64: InBase64) -> None:
-    """Its plugin's request: data URLs and IOPaint's fields; it reads the reply as PNG."""
+    """The plugin sends data URLs and IOPaint's fields, and reads the reply as PNG."""
     head = "data:image/png;base64,"
     fields: dict[str, Any] = {"image": head + in_base64(photo), "mask": head + in_base64(mask)}
     fields |= {"hd_strategy": "Crop", "hd_strategy_crop_margin": 128, "sd_seed": 42, "prompt": ""}

@@ -95,7 +95,7 @@ def test_it_raises_its_own_errors(client: Any, photo: bytes, inputs: list[Any]) 
         client.infer("photos", [file_input("image", photo)])
     with pytest.raises(InferenceServerException, match=r"deadline|allowed"):
         client.infer("photos", inputs, timeout=1)
-    with pytest.raises(InferenceServerException, match=r"(?i)deadline"):  # whoever notices first, client or server
+    with pytest.raises(InferenceServerException, match=r"(?i)deadline"):  # from client or server, whichever is first
         client.infer("photos", inputs, client_timeout=0.0001)
     with pytest.raises(InferenceServerException, match="no method"):
         client.load_model("photos")

@@ -34,7 +34,7 @@ def pixel_input(name: str, data: bytes, mode: str) -> InferInput:
 
 
 def typed_input(name: str, data: bytes) -> InferInput:
-    """An input whose file is in `contents`, as the client has it without binary data."""
+    """Return an input whose file is in `contents`, the client's form without binary data."""
     return InferInput(name, [1], "BYTES", data=[data])
 
 
@@ -58,7 +58,7 @@ def test_they_infer_with_files(ask: Ask, photo: bytes, mask: bytes, native: byte
     response = asyncio.run(ask(InferRequest("photos", inputs, request_id="mine")))
     assert (response.model_name, response.id) == ("photos", "mine")
     (answered,) = response.outputs[0].as_numpy().tolist()
-    # without binary_data_output HTTP answers in JSON; with it the REST client cannot read BYTES that are no UTF-8
+    # without binary_data_output HTTP answers in JSON; with it the REST client cannot read BYTES that are not UTF-8
     assert (answered if isinstance(answered, bytes) else base64.b64decode(answered)) == native
 
 
