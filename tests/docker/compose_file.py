@@ -1,4 +1,4 @@
-"""docker/compose.yaml as docker compose itself reads it, with every variable, anchor and default resolved."""
+"""docker/compose.yaml as docker compose reads it, with every variable, anchor and default resolved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMPOSE = Path(sys.executable).with_name("docker-compose")
 
 
 def resolved(*profiles: str, **variables: str) -> dict[str, Any]:
-    """The project with these profiles active; AssertionError with what compose said where the file is not valid."""
+    """Return the project with these profiles active; AssertionError with compose's output if the file is invalid."""
     flags = [word for profile in profiles for word in ("--profile", profile)]
     done = subprocess.run(
         [COMPOSE, "--file", DOCKER / "compose.yaml", *flags, "config", "--format", "json"],

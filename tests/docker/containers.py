@@ -1,4 +1,4 @@
-"""Builds images and runs them, on a machine without a container engine: buildah builds, util-linux contains.
+"""Builds images with buildah and runs them with util-linux, for machines without a container engine.
 
 `Container` does what an engine does with `--read-only --user --security-opt no-new-privileges`: a mount namespace of
 its own, the image as a read-only root, a tmpfs on /tmp, volumes, the image's own user, environment and entry point.
@@ -24,11 +24,11 @@ SLIM = "localhost/retouch-test-base"
 _MAKE_SLIM = f"""FROM {DEBIAN}
 RUN rm -rf /var/cache/apt/archives/*.deb /var/lib/apt/lists/* /usr/share/doc /usr/share/locale /usr/share/man
 """
-"""Instructions that remove the files that debootstrap's minimal system has and Debian's own slim image has not."""
+"""Instructions that remove files of debootstrap's minimal system that Debian's slim image lacks."""
 
 
 def run(*command: str | Path, **options: Any) -> str:
-    """Its output; AssertionError with all it said where it fails."""
+    """Run a command and return its standard output; AssertionError with all its output if it fails."""
     environ = {name: value for name, value in os.environ.items() if name != "SSL_CERT_FILE"}  # set by the tests
     words = [str(part) for part in command]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environ, **options)
@@ -37,9 +37,9 @@ def run(*command: str | Path, **options: Any) -> str:
 
 
 def make_base() -> str:
-    """The image that stands for Debian's slim one: from its registry's copy if it is here, else debootstrapped.
+    """Make the stand-in for Debian's slim image, from a local copy of the image or with debootstrap; returns its tag.
 
-    Made of the same copy it is the same image, as no time is in it: what was built on it before is used again.
+    The image contains no times, so the same source gives the same image, and layers built on it are reused.
     """
     if not run("buildah", "images", "--quiet", "--filter", f"reference={DEBIAN}"):
         run("bash", STAND_IN, DEBIAN, timeout=600)
@@ -49,7 +49,7 @@ def make_base() -> str:
 
 
 def build(tag: str, dockerfile: str, target: str = "", **arguments: str) -> str:
-    """Build an image of the checkout, with the layers of an earlier build where nothing changed; its tag."""
+    """Build an image of the checkout, reusing unchanged layers of earlier builds; returns its tag."""
     options = ["--format", "docker", "--isolation", "chroot", "--network", "host", "--layers", "--tag", tag]
     options += ["--target", target] if target else []
     for name, value in arguments.items():
@@ -60,7 +60,7 @@ def build(tag: str, dockerfile: str, target: str = "", **arguments: str) -> str:
 
 @dataclass
 class Image:
-    """An image, unpacked."""
+    """An unpacked image."""
 
     root: Path
     config: Mapping[str, Any]
@@ -77,7 +77,7 @@ class Image:
 
 @contextmanager
 def unpacked(tag: str) -> Iterator[Image]:
-    """An image's file system, mounted, and its configuration."""
+    """Mount an image's file system until the block ends; yields it with the image's configuration."""
     container = run("buildah", "from", "--pull-never", tag).strip()
     try:
         root = Path(run("buildah", "mount", container).strip())
@@ -89,21 +89,21 @@ def unpacked(tag: str) -> Iterator[Image]:
 
 
 def _size_of(tag: str) -> int:
-    """Bytes of all layers, unpacked."""
+    """Return the unpacked size of all layers in bytes."""
     described = json.loads(run("podman", "image", "inspect", tag))[0]
     return int(described["Size"])
 
 
 @dataclass
 class Container:
-    """One run of an image."""
+    """An image with volumes and environment, to be run."""
 
     image: Image
     volumes: Mapping[str, Path] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def start(self, *command: str, entry: Sequence[str] | None = None, **options: Any) -> subprocess.Popen[str]:
-        """Start the entry point with these arguments; what is returned is its first process."""
+        """Start the entry point with these arguments; returns its first process."""
         environment = {**self.image.environment, **self.environment}
         words = [*(self.image.config["Entrypoint"] if entry is None else entry), *command]
         inside = ["env", "--ignore-environment", *(f"{name}={value}" for name, value in environment.items()), *words]
@@ -122,14 +122,14 @@ class Container:
         return subprocess.Popen(["unshare", "--mount", "sh", "-c", script], text=True, **options)
 
     def run(self, *command: str, entry: Sequence[str] | None = None) -> subprocess.CompletedProcess[str]:
-        """Run it to its end."""
+        """Run the entry point to its end."""
         process = self.start(*command, entry=entry, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         out, err = process.communicate(timeout=120)
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def stopped(process: subprocess.Popen[str], image: Image, timeout_s: float) -> int:
-    """Send the image's stop signal and wait, as an engine does; the exit status."""
+    """Send the image's stop signal and wait, as a container engine does; returns the exit status."""
     process.send_signal(getattr(signal, image.config["StopSignal"]))
     try:
         return process.wait(timeout_s)
@@ -139,7 +139,7 @@ def stopped(process: subprocess.Popen[str], image: Image, timeout_s: float) -> i
 
 
 def missing_tools() -> str:
-    """Why images cannot be built here; empty where they can."""
+    """Return the reason why images cannot be built on this machine; empty if they can."""
     if os.geteuid() != 0:
         return "building and containing without an engine needs root"
     for tool in ("buildah", "podman", "unshare", "setpriv"):

@@ -1,4 +1,4 @@
-"""docker/Caddyfile before a server that writes down what it is asked."""
+"""docker/Caddyfile before a server that records its requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LIMIT = int(Settings().max_body_mb * 2**20)
 
 
 class Asked(BaseHTTPRequestHandler):
-    """Answers every request with 200, and keeps its path, header and the size of its body."""
+    """Answer every request with 200, and record its path, header and body size."""
 
     protocol_version = "HTTP/1.1"
     server: Upstream
@@ -40,11 +40,11 @@ class Asked(BaseHTTPRequestHandler):
         self.do_GET()
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Discard the server's log."""
 
 
 class Upstream(ThreadingMixIn, HTTPServer):
-    """The server that the proxy passes requests on to."""
+    """The server that the proxy forwards requests to."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Asked)

@@ -1,4 +1,4 @@
-"""compose.yaml is valid, and every service in it is as hard to misuse as the others."""
+"""compose.yaml is valid, and all its services are hardened alike."""
 
 from __future__ import annotations
 

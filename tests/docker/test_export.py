@@ -1,4 +1,4 @@
-"""The command that export.sh makes of its arguments; `retouch` is a program that writes down how it was called."""
+"""The commands that export.sh makes of its arguments, recorded by a fake `retouch`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def called(tmp_path: Path, *arguments: str) -> tuple[int, list[str]]:
-    """The exit status, and the calls of `retouch`."""
+    """Run export.sh; returns its exit status and the arguments of each call of `retouch`."""
     retouch = tmp_path / "retouch"
     retouch.write_text('#!/bin/sh\necho "$*" >> "$CALLS"\n')
     retouch.chmod(0o755)

@@ -1,4 +1,4 @@
-"""What docker/ray/haproxy.cfg sends to a replica: a real HAProxy before servers that say what they were sent."""
+"""docker/ray/haproxy.cfg: the requests that a real HAProxy forwards to replicas, which echo them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _JOB = {"Prefer": "respond-async"}
 
 
 class Replica(ThreadingHTTPServer):
-    """A ready server that answers with the headers of a request, or loses as many as it is told to."""
+    """A ready server that answers with the request's headers; it cuts off the next `loses` POSTs without a reply."""
 
     def __init__(self) -> None:
         self.loses = 0
         self.keys: list[str | None] = []
-        """The Idempotency-Key of each POST, of lost ones, too."""
+        """The Idempotency-Key of each POST, including lost ones."""
         super().__init__(("127.0.0.1", 0), _Handler)
 
 
@@ -55,7 +55,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.do_GET()
 
     def log_message(self, *_: object) -> None:
-        """Write nothing."""
+        """Discard the server's log."""
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def proxy(tmp_path: Path) -> Iterator[Proxy]:
 
 @pytest.fixture
 def replica(proxy: Proxy) -> Iterator[Replica]:
-    """A server in the table of the proxy."""
+    """A replica in the proxy's table."""
     with Replica() as server:
         Thread(target=server.serve_forever, daemon=True).start()
         address = f"127.0.0.1:{server.server_port}"
@@ -77,7 +77,7 @@ def replica(proxy: Proxy) -> Iterator[Replica]:
 
 
 def sent(reply: httpx.Response, name: str) -> list[str]:
-    """The values of a header that the replica was sent."""
+    """Return the values of a header that reached the replica."""
     headers: list[tuple[str, str]] = reply.raise_for_status().json()
     return [value for given, value in headers if given == name]
 

@@ -1,4 +1,4 @@
-"""The images are built for real, and started as an engine would start them: not root, on a root that is read-only."""
+"""The images are really built, and started as by a container engine: without root, on a read-only file system."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_dockerfiles_pass_the_linter(name: str) -> None:
 
 
 def test_what_stays_the_same_in_both_dockerfiles_is_the_same() -> None:
-    """One cannot include the other; what the server sees of them must not drift apart."""
+    """A Dockerfile cannot include another, but the server's environment must not differ between them."""
     cpu, gpu = (
         (ROOT / "docker" / f"{name}.Dockerfile").read_text().partition("AS serve\n")[2] for name in ("cpu", "gpu")
     )
@@ -61,7 +61,7 @@ def test_what_stays_the_same_in_both_dockerfiles_is_the_same() -> None:
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="the images' Python has tomllib")
 @pytest.mark.parametrize("name", ["cpu.Dockerfile", "gpu.Dockerfile"])
 def test_the_images_are_told_to_install_what_serves_and_the_client_of_s3_and_what_is_asked_for(name: str) -> None:
-    """Compose and Kubernetes send results to S3; the Dockerfile's own program is run here."""
+    """Compose and Kubernetes store results in S3. The test runs the program in the Dockerfile."""
     text = (ROOT / "docker" / name).read_text()
     (program,) = re.findall(r'python3 -c "([^"]+)"\s+(?:\\\s+)?> dependencies.txt', text)
     program = program.replace("\\\n", "")  # as the shell joins lines
@@ -73,7 +73,7 @@ def test_the_images_are_told_to_install_what_serves_and_the_client_of_s3_and_wha
         listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=environ)
         required[extras] = {re.split(r"[^\w-]", line)[0] for line in listed.stdout.splitlines()}
         assert {"httpx", "fastapi", "openvino", "obstore"} <= required[extras]
-        assert "retouch" not in required[extras]  # it is copied: an index may have a package of that name
+        assert "retouch" not in required[extras]  # copied: an index may have another one of that name
     assert required[f"{default} grpc"] - required[default] == {"grpcio", "protobuf"}
     assert "--requirement dependencies.txt" in text
 
@@ -123,13 +123,13 @@ def pixels(encoded: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
 
 def volume(folder: Path) -> Path:
     folder.mkdir()
-    folder.chmod(0o777)  # as an engine gives a named volume to the image's user
+    folder.chmod(0o777)  # a container engine lets the image's user write to a named volume
     return folder
 
 
 @pytest.fixture(scope="module")
 def served(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The image's own command, with keys; on this machine's own address only."""
+    """Run the image's default command with a key file, listening on loopback only."""
     folder = tmp_path_factory.mktemp("container")
     volumes = {f"/{name}": volume(folder / name) for name in ("results", "cache")}
     keys, scopes = Container(image, volumes), ("--scope", "inference", "--scope", "metrics")
@@ -145,7 +145,7 @@ def served(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         running = Served(f"http://{address}", folder / "log", folder / "results", process, made.stdout.strip())
         wait_until(running.ready, 180)
         yield running
-    finally:  # not killed: tini's child, the server, would outlive it
+    finally:  # not killed, as the server, tini's child, would outlive it
         stopped(process, image, 90)
 
 
@@ -156,7 +156,7 @@ class TestCpuImage:
         installed = {path.name for path in (image.root / "opt/retouch/lib").glob("python3*/site-packages/*")}
         assert "service" in installed
         assert not {name for name in installed if name.startswith(("torch", "nvidia", "tensorrt", "pip", "pytest"))}
-        assert not list((image.root / "var/cache/apt").iterdir())  # 78 MB, where the base does not turn its caches off
+        assert not list((image.root / "var/cache/apt").iterdir())  # 78 MB, if the base image leaves apt's cache on
         for name in ("tests", "docs", "benchmarks", ".git"):
             assert not (image.root / name).exists()
 
@@ -219,8 +219,8 @@ class TestCpuImage:
         functions = dict(zip(rest[::2], rest[1::2], strict=True))
         assert function in functions
         wide = {name for name, body in functions.items() if re.search("%[yz]mm", body)}
-        assert {name for name in wide if ".avx2" not in name} == set()  # a build machine's -march would bring them
-        assert not wide or any(name.endswith(".resolver") for name in functions)  # chooses when the library is loaded
+        assert {name for name in wide if ".avx2" not in name} == set()  # a -march of the build machine would add them
+        assert not wide or any(name.endswith(".resolver") for name in functions)  # picks a variant at load time
 
     def test_on_sigterm_it_finishes_what_is_inside_saves_it_and_exits_with_0(
         self, image: Image, served: Served
@@ -247,6 +247,6 @@ def test_the_stages_of_the_gpu_image_that_are_not_nvidias_are_built(base: str) -
         (wheel,) = (image.root / "wheels").iterdir()
         assert wheel.name.startswith("retouch-")
         assert {"retouch/py.typed", *EXTENSIONS} <= set(zipfile.ZipFile(wheel).namelist())
-        assert not list((image.root / "source" / "service").rglob("*.so"))  # of the checkout, for this machine
+        assert not list((image.root / "source" / "service").rglob("*.so"))  # built in the checkout for this machine
         listed = (image.root / "source" / "dependencies.txt").read_text().splitlines()
         assert {"httpx", "fastapi", "obstore"} <= {line.partition(">")[0] for line in listed}

@@ -1,4 +1,4 @@
-"""Each overlay is what Kubernetes' own schema allows, and promises what compose.yaml promises."""
+"""Each overlay fits Kubernetes' schema, and keeps the promises of compose.yaml."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ every_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
 
 @cache
 def made(overlay: str) -> Resources:
-    """Return the objects that `kubectl kustomize` makes of an overlay."""
+    """Return the objects that `kubectl kustomize` builds from an overlay."""
     return rendered(FOLDER / "overlays" / overlay)
 
 
@@ -64,7 +64,7 @@ def container(overlay: str) -> dict[str, Any]:
 
 
 def filler(overlay: str) -> dict[str, Any]:
-    """The init container that fills a claim which has no models."""
+    """Return the init container that copies models into a volume claim without any."""
     (found,) = pod(overlay)["initContainers"]
     assert isinstance(found, dict)
     return found
@@ -182,7 +182,7 @@ def test_pods_of_a_fleet_reach_the_database() -> None:
 
 @every_overlay
 def test_what_a_reply_promises_outlives_the_pod(overlay: str) -> None:
-    """In a claim of the pod's own, or in the bucket."""
+    """Promised results are in a claim of the pod, or in the bucket."""
     own = {claim["metadata"]["name"] for claim in server(overlay)["spec"].get("volumeClaimTemplates", [])}
     (spool,) = (mount["name"] for mount in container(overlay)["volumeMounts"] if mount["mountPath"] == "/results")
     environ = {entry["name"]: entry.get("value", "") for entry in container(overlay)["env"]}
@@ -233,7 +233,7 @@ def test_probes_ask_what_they_should(overlay: str) -> None:
 
 @pytest.fixture
 def image_models(tmp_path: Path) -> Path:
-    """Stands for the image's own /models; beside it lies an empty `claim`."""
+    """A stand-in for the image's /models, beside an empty folder `claim`."""
     for name in ("facades/2", "photos/5"):
         folder = tmp_path / "models" / name
         folder.mkdir(parents=True)
@@ -243,7 +243,7 @@ def image_models(tmp_path: Path) -> Path:
 
 
 def fill(image_models: Path, **environ: str) -> set[str]:
-    """Run the init container's own command; the files that the claim holds then."""
+    """Run the init container's command; returns the files in the claim afterwards."""
     claim = image_models.with_name("claim")
     script = filler("cpu")["args"][0].replace("/claim", str(claim)).replace("/models", str(image_models))
     done = subprocess.run(
@@ -265,7 +265,7 @@ def test_a_new_claim_is_filled_by_the_servers_own_image_with_what_the_server_wil
 
 
 def test_an_empty_claim_gets_the_images_models_and_nothing_else_stays(image_models: Path) -> None:
-    (image_models.with_name("claim") / "lost+found").mkdir()  # as some file systems begin
+    (image_models.with_name("claim") / "lost+found").mkdir()  # which new file systems of some kinds contain
     assert fill(image_models) == OURS
 
 

@@ -32,7 +32,7 @@ http {{
 
 
 def recommended(port: int, upstream: str, log: Path) -> str:
-    """The block of the documentation with the addresses of this test, and without TLS."""
+    """Return the documentation's block with this test's addresses and without TLS."""
     found = re.search(r"```nginx\n(.*?)```", _PAGE.read_text("utf-8"), re.DOTALL)
     assert found is not None
     block = found[1]
@@ -48,7 +48,7 @@ def recommended(port: int, upstream: str, log: Path) -> str:
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    """The address of the proxy, under a name that is a stranger's to browsers' rules for this machine."""
+    """URL of the proxy, under a name that is not one of loopback's."""
     port = free_port()
     public = f"http://images.example:{port}"
     with serving(tmp_path, models_dir=write_photos_and_facades(tmp_path / "models"), public_url=public) as server:

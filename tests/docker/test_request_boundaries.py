@@ -1,4 +1,4 @@
-"""Nobody gets another's reply: a short run of benchmarks/requests/boundaries.py, which has the long one."""
+"""No client gets another's reply: a short run of benchmarks/requests/boundaries.py."""
 
 from __future__ import annotations
 

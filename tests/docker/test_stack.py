@@ -1,6 +1,6 @@
-"""The processes of compose.yaml, run here as it would run them: server, load test, Prometheus with its rules, proxy.
+"""The processes of compose.yaml, run without containers: server, load test, Prometheus with its rules, proxy.
 
-Grafana and MinIO cannot be had here; the dashboard's queries go to the real Prometheus as Grafana would send them.
+Grafana and MinIO are not run; the dashboard's queries go to the real Prometheus as Grafana would send them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_each_alert_fires_where_it_should_and_only_there() -> None:
 
 @dataclass
 class Stack:
-    """The servers that were started, and where they listen."""
+    """The running servers and their addresses."""
 
     server: str
     prometheus: str
@@ -88,7 +88,7 @@ class Stack:
     prometheus_service: dict[str, Any]
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """Series over the last minutes, as a panel asks for them."""
+        """Return an expression's series over the last five minutes, as a panel requests them."""
         now = time.time()
         params = {"query": expression, "start": str(now - 300), "end": str(now), "step": "1"}
         reply = httpx.get(f"{self.prometheus}/api/v1/query_range", params=params).json()
@@ -103,7 +103,7 @@ class Stack:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Server, Prometheus and one load test, with the settings, configuration and commands of compose.yaml."""
+    """Run server, Prometheus and one load test with the settings, configuration and commands of compose.yaml."""
     folder = tmp_path_factory.mktemp("stack")
     short = {"LOAD_TEST_SECONDS": "4", "LOAD_TEST_RATE": "20", "LOAD_TEST_CONCURRENCY": "4"}
     services = resolved("cpu", "tools", **short)["services"]
@@ -136,7 +136,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @contextmanager
 def gpu_gauges() -> Iterator[str]:
-    """The gauges of a host with GPUs, on an address of their own: there is none here."""
+    """Serve the gauges of a fake host with two GPUs until the block ends; yields the address."""
     registry = CollectorRegistry()
     registry.register(GpuGauges(FakeNvml()))
     server, thread = start_http_server(0, "127.0.0.1", registry)
@@ -150,7 +150,7 @@ def gpu_gauges() -> Iterator[str]:
 
 @contextmanager
 def prometheus_of(service: dict[str, Any], targets: list[str], folder: Path) -> Iterator[str]:
-    """The service's configuration and flags with other addresses and paths; scraped each second, to be done sooner."""
+    """Run Prometheus with the service's configuration and flags, other addresses and paths, and scrapes each second."""
     config = (DOCKER / "prometheus/prometheus.yml").read_text()
     for there, here in {
         '["server:9100"]': json.dumps(targets),
@@ -169,7 +169,7 @@ def prometheus_of(service: dict[str, Any], targets: list[str], folder: Path) -> 
 
 
 def load_test(service: dict[str, Any], server: str, folder: Path) -> dict[str, Any]:
-    """The one-shot service's own command, here; meanwhile somebody without a key keeps asking."""
+    """Run the one-shot service's command and return its report; meanwhile a client without a key sends requests."""
     (folder / "reports").mkdir()
     places = {
         "http://server:8000": server,
