@@ -1,4 +1,4 @@
-"""Time that passes when a test says so."""
+"""A clock that a test advances."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Clock:
-    """Gives `now`, in seconds since whenever the test likes; what is measured by it begins after 0, as in life."""
+    """A clock that returns `now`, in seconds; it starts above 0, as real clocks do."""
 
     now: float = 1000.0
 

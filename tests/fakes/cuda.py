@@ -29,7 +29,7 @@ OK = Status.cudaSuccess
 
 
 class FakeRuntime:
-    """Every call is recorded by name; `fail` makes the next call of a name answer with a status."""
+    """A fake runtime: records the names of its calls; `fail` maps a name to the status of its next call."""
 
     cudaStreamNonBlocking = 1
     cudaHostRegisterPortable = 1
@@ -50,7 +50,7 @@ class FakeRuntime:
 
     @property
     def alive(self) -> int:
-        """Everything that was made and not given back."""
+        """Number of objects that were created and not yet destroyed."""
         return len(self.memory) + len(self.queues) + len(self.events) + len(self.graphs)
 
     def __getattribute__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""A process that has no file descriptor left."""
+"""A process without free file descriptors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_descriptors_left() -> Iterator[None]:
-    """Let every attempt to open a file in this process fail, also that of root."""
+    """Make every attempt to open a file in this process fail, also as root."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:

@@ -1,4 +1,4 @@
-"""A real disk that fails when a test says so, at what it says; and a small file system of its own, where root may."""
+"""A disk whose operations a test can make fail, and small file systems, which root can mount."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SYNCS = ("sync", "sync_all")
 
 
 class FailingDisk(Disk):
-    """Counts what it was asked for; `fail` until `mend`."""
+    """The real disk; it records its calls, and chosen methods fail between `fail` and `mend`."""
 
     def __init__(self) -> None:
         self._asked: list[tuple[str, int]] = []
@@ -28,16 +28,16 @@ class FailingDisk(Disk):
 
     @property
     def asked(self) -> list[str]:
-        """The names of the methods called, in this order."""
+        """Names of the called methods, in order."""
         return [what for what, _ in self._asked.copy()]
 
     @property
     def asked_here(self) -> list[str]:
-        """The same by the thread that asks, without what saving threads call at any time."""
+        """Names of the methods called by this thread, without those that saving threads call at any time."""
         return [what for what, thread in self._asked.copy() if thread == threading.get_ident()]
 
     def fail(self, code: int, at: tuple[str, ...]) -> None:
-        """From now on, with that errno, at those of its methods."""
+        """Make the methods `at` raise OSError with the errno `code` from now on."""
         self._code, self._at = code, at
 
     def mend(self) -> None:
@@ -79,7 +79,7 @@ class FailingDisk(Disk):
 
 @contextmanager
 def tmpfs(folder: Path, size: str) -> Iterator[Path]:
-    """A file system of that size; the test is skipped where none can be mounted."""
+    """Mount a tmpfs of this size until the block ends; skips the test where that is not permitted."""
     folder.mkdir()
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)],
@@ -96,12 +96,12 @@ def tmpfs(folder: Path, size: str) -> Iterator[Path]:
 
 
 def enlarge(folder: Path, size: str) -> None:
-    """Make room in a file system of `tmpfs`."""
+    """Change the size of a file system of `tmpfs`."""
     subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
 
 
 def fill(folder: Path) -> Path:
-    """A file that takes all room that is left."""
+    """Fill the file system with one file and return its path."""
     path = folder / "filler"
     with path.open("wb", buffering=0) as file:
         for piece in (65_536, 4096, 1):

@@ -1,4 +1,4 @@
-"""A GPU in host memory that overlaps as a real one may: streams advance at random, only waits and marks hold them.
+"""A GPU in host memory that overlaps work as a real one may: streams advance at random, held only by waits and events.
 
 `RacingRuntime` stands for `cuda.bindings.runtime`, `FakeCvCuda` for `cvcuda`; both compute with numpy when the stream
 gets there, so that a missing wait or a slot that is used too early shows as a wrong tile.
@@ -25,7 +25,7 @@ from tests.fakes.cuda import FakeRuntime, Status
 
 
 class RacingRuntime(FakeRuntime):
-    """Before each piece of work is queued, some of what waits is done, on whichever streams chance picks."""
+    """A fake runtime that, after each piece of work is queued, runs some queued work of randomly chosen streams."""
 
     def __init__(self, seed: int = 0, eagerness: int = 3) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class RacingRuntime(FakeRuntime):
         self.advance(self._random.randint(0, self._eagerness))
 
     def advance(self, steps: int) -> None:
-        """Do that many pieces of work, each the first of a random stream."""
+        """Run up to `steps` pieces of work, each the first of a random stream."""
         for _ in range(steps):
             busy = [queue for queue in self.queues.values() if queue]
             if busy:
@@ -59,7 +59,7 @@ class RacingRuntime(FakeRuntime):
 
 @dataclass
 class FakeTensor:
-    """The tensor that `as_tensor` gives."""
+    """The tensor that `as_tensor` returns."""
 
     address: int
     shape: tuple[int, ...]
@@ -74,7 +74,7 @@ class FakeTensor:
 
 @dataclass
 class FakeCvCuda:
-    """The calls that service/devices/gpu_cvcuda.py makes, on a runtime; each is counted and may fail."""
+    """The functions that service/devices/gpu_cvcuda.py calls, on a fake runtime; calls are recorded and can fail."""
 
     runtime: FakeRuntime
     calls: list[str] = field(default_factory=list)
@@ -123,7 +123,7 @@ class FakeCvCuda:
         assert (src.layout, src.shape[-1], src.dtype) == ("NHWC", 1, np.dtype(np.uint8))
         assert (histogram.layout, histogram.shape) == ("HWC", (src.shape[0], 256, 1))
 
-        def work() -> None:  # adds to what is there, as 0.15 does with three quarters of the bins
+        def work() -> None:  # adds to the old counts, as CV-CUDA 0.15 does in three quarters of the bins
             for row, picture in zip(histogram.array(), src.array(), strict=True):
                 row[:, 0] += np.bincount(picture.ravel(), minlength=256).astype(np.int32)
 
@@ -137,7 +137,7 @@ class FakeCvCuda:
 
 
 class FakeStreamEngine(Engine):
-    """The fake engine's arithmetic on device memory, when the stream gets there."""
+    """The fake engine's arithmetic on device memory, in stream order."""
 
     name = "fake-stream"
     device = "cuda:0"
@@ -150,7 +150,7 @@ class FakeStreamEngine(Engine):
         self.refuse: list[Exception] = []
         """Raised by the next calls of `enqueue`."""
         self.largest_batch: int | None = None
-        """Larger ones are out of memory."""
+        """Larger batches run out of memory."""
         self.poison: list[float] = []
         """Written into the first value of the first row of the next outputs."""
         self.enqueued: list[BatchShape] = []
@@ -160,7 +160,7 @@ class FakeStreamEngine(Engine):
             spec.name: cuda.device_buffer(int(np.prod(tensor_shape(spec, most))) * np.dtype(spec.dtype).itemsize)
             for spec in (*manifest.inputs, manifest.output)
         }
-        for buffer in self._buffers.values():  # as device memory: not zeros
+        for buffer in self._buffers.values():  # device memory is not zeroed either
             ctypes.memset(buffer.address, 0xA5, buffer.nbytes)
 
     @property

@@ -1,4 +1,4 @@
-"""An engine with lanes whose batches are computed when the test says so."""
+"""An engine with lanes whose batches are computed on the test's command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engines.manifest import Manifest
 
 
 class FakeLaneEngine(FakeEngine, LaneEngine):
-    """`compute(lane)` computes what is on a lane, `break_down(lane)` fails it without a word, as OpenVINO does."""
+    """`compute(lane)` completes a lane's batch; `break_down(lane)` fails it and does not call `done`, as OpenVINO."""
 
     def __init__(self, manifest: Manifest, lanes: int = 2) -> None:
         super().__init__(manifest)

@@ -1,4 +1,4 @@
-"""A ledger whose answers get lost, as when a database goes away between a commit and its answer."""
+"""A ledger whose confirmations get lost, as when a database fails between a commit and its confirmation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class LosesAnswers(SqliteFile):
-    """A ledger with its tables that writes, and then cannot tell that it has, once for each time it was told to.
+    """A ledger whose next `lose` writes are committed and then reported as failed (NotReady).
 
     Args:
         root: folder of the ledger.

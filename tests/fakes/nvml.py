@@ -1,4 +1,4 @@
-"""NVIDIA's management library as far as it is used, with two GPUs; the second does not tell its power."""
+"""A fake of the used part of NVML, with two GPUs; the second does not report its power."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: N802 -- the names are those of the library that it stands for
-"""A TensorRT whose plans are ONNX files and whose GPU is `FakeRuntime`: ONNX Runtime computes, late, on the stream.
+"""A TensorRT whose plans are ONNX files and whose GPU is `FakeRuntime`: ONNX Runtime computes, in stream order.
 
 `style` picks the API: `8.6` (weakly typed, own scratch call), `10` (strongly typed) or `rtx` (runtime configuration).
 """
@@ -27,7 +27,7 @@ class Logger:
 
 
 class FakeTensorRt:
-    """Counts what was built; the flags make single steps fail."""
+    """A fake TensorRT that counts builds and contexts; its flags make single steps fail."""
 
     def __init__(self, device: FakeRuntime, style: str = "10") -> None:
         self.device = device
@@ -236,7 +236,7 @@ class CudaEngine:
 
 
 class Context:
-    """Takes shapes and addresses when it is executed, and computes when the stream gets there."""
+    """An execution context: it reads shapes and addresses when it is enqueued, and computes in stream order."""
 
     def __init__(self, engine: CudaEngine) -> None:
         self.engine = engine

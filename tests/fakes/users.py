@@ -1,4 +1,4 @@
-"""Another user of this machine, whom a test that root runs may act as."""
+"""Acting as another user, for tests that root runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become a
 
 @contextmanager
 def acting_as(user: int, group: int, groups: Sequence[int] = ()) -> Iterator[None]:
-    """Act as another user, with these further groups."""
+    """Act as another user with these supplementary groups until the block ends."""
     before = os.getgroups()
     os.setgroups(groups)
     os.setegid(group)

@@ -1,7 +1,7 @@
-"""Feeds what strangers send with mutations: `make fuzz`, or `python -m tests.fuzz decoders|forms -max_total_time=600`.
+"""Fuzzes the readers of untrusted input: `make fuzz`, or `python -m tests.fuzz decoders|forms -max_total_time=600`.
 
-Flags are libFuzzer's. What it finds is written to the working directory (crash-…, timeout-…, oom-…); it becomes a test
-with the fix.
+The flags are libFuzzer's. Findings are written to the working directory (crash-…, timeout-…, oom-…); each becomes a
+test with its fix.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ TARGETS = {"decoders": decoders, "forms": forms}
 
 
 def mutate(data: bytes, max_size: int, seed: int) -> bytes:
-    """libFuzzer's own mutation; three times in four a PNG gets its checksums right again."""
+    """Mutate with libFuzzer; three times in four, restore a PNG's checksums."""
     mutated = atheris.Mutate(data, max_size)
     return decoders.with_right_sums(mutated)[:max_size] if seed % 4 else mutated
 
 
 def main() -> None:
-    """Run until the time is over or something is found."""
+    """Run until the time is up or something is found."""
     target = TARGETS[sys.argv.pop(1)]
-    logging.disable()  # the parser says what is wrong with each body
+    logging.disable()  # the parser logs what is wrong with each body
     with tempfile.TemporaryDirectory() as folder:
         for number, seed in enumerate(target.seeds()):
             Path(folder, f"seed-{number}").write_bytes(seed)

@@ -1,4 +1,4 @@
-"""The decoders that a stranger's bytes reach first, as one function that fails where a server would.
+"""The decoders of untrusted files, as one function that fails where a server would.
 
 `survive` is the property: whatever the bytes, each decoder either gives pixels that keep its promises or raises an
 error of the contract with a status of 4xx. Anything else (another exception, a 5xx, a crash, a hang, memory) is a
@@ -21,12 +21,12 @@ from service.imaging.files.label_maps import decode_ids
 from tests.serving import image_files
 
 MAX_PIXELS = 500_000
-"""Small, so that an input costs milliseconds; what is larger is refused from its header."""
+"""Small, so that an input takes milliseconds; larger pictures are refused from their header."""
 DATA = Path(__file__).parents[1] / "data"
 
 
 def survive(data: bytes, decoders: Sequence[Callable[[bytes], None]] = ()) -> int:
-    """How many of the decoders took the bytes; of the service's, if none are given.
+    """Return the number of decoders that accept the bytes; by default of the service's three.
 
     Raises:
         AssertionError: a promise was broken.
@@ -74,7 +74,7 @@ def _ids(data: bytes) -> None:
 
 
 def seeds() -> Iterator[bytes]:
-    """Small files of every kind that is read, and a few that are refused: where mutations begin."""
+    """Yield the initial inputs for mutation: small files of every supported kind, and a few that are refused."""
     rng = np.random.default_rng(0)
     for channels in (1, 2, 3, 4):
         for dtype in (np.uint8, np.uint16):
@@ -100,7 +100,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def with_right_sums(data: bytes) -> bytes:
-    """A PNG with the CRCs that its chunks should have: without, no mutation would get past the first."""
+    """Return a PNG with correct CRCs, without which no mutation would get past the first chunk."""
     if not data.startswith(image_files.PNG_SIGNATURE):
         return data
     mended, at = bytearray(data), len(image_files.PNG_SIGNATURE)

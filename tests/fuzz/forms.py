@@ -1,4 +1,4 @@
-"""The bodies of requests, before any of their parts is looked at, as one function that fails where a server would."""
+"""The parser of multipart bodies, as one function that fails where a server would."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PIECES = (1, 7, 65_536)
 
 
 def survive(data: bytes, open_reader: Callable[[str], PartsReader] = PartsReader) -> int:
-    """How many parts a body has; the line before it is its Content-Type.
+    """Return the number of parts in a body, 0 if it is refused; the first line of the data is the Content-Type.
 
     Raises:
         AssertionError: a promise was broken.
@@ -50,7 +50,7 @@ def _outcome(
 
 
 def seeds() -> Iterator[bytes]:
-    """Bodies as clients send them, and a few that are refused: where mutations begin."""
+    """Yield the initial inputs for mutation: bodies as clients send them, and a few that are refused."""
     field = b'Content-Disposition: form-data; name="seed"\r\n\r\n7'
     file = b'Content-Disposition: form-data; name="image"; filename="a.png"\r\nContent-Type: image/png\r\n\r\n\x89PNG'
     for content_type in (

@@ -1,4 +1,4 @@
-"""The property of decoders that `make fuzz` tests holds for the seeds and for a few thousand mutations."""
+"""The property that `make fuzz` checks for decoders holds for the seeds and a few thousand mutations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEEDS = list(seeds())
 
 def test_the_seeds_reach_every_decoder() -> None:
     taken = [survive(seed) for seed in SEEDS]
-    assert taken.count(3) >= 2  # grey with alpha: a picture, a mask of each kind, and ids
+    assert taken.count(3) >= 2  # such as grey with alpha: valid as picture, mask and ids
     assert taken.count(0) >= 1
     assert len(taken) > 25
 

@@ -1,4 +1,4 @@
-"""The property of bodies that `make fuzz` tests holds for the seeds and for a few thousand mutations."""
+"""The property that `make fuzz` checks for bodies holds for the seeds and a few thousand mutations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch's compiler makes of FillNet on a real GPU, against eager code; `make test-gpu` runs these."""
+"""FillNet compiled by torch on a real GPU, against eager code; `make test-gpu` runs these."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from training.nets.fillnet import make_net
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.filterwarnings("default::UserWarning:torch"),  # the host's own torch warns of itself
+    pytest.mark.filterwarnings("default::UserWarning:torch"),  # the host's torch emits warnings of its own
     pytest.mark.filterwarnings("default::DeprecationWarning:torch"),
 ]
 CONFIG = Path(__file__).resolve().parents[2] / "training/configs/fill-context.toml"
 
 
 def worst_gradient(device: torch.device, side: int = 256, count: int = 4) -> tuple[float, str]:
-    """Return how far the worst of compiled code's gradients is from eager code's, as a part of it, and whose it is."""
+    """Return the largest relative error of a compiled gradient against eager code, and the parameter's name."""
     config, random = load_config(CONFIG), torch.Generator().manual_seed(0)
     assert isinstance(config, FillConfig)
     net: nn.Module = make_net(config.generator, random).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]

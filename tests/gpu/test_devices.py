@@ -1,4 +1,4 @@
-"""Every engine that is here, on a small model on a real GPU; of the others it is said what is missing.
+"""Every installed engine with a small model on a real GPU; a skip names what the others lack.
 
 `make test-gpu` runs these, and the contract of tests/engines. The checks are those of benchmarks/gpu/pipeline.py.
 """
@@ -24,7 +24,7 @@ from tests.engines.conftest import conv_graph, tiny_manifest
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.filterwarnings("default::UserWarning:torch"),  # the host's own torch warns of itself
+    pytest.mark.filterwarnings("default::UserWarning:torch"),  # the host's torch emits warnings of its own
     pytest.mark.filterwarnings("default::DeprecationWarning:torch"),
 ]
 ENGINES = ("trt", "inductor", "onnxrt-cuda")
@@ -54,7 +54,7 @@ def program_model(folder: Path, sides: tuple[int, ...] = (64, 128)) -> Path:
 
 
 def opened(name: str, folder: Path, *sides: int) -> Bench:
-    """With an engine that is here; of the others it is said what is missing."""
+    """Return a bench with the engine; skips the test with the missing part if it is not installed."""
     publish = program_model if name == "inductor" else graph_model
     model = publish(folder / "models", sides) if sides else publish(folder / "models")
     out, cache = folder / "said.json", folder / "cache"
@@ -72,7 +72,7 @@ def opened(name: str, folder: Path, *sides: int) -> Bench:
 
 @pytest.fixture(scope="module", params=ENGINES)
 def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """An engine of the GPU that is here."""
+    """A bench for each installed engine."""
     made = opened(request.param, tmp_path_factory.mktemp("gpu"))
     yield made
     made.engine.close()

@@ -1,4 +1,4 @@
-"""The checks of a GPU, as far as they need none."""
+"""The parts of the GPU checks that need no GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Buffer:
 
 
 class PiecemealGpu:
-    """Its free memory lies in pieces, and none is given out beyond its end."""
+    """A GPU with fragmented memory: an allocation must fit into one free piece."""
 
     def __init__(self, *pieces: int) -> None:
         self.pieces = list(pieces)
