@@ -1,4 +1,4 @@
-"""Fixtures and hooks of all tests."""
+"""Fixtures and hooks for all tests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONGEST = (
     "export/generators/test_lama.py",
     "training/study/test_session.py",
 )
-"""Files that take longest; the last ones that run shall be short."""
+"""Files that take longest; they start first, so that the last to run are short."""
 
 
 def pytest_configure() -> None:
@@ -41,17 +41,17 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Answer `--numprocesses=auto`, and `logical` too.
+    """Return the number of processes for `--numprocesses=auto` and `logical`.
 
-    The fast tests have one process more than there are cores, as servers that start and end are waited for; the slow
-    ones have one for each core (ADR 44). More than eight wait for the longest file.
+    The fast tests (`auto`) get one process more than there are cores, as they often wait for servers; the slow ones
+    (`logical`) get one for each core (ADR 44). At most 8, as more would only wait for the longest file.
     """
     return min(8, usable_cores() + (config.option.numprocesses != "logical"))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Import all without the garbage collector, which then never looks at what was imported: it would each time."""
+    """Collect with the garbage collector off, and freeze what was imported, which every collection would scan."""
     gc.disable()
     try:
         return (yield)
@@ -62,7 +62,7 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the longest files before the others, which keep their order."""
+    """Move the longest files to the front; the others keep their order."""
     tests = Path(__file__).parent
     rank = {tests / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _few_certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One certificate authority in place of 140: each client of httpx reads all, in 18 ms, and no test needs one."""
+    """Give httpx one certificate authority in place of 140: each client reads all, in 18 ms, and no test needs any."""
     end = "-----END CERTIFICATE-----\n"
     file = tmp_path_factory.mktemp("certificates") / "one.pem"
     file.write_text(certifi.contents().partition(end)[0] + end)
@@ -81,7 +81,7 @@ def _few_certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 @pytest.fixture
 def _end_signals_as_a_shell_leaves_them() -> Iterator[None]:
-    """Take away handlers of the test run, such as that of the coverage measurement for SIGTERM."""
+    """Remove the test run's own signal handlers, such as coverage's for SIGTERM."""
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
     yield
     for number, handler in before.items():
@@ -90,9 +90,9 @@ def _end_signals_as_a_shell_leaves_them() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _plain_logs() -> None:
-    """Log lines without Rich: its tracebacks print every local variable, which takes seconds.
+    """Log without Rich, whose tracebacks print every local variable, which takes seconds.
 
-    Set for each test anew: one that serves in this process configures the logs of those after it.
+    This is set anew for each test, as a test that serves in this process reconfigures logging for later ones.
     """
     structlog.reset_defaults()
     plain: list[Processor] = [structlog.processors.add_log_level, structlog.processors.format_exc_info]

@@ -1,4 +1,4 @@
-"""Promises about the documentation: what it points to is there."""
+"""Promises about the documentation: links and references have targets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGES = [
         *(
             str(path.relative_to(ROOT))
             for path in sorted(ROOT.glob("[a-z]*/**/*.md"))
-            if "node_modules" not in path.parts  # of make clients
+            if "node_modules" not in path.parts  # of `make clients`
         ),
     )
 ]
@@ -33,7 +33,7 @@ SECTION = re.compile(r'(docs/[\w/-]+\.md),\s+(?:# )?"([^"]+)"')
 
 
 def _anchors(page: Path) -> Iterator[str]:
-    """Anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     seen: dict[str, int] = {}
     for heading in re.findall(r"^#{1,6} +(.+?) *$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE):
         text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
@@ -43,7 +43,7 @@ def _anchors(page: Path) -> Iterator[str]:
 
 
 def _titles(page: Path) -> list[str]:
-    """Headings of a page, and the bold words that begin its paragraphs; without dates in brackets."""
+    """Return a page's headings and the bold words that begin its paragraphs, without dates in brackets."""
     text = FENCE.sub("", page.read_text("utf-8"))
     found = re.findall(r"^(?:#{1,6} +(.+?)|\*\*(.+?)[.:]?\*\*.*) *$", text, re.MULTILINE)
     return [re.sub(r" \(\d{4}-.*\)", "", heading or bold) for heading, bold in found]

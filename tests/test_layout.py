@@ -74,7 +74,7 @@ def test_a_file_has_at_most_300_lines() -> None:
 
 
 def test_the_name_of_a_file_says_what_is_in_it() -> None:
-    """A name of the standard library would be taken for the standard library's module."""
+    """A file with a standard library module's name could be imported in its place."""
     bad = {"utils", "helpers", "common", "misc", "items", *sys.stdlib_module_names}
     assert [str(path) for path in _files(*PACKAGES, "benchmarks", "tests") if path.stem in bad] == []
 
@@ -143,7 +143,7 @@ def test_the_command_starts_without_the_heavy_libraries() -> None:
 
 
 def test_slow_tests_are_marked_where_make_looks_for_them() -> None:
-    """`make test-slow` collects the test files in which the whole mark is written; no other would be run."""
+    """`make test-slow` collects the files that contain the mark literally; others would never run."""
     marking = {path for path in _files("tests") if re.search(r"\bmark\.slow\b", path.read_text("utf-8"))} - {
         Path(__file__)
     }

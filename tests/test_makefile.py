@@ -1,4 +1,4 @@
-"""`make serve` says what it does while it installs, and looks for a GPU unless it is told not to."""
+"""`make serve` reports its progress while it installs, and looks for a GPU unless `CPU=1`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is n
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """Python in a checkout of the Makefile alone."""
+    """A fake Python in a checkout with only the Makefile."""
     for name in ("Makefile", "pyproject.toml", "requirements/constraints.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)

@@ -1,4 +1,4 @@
-"""Functions that run outside of coverage: what they trace besides this project's files takes most of their time."""
+"""Functions run outside of coverage, as tracing files of other projects would take most of their time."""
 
 from __future__ import annotations
 

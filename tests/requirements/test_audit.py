@@ -1,4 +1,4 @@
-"""Pins beside advisories: what applies is found, by list and by range, and what does not is not."""
+"""The audit of pins: it finds exactly the advisories that apply, by list of versions and by range."""
 
 from __future__ import annotations
 
