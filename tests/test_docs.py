@@ -27,7 +27,7 @@ LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 CITED = re.compile(r"(?<![\w./~-])((?:[\w.-]+/)+[\w.-]+\.(?:py|sh|toml|md|ya?ml|txt|c|Dockerfile))(?![\w/])")
 MADE = re.compile(r"NAME|VERSION|OWNER|\.\.\.|…")
-"""Names that stand for others."""
+"""Placeholders in paths, which need not exist."""
 SECTION = re.compile(r'(docs/[\w/-]+\.md),\s+(?:# )?"([^"]+)"')
 """A page and one of its sections, as comments and docstrings cite them."""
 

@@ -19,13 +19,13 @@ case "$*" in
     *) echo "pip speaks${PYTHONDONTWRITEBYTECODE:+ and keeps nothing that it compiles}" ;;
 esac
 """
-"""Stands for Python, and then for that of the virtual environment; pip speaks unless it is told not to."""
+"""A fake Python, also of the virtual environment; its pip prints unless told to be quiet."""
 
 RETOUCH = """#!/bin/sh
 echo "retouch $*"
 case "$*" in "$FAILS") exit 1 ;; esac
 """
-"""Stands for the command; fails when it is called with the arguments in `FAILS`."""
+"""A fake `retouch`, which fails when called with the arguments in `FAILS`."""
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
 

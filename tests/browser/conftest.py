@@ -26,7 +26,7 @@ SWITCHES = [
 ]
 Serve = Callable[..., ServedProcess]
 SIDE = 320
-"""Of the picture that is painted on."""
+"""Side of the square picture of `blank`, in pixels."""
 SCREENS = {"desktop": (1440, 900), "phone": (390, 844)}
 
 

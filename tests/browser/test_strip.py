@@ -21,7 +21,7 @@ SLOW = """
       return new Promise((go) => (globalThis.go = go)).then(() => real(...given));
     };
     0"""
-"""Makes the next photograph slow to decode: until `go` is called."""
+"""Script that holds the decoding of the next photograph until `go` is called."""
 LINE = ((100, 150), (140, 150))
 OTHER_LINE = ((60, 60), (80, 60))
 

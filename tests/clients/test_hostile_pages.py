@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 NAME = "rebound.example"
 NO_HELP = "--disable-features=LocalNetworkAccessChecks,PrivateNetworkAccessSendPreflights"
-"""Newer browsers ask before a public page may reach this machine; the server has to do without."""
+"""Switches off newer browsers' permission prompt for requests to this machine: the server must be safe without it."""
 ASK = """async ([url, method, options]) => {
     try {
         const reply = await fetch(url, {method, ...options});

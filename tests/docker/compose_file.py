@@ -11,7 +11,7 @@ from typing import Any
 
 DOCKER = Path(__file__).parents[2] / "docker"
 COMPOSE = Path(sys.executable).with_name("docker-compose")
-"""From the development requirements; there is no wheel of it for Python 3.10."""
+"""Installed with the development requirements, except for Python 3.10, for which it has no wheel."""
 
 
 def resolved(*profiles: str, **variables: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ EXTENSIONS = {
     "service/imaging/pasting/_pasting.abi3.so": "paste",
     "service/imaging/texture/_patch_match.abi3.so": "sweep",
 }
-"""Libraries compiled from C++, with a function of each."""
+"""Libraries compiled from C++, each with one of its functions."""
 HADOLINT = Path(sys.executable).with_name("hadolint")
 
 

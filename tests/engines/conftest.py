@@ -136,7 +136,7 @@ QUANTISATION = {
         "lpips_fp32": 0.1,
     },
 }
-"""How an INT8 model was made, for its manifest."""
+"""Manifest field that records how an INT8 model was made."""
 INT8 = {"precision": "int8", "quantisation": QUANTISATION, "parity": {"bar_db": 28.0, "cases": []}}
 """Fields of the manifest of `int8_graph`."""
 

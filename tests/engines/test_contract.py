@@ -61,7 +61,7 @@ OPENERS: dict[str, Callable[[Path, Manifest, Path], Engine]] = {
     "onnxrt-cuda": open_here("onnxrt-cuda"),
 }
 ON_A_GPU = ("trt", "onnxrt-cuda")
-"""inductor needs a program.pt2: tests/gpu makes one."""
+"""Engines tested on a GPU; inductor needs a program.pt2, so tests/gpu tests it."""
 
 
 @pytest.fixture(params=["inpaint", "translate"])

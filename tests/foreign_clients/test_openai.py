@@ -15,7 +15,7 @@ import pytest
 
 HERE = Path(__file__).parent
 PACKAGES = HERE.parents[1] / ".venv-compat/npm"
-"""Folder of npm's packages, which a script finds if it is in there."""
+"""Folder of npm's packages; a script must be in it to find them."""
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from service.core.errors import ServiceError
 from service.web.multipart import MAX_FIELD_BYTES, MAX_PARTS, Part, PartsReader
 
 _PIECES = (1, 7, 65_536)
-"""The sizes in which a body comes: nothing may depend on them but which of several faults is told."""
+"""Sizes of the pieces in which a body arrives; only the choice of the reported fault may depend on them."""
 
 
 def survive(data: bytes, open_reader: Callable[[str], PartsReader] = PartsReader) -> int:

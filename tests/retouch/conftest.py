@@ -30,20 +30,20 @@ class Contract:
 
     url: str = ""
     busy: int = 0
-    """Refuse that many requests with 503."""
+    """Number of requests to refuse with 503."""
     retry_after: str | None = "0"
     stall_s: float = 0.0
-    """Answer nothing for that long, once."""
+    """Seconds to answer nothing, once."""
     delay_s: float = 0.0
     gather: int = 0
-    """Answer nobody before that many are inside, or half a minute has passed."""
+    """Hold requests until this many are in flight, or half a minute has passed."""
     inside: int = 0
     most_inside: int = 0
     gathered: asyncio.Event = field(default_factory=asyncio.Event)
     unwelcome: bytes = b"unwelcome"
-    """An image of these bytes is refused with a problem; one of `plain` with a text."""
+    """An image with this content is refused with a problem document, an image `plain` with plain text."""
     keeps_back: int = 0
-    """Send that many pictures fewer than are asked for."""
+    """Number of requested pictures to leave out of the reply."""
     asked: list[dict[str, str | bytes]] = field(default_factory=list)
 
     async def reply(self, request: Request) -> Response:

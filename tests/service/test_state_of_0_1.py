@@ -35,7 +35,7 @@ class Left:
     promises: dict[str, Any]
     http: httpx.Client
     spooled: list[str]
-    """The ids of the results that were in the spool alone."""
+    """Ids of the results that were only in the spool."""
 
     def ask(self, promise: dict[str, Any], **headers: str) -> httpx.Response:
         """Repeat the request of a promise with its Idempotency-Key."""

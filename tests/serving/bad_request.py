@@ -28,7 +28,7 @@ class BadRequest:
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
     whole: bytes | None = None
-    """The exact bytes to send instead of all of the above."""
+    """The exact bytes to send, in place of a request made from the fields above."""
 
     def raw(self) -> bytes:
         """Return the bytes of the request; Content-Length is added unless a header replaces it."""

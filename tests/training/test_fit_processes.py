@@ -72,9 +72,9 @@ LARGE = [
     {"part": "prior", "steps": 2, "batch": 1, "learning_rate": 2e-3},
     {"part": "diverse", "steps": 3, "batch": 1, "learning_rate": 1e-3},
 ]
-"""Fewer steps, for nets that take 256² and nothing else."""
+"""Phases with fewer steps, for nets that only take 256²."""
 WIDE = [phase | {"steps": 12} for phase in PHASES]
-"""Fewer steps, for a net whose step takes long."""
+"""Phases with fewer steps, for a net with slow steps."""
 NET = {"widths": "8,8", "encoder": "1,0", "decoder": "0,1", "context": "0,2"}
 JUDGES = {"shares": {"perceptual": 0.0, "patches": 0.2}, "patches": {"widths": [4, 4]}}
 

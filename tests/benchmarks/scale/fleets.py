@@ -11,9 +11,9 @@ from benchmarks.scale.simulation import Fleet, Simulation
 from tests.untraced import untraced
 
 ONE_BY_ONE = ServiceTimes(batch_fixed_s=0.0, batch_each_s=0.1, max_batch=1)
-"""A tenth of a second for each request, one at a time."""
+"""Service times of 0.1 s a request, one at a time."""
 BATCHES = ServiceTimes(0.03, 0.01, 8, host_before_s=0.002, host_after_s=0.002, host_cores=2)
-"""Up to 72 requests a second."""
+"""Service times that allow up to 72 requests a second, in batches."""
 
 
 @untraced

@@ -23,7 +23,7 @@ GOLDENS = [
     ("migan_64_tiny_torchscript.pt", "migan", "inpaint"),
     ("lama_tiny.pth", "lama", "inpaint"),
 ]
-"""The quick ones; each family's own test holds the graphs of all of them to the goldens."""
+"""The quick reference checkpoints; each family's own test compares the graphs of all of them with the references."""
 
 
 @pytest.fixture

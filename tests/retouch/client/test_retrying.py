@@ -6,7 +6,7 @@ import pytest
 from retouch.client.retrying import RetryPolicy, pause_of_a_restart
 
 MIDDLE = 0.5
-"""The draw that makes a pause neither longer nor shorter."""
+"""The random draw that leaves a pause unchanged."""
 
 
 def refused(status: int = 503, *, retryable: bool | None = True, retry_after: str | None = None) -> httpx.Response:

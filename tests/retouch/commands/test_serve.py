@@ -34,9 +34,9 @@ VALID = {
     "results_url": "s3://other",
     "s3_endpoint": "http://other",
 }
-"""Texts that are no default, for settings that do not take every text."""
+"""Valid values other than the default, for text settings that are validated."""
 NEEDS = {name: {"RETOUCH_RESULTS_URL": "s3://other"} for name in ("ledger_url", "promise")}
-"""Environment without which a setting means nothing."""
+"""Environment that a setting requires."""
 
 
 def serve(*arguments: str, env: dict[str, str] | None = None) -> Result:

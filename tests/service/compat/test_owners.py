@@ -22,7 +22,7 @@ from tests.serving.waiting import wait_until
 pytestmark = pytest.mark.slow
 USER = ("inference", "results:read", "results:delete")
 FRESH = {"Connection": "close"}
-"""Each request makes a connection of its own, which the kernel gives to any front end."""
+"""Header that gives each request its own connection, which the kernel assigns to any front end."""
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ class FleetOfHosts:
     databases: PostgresPair
     bucket: Bucket
     clocks: list[HostClock]
-    """Each host's own."""
+    """The clock of each host."""
 
     def cut_from_database(self, number: int) -> None:
         """Drop every packet between a node and the database and its standby."""

@@ -36,7 +36,7 @@ ORDER = Order("inpaint", {"image": b"image", "mask": b"mask"}, InpaintOptions.mo
 
 
 NONE_BEFORE = EarlierRuns(lambda _: None, lambda _, __: None)
-"""Earlier runs that have stored nothing."""
+"""EarlierRuns without stored results."""
 URLS = ["/v1/results/first", "/v1/results/second"]
 
 

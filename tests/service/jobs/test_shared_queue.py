@@ -45,7 +45,7 @@ def ledger(postgres: PostgresCluster) -> Iterator[Database]:
 
 
 ANY = ("photos",)
-"""Models of a process that takes jobs that name none."""
+"""Default models of a process."""
 
 
 def queue(ledger: Database, name: str, slots: int = 8, *, steady: bool = True) -> SharedQueue:

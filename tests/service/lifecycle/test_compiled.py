@@ -32,7 +32,7 @@ CALLERS = {
     "imaging/pasting/pasting.cpp": kernel,
     "imaging/texture/patch_match.cpp": patch_match,
 }
-"""The modules that call what is compiled, by its source."""
+"""The modules that call the compiled libraries, by C++ source."""
 each_caller = pytest.mark.parametrize("caller", CALLERS.values(), ids=CALLERS)
 FOLDER = Path(compiled.__file__).parents[1]
 

@@ -16,7 +16,7 @@ from tests.serving.backing.s3_server import Bucket
 
 KEY = VersionKey("photos", 1)
 LARGE = bytes(range(256)) * (36 * 2**12)
-"""36 MiB: several parts when it is sent, several ranges when it is fetched."""
+"""36 MiB, which are sent in several parts and fetched in several ranges."""
 
 
 def version_of(bucket: ModelBucket) -> RemoteVersion:

@@ -8,7 +8,7 @@ from service.repeats.idempotency import fingerprint_of
 
 FILES = {"image": b"one", "mask": b"two"}
 BEFORE_TEXTURE = "9fd51f574b12ad5413123702e97b53e853ac38a4f5db61553588c6461c21cc07"
-"""Computed with 53f4c639, where `texture` did not exist."""
+"""Fingerprint computed at commit 53f4c639, before `texture` existed."""
 
 
 def test_a_plain_order_has_the_fingerprint_that_it_had_before_the_option() -> None:

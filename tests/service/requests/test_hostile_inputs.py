@@ -27,7 +27,7 @@ CASES = [
     *(*image_cases(), *mask_cases(), *part_cases(), *field_cases()),
     *(*header_cases(), *body_cases(), *path_cases()),
 ]
-"""For a server with an inpainting model `photos`, a translating model `facades`, and the default limits."""
+"""Bad requests to a server with the models `photos` (inpaint) and `facades` (translate) and the default limits."""
 BOMB = next(case for case in CASES if case.name == "image: bomb of 169 megapixels")
 
 

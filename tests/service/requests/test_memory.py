@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 Files = dict[str, tuple[str, bytes, str]]
 SIDE = 2000
 ROOM_MB = 30.0
-"""For one large picture with its mask, 38 MiB, which is then alone; and for many small ones."""
+"""Half of `max_memory_mb`, for decoded pictures: many small ones, or a large one with its mask (38 MiB) alone."""
 
 
 def large_files() -> Files:

@@ -22,7 +22,7 @@ from service.telemetry.logs import configure_logs
 
 ROOT = Path(__file__).parents[3]
 LINE = "x" * 5_000 + "\n"
-"""A line that a pipe accepts in parts, as it is over 4,096 bytes."""
+"""A line over 4,096 bytes, which a pipe may accept in parts."""
 
 LOGS_MORE_THAN_A_PIPE_HOLDS = """
 import logging, structlog, sys

@@ -16,7 +16,7 @@ Files = dict[str, tuple[str, bytes, str]]
 
 
 Answer = tuple[int, str]
-"""Status; where the result is, or the problem's code."""
+"""The status code, and the result's address or the problem's code."""
 
 
 @contextmanager

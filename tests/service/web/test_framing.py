@@ -21,7 +21,7 @@ from service.web.framing import FramedHttp, LingeringTransport, check_head, head
 from tests.serving.waiting import wait_until
 
 HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: x\r\nX-Request-ID: hidden\r\n\r\n"
-"""A body that is a request."""
+"""A body that looks like a request."""
 UPGRADE = b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
 EARLY, WHOLE = b"/early", b"/whole"
 

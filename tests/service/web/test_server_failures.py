@@ -50,7 +50,7 @@ lost = Raise(DeviceLost("the GPU context is lost"))
 sys.exit(run(load_settings(), partial(open_local_backend, open_model=lambda _, manifest: FakeEngine(
     manifest, batch_s=0.5, fault=lambda feed: lost if feed["image"].any() else None))))
 """
-"""A server whose engine warms up on blank pictures and loses the device on the first real one."""
+"""Program of a server whose engine warms up on blank pictures, and loses the device on the first real one."""
 
 
 async def test_a_server_that_loses_its_device_answers_503_and_exits_with_a_status_of_its_own(

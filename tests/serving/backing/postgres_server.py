@@ -22,7 +22,7 @@ from tests.serving.waiting import wait_until
 
 PASSWORD = "pa#ss?w%rd-that-must-not-be-logged"
 WRITTEN = "pa%23ss%3Fw%25rd-that-must-not-be-logged"
-"""Password as it is written in an address."""
+"""The password as percent-encoded in a URL."""
 _OPTIONS = {"fsync": "off", "max_connections": "200", "unix_socket_directories": ""}
 _USER = "postgres"
 _NEIGHBOURS = "host all all samenet scram-sha-256\nhost replication all samenet scram-sha-256\n"

@@ -21,7 +21,7 @@ from training.loop.updates import OptimiserUpdates
 
 CPU = torch.device("cpu")
 EACH = (1, 1)
-"""Sizes of buckets that hold one parameter each."""
+"""Bucket sizes with which each bucket holds one parameter."""
 
 
 class Halving:

@@ -35,7 +35,7 @@ signal.signal(signal.SIGTERM, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """
-"""Begins each study here: nohup and a shell's & ignore some signals, and coverage handles SIGTERM."""
+"""First lines of each test program: nohup and a shell's `&` ignore some signals, and coverage handles SIGTERM."""
 STARTED_AND_SIGNALLED = """
 import os, subprocess, time
 from pathlib import Path

@@ -19,9 +19,9 @@ from training.tasks.fillnet import FillTrainee
 
 CPU = torch.device("cpu")
 YOUNG = 5
-"""Steps that measure gradients anew."""
+"""Number of first steps, each of which measures the gradients' sizes."""
 KINDS = 2
-"""Steps with R1 and without."""
+"""Number of kinds of steps: with and without R1."""
 STEPS = YOUNG + KINDS * (WARM_UP + 3)
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 SIDE = 1500
 SLACK = 4 << 20
-"""For the interpreter and the decoders' code."""
+"""Bytes for the interpreter and the decoders' code."""
 FLAT = np.broadcast_to((np.arange(SIDE) // 8 % 256).astype(np.uint8)[:, None, None], (SIDE, SIDE, 4))
 PIXELS = Size(10, 10)
 

@@ -24,7 +24,7 @@ WITH_LITTLE_GRACE = (
     "from retouch.__main__ import main; from service.processes.launcher import launcher; launcher._GRACE_S = 1; main()",
     "serve",
 )
-"""Runs `retouch serve`, whose processes have 1 s to end after the drain, in place of 20."""
+"""Command for `retouch serve` with 1 s, in place of 20 s, for its processes to end after the drain."""
 
 
 async def inpaint(server: Server, files: Files) -> int:
