@@ -11,7 +11,7 @@ const [url, image, mask, labels] = argv.slice(2) as [string, string, string, str
 const client = createClient<paths>({ baseUrl: url });
 const as_json = { Accept: "application/json" };
 
-/** The reply of a call that must not fail. */
+/** Returns the data of a reply; throws if the call failed. */
 function ok<T>(reply: { data?: T; error?: { code: string; detail: string } }): NonNullable<T> {
   if (reply.error !== undefined) throw new Error(`${reply.error.code}: ${reply.error.detail}`);
   return reply.data as NonNullable<T>;

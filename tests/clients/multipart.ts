@@ -2,12 +2,12 @@
 
 import { readFile } from "node:fs/promises";
 
-/** A file, for a part that the generated types call a string. */
+/** Reads a file for a part, which the generated types declare as a string. */
 export async function file(path: string): Promise<string> {
   return new Blob([new Uint8Array(await readFile(path))]) as unknown as string;
 }
 
-/** Fields as a multipart form; what is left out is not sent. */
+/** Returns the fields as a multipart form. */
 export function form(fields: object = {}): FormData {
   const data = new FormData();
   for (const [name, value] of Object.entries(fields)) data.append(name, value instanceof Blob ? value : String(value));

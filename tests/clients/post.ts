@@ -15,7 +15,7 @@ const { data, error, response } = await client.POST("/v1/inpaint", {
   parseAs: "arrayBuffer",
 });
 if (error !== undefined) throw new Error(`${error.code}: ${error.detail}`);
-await writeFile(out, new Uint8Array(data as unknown as ArrayBuffer)); // what `parseAs` asked for
+await writeFile(out, new Uint8Array(data as unknown as ArrayBuffer)); // the type that `parseAs` requests
 
 const refused = await client.POST("/v1/generate", { body: { model: "nobodys" }, bodySerializer: form });
 if (refused.error?.code !== "model_not_found") throw new Error("a problem's code has a type of its own");

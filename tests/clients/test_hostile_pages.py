@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 NAME = "rebound.example"
 NO_HELP = "--disable-features=LocalNetworkAccessChecks,PrivateNetworkAccessSendPreflights"
-"""Switches off newer browsers' permission prompt for requests to this machine: the server must be safe without it."""
+"""Switches off newer browsers' checks of requests to this machine: the server must be safe without them."""
 ASK = """async ([url, method, options]) => {
     try {
         const reply = await fetch(url, {method, ...options});

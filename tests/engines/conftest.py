@@ -81,7 +81,7 @@ def conv_graph(
         task: `inpaint` (image and mask) or `translate` (image).
         half: compute in FP16 between casts, as exported FP16 graphs do.
         size: fixed height and width; None for dynamic ones.
-        gain: of the weights; a large one makes low precisions visible.
+        gain: factor on the weights; a large one makes the errors of low precisions visible.
     """
     height, width = size or ("height", "width")
     kind = np.float16 if half else np.float32

@@ -1,7 +1,7 @@
 # ruff: noqa: N802, N815 -- the names are those of the library that it stands for
-"""A device in host memory: `cuda.bindings.runtime` as far as engines/cuda/api.py uses it.
+"""A fake device in host memory: the part of `cuda.bindings.runtime` that engines/cuda/api.py uses.
 
-Work on a stream waits until somebody synchronises, so a missing wait shows as a wrong result, not as luck.
+Queued work runs only when the stream is synchronised, so a missing wait reliably gives a wrong result.
 """
 
 from __future__ import annotations

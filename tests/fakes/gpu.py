@@ -1,7 +1,7 @@
 """A GPU in host memory that overlaps work as a real one may: streams advance at random, held only by waits and events.
 
-`RacingRuntime` stands for `cuda.bindings.runtime`, `FakeCvCuda` for `cvcuda`; both compute with numpy when the stream
-gets there, so that a missing wait or a slot that is used too early shows as a wrong tile.
+`RacingRuntime` replaces `cuda.bindings.runtime`, `FakeCvCuda` `cvcuda`; both compute with numpy, in stream order, so
+that a missing wait or a slot that is reused too early gives a wrong tile.
 """
 
 from __future__ import annotations

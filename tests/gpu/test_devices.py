@@ -1,6 +1,6 @@
 """Every installed engine with a small model on a real GPU; a skip names what the others lack.
 
-`make test-gpu` runs these, and the contract of tests/engines. The checks are those of benchmarks/gpu/pipeline.py.
+`make test-gpu` runs these and the contract in tests/engines. The checks are from benchmarks/gpu/pipeline.py.
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ from engines.cpu.openvino_compiler import openvino_core
 openvino_core()
 print(found)
 """
-    environment = {name: value for name, value in os.environ.items() if name != "CI"}  # OpenVINO reports from no CI
+    environment = {name: value for name, value in os.environ.items() if name != "CI"}  # turns its telemetry off
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=ROOT,

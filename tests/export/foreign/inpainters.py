@@ -1,7 +1,7 @@
 """Small graphs that really inpaint, with the inputs and outputs of published files, which the tests do not have.
 
-Each fills a hole with weighted means of known pixels at growing distances, so a wrong range or polarity shows as it
-would with a trained net. `carve_layout` has the tensors of LaMa in ONNX at one size, `pipeline_layout` those of
+Each fills a hole with weighted means of known pixels at growing distances, so a wrong range or polarity is noticed as
+with a trained net. `carve_layout` has the tensors of LaMa in ONNX at one size, `pipeline_layout` those of
 MI-GAN's pipeline, `joint_layout` the one input of bare generators.
 """
 

@@ -135,8 +135,8 @@ PHASES: dict[str, list[dict[str, Any]]] = {
 }
 ANY_PHASE = [{"steps": 9, "batch": 4, "learning_rate": 1e-3, "warm_up": 2}]
 ALLOWED, ALLOWED_IN_FIGURES = 0.1, {"fp32": 1e-3, "fp16": 1e-2}
-"""Largest relative errors. A relative error of 1e-5 in weights, as other convolution algorithms cause, changes PD-GAN's
-mean gradient by 0.08, one of 1e-6 by 0.004; a replay without the batch, rate or optimiser's step changes one by 0.25."""
+"""Largest relative errors. Errors of 1e-5 in the weights, as from other convolution algorithms, change PD-GAN's mean
+gradient by 0.08, errors of 1e-6 by 0.004; a replay that misses a batch, a rate or an optimiser's step, by 0.25."""
 NETS, OPTIMISERS = ("net", "discriminator", "judge"), ("updates", "discriminator_updates", "judge_updates")
 
 

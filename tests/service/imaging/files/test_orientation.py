@@ -1,4 +1,4 @@
-"""Which orientation counts where a file has several, or a broken one."""
+"""The orientation of files that state several, or a broken one."""
 
 from __future__ import annotations
 

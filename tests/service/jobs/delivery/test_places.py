@@ -1,4 +1,4 @@
-"""Concurrent deliveries: receivers that hang delay no others, and one that answers may use free slots."""
+"""Concurrent deliveries: receivers that hang delay no others, and one that answers may use spare capacity."""
 
 from __future__ import annotations
 
