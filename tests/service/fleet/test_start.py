@@ -1,4 +1,4 @@
-"""A server of a fleet does not start with settings that could break its promises."""
+"""The start of a fleet's server: settings that could break its promises are refused, and passwords stay hidden."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tests.serving.waiting import until
 
 
 class Results:
-    """A store that records which results exist, and which were deleted by whose key."""
+    """The stored results, and the id and owner of each deleted one."""
 
     def __init__(self) -> None:
         self.stored: set[str] = set()

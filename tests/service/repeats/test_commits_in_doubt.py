@@ -209,7 +209,7 @@ class PerClaim(KeptResponses):
 async def test_nothing_is_left_of_an_answer_that_a_killed_process_had_kept_and_not_recorded(
     tmp_path: Path, files: type[KeptResponses]
 ) -> None:
-    """Its file is removed, and so is the record of its result: deleting that result leaves the next answer valid."""
+    """Both its file and the record of its result are removed: deleting that result leaves the next answer valid."""
 
     async def work() -> KeptResponse:
         return KeptResponse(200, (), b"second", ("result2",))

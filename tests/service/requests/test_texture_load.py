@@ -73,7 +73,7 @@ def test_what_is_late_ends_before_its_next_search_and_what_waits_is_not_begun(se
 
 
 def test_plain_requests_are_answered_beside_a_queue_for_texture(serve: Serve, files: Files) -> None:
-    """They do not count as queued behind texture, neither for the queue's limit nor for the predicted wait."""
+    """Requests for texture count neither towards their queue's limit nor towards their predicted wait."""
     running = serve(codec_threads=1, max_queue_size=4)
     held = hold(running)
     with asking(4, running, files, COPIED) as answers:

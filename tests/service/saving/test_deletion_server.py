@@ -20,7 +20,7 @@ SCOPES = ["inference", "results:read", "results:delete"]
 
 
 class Told:
-    """What the server has told its clients: addresses and contents of results, and which are deleted."""
+    """Clients' record of the server's answers: addresses and contents of results, and which are deleted."""
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}

@@ -62,7 +62,7 @@ def test_what_others_keep_in_the_same_place_is_left_alone() -> None:
 
 
 def test_what_is_still_in_the_spool_is_left_however_old_its_image_is() -> None:
-    """Its sidecar may have failed to be written for hours, and both files may be being written again right now."""
+    """Writing its sidecar may have failed for hours, and a writer may be writing both files again at present."""
     half, whole = stored(1, 2 * HOUR)[:1], stored(2, 2 * HOUR)
     spooled = {half[0].result_id, whole[0].result_id}
     assert plan_deletions(half + whole, RetentionLimits(60.0, 1), NOW, spooled) == []
