@@ -1,7 +1,7 @@
 """Gauges of the GPUs, read from NVIDIA's management library (NVML) at each scrape.
 
-They are part of the server's metrics, so that no separate exporter is needed. They are absent on a host without a GPU
-or without the package nvidia-ml-py (extra `gpu`).
+They are part of the server's metrics, so no separate exporter is needed. They are absent on a host without a GPU or
+without the package nvidia-ml-py (extra `gpu`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class GpuGauges(Collector):
             yield family
 
     def _gpus(self) -> Iterator[tuple[int, Any]]:
-        """Number and handle of each GPU that has one."""
+        """Yield the index and the NVML handle of each GPU that has a handle."""
         nvml, count = self._nvml, 0
         with suppress(nvml.NVMLError):
             count = nvml.nvmlDeviceGetCount()
@@ -66,14 +66,14 @@ class GpuGauges(Collector):
 
 
 def add_gpu_gauges(registry: CollectorRegistry) -> bool:
-    """Register the gauges of the GPUs; False if there is no GPU or no NVML."""
+    """Register the gauges of the GPUs; returns False if NVML is not installed or does not start."""
     try:
         nvml: Any = importlib.import_module("pynvml")
     except ImportError:
         return False
     try:
         nvml.nvmlInit()
-    except nvml.NVMLError as error:  # no driver here, or none that answers
+    except nvml.NVMLError as error:  # no driver, or it does not answer
         log.debug("no GPU gauges", reason=str(error))
         return False
     registry.register(GpuGauges(nvml))

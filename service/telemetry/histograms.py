@@ -1,4 +1,4 @@
-"""Histograms with labels whose series are looked up once: prometheus_client's own lookup takes longer than counting."""
+"""Labelled histograms that cache their series, as prometheus_client's look-up takes longer than counting."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Labels = tuple[str, ...]
 
 
 class LabelledHistogram:
-    """A histogram with labels; if processes share their series, in files that outlive a process.
+    """A histogram with labels.
 
     Args:
-        name: name of the series.
-        text: its help text.
-        label_names: names of the labels, in the order of their values.
+        name: name of the metric.
+        text: help text of the metric.
+        label_names: names of the labels, in the order of the values that `observe` gets.
         buckets: upper bounds, ascending, without infinity.
-        registry: the registry that it is collected from.
+        registry: the registry in which it is registered.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class LabelledHistogram:
         self._series: dict[Labels, Histogram] = {}
 
     def observe(self, labels: Labels, value: float) -> None:
-        """Add a value; from any thread."""
+        """Add a value to the series with these label values. Thread-safe."""
         series = self._series.get(labels)
         if series is None:
             series = self._series[labels] = self._histogram.labels(*labels)

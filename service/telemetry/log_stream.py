@@ -1,7 +1,7 @@
-"""Standard error for log lines: a reader that stalls holds up no request.
+"""Standard error as a stream of log lines that a stalled reader does not block.
 
-Ctrl-S in a terminal, a lost SSH session or a stopped pager would block each write, and with it the event loop, for as
-long as it lasts. So the stream waits for the reader once, for a moment, and then drops lines until it reads again.
+Ctrl-S in a terminal, a lost SSH session or a stopped pager would otherwise block every write, and with it the event
+loop. So the stream waits for a stalled reader once, at most `_PATIENCE_S`, and then drops lines until it reads again.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _PATIENCE_S = 1.0
 
 
 class LogStream:
-    """A stream of lines to a file; what the file does not accept (its terminal closed, its disk is full) is dropped.
+    """A stream of lines to a file; lines that it does not accept (closed terminal, full disk) are dropped.
 
-    A pipe or terminal is opened once more where the system can (Linux), because O_NONBLOCK on the descriptor that was
-    inherited would hold for all programs that share it.
+    A pipe or terminal is opened once more if the system allows it (Linux), because O_NONBLOCK on the inherited
+    descriptor would apply to all programs that share it.
 
     Args:
         file: standard error.
-        patience_s: longest time that a write waits for a reader that has not stalled before.
+        patience_s: longest time in seconds that a write waits for a reader that was not stalled before.
     """
 
     def __init__(self, file: TextIO, patience_s: float = _PATIENCE_S) -> None:
         self._file = file
         self._patience_s = patience_s
         self._lock = RLock()  # a signal's handler may log while its thread writes
-        self._rest = b""  # the end of a line whose beginning was read, or all of it
+        self._rest = b""  # the unwritten part of the last line
         self._stalled = False
         self._lost = 0
         self._descriptor = _opened_again(file)
@@ -45,7 +45,7 @@ class LogStream:
             weakref.finalize(self, os.close, self._descriptor).atexit = False  # other threads log to the end
 
     def write(self, text: str) -> None:
-        """Write a line that ends with its newline."""
+        """Write a line, which must end with a newline. Thread-safe; never raises OSError."""
         try:
             if self._descriptor is None:
                 self._file.write(text)
@@ -67,7 +67,7 @@ class LogStream:
             _log.warning("log lines were dropped, as nobody read them", lines=lost)
 
     def _write_rest(self, descriptor: int) -> bool:
-        """Write what is left of the last line; returns whether all of it was accepted."""
+        """Write the rest of the last line; returns whether all of it was accepted."""
         end = time.monotonic() + (0 if self._stalled else self._patience_s)
         while self._rest:
             accepted = _write_some(descriptor, self._rest)
@@ -83,7 +83,7 @@ class LogStream:
 
 
 def _write_some(descriptor: int, data: bytes) -> int:
-    """Write as much as there is room for; returns the number of bytes."""
+    """Write as many bytes as are accepted without blocking; returns their number."""
     try:
         return os.write(descriptor, data)
     except BlockingIOError:
@@ -97,7 +97,7 @@ def _wait_for_room(descriptor: int, seconds: float) -> None:
 
 
 def _opened_again(file: TextIO) -> int | None:
-    """Open a pipe or terminal for writes that do not block; None for others, and where that is not possible."""
+    """Open a pipe or terminal again for non-blocking writes; None for other files, or if that is not possible."""
     if sys.platform != "linux":
         return None
     try:
@@ -105,5 +105,5 @@ def _opened_again(file: TextIO) -> int | None:
         if not (stat.S_ISFIFO(os.fstat(descriptor).st_mode) or os.isatty(descriptor)):
             return None
         return os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    except OSError:  # also of a file without a descriptor
+    except OSError:  # also raised for a file without a descriptor
         return None

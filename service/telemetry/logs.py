@@ -1,4 +1,4 @@
-"""Structured logs: key=value or JSON, with units in the keys; one line for each request."""
+"""Structured logs, as key=value or JSON, with units in the keys and one line per request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from service.telemetry.log_stream import LogStream
 
 
 class _NamedLogger:
-    """A logger that writes lines to a stream; `name` is the module that logs."""
+    """A logger that writes lines to a stream; `name`: the logging module."""
 
     def __init__(self, name: str, stream: LogStream) -> None:
         self.name = name
@@ -26,9 +26,9 @@ class _NamedLogger:
 
 
 def configure_logs(settings: Settings) -> None:
-    """Write what structlog and the standard library log to standard error: coloured text on a terminal, else JSON.
+    """Send the logs of structlog and of the standard library to standard error: coloured text on a terminal, else JSON.
 
-    structlog writes directly, because going through the standard library costs a request more than its routing.
+    structlog writes directly, because a detour through the standard library costs more time than routing a request.
     """
     level = settings.log_level.upper()
     shared: list[structlog.typing.Processor] = [

@@ -1,4 +1,4 @@
-"""Prometheus metrics in base units; durations are histograms, so that percentiles can be aggregated over replicas."""
+"""Prometheus metrics, in base units; durations are histograms, so that percentiles can be aggregated over replicas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCH_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
 
 
 def combined_registry(directory: str) -> CollectorRegistry:
-    """The metrics of all processes of a server, from their files in `directory`, and the gauges of the GPUs."""
+    """Return a registry with the metrics of all processes of a server, from files in `directory`, and GPU gauges."""
     registry = CollectorRegistry()
     MultiProcessCollector(registry, directory)  # type: ignore[no-untyped-call]
     add_gpu_gauges(registry)
@@ -35,7 +35,7 @@ class Metrics:
     outlive the process, and `exposition` adds up those of all processes.
 
     Args:
-        device: the label of this process's only device; by default the engine's own name for it.
+        device: label of this process's only device; by default, the engine's name of it.
     """
 
     def __init__(self, device: str = "") -> None:
@@ -104,18 +104,18 @@ class Metrics:
         return bool(self._directory)
 
     def watch(self, gauge: Gauge, read: Callable[[], float]) -> None:
-        """Set a gauge by calling `read` at each scrape."""
+        """Make `read` supply the value of a gauge at each scrape."""
         gauge.set_function(read)
         self._watched.append((gauge, read))
 
     def refresh(self) -> None:
-        """Write the gauges of `watch` to the shared files, for the other processes of this server."""
+        """Write the watched gauges to the shared files, for the other processes of this server."""
         if self.shared:
             for gauge, read in self._watched:
                 gauge.set(float(read()))
 
     def exposition(self, *, openmetrics: bool = False) -> bytes:
-        """All metrics in Prometheus' text format, or in OpenMetrics'; with several processes, those of all of them."""
+        """Return the metrics of all of the server's processes, in Prometheus's text format or in OpenMetrics."""
         self.refresh()
         registry = combined_registry(self._directory) if self._directory else self.registry
         if openmetrics:
@@ -138,7 +138,7 @@ class Metrics:
         self._batches.observe(labels, device_s)
 
     def models_loaded(self, loaded: frozenset[tuple[str, str, str]]) -> None:
-        """Record the versions that are loaded now: name/version, engine, precision."""
+        """Record the versions that are loaded now, each as (name/version, engine, precision)."""
         for value, labels in ((0, self._loaded - loaded), (1, loaded)):
             for each in labels:
                 self._engines.labels(*each).set(value)
@@ -161,7 +161,7 @@ class Metrics:
         self.cache.labels(outcome).inc()
 
     def make_models_failing(self) -> Gauge:
-        """Make the gauge that only servers with a bucket of models have."""
+        """Make the gauge of failed model fetches, which only servers with a bucket of models have."""
         return self._gauge(
             "retouch_models_failing_seconds", "How long models could not be fetched; 0 if they can", "livemax"
         )
@@ -175,7 +175,7 @@ class Metrics:
     def _gauge(
         self, name: str, text: str, over_processes: Literal["livesum", "livemax", "livemin"] = "livesum"
     ) -> Gauge:
-        """Make a gauge over the processes that are alive."""
+        """Make a gauge that aggregates the values of the running processes."""
         return Gauge(name, text, multiprocess_mode=over_processes, registry=self.registry)
 
 

@@ -1,4 +1,4 @@
-"""Port of its own for metrics: prometheus_client's server, with the formats of /metrics."""
+"""A separate port for metrics: prometheus_client's server, with the formats of /metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def serve_metrics(host: str, port: int, registry: CollectorRegistry) -> None:
 
 
 def _without_versions(app: Callable[..., Any]) -> Callable[..., Any]:
-    """Hide the parameters of `Accept` from prometheus_client: it fails on a version that is no number."""
+    """Remove the parameters of `Accept`, as prometheus_client fails if a version in them is not a number."""
 
     def served(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         accept = environ.get("HTTP_ACCEPT", "")

@@ -1,6 +1,6 @@
-"""Removes folders of this host from error messages before they are sent to clients.
+"""Removal of this host's folders from error messages before they are sent to clients.
 
-It also removes the source positions that OpenVINO and ONNX Runtime put in front of their messages.
+Source positions at the beginning of OpenVINO's and ONNX Runtime's messages are removed, too.
 """
 
 from __future__ import annotations

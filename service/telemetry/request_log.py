@@ -1,4 +1,4 @@
-"""The last line of a request, whatever its protocol: its metrics, and its line in the log."""
+"""The record of a finished request, over HTTP or gRPC: its metrics and its line in the log."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from service.telemetry.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 CLIENT_CLOSED_REQUEST = 499
-"""Status for the log and metrics if a client disconnects before its reply; never sent."""
+"""Status in logs and metrics of a request whose client disconnected before its reply; never sent."""
 
 
 @dataclass(slots=True)
 class RequestOutcome:
     """Outcome of a request.
 
-    endpoint: the route that metrics are labelled with. status: that of HTTP, also for a request that came by gRPC.
-    code: that of the error; empty without one. client: the key's id; empty where no keys are required.
+    endpoint: the route, a label of the metrics.
+    status: the HTTP status, also for a request over gRPC.
+    code: the error's code; empty without an error.
+    client: id of the API key; empty if no keys are required.
     """
 
     request_id: str

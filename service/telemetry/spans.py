@@ -1,8 +1,8 @@
-"""OpenTelemetry spans, created when they have ended, which costs a tenth of starting and ending them with the SDK.
+"""OpenTelemetry spans, created once they have ended, in a tenth of the time of starting and ending them in the SDK.
 
-It leaves out what spans here do not need: a sampler (the caller has decided), the thread's context, a lock, and limits
-of attributes. The SDK still does the batching, and `otlp.py` encodes. Imports OpenTelemetry, so it is imported only
-where traces are on.
+Omitted are features that spans here do not need: sampling (done by the caller), the thread's context, locking, and
+limits of attributes. The SDK still batches spans, and `otlp.py` encodes them. This module imports OpenTelemetry, so it
+is imported only if tracing is on.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 Facts = Mapping[str, str | int]
 Times = tuple[int, int]
-"""Begin and end, in nanoseconds since 1970."""
+"""Start and end, in nanoseconds since the epoch."""
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _FAILED = Status(StatusCode.ERROR)
 
 
 class SpanSender:
-    """Creates and sends spans that have ended, from any thread.
+    """Creates and sends spans that have ended. Thread-safe.
 
     Args:
         tracer: the SDK's tracer, whose resource and processor are used.
@@ -39,13 +39,13 @@ class SpanSender:
         self._propagator = TraceContextTextMapPropagator()
 
     def new_ids(self, parent: SpanContext | None = None) -> SpanContext:
-        """New ids for a span, in its parent's trace or, without a parent, in a new one."""
+        """Return new ids for a span, in its parent's trace or, without a parent, in a new trace."""
         if parent is None:
             return SpanContext(self._bits(128) or 1, self._bits(64) or 1, False, _SAMPLED)
         return SpanContext(parent.trace_id, self._bits(64) or 1, False, _SAMPLED, parent.trace_state)
 
     def remote_parent(self, headers: Mapping[str, str]) -> SpanContext | None:
-        """The client's span, from the headers `traceparent` and `tracestate`; None if they are missing or invalid."""
+        """Return the client's span, from the headers `traceparent` and `tracestate`; None if missing or invalid."""
         sent = {name: headers.get(name, "") for name in ("traceparent", "tracestate")}
         context = get_current_span(self._propagator.extract(sent)).get_span_context()
         return context if context.is_valid else None
@@ -61,7 +61,7 @@ class SpanSender:
         self._send(self._span(name, self.new_ids(parent), parent, start_time=times[0], end_time=times[1]))
 
     def send_infer(self, parent: SpanContext, times: Times, batch_size: int, batch: str) -> None:
-        """Send the span of a computed sample, linked to its batch's `traceparent`, which is empty without a span."""
+        """Send the span of a computed sample, with a link to its batch's span; `batch`: its `traceparent`, or empty."""
         self._send(
             self._span(
                 "infer",
@@ -82,6 +82,6 @@ class SpanSender:
 
 
 def ids_of_traceparent(traceparent: str) -> SpanContext:
-    """The ids in the `traceparent` of a span that this server made, here or in another process."""
+    """Return the ids in the `traceparent` of a span that this server made, in this or another process."""
     _, trace_id, span_id, flags = traceparent.split("-")
     return SpanContext(int(trace_id, 16), int(span_id, 16), True, TraceFlags(int(flags, 16)))

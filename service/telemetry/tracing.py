@@ -1,8 +1,8 @@
-"""OpenTelemetry traces over OTLP: a trace for each request with a span for each stage, and a trace for each batch.
+"""OpenTelemetry traces over OTLP: a trace per request with a span per stage, and a trace per batch.
 
-Off unless `otlp_endpoint` is set; OpenTelemetry is imported only then. A thread of the SDK sends spans, and drops them
-if it cannot keep up. A caller that sends `traceparent` (W3C Trace Context) decides whether its request is traced;
-others are sampled at random. A batch has its own trace, which its requests link to, if any of them is traced.
+Off unless `otlp_endpoint` is set; only then is OpenTelemetry imported. A thread of the SDK sends spans, and drops them
+if it cannot keep up. A client that sends `traceparent` (W3C Trace Context) decides whether its request is traced; other
+requests are sampled at random. A batch with a traced request has its own trace, to which the requests' traces link.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from service.telemetry.spans import SpanSender
 
 _EXPORT_TIMEOUT_S = 5.0
-"""Timeout of one export, so that a collector that hangs cannot delay the process's end for longer."""
+"""Timeout of one export in seconds, which limits how long a hung collector can delay the process's end."""
 _PATH = "/v1/traces"
 _COLLECTOR = re.compile(r"https?://[^/\s]+(/\S*)?")
 _SAMPLING_BITS = 53
@@ -36,10 +36,10 @@ _SAMPLING_BITS = 53
 
 
 def check_collector(endpoint: str) -> None:
-    """Check the address of the collector; an empty one is none.
+    """Check the address of the collector; empty means no collector.
 
     Raises:
-        SettingsInvalid: no spans can be sent to it.
+        SettingsInvalid: `endpoint` is not an HTTP URL.
     """
     if endpoint and not _COLLECTOR.fullmatch(endpoint):
         shown = endpoint.rpartition("@")[2]
@@ -50,7 +50,7 @@ def check_tracing(settings: Settings) -> None:
     """Check that OpenTelemetry is installed if the settings need it.
 
     Raises:
-        SettingsInvalid: it is not installed.
+        SettingsInvalid: OpenTelemetry is needed but not installed.
     """
     if settings.otlp_endpoint and not (find_spec("opentelemetry") and find_spec("opentelemetry.sdk")):
         raise SettingsInvalid("otlp_endpoint needs OpenTelemetry: install the extra, pip install '.[otel]'")
@@ -61,12 +61,12 @@ class RequestTracer:
 
     Args:
         tracer: the SDK's tracer.
-        ratio: share of the requests to trace, 0 to 1, if the caller has not decided.
+        ratio: share of requests to trace, 0 to 1, among those whose client sends no `traceparent`.
         bits: returns an integer of that many random bits.
     """
 
     def __init__(self, tracer: Tracer, ratio: float, bits: Callable[[int], int] = random.getrandbits) -> None:
-        from service.telemetry.spans import SpanSender  # noqa: PLC0415 -- see the module's text
+        from service.telemetry.spans import SpanSender  # noqa: PLC0415 -- see the module's docstring
 
         self._spans = SpanSender(tracer, bits)
         self._sampling_threshold = round((1.0 - ratio) * 2**_SAMPLING_BITS)
@@ -83,7 +83,7 @@ class RequestTracer:
         return RequestTrace(trace_id, self._bits(64) or 1)
 
     def resume(self, traceparent: str) -> StageTrace:
-        """Continue the trace of a request that was started here, in another process, or before a restart."""
+        """Continue the trace of a request that this process, another one or one before a restart has begun."""
         from service.telemetry.spans import ids_of_traceparent  # noqa: PLC0415
 
         return StageTrace(self._spans, ids_of_traceparent(traceparent))
@@ -111,7 +111,7 @@ class RequestTrace:
         self.traceparent = _traceparent(trace_id, span_id, int(self.recorded))
 
     def end(self, route: str, status: int, facts: dict[str, str]) -> None:
-        """End the trace: the request was answered, or its client left."""
+        """End the trace, as the request was answered or its client has left."""
         root = self._root
         if root is None:
             return
@@ -124,7 +124,7 @@ class RequestTrace:
 
 
 class StageTrace:
-    """Sends the spans of a request's stages when they end, from any thread; named as in Server-Timing."""
+    """Sends the spans of a request's stages when they end; named as in Server-Timing. Thread-safe."""
 
     def __init__(self, spans: SpanSender, parent: SpanContext) -> None:
         self._spans = spans

@@ -1,1 +1,1 @@
-"""HTTP: requests to validated orders, and results to responses."""
+"""HTTP: converts requests to validated orders, and results to responses."""

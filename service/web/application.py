@@ -43,15 +43,15 @@ _ROUTERS = (routes.router, results.router, docs.router)
 
 
 class App:
-    """The ASGI application: the middleware that every request passes, from the outside in, and FastAPI at its end.
+    """The ASGI application: the middleware that every request passes, around FastAPI.
 
-    The middleware is outside FastAPI, as the layers that FastAPI and Starlette add to their own middleware cost each
-    image call time without any benefit.
+    The middleware is outside FastAPI, because the layers that FastAPI and Starlette put around their own middleware
+    cost each image call time without any benefit.
 
     Args:
         settings: the server's settings.
         open_backend: opens the backend; by default one in this process.
-        version: the version that the OpenAPI document names.
+        version: version of the server in the OpenAPI document.
         apis: foreign APIs to serve beside the server's own.
         opened: called with the running service before any request can arrive.
     """
@@ -65,7 +65,7 @@ class App:
         opened: Callable[[Service], Awaitable[None]] | None = None,
     ) -> None:
         self.service: Service | None = None
-        """The running service, also found in `request.state.service`; None before the ASGI lifespan began."""
+        """The running service, also in `request.state.service`; None before the ASGI lifespan has begun."""
         gallery = [results.gallery_router] if keeps_gallery(settings) else []
         links = [results.link_router] if settings.public_url else []
         page = [page_router()] if settings.page else []
@@ -95,11 +95,11 @@ class App:
 
 
 class DirectRouting:
-    """ASGI middleware that routes image calls past FastAPI, which saves over 100 us of CPU time a request.
+    """ASGI middleware that routes image calls past FastAPI, which saves over 100 us of CPU time per request.
 
-    They remain FastAPI's routes, too, for the OpenAPI document. They read their requests themselves, so they need
-    nothing from FastAPI (docs/measurements/cpu.md, "The short way past FastAPI's routing"). It is the innermost
-    middleware, so that image calls pass all others.
+    The image calls remain routes of FastAPI, too, for the OpenAPI document. They parse their requests themselves, so
+    they need nothing from FastAPI (docs/measurements/cpu.md, "The short way past FastAPI's routing"). This is the
+    innermost middleware, so that image calls pass through all others.
     """
 
     def __init__(self, app: ASGIApp, routes: Iterable[APIRoute]) -> None:
@@ -121,7 +121,7 @@ class DirectRouting:
 
 
 class _ImageRequest(Request):
-    """A request whose header the outermost middleware has read."""
+    """A request whose header the outermost middleware has already parsed."""
 
     @property
     def headers(self) -> RequestHead:
@@ -184,7 +184,7 @@ class LimitedHttp(FramedHttp):
     _header_timer: asyncio.TimerHandle | None = None
     """Timer that runs while a header is awaited."""
     _awaits_header = False
-    """Whether a header has begun and not ended; its timer starts if the data that began it does not end it."""
+    """Whether a header has begun but not ended; if it does not end in the same data, its timer starts."""
     _write_timer: asyncio.TimerHandle | None = None
     """Timer that runs while the client does not read the response."""
     _ignored_timer: asyncio.TimerHandle | None = None
@@ -192,11 +192,11 @@ class LimitedHttp(FramedHttp):
     _ignored_bytes = 0
     """Bytes of that body received since the answer."""
     _unparsed_bytes = 0
-    """Bytes received since the last parsed line or body, as of a header line without an end."""
+    """Bytes received since the last parsed line or piece of a body, such as of an unfinished header line."""
     _parsed_bytes = 0
-    """Bytes of the names and values of this request's header so far."""
+    """Bytes of names and values of this request's header parsed so far."""
     _presence: ClientPresence
-    """Tells whether the client has disconnected; requests find it in `request.state.presence`."""
+    """Says whether the client has disconnected; also in `request.state.presence`."""
 
     def __init__(self, *uvicorns: Any, limits: ConnectionLimits, **named: Any) -> None:
         super().__init__(*uvicorns, **named)
@@ -221,7 +221,7 @@ class LimitedHttp(FramedHttp):
     def data_received(self, data: bytes) -> None:
         """Feed the parser; refuse the request if a header line exceeds the limit."""
         self._unparsed_bytes += len(data)
-        self._awaits_header |= self.timeout_keep_alive_task is not None  # data, even an empty line, ends that timer
+        self._awaits_header |= self.timeout_keep_alive_task is not None  # any data, even an empty line, ends that timer
         super().data_received(data)
         if self._awaits_header:
             self._start_header_timer()
@@ -252,7 +252,7 @@ class LimitedHttp(FramedHttp):
     def on_body(self, body: bytes) -> None:
         """Pass on a piece of the body, which has a limit of its own (form.py)."""
         self._unparsed_bytes = 0
-        if self.cycle.response_complete:  # answered unread: some more is read, so that the client gets the answer
+        if self.cycle.response_complete:  # answered early: read on, so that the client gets the answer
             self._ignored_bytes += len(body)
             if self._ignored_bytes > self._limits.max_ignored_bytes:
                 self.transport.abort()
@@ -270,7 +270,7 @@ class LimitedHttp(FramedHttp):
             self._ignored_timer = self.loop.call_later(self._limits.ignored_body_timeout_s, self.transport.abort)
 
     def pause_writing(self) -> None:
-        """Start the write timer, as the client reads more slowly than it is sent to."""
+        """Start the write timer, as the client reads more slowly than the server sends."""
         super().pause_writing()
         if self._write_timer is None:
             self._write_timer = self.loop.call_later(self._limits.write_timeout_s, self.transport.abort)

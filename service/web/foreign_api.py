@@ -1,4 +1,4 @@
-"""A foreign API as the application serves it: its routes, its paths, and its form of an error."""
+"""A foreign API as the application serves it: its routes, its paths and its error format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_FIELD_FOR_IT = {
     "spool_full": "try again later",
     "storage_unavailable": "try again later",
 }
-"""Advice by error code, for APIs without fields to scale a mask or to leave a result unsaved."""
+"""Advice by error code, for APIs that have no field to scale a mask or to leave a result unsaved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +30,27 @@ class ForeignApi:
     description: str
     router: APIRouter
     prefix: str
-    """Beginning of the paths whose errors have this API's form, without a slash at its end."""
+    """Prefix of the paths whose errors have this API's format, without a trailing slash."""
     error_body: Callable[[ServiceError], dict[str, Any]]
     """Converts an error to the JSON body of its response."""
     advice: Mapping[str, str] = field(default_factory=dict)
-    """Advice about errors, by their `code`, in place of advice for this server's own API."""
+    """Advice by error `code`, which replaces the advice for this server's own API."""
     public: frozenset[str] = frozenset()
     """Paths that need no key."""
     idle_posts: frozenset[str] = frozenset()
-    """Paths of POST requests that ask for no pictures and do not count for a key's daily quota."""
+    """Paths of POST requests that request no pictures and do not count towards a key's daily quota."""
     basic_keys: bool = False
     """Whether a key may also come as the password of HTTP Basic."""
 
     def error_response(self, error: ServiceError) -> Response:
-        """Return an error in this API's form, with the headers of any error."""
+        """Return an error in this API's format, with the headers that every error has."""
         scheme = "Basic" if self.basic_keys else "Bearer"
         advised = error.with_advice(self.advice[error.code]) if error.code in self.advice else error
         return JSONResponse(self.error_body(advised), error.status, error_headers(error, scheme))
 
 
 class ForeignPaths:
-    """The foreign APIs by their paths, to be asked about every request."""
+    """Look-up of foreign APIs by path, fast enough for every request."""
 
     def __init__(self, apis: Iterable[ForeignApi]) -> None:
         self._apis = {api.prefix: api for api in apis}
@@ -64,5 +64,5 @@ class ForeignPaths:
 
 
 def request_body(schema: dict[str, Any], media_type: str = "application/json") -> dict[str, Any]:
-    """Return the `openapi_extra` of a route that needs a body of this type."""
+    """Return the `openapi_extra` of a route that requires a body with this schema and media type."""
     return {"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}}

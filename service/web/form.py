@@ -1,7 +1,7 @@
 """Reads a multipart/form-data body (RFC 7578) into memory, within limits.
 
-multipart.py parses the parts. The body's size is checked by its Content-Length first, and again while it is read. A
-call without files takes application/x-www-form-urlencoded, too (WHATWG URL Standard, 5): the default of many clients.
+multipart.py parses the parts. The body's size is checked first by its Content-Length, then again while it is read. A
+call without files also accepts application/x-www-form-urlencoded (WHATWG URL Standard, 5), many clients' default.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAMES_SHOWN = 8
 FORM_TYPE = "multipart/form-data"
 URL_FORM_TYPE = "application/x-www-form-urlencoded"
 _LONGEST_URL_FORM = 3 * MAX_PARTS * MAX_FIELD_BYTES
-"""Bytes of a URL-encoded form: those that fields may hold, each escaped as %XX."""
+"""Size limit of a URL-encoded form in bytes: that of all fields, with every byte escaped as %XX."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Form:
     fields: dict[str, str]
 
     def file(self, name: str) -> bytes:
-        """The bytes of a file part.
+        """Return the bytes of a file part.
 
         Raises:
             InvalidRequest: the part is missing or empty.
@@ -49,7 +49,7 @@ class Form:
         return data
 
     def options(self, model: type[OptionsT]) -> OptionsT:
-        """Validate the text fields as options; an empty field counts as absent, because browsers send those.
+        """Validate the text fields as options; an empty field counts as absent, because browsers send empty fields.
 
         Raises:
             InvalidOption: a field is unknown or out of range; the message names it.
@@ -111,7 +111,7 @@ async def read_parts(
     """Read the parts of a request's form, whatever their names.
 
     Raises:
-        UnsupportedType, TooLarge, InvalidRequest, Cancelled: as `read_form`.
+        UnsupportedType, TooLarge, InvalidRequest, Cancelled: as raised by `read_form`.
     """
     check_encoding(request)
     if media_type(request) != FORM_TYPE:
@@ -124,12 +124,12 @@ async def read_parts(
 
 
 def media_type(request: Request) -> str:
-    """The media type of a request's body, in lower case and without parameters; empty if none is named."""
+    """Return the media type of a request's body, in lower case and without parameters; empty if there is none."""
     return request.headers.get("content-type", "").split(";")[0].strip().lower()
 
 
 def check_encoding(request: Request) -> None:
-    """Refuse a compressed body, which could unpack to any size; pictures are compressed already.
+    """Refuse a compressed body, which could decompress to any size; pictures are already compressed.
 
     Raises:
         UnsupportedType: the body has a Content-Encoding.
@@ -150,7 +150,7 @@ async def _read_url_form(request: Request, count_bytes: Callable[[int], None], m
     """Read a URL-encoded form: fields in UTF-8, each once.
 
     Raises:
-        TooLarge, InvalidRequest, Cancelled: as `read_form`.
+        TooLarge, InvalidRequest, Cancelled: as raised by `read_form`.
     """
     body = bytearray()
     async for chunk in read_up_to_limit(request, max_body_bytes):
@@ -185,9 +185,9 @@ async def _is_empty(request: Request) -> bool:
 
 
 async def _next_piece(request: Request) -> tuple[bytes, bool]:
-    """The next piece of a body, and whether there are more.
+    """Return the next piece of a body, and whether there are more.
 
-    Starlette's `Request.stream` is a generator inside others, whose steps would take longer than those of the form.
+    Used in place of Starlette's `Request.stream`, whose nested generators take longer than parsing the form.
 
     Raises:
         Cancelled: the client left before the body was complete.
@@ -202,7 +202,7 @@ async def read_up_to_limit(request: Request, max_body_bytes: int) -> AsyncGenera
     """Yield a request's body in pieces.
 
     Raises:
-        TooLarge: it is larger than `max_body_bytes`, as announced or as it arrives.
+        TooLarge: the body is larger than `max_body_bytes`, by its Content-Length or as received.
         Cancelled: the client left before the body was complete.
     """
     announced = request.headers.get("content-length", "")

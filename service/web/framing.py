@@ -1,7 +1,7 @@
-"""HTTP/1.1 message framing: finds where each request ends, and makes sure that each gets exactly its own reply.
+"""HTTP/1.1 message framing: finds where each request ends, and ensures that each gets exactly one reply, its own.
 
-Framing alone separates requests that share a connection, such as those of different clients behind a proxy, so errors
-allow request smuggling. These gaps of uvicorn's protocol are closed:
+Only framing separates requests on one connection, which may come from different clients behind a proxy, so framing
+errors allow request smuggling. These gaps in uvicorn's protocol are closed:
 
 - An `Upgrade` ended the message before its body, and the body was read as the next request.
 - Trailers were added to the header fields, after the header had been checked.
@@ -21,12 +21,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from service.core.errors import InvalidRequest
 
 LINGER_S = 1.0
-"""Seconds to read from a connection after the last reply; closing it with unread data would discard the reply."""
+"""Seconds of reading from a connection after the last reply; closing it with unread data would discard the reply."""
 _HOST = re.compile(rb"[\w.~!$&'()*+,;=%:\[\]-]*", re.ASCII)
 _INVALID = "Invalid HTTP request received."
 
 Headers = Iterable[tuple[bytes, bytes]]
-"""Header fields: names in lower case, and values."""
+"""Header fields: pairs of a lower-case name and a value."""
 
 
 def check_head(version: str, method: str, headers: Headers) -> None:
@@ -50,7 +50,7 @@ def check_head(version: str, method: str, headers: Headers) -> None:
 
 
 def head_without_upgrade(version: str, method: bytes, url: bytes, headers: Headers) -> bytes:
-    """The same request header without `Upgrade`, which a server may ignore (RFC 9110 §7.8)."""
+    """Return a request header without `Upgrade`, which a server may ignore (RFC 9110 §7.8)."""
     lines = [b"%s %s HTTP/%s" % (method, url, version.encode())]
     for name, value in headers:
         kept = value
@@ -102,7 +102,7 @@ class FramedHttp(HttpToolsProtocol):
         return b""
 
     def _parse_again_without_upgrade(self) -> None:
-        """Parse the header again without `Upgrade`, after which the parser would not read a body."""
+        """Parse the header again without `Upgrade`, because with it the parser would not read a body."""
         method, version = self.parser.get_method(), self.parser.get_http_version()
         head = head_without_upgrade(version, method, self.url, self.headers)
         self.parser = httptools.HttpRequestParser(self)
@@ -118,7 +118,7 @@ class FramedHttp(HttpToolsProtocol):
         """Check the header and begin the request, unless it must be parsed again without `Upgrade`.
 
         Raises:
-            InvalidRequest: as `check_head`; the client gets a 400.
+            InvalidRequest: as raised by `check_head`; the client gets a 400.
         """
         method = self.parser.get_method().decode("ascii")
         upgrade = self.parser.should_upgrade()
@@ -126,7 +126,7 @@ class FramedHttp(HttpToolsProtocol):
             return
         version = self.parser.get_http_version()
         check_head(version, method, self.headers)
-        if version == "1.0":  # such a client would read the 100 as the reply
+        if version == "1.0":  # an HTTP/1.0 client would take the 100 for the reply
             self.expect_100_continue = False
         super().on_headers_complete()
         self._in_body = True
@@ -144,7 +144,7 @@ class FramedHttp(HttpToolsProtocol):
             self._restore_keep_alive()
             self._in_body = False
             super().on_message_complete()
-            if not self.pipeline:  # after much of a body uvicorn stops to read, and would not see the client leave
+            if not self.pipeline:  # uvicorn pauses reading in a large body, and would miss a disconnection
                 self.flow.resume_reading()
 
     def _restore_keep_alive(self) -> None:
@@ -176,7 +176,7 @@ class FramedHttp(HttpToolsProtocol):
         self.send_400_response(reason)
 
     def end_abandoned_request(self) -> None:
-        """End the connection of a client that has left, as `connection_lost` will when the event loop sees it.
+        """End the connection of a client that has left, before the event loop calls `connection_lost`.
 
         Otherwise uvicorn logs an error for a request that ends without a response, and answers 500.
         """
@@ -205,13 +205,13 @@ class FramedHttp(HttpToolsProtocol):
 class LingeringTransport(asyncio.Transport):
     """A transport whose `close` calls `linger`, which may keep the receiving side open for a while.
 
-    The header of a reply is sent with its body in one call, if that follows at once: a process that is killed between
-    the two leaves a reply that a proxy has begun to pass on and cannot ask another server for.
+    A reply's header is sent together with its body if the body follows at once. If the process were killed between two
+    sends, a proxy would already have begun to pass on the reply and could not retry on another server.
 
     Args:
-        transport: what it wraps.
-        linger: called when it closes; returns whether it keeps the transport open.
-        call_soon: calls a function once the code that runs now has ended, as the event loop's method does.
+        transport: the wrapped transport.
+        linger: called by `close`; returns whether it keeps the transport open.
+        call_soon: schedules a function, as the event loop's method does.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class LingeringTransport(asyncio.Transport):
         self._head: bytes | bytearray | memoryview = b""  # type: ignore[type-arg,unused-ignore]
 
     def write(self, data: bytes | bytearray | memoryview) -> None:  # type: ignore[type-arg,unused-ignore]
-        """Send data, unless the transport is closed; a header a little later."""
+        """Send data, unless the transport is closed; a reply's header is held until the next write or iteration."""
         if self._closing:
             return
         if self._head:
@@ -244,7 +244,7 @@ class LingeringTransport(asyncio.Transport):
         self._head = b""
 
     def is_closing(self) -> bool:
-        """Whether it was closed by either side."""
+        """Return whether either side has closed the transport."""
         return self._closing or self._transport.is_closing()
 
     def close(self) -> None:

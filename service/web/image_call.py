@@ -1,4 +1,4 @@
-"""One image call from header to response: admitted, read, then answered now or accepted as a job."""
+"""One image call, from header to response: it is admitted and read, then answered at once or accepted as a job."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
                 raise InvalidOption("`webhook` is for jobs: send `Prefer: respond-async`", code="webhook_needs_job")
             accepted, preferred = wanted_form(accept, several=order.options.pictures > 1), ""
             work = partial(_compute_response, intake, order, accepted)
-        # the negotiated values: the same header can be written in several ways
+        # negotiated values, not header texts: the same wish can be written in several ways
         varies_with = [accepted, preferred, order.options.webhook or "", order.options.webhook_events]
         work = intake.once(order, varies_with, work)
         return await (work() if later else intake.answered(work))
@@ -85,7 +85,7 @@ async def _webhook_facts(service: Service, order: Order) -> dict[str, Any]:
 
 
 def _build_order(form: Form, endpoint: Endpoint, accept: str) -> Order:
-    """Return the order of a form; a missing part is refused here, not later by the job."""
+    """Return the order of a form; a missing part is refused here, before a job is accepted."""
     options = form.options(OPTIONS[endpoint.task])
     if options.format is None:
         options = options.model_copy(update={"format": wanted_format(accept)})

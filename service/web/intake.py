@@ -1,4 +1,4 @@
-"""An HTTP request for pictures from its admission to its answer; the parts without HTTP are in service/intake."""
+"""An HTTP request for pictures, from its admission to its answer; service/intake has the parts without HTTP."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Work = Callable[[], Coroutine[Any, Any, Response]]
 
 @dataclass(slots=True, kw_only=True)
 class HttpIntake(Intake):
-    """An admitted HTTP request whose body has not been read, or is not answered yet."""
+    """An admitted HTTP request that is not answered yet; at first, its body has not been read."""
 
     request: Request
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body in pieces, each counted.
+        """Yield the body in pieces, whose memory is counted.
 
         Raises:
             TooLarge: the body is larger than `max_body_bytes`.
-            Overloaded: as `count_bytes`.
+            Overloaded: as raised by `count_bytes`.
             Cancelled: the client left before the body was complete.
         """
         async for chunk in read_up_to_limit(self.request, self.max_body_bytes):
@@ -42,15 +42,15 @@ class HttpIntake(Intake):
             yield chunk
 
     def once(self, order: Order, varies_with: Sequence[str], work: Work) -> Work:
-        """Return `work`, wrapped so that requests with the same Idempotency-Key run it once, if this one has a key.
+        """Return `work`, wrapped, if the request has an Idempotency-Key, so that it runs once for all with that key.
 
         Args:
             order: the order.
-            varies_with: what else the response depends on; a request that differs in it is another request.
+            varies_with: further values on which the response depends; they are part of the request's fingerprint.
             work: makes the response.
 
         Raises:
-            InvalidOption: there are several keys.
+            InvalidOption: the request has several keys.
         """
         if (key := single_value(self.request.headers, "Idempotency-Key")) is None:
             return work
@@ -64,15 +64,15 @@ class HttpIntake(Intake):
 
 
 def admitted(request: Request, unasked_s: float | None = None) -> AbstractContextManager[HttpIntake]:
-    """Admit a request by its header, for the length of the block.
+    """Admit a request by its header, for the duration of the block.
 
     Args:
-        request: its body has not been read.
-        unasked_s: seconds until the deadline if the client names none; by default the server's `request_timeout_s`.
+        request: the request, whose body has not been read.
+        unasked_s: seconds until the deadline if the client sets none; by default the server's `request_timeout_s`.
 
     Raises:
-        ShuttingDown, Overloaded, DeadlineExceeded, NotReady: it cannot be served now.
-        InvalidOption: a header is wrong.
+        ShuttingDown, Overloaded, DeadlineExceeded, NotReady: the request cannot be served now.
+        InvalidOption: a header is invalid.
     """
     state = request.scope["state"]
     service: Service = state["service"]

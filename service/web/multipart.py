@@ -1,8 +1,8 @@
 """Parser of multipart/form-data bodies (RFC 7578), which keeps parts in memory.
 
-The package `multipart` reads the heads of parts and finds the boundaries. Starlette's parser takes three times as long:
-it writes files to temporary files, and python-multipart, which it uses, has a callback for every step of a header. A
-body that comes in one piece and has nothing unusual is divided at its boundaries here, which takes half of the time.
+The package `multipart` parses the heads of parts and finds the boundaries. Starlette's parser takes three times as
+long: it writes temporary files and uses python-multipart, which has a callback for every step of a header. A body that
+arrives in one piece and has nothing unusual is split at its boundaries here, in half the time.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from service.core.errors import InvalidRequest
 MAX_FIELD_BYTES = 4096
 MAX_PARTS = 16
 _LONGEST_REMEMBERED = 512
-"""Bytes of a part's head up to which it is remembered: a client sends the same ones again and again."""
+"""Largest size in bytes of a part's head that is cached, as clients repeat the same heads."""
 _QUOTED = re.compile(r'"(?:\\.|[^"\\])*"?')
-"""A quoted text; one without an end, too, so that the search takes linear time whatever a client sends."""
+"""Matches quoted text; also without the closing quote, so that the search takes linear time for any input."""
 _EXTENDED_FILE_NAME = re.compile(r";\s*filename\*\s*=", re.IGNORECASE)
 
 
@@ -30,9 +30,9 @@ class PartLimits(NamedTuple):
     """Limits of a body's parts."""
 
     field_bytes: int
-    """Size of a text field."""
+    """Size of a text field, in bytes."""
     parts: int
-    """Number of files, and of text fields."""
+    """Number of files, and number of text fields."""
 
 
 FEW_PARTS = PartLimits(MAX_FIELD_BYTES, MAX_PARTS)
@@ -51,12 +51,12 @@ class Part:
 
     @property
     def data(self) -> bytes:
-        """The part's bytes."""
+        """Return the part's bytes."""
         return self.slices[0] if len(self.slices) == 1 else b"".join(self.slices)
 
     @property
     def text(self) -> str:
-        """The part's text, decoded with the body's charset, or as Latin-1 if that fails.
+        """Return the part's text, decoded with the body's charset, or as Latin-1 if that fails.
 
         Raises:
             InvalidRequest: the charset is not a text encoding.
@@ -65,7 +65,7 @@ class Part:
 
 
 class PartsReader:
-    """Incremental parser of a body; a part with a file name or the type of a picture is a file, others are fields."""
+    """Incremental parser of a body; a part with a file name or an image type is a file, any other is a text field."""
 
     def __init__(self, content_type: str, limits: PartLimits = FEW_PARTS) -> None:
         """Take the boundary from the content type.
@@ -79,13 +79,13 @@ class PartsReader:
             raise InvalidRequest("malformed multipart body: the Content-Type names no boundary")
         self.parts: list[Part] = []
         self._counted = {True: 0, False: 0}
-        """The number of files, and of text fields."""
+        """Number of files (True) and of text fields (False)."""
         self._limits = limits
         self._charset = _charset(options.get("charset", "utf-8"))
         self._whole = False
-        """Whether the body has ended in its first piece."""
+        """Whether the whole body came in its first piece."""
         self._beginning: bytes | None = b""
-        """The first bytes of the body, until there are enough to check that it begins with its boundary; then None."""
+        """First bytes of the body, until there are enough to check that it begins with its boundary; then None."""
         try:  # Latin-1 keeps every byte of a header; names are decoded with the body's charset later
             self._first = b"--" + boundary.encode("latin-1")
             self._parser = PushMultipartParser(self._first[2:], header_charset="latin-1")
@@ -116,7 +116,7 @@ class PartsReader:
             raise _malformed_error(error) from error
 
     def finish(self) -> list[Part]:
-        """The parts, after the whole body was fed.
+        """Return the parts; called after the whole body was fed.
 
         Raises:
             InvalidRequest: the body ends before its last boundary.
@@ -141,10 +141,10 @@ class PartsReader:
                 self._append_data(self.parts[-1], content)
 
     def _check_beginning(self, data: bytes) -> bytes:
-        """Check that the body begins with its boundary; returns the data to parse, empty while too little has come.
+        """Check that the body begins with its boundary; returns the data to parse, empty until there is enough.
 
-        RFC 2046 allows text before the boundary, but no client sends it, and the parser's reaction would depend on how
-        the body is cut into pieces.
+        RFC 2046 allows text before the boundary, but no client sends any, and the parser's reaction to it would depend
+        on how the body is split into pieces.
         """
         data = (self._beginning or b"") + data
         if len(data) < len(self._first) + 2:
@@ -174,11 +174,11 @@ class PartsReader:
 
 
 def _divide(body: bytes, first: bytes) -> list[tuple[bytes, bytes]] | None:
-    """Return heads and contents of the parts of a whole body; None if it goes on, or has anything unusual.
+    """Return the heads and contents of a body's parts; None if the body is not complete, or has anything unusual.
 
     Args:
-        body: the first bytes of a body.
-        first: its first boundary, which begins with two hyphens.
+        body: the first piece of a body.
+        first: the first boundary, including the two hyphens.
     """
     if not body.endswith((b"--", b"--\r\n")) or not body.startswith(first):
         return None
@@ -200,7 +200,7 @@ def _parse_head(head: bytes) -> MultipartSegment:
     """Read the header fields of a part.
 
     Raises:
-        MultipartError: they are malformed.
+        MultipartError: the fields are malformed.
     """
     for event in PushMultipartParser("-", header_charset="latin-1").parse(b"---\r\n" + head + b"\r\n\r\n"):
         if isinstance(event, MultipartSegment):
@@ -212,7 +212,7 @@ _remembered_head = lru_cache(maxsize=128)(_parse_head)
 
 
 def _is_file(segment: MultipartSegment) -> bool:
-    """Whether a part is a file, also where its name has the form of RFC 5987 alone, which the package does not read."""
+    """Return whether a part is a file, also if its only name is `filename*` (RFC 5987), which the package ignores."""
     if segment.filename is not None or (segment.content_type or "").startswith("image/"):
         return True
     return _EXTENDED_FILE_NAME.search(_QUOTED.sub("", segment.header("Content-Disposition", ""))) is not None
@@ -234,5 +234,5 @@ def _decode_text(data: bytes, charset: str) -> str:
         return data.decode(charset)
     except UnicodeDecodeError:
         return data.decode("latin-1")
-    except (LookupError, UnicodeError) as error:  # not a text codec, such as hex, or one that fails, such as punycode
+    except (LookupError, UnicodeError) as error:  # not a text codec (hex), or decoding fails (punycode)
         raise InvalidRequest(f"a text field is not in the charset that is announced: {error}") from error

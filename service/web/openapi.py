@@ -30,7 +30,7 @@ _COMMON_HEADERS = {
     "X-Request-ID": "the request's id",
     "traceparent": "W3C Trace Context, where the server traces the request",
 }
-"""Headers of every reply, besides those for browsers, which docs/security.md lists."""
+"""Headers of every reply, except those for browsers, which docs/security.md lists."""
 _HEADERS = {
     "X-Model": "`name/version`",
     "X-Engine": "`engine/precision`",
@@ -110,7 +110,7 @@ _PROBLEM_HEADERS = {
     416: {"Content-Range": "`bytes */` and the size of the file"},
 }
 _RETRIED = (409, 429, 503, 504)
-"""Statuses of temporary errors, some of which have a Retry-After."""
+"""Statuses of errors that may be temporary, and may then have a Retry-After."""
 _REFERRED: tuple[type[BaseModel], ...] = (ImageReply, ImagesReply, Problem)
 """Schemas used only with media types that FastAPI ignores, so they must be added to the document by hand."""
 _SECURITY_SCHEMES = {
@@ -120,7 +120,7 @@ _SECURITY_SCHEMES = {
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Responses for these statuses as RFC 9457 problems, each with all its possible `code`s."""
+    """Return descriptions of the responses with these statuses, as RFC 9457 problems with all possible `code`s."""
     content = {PROBLEM_TYPE: {"schema": _schema_reference(Problem)}}
     return {
         status: {
@@ -149,13 +149,13 @@ def complete_document(
     models: Mapping[Task, str],
     foreign: Callable[[str], str] = lambda _: "",
 ) -> dict[str, Any]:
-    """Complete the document with what holds for every call: keys, common errors and headers, and missing schemas.
+    """Return the document completed with what applies to every call: keys, common errors and headers, and schemas.
 
     Args:
-        document: made by FastAPI; it is not changed.
+        document: the document from FastAPI, which is not changed.
         public: paths that need no key.
         models: example for the field `model` of each task's call.
-        foreign: returns the name of the foreign API that a path belongs to; empty for the server's own.
+        foreign: returns the name of the foreign API to which a path belongs; empty for the server's own API.
     """
     whole = deepcopy(dict(document))
     for path, calls in whole["paths"].items():
@@ -183,13 +183,13 @@ def complete_document(
 def image_route(
     options: type[BaseModel], files: tuple[str, ...], optional: tuple[str, ...] = (), *, several: str | None = None
 ) -> dict[str, Any]:
-    """Keyword arguments of a route that takes a form and returns images.
+    """Return the keyword arguments of a route that takes a form and returns images.
 
     Args:
         options: model of the text fields.
         files: required file parts; without any, the body may be empty or a URL-encoded form.
         optional: optional file parts.
-        several: name of the field that asks for more than one image.
+        several: name of the field that requests more than one image; None: the route returns one.
     """
     schema = options.model_json_schema(mode="validation")
     parts = {name: {"type": "string", "format": "binary", "description": "JPEG, PNG or WebP"} for name in files}
@@ -250,7 +250,7 @@ def result_route(*, link: bool = False) -> dict[str, Any]:
 
 
 def uncached_route(description: str) -> dict[str, Any]:
-    """Keyword arguments of a route whose reply no cache may keep, but for that reply's model."""
+    """Return the keyword arguments, except the model, of a route whose reply no cache may store."""
     described = {"description": description, "headers": _headers({"Cache-Control": "`no-store`"})}
     return {"responses": {200: described, **problem_responses(404, 422, 503)}}
 

@@ -1,6 +1,6 @@
-"""The header fields of a request, and parsers of them: format, JSON or image, asynchrony. Pure.
+"""The header fields of a request, and parsers for them: format, JSON or image, asynchrony. Pure.
 
-Those that gRPC has, too, are in intake/request_metadata.py.
+Parsers that gRPC uses, too, are in intake/request_metadata.py.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from service.core.errors import UnsupportedType
 from service.core.pictures import ImageFormat
 
 _LONGEST_REMEMBERED = 256
-"""Characters of an Accept header up to which its types are remembered: a client sends the same one again and again."""
+"""Largest length in characters of an Accept header whose types are cached, as clients repeat the same header."""
 _FORMAT_OF: dict[str, ImageFormat] = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}
 
 
 class RequestHead(Headers):
-    """The header fields of a request, sorted by name once; `Headers` goes through all of them at every question.
+    """The header fields of a request, indexed by name once; Starlette's `Headers` searches all fields at each access.
 
-    The outermost middleware puts it into the request's state, for all that read the header after it.
+    The outermost middleware puts it into the request's state, for all later readers of the header.
     """
 
     def __init__(self, scope: Scope) -> None:
@@ -55,7 +55,7 @@ class RequestHead(Headers):
 
 
 def preferred_types(accept: str) -> tuple[str, ...]:
-    """The media types of an Accept header, most wanted first; refused ones (q=0) are left out (RFC 9110 §12.5.1)."""
+    """Return an Accept header's media types, most preferred first, without refused ones (q=0; RFC 9110 §12.5.1)."""
     return _remembered_types(accept) if len(accept) <= _LONGEST_REMEMBERED else _parse_types(accept)
 
 
@@ -74,7 +74,7 @@ _remembered_types = lru_cache(maxsize=128)(_parse_types)
 
 
 def wants_json(accept: str) -> bool:
-    """Whether JSON is wanted rather than an image."""
+    """Return whether JSON is preferred to an image."""
     for name in preferred_types(accept):
         if name == "application/json":
             return True
@@ -84,7 +84,7 @@ def wants_json(accept: str) -> bool:
 
 
 def wants_multipart(accept: str) -> bool:
-    """Whether several results are wanted as multipart/mixed rather than as JSON."""
+    """Return whether multipart/mixed is preferred to JSON for several results."""
     for name in preferred_types(accept):
         if name in ("multipart/mixed", "multipart/*"):
             return True
@@ -94,15 +94,15 @@ def wants_multipart(accept: str) -> bool:
 
 
 def wants_openmetrics(accept: str) -> bool:
-    """Whether metrics are wanted in OpenMetrics rather than in Prometheus' older text format."""
+    """Return whether OpenMetrics is preferred to Prometheus's older text format for metrics."""
     known = (name for name in preferred_types(accept) if name in ("application/openmetrics-text", "text/plain"))
     return next(known, "") == "application/openmetrics-text"
 
 
 def wanted_form(accept: str, *, several: bool) -> str:
-    """The media range that stands for the response form that the Accept header asks for; `*/*` for the usual form.
+    """Return the media range of the response form that the Accept header prefers; `*/*` for the default form.
 
-    The usual form is a file for one picture, JSON for several.
+    The default form is a file for one picture, and JSON for several.
     """
     if several:
         return "multipart/mixed" if wants_multipart(accept) else "*/*"
@@ -110,26 +110,26 @@ def wanted_form(accept: str, *, several: bool) -> str:
 
 
 def wanted_format(accept: str) -> ImageFormat:
-    """The supported image format that the Accept header prefers; png if it names none."""
+    """Return the supported image format that the Accept header prefers; png if it names none."""
     return next((_FORMAT_OF[name] for name in preferred_types(accept) if name in _FORMAT_OF), "png")
 
 
 def joined_lines(headers: Headers, name: str) -> str:
-    """All lines of a header as one list (RFC 9110 §5.3)."""
+    """Return all lines of a header field as one comma-separated list (RFC 9110 §5.3)."""
     return ",".join(headers.getlist(name))
 
 
 def etag_matches(if_none_match: str, etag: str) -> bool:
-    """Whether an If-None-Match header matches the entity tag, compared weakly (RFC 9110 §13.1.2); `*` matches any."""
+    """Return whether an If-None-Match header matches the entity tag (weak comparison, RFC 9110 §13.1.2; `*`: any)."""
     tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return etag in tags or tags == ["*"]
 
 
 def check_json(headers: Headers) -> None:
-    """Check that a body is declared as JSON, which no form of another site can do; for routes that read JSON.
+    """Check that a body is declared as JSON, which another site's form cannot do; for routes that read JSON.
 
     Raises:
-        UnsupportedType: the Content-Type is another, or missing, or sent more than once.
+        UnsupportedType: the Content-Type is missing, repeated or not JSON.
     """
     kinds = [kind.partition(";")[0].strip().lower() for kind in headers.getlist("content-type")]
     if kinds != ["application/json"]:
@@ -137,5 +137,5 @@ def check_json(headers: Headers) -> None:
 
 
 def wants_job(prefer: str) -> bool:
-    """Whether a Prefer header asks for `respond-async` (RFC 7240)."""
+    """Return whether a Prefer header requests `respond-async` (RFC 7240)."""
     return bool(prefer) and any(p.split(";")[0].strip().lower() == "respond-async" for p in prefer.split(","))

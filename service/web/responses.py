@@ -49,7 +49,7 @@ def image_response(reply: Reply, request_id: str, accept: str) -> Response:
 
 
 def reply_headers(reply: Reply) -> dict[str, str]:
-    """Return the headers that say what made the pictures, and where they are stored."""
+    """Return the headers that describe how the pictures were made and where they are stored."""
     return {"Vary": "Accept", **reply_facts(reply)}
 
 
@@ -86,16 +86,16 @@ def from_stored_response(kept: KeptResponse) -> Response:
 
 
 def problem_response(error: ServiceError, request_id: str, path: str) -> Response:
-    """Return an error as RFC 9457 problem details, with a computed Retry-After if a retry may succeed."""
+    """Return an error as RFC 9457 problem details; with Retry-After if the error has one."""
     return JSONResponse(error.problem(request_id, path), error.status, error_headers(error), PROBLEM_TYPE)
 
 
 def error_headers(error: ServiceError, scheme: str = "Bearer") -> dict[str, str]:
-    """Return the headers of an error's response, whatever its body is.
+    """Return the headers of an error's response, independent of its body's format.
 
     Args:
         error: the error.
-        scheme: how a key is sent, for a 401.
+        scheme: authentication scheme for `WWW-Authenticate` in a 401.
     """
     headers: dict[str, str] = {}
     if (seconds := whole_seconds_to_return(error)) is not None:

@@ -1,4 +1,4 @@
-"""The HTTP routes. They contain no image work and no decisions."""
+"""The HTTP routes, which contain no image processing and no decisions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from service.web.responses import job_response
 
 router = APIRouter()
 _OF_SOME_MODELS = ("instance", "reference")
-"""File parts of /v1/translate that only some models take."""
+"""File parts of /v1/translate that only some models accept."""
 _Name = Annotated[str, Path(description="name of a model, without a version", json_schema_extra={"example": "photos"})]
 _Id = Annotated[str, Path(description="32 hexadecimal digits", json_schema_extra={"example": 32 * "0"})]
 

@@ -1,4 +1,4 @@
-"""Runs the service under uvicorn with a graceful shutdown: SIGTERM, SIGINT and SIGHUP drain, flush and exit with 0."""
+"""Runs the service under uvicorn with a graceful shutdown: SIGTERM, SIGINT and SIGHUP make it drain, flush and exit."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from service.web.foreign_api import ForeignApi
 log = structlog.get_logger(__name__)
 
 OpenBeside = Callable[[Service], AbstractAsyncContextManager[None]]
-"""Opens another server of the same service, for the time that this one serves."""
+"""Opens another server of the same service, which runs while this one does."""
 _BACKLOG = 4096
 _CONNECTION_LIMITS = ConnectionLimits()
 _REPLY_GRACE_S = 2
-"""Time to send replies after the drain was cut short."""
+"""Seconds to send replies after the drain was cut short."""
 _KEEP_ALIVE_S = 75
-"""Longer than in common proxies (nginx: 60 s), so that they close idle connections and not the server."""
+"""Longer than common proxies' timeouts (nginx: 60 s), so that the proxy closes idle connections, not the server."""
 
 
 def run(
@@ -60,7 +60,7 @@ def run(
         listener: a bound socket; by default one is made for the settings' address.
         apis: foreign APIs to serve beside the server's own.
         beside: opens a server of another protocol beside this one.
-        end_requests: counts the requests to end; by default one that tells them apart by its own time.
+        end_requests: counts the requests to end; by default a new `EndRequests`.
 
     Returns:
         The exit status: 0 after a clean drain, EXIT_DEVICE_LOST if the process has lost its GPU and should be
@@ -86,9 +86,9 @@ def run(
 class DrainingServer(uvicorn.Server):
     """uvicorn server that drains on the first signal: /readyz answers 503, new work is refused, the rest is finished.
 
-    Work is still accepted for `drain_delay_s` after /readyz has changed; `drain_timeout_s` begins after that.
+    Work is still accepted for `drain_delay_s` after /readyz has changed; only then does `drain_timeout_s` begin.
 
-    A second request to end (EndRequests) ends the server at once; SIGHUP only drains.
+    A second request to end (EndRequests) ends the server at once; SIGHUP only begins a drain.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class DrainingServer(uvicorn.Server):
         self._cut_at_s: float | None = None
         self._open_beside, self._beside = beside, AsyncExitStack()
         self.limit_end: Callable[[float], None] | None = None
-        """Called once, with the longest time in seconds that the end may take; None: it is not limited."""
+        """Called once with the time limit of the end in seconds; None: no limit."""
         self.failed = False
         """Whether the server beside this one could not be opened."""
         super().__init__(
@@ -137,7 +137,7 @@ class DrainingServer(uvicorn.Server):
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 -- a signal handler's arguments
-        """Drain on the first request, exit at once on the second. uvicorn's own would raise the signal again later."""
+        """Drain on the first request, exit at once on the second; uvicorn's handler would raise the signal again."""
         service = self.app.service
         self._end_requests.add(sig, time.monotonic())
         is_second = self._end_requests.count > 1
@@ -151,7 +151,7 @@ class DrainingServer(uvicorn.Server):
         self._signalled = True
 
     def _drain(self, service: Service, name: str) -> None:
-        """Begin the drain; on the event loop, as a signal handler may interrupt the holder of a log lock."""
+        """Begin the drain; on the event loop, as a signal handler may interrupt a holder of the log's lock."""
         log.info("draining", signal=name, in_flight=service.admission.in_flight)
         self._limit_the_end(self._settings.drain_delay_s + self._settings.drain_timeout_s + END_WITHIN_S)
         service.announce_shutdown()
@@ -161,7 +161,7 @@ class DrainingServer(uvicorn.Server):
             service.begin_draining()
 
     def _limit_the_end(self, seconds: float) -> None:
-        """Limit how long the end takes; a drain before it has set its own limit."""
+        """Limit how long the end may take, unless a drain has already set a limit."""
         limit, self.limit_end = self.limit_end, None
         if limit is not None:
             limit(seconds)
@@ -198,13 +198,13 @@ class DrainingServer(uvicorn.Server):
             log.info("serving", url=url, docs=f"{url}/docs", **grpc)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close what serves beside, then this server."""
+        """Close the servers beside this one, then this one."""
         self._limit_the_end(self._settings.drain_timeout_s + END_WITHIN_S)
         await self._beside.aclose()
         await super().shutdown(sockets)
 
     async def _serve_beside(self, service: Service) -> None:
-        """Open what serves beside, and metrics, before HTTP listens: when /readyz is ready, all of them answer."""
+        """Open the other servers and the metrics port before HTTP listens, so that all answer once /readyz is ready."""
         self._serve_metrics(service.metrics)
         if self.failed or self._open_beside is None:
             return
@@ -215,7 +215,7 @@ class DrainingServer(uvicorn.Server):
             self.should_exit = self.failed = True
 
     def _serve_metrics(self, metrics: Metrics) -> None:
-        if not self._settings.metrics_port or metrics.shared:  # the launcher serves those of all processes
+        if not self._settings.metrics_port or metrics.shared:  # the launcher serves the metrics of all processes
             return
         try:
             serve_metrics(self._settings.host, self._settings.metrics_port, metrics.registry)

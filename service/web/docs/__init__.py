@@ -1,1 +1,1 @@
-"""The interactive documentation and the OpenAPI document as a client gets them."""
+"""The interactive documentation and the OpenAPI document, as served to clients."""

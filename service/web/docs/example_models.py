@@ -11,7 +11,7 @@ from service.imaging.model_inputs import why_not_servable
 
 
 def example_models(settings: Settings, statuses: Iterable[ModelStatus]) -> dict[Task, str]:
-    """A model name for each task: the default, or another one if only that is ready; may be empty."""
+    """Return a model name for each task: the default, or a ready model if the default is not ready; may be empty."""
     defaults = settings.default_models
     ready: dict[str, list[str]] = {task: [] for task in defaults}
     for status in statuses:

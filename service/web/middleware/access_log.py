@@ -43,7 +43,7 @@ _SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
 ]
-"""Headers of every reply, so that no browser runs uploaded content as a page of this server."""
+"""Headers of every reply, which keep browsers from running uploaded content as a page of this server."""
 
 
 @dataclass(slots=True)
@@ -140,13 +140,13 @@ def _route_path(scope: Scope) -> str:
 
 
 async def reply_to_nobody(request: Request, _: Exception) -> Response:
-    """The exception handler for a client that has disconnected: counts it; the response reaches nobody."""
+    """Handle a client's disconnection: count it, and return a response that is never received."""
     request.scope["state"]["service"].metrics.cancelled.inc()
     return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 
 async def reply_with_problem(request: Request, error: Exception) -> Response:
-    """The exception handler: turns every error, also Starlette's own, into a response in the API's form."""
+    """Convert any error, including Starlette's own, to a response in the format of the path's API."""
     problem = _as_service_error(error)
     state = request.scope["state"]
     state["code"] = problem.code
@@ -158,7 +158,7 @@ async def reply_with_problem(request: Request, error: Exception) -> Response:
 
 
 def _error_response(error: ServiceError, scope: Scope) -> Response:
-    """Return an error in the form of the API that the request's path belongs to."""
+    """Return an error in the format of the API to which the request's path belongs."""
     api: ForeignApi | None = scope["state"].get("foreign_api")
     if api is not None:
         return api.error_response(error)
@@ -169,7 +169,7 @@ def _as_service_error(error: Any) -> ServiceError:
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, RequestValidationError):
-        faults = [{**fault, "loc": fault["loc"][1:]} for fault in error.errors()]  # without `query`, which all are in
+        faults = [{**fault, "loc": fault["loc"][1:]} for fault in error.errors()]  # without `query`
         return InvalidOption(f"{faults_message(faults, 'parameter')} (GET /docs lists the parameters)")
     if not isinstance(error, HTTPException):
         return internal_error()

@@ -1,7 +1,7 @@
 """Authentication, authorisation and rate limits, before a request's body is read or routed.
 
-Deny by default: every path that is not in `PUBLIC`, whether it exists or not, needs a key with a scope, so that a new
-route is protected without further work.
+Access is denied by default: every path that is not in `PUBLIC`, even a missing one, needs a key with a scope, so that a
+new route is protected without further work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RESULTS = "/v1/results"
 
 
 def scopes_of(method: str, path: str, api: ForeignApi | None = None) -> tuple[KeyScope, ...]:
-    """The scopes of which a key needs one for this request, of a foreign API or not; none if no key is needed."""
+    """Return the scopes of which a key needs at least one for a request; empty if no key is needed."""
     if path in PUBLIC or (api is not None and path in api.public):
         return ()
     if path == "/metrics":
@@ -42,7 +42,7 @@ class Authorisation:
 
     Args:
         app: the application.
-        links: whether the server makes links to results, whose signatures the route checks instead of a key.
+        links: whether the server makes links to results; for them the route checks a signature in place of a key.
     """
 
     def __init__(self, app: ASGIApp, *, links: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Pages of other origins (CORS): the requests they may send, and the headers of a reply they may read."""
+"""CORS: which requests pages of other origins may send, and which headers of a reply they may read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OPENAI_PACKAGE = (
     *("X-Stainless-Runtime", "X-Stainless-Runtime-Version", "X-Stainless-Retry-Count", "X-Stainless-Timeout"),
     *("X-Stainless-Helper-Method", "OpenAI-Organization", "OpenAI-Project", "User-Agent"),
 )
-"""Request headers of OpenAI's packages (npm's openai 7.57.0), which mean nothing here; a browser asks for each."""
+"""Request headers of OpenAI's packages (npm's openai 7.57.0), ignored here; a browser sends only allowed ones."""
 _CORS: dict[str, Any] = {
     "allow_methods": ["GET", "HEAD", "POST", "DELETE"],
     "allow_headers": [
@@ -33,5 +33,5 @@ _CORS: dict[str, Any] = {
 
 
 def allow_origins(app: ASGIApp, origins: str) -> CORSMiddleware:
-    """Return the application as pages of these origins, separated by commas, may use it."""
+    """Return the application wrapped so that pages of these origins (comma-separated) may use it."""
     return CORSMiddleware(app, allow_origins=listed(origins), **_CORS)

@@ -1,8 +1,8 @@
-"""Protection against pages of other sites in a browser that can reach this server (ADR 28).
+"""Protection against pages of other sites, opened in a browser that can reach this server (ADR 28).
 
-A page of another origin may send requests here, though it cannot read the replies; and a page that binds its own name
-to this server's address (DNS rebinding) can even read them. The first is recognised by `Origin` and `Sec-Fetch-Site`,
-which a page cannot set, the second by `Host`.
+A page of another origin can send requests here, though it cannot read the replies. A page that binds its own name to
+this server's address (DNS rebinding) can even read them. The former is recognised by `Origin` and `Sec-Fetch-Site`,
+which a page cannot set, the latter by `Host`.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from service.web.request_headers import RequestHead
 
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:/?#@\[\]]*)(?::[0-9]*)?")
 _PROBES = frozenset({"/livez", "/readyz"})
-"""Paths that are answered under any name: an orchestrator's probe has the name that its network gives the server."""
+"""Paths that are answered under any host name, as an orchestrator's probe uses its own network's name of the server."""
 _MOST_REMEMBERED = 256
-"""Number of Host headers that are remembered as known: parsing one takes as long as reading the whole header."""
+"""Number of known Host headers that are cached, as parsing one takes as long as reading the whole header."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing; a foreign page cannot read their replies."""
 _SAME_SITE = frozenset({"same-origin", "none"})
-"""Values of Sec-Fetch-Site for this server's own pages, and for what a person typed or opened."""
+"""Values of Sec-Fetch-Site for requests of this server's pages, and for addresses that a person typed or opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownSites:
     """The names of this server, and the origins of other servers whose pages may call it.
 
-    names: the public ones, in lower case; `*.example.org` stands for all names below it, `*` for any. That of the
-        public URL is among them, once with its port, as an `Origin` has it.
-    bound: the name or address that the server listens on.
-    origins: `https://app.example`; `*` for any.
+    names: public names, in lower case; `*.example.org` stands for all subdomains, `*` for any name. They include the
+        public URL's host, also with its port, as in an `Origin`.
+    bound: the name or address on which the server listens.
+    origins: allowed origins, such as `https://app.example`; `*` for any.
     """
 
     names: frozenset[str]
@@ -50,7 +50,7 @@ class KnownSites:
 
     @classmethod
     def of(cls, settings: Settings) -> KnownSites:
-        """The sites that the settings name; the address to listen on and the public URL are among them."""
+        """Return the sites in the settings, including the address to listen on and the public URL."""
         names = {name.rstrip(".") for name in listed(settings.public_host.lower())}
         public = urlsplit(settings.public_url)
         names |= {public.netloc.lower(), public.hostname or ""} - {""}
@@ -59,11 +59,11 @@ class KnownSites:
     def check_host(self, host: str | None) -> None:
         """Check the Host header of a request, with or without a port.
 
-        An address is always allowed: a page whose origin is an address was loaded from there. A request without a host
-        is allowed, too: no browser sends one.
+        An IP address is always allowed, as a page with that origin was loaded from this server. A request without a
+        host is allowed, too, as no browser sends one.
 
         Raises:
-            Misdirected: the name is not known.
+            Misdirected: the host name is not known.
         """
         name = _name_of(host or "")
         if not name or "*" in self.names or _is_address(name) or self._knows(name):
@@ -89,7 +89,7 @@ class KnownSites:
         )
 
     def _is_own(self, origin: str | None, host: str) -> bool:
-        """Whether an origin is this server's, reached directly or through a proxy that gives it another host."""
+        """Return whether an origin is this server's, reached directly or through a proxy that changes the host."""
         if origin is None:  # not from a page, or from a page of the same origin
             return True
         authority = origin.partition("://")[2].lower()
@@ -103,7 +103,7 @@ class KnownSites:
 
 
 def _name_of(host: str) -> str:
-    """The name or address in a Host header: without port, brackets and the dot at the end, in lower case."""
+    """Return the name or address in a Host header, in lower case, without port, brackets and trailing dot."""
     found = _HOST.fullmatch(host.lower())
     return found[1].strip("[]").rstrip(".") if found else host
 

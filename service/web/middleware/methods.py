@@ -14,9 +14,9 @@ from starlette.types import Scope
 
 
 def heads_of(router: APIRouter) -> APIRouter:
-    """A HEAD route for each GET route of `router`; the web server omits the body and keeps the headers.
+    """Return a router with a HEAD route for each GET route of `router`; the web server omits the bodies.
 
-    HEAD routes are not in the OpenAPI document, because RFC 9110 defines them.
+    The HEAD routes are not in the OpenAPI document, because RFC 9110 defines them.
     """
     heads = APIRouter()
     for route in _routes_of(router):
@@ -32,7 +32,7 @@ def heads_of(router: APIRouter) -> APIRouter:
 
 
 def allowed_methods(routers: Iterable[APIRouter], scope: Scope) -> str:
-    """The value of `Allow` (RFC 9110, 10.2.1) for a request's path: the methods of all its routes."""
+    """Return the value of `Allow` (RFC 9110, 10.2.1) for a request's path: the methods of all its routes."""
     routes = [route for router in routers for route in _routes_of(router) if route.matches(scope)[0] is not Match.NONE]
     return ", ".join(sorted({method for route in routes for method in route.methods or ()}))
 

@@ -1,1 +1,1 @@
-"""The page for people, at `/`: static files and their routes. Its script is a client of `/v1` like any other."""
+"""The page for people, at `/`: static files and their routes. Its script uses `/v1` like any other client."""

@@ -29,7 +29,7 @@ class PageFile:
 
     @property
     def compressed(self) -> bytes:
-        """The body as gzip, the same for the same body."""
+        """The body as gzip; equal bodies give equal bytes."""
         return gzip.compress(self.body, 9, mtime=0)
 
 
@@ -44,15 +44,15 @@ def page_files() -> dict[str, PageFile]:
 
 
 def _bare_markup(markup: str) -> str:
-    """The HTML without quotes around plain values, and without line breaks between its elements.
+    """Return the HTML without quotes around simple values, and without line breaks between its elements.
 
-    They are blocks, or in boxes that ignore such breaks.
+    The line breaks mean nothing, because the elements are blocks, or in boxes that ignore line breaks.
     """
     return re.sub(r'(?<==)"([\w./-]+)"(?=[ >])|(?<=>)\n+(?=<)', r"\1", markup)
 
 
 def _bare_style(style: str) -> str:
-    """The style sheet without comments and spaces that mean nothing; it has no strings that hold either."""
+    """Return the style sheet without comments and insignificant spaces; its strings must contain neither."""
     return re.sub(r"/\*.*?\*/|\s*([{};,>~])\s*|(?<=:) |(?<=\n)\s+", r"\1", style).replace(";}", "}")
 
 
@@ -66,7 +66,7 @@ class Representation:
 
 
 def representations(file: PageFile) -> tuple[Representation, Representation]:
-    """Return the file as it is, and as gzip. Browsers keep both, but ask each time whether they still hold."""
+    """Return the file uncompressed and as gzip. Browsers cache both, but revalidate them each time."""
 
     def made(body: bytes, encoding: Mapping[str, str]) -> Representation:
         headers = {

@@ -12,7 +12,7 @@ from service.web.request_headers import etag_matches, joined_lines, preferred_ty
 
 
 def page_router() -> APIRouter:
-    """Make the routes; the files are read once, and stay as they are until the process is started again."""
+    """Make the routes; the files are read once per process, so changes need a restart."""
     found = _found()
     router = APIRouter(include_in_schema=False)
 
@@ -29,6 +29,6 @@ def page_router() -> APIRouter:
     return router
 
 
-@cache  # joining the scripts and compressing takes as long as all else that a server does when it starts
+@cache  # joining and compressing the scripts takes as long as the rest of a server's start
 def _found() -> Mapping[str, tuple[Representation, Representation]]:
     return {path: representations(file) for path, file in page_files().items()}

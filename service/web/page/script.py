@@ -1,10 +1,10 @@
-"""The page's JavaScript modules, joined into one script: one request instead of fifty, and a third less to send.
+"""The page's JavaScript modules, joined and minified: one request instead of fifty, and a third fewer bytes to send.
 
-The modules share one scope, so that a name is declared once in all of them, and end each statement with a semicolon.
-Comments, indentation, spaces around punctuation and semicolons before a brace are left out. Private names, which
-nothing outside a module knows, and names that are declared become letters, the same ones in every function, which
-compresses best; `const` becomes `let`, `true` and `false` `!0` and `!1`; strings, templates and regular expressions
-stay as they are. Nothing may be declared under the name of a global that the page uses.
+The modules share one scope, so a name may be declared only once in all of them, and each statement must end with a
+semicolon. Comments, indentation, spaces around punctuation and semicolons before a brace are removed. Private names
+(`#name`) and declared names are shortened to letters, the same ones in every function, which compresses best. `const`
+becomes `let`, `true` and `false` become `!0` and `!1`; strings, templates and regular expressions stay unchanged. No
+declared name may be that of a global that the page uses.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NEEDLESS_LINE = re.compile(r"(?<=[;,{}(\[])\n|\n(?=[})\]])")
 
 
 class ScriptInvalid(ValueError):
-    """A module imports what is not there, or itself through others, or declares a name that another one declares."""
+    """A module imports a missing file, imports itself through others, or declares another module's name."""
 
 
 def joined(folder: Path, entry: str) -> str:
@@ -82,10 +82,10 @@ def _visit(path: Path, above: tuple[Path, ...], order: list[Path]) -> None:
 
 
 def _with_short_names(code: str, names: Iterable[str], first: str, kept: Iterable[str] = ()) -> str:
-    """The code with a letter or two for each of `names`, but for `kept` and those that a string or template has too.
+    """Return the code with `names` shortened, except names in `kept` and names that occur in a string or template.
 
-    Those that are used most get one letter of `first`, others one of it and a small one. A name stays if an object may
-    have it as a key or a method; all but constants stay also if a property of that name is read.
+    The most used names get one letter of `first`; the others get such a letter and a lower-case one. A name stays if it
+    may be an object's key or method; names that are not constants stay also if a property of that name is read.
     """
     texts = " ".join(token["kept"] for token in _TOKEN.finditer(code) if token["kept"])
     stay = {*_NAME.findall(texts), *_KEY.findall(code), *kept}
@@ -102,7 +102,7 @@ def _with_short_names(code: str, names: Iterable[str], first: str, kept: Iterabl
 
 
 def _with_short_locals(statement: str, declared: Container[str]) -> str:
-    """A statement of a module, without what only people need, with small letters for what it declares inside."""
+    """Return a statement of a module, minified, with lower-case letters for the names that it declares inside."""
     code = _NEEDLESS_LINE.sub("", _TOKEN.sub(_sent, statement))
     lists = (re.sub(r"\{[^{}]*}", "", found[found.lastindex or 0]) for found in _LOCAL.finditer(code))
     names = (name for found in lists for name in _LOCAL_NAME.findall(found) if name not in declared)
@@ -114,7 +114,7 @@ def _sent(token: re.Match[str]) -> str:
 
 
 def _bare(path: Path, declared: Container[str]) -> str:
-    """The module's code without imports, exports and what only people need; other modules have `declared` too."""
+    """Return the module's code, minified, without imports and exports; `declared`: names that other modules declare."""
     body = _EXPORT.sub("", _IMPORT.sub("", path.read_text("utf-8")))
     if found := re.search(r"^(?:import|export)\b.*", body, re.MULTILINE):
         raise ScriptInvalid(f"{path.name}: {found[0]!r} is not supported; name what is imported and exported")

@@ -1,1 +1,1 @@
-"""The routes of stored results: fetched, listed, shown small, deleted."""
+"""The routes of stored results: fetching, listing, thumbnails and deletion."""

@@ -1,4 +1,4 @@
-"""Ranges of a stored file (RFC 9110 §14): which bytes a request asks for. Pure."""
+"""Byte ranges of a stored file that a request may ask for (RFC 9110 §14). Pure."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class ByteRange(NamedTuple):
 
 
 def wanted_range(header: str | None, if_range: str | None, etag: str, size: int) -> ByteRange | None:
-    """Return the range that is asked for; None if the whole file is to be sent.
+    """Return the requested range; None if the whole file must be sent.
 
     The whole file is sent for several ranges, another unit, a malformed range, and an `If-Range` with another entity
-    tag or with a date, as results have no date of modification.
+    tag or with a date, as results have no modification date.
 
     Args:
         header: the Range header.
@@ -46,7 +46,7 @@ def wanted_range(header: str | None, if_range: str | None, etag: str, size: int)
     if asked is None or asked[1] == asked[2] == "" or (if_range is not None and if_range.strip() != etag):
         return None
     first, last = asked[1], asked[2]
-    if not first:  # the last so many bytes
+    if not first:  # a suffix range: the last `last` bytes
         start, end = max(0, size - int(last)), size - 1
     else:
         start, end = int(first), min(int(last or size), size - 1)

@@ -14,7 +14,7 @@ from service.saving.index_table import ResultRow
 
 MOST_A_PAGE = 100
 _WITHOUT_ITS_PLUS = re.compile(r":\d\d[\d:.,]{0,16} \d\d:?\d\d\Z")
-"""The end of a time whose zone has a space before it."""
+"""Matches the end of a time with a space before its zone, which was a `+` before the URL was decoded."""
 
 
 def _refuse_lost_plus(time: Any) -> Any:
@@ -41,7 +41,7 @@ class ResultsQuery(BaseModel):
     )
 
     def of(self, owner: str) -> ListQuery:
-        """The query for the results of that owner."""
+        """Return the query for the results of an owner."""
         return ListQuery(
             owner=owner,
             limit=self.limit,

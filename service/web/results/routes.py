@@ -1,4 +1,4 @@
-"""The routes of stored results. Fetching one needs its id; listing, thumbnails by the list and deletion its owner."""
+"""The routes of stored results. To fetch a result its id suffices; listing, thumbnails and deletion need its owner."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from service.web.results.listing import ResultsQuery, ResultsReply, results_repl
 
 
 def _refuse_repeats(request: Request) -> None:
-    """Refuse a parameter of the address that is given twice: every one has one value.
+    """Refuse a query parameter that is given more than once.
 
     Raises:
-        InvalidOption: there is one; the message names it.
+        InvalidOption: a parameter is repeated; the message names it.
     """
     counts = Counter(name for name, _ in request.query_params.multi_items())
     for name, count in counts.items():
@@ -37,15 +37,15 @@ def _refuse_repeats(request: Request) -> None:
 
 router = APIRouter()
 gallery_router = APIRouter(dependencies=[Depends(_refuse_repeats)])
-"""Routes that exist only where results have owners, or where only this machine can send requests."""
+"""Routes that exist only if results have owners, or if only this machine can send requests."""
 link_router = APIRouter(dependencies=[Depends(_refuse_repeats)])
-"""The route of links, which exists only where the server has a public URL. Needs no key: the signature is checked."""
+"""The route of links, which exists only if the server has a public URL; it checks a signature and needs no key."""
 _Id = Annotated[str, Path(description="32 hexadecimal digits", json_schema_extra={"example": 32 * "0"})]
 _FOR_EVER = "private, max-age=31536000, immutable"
-"""Cache-Control of a result, which never changes; deleting it through this address removes it from that cache."""
+"""Cache-Control of a result, which never changes; a DELETE of the same URL removes it from the client's cache."""
 _ASK_AGAIN = "private, no-cache"
-"""Cache-Control of a thumbnail or of a result behind a link: it may be kept, but is revalidated with its entity tag, as
-it may have been deleted or the link may have expired."""
+"""Cache-Control of a thumbnail, or of a result behind a link: caches must revalidate it with its entity tag, because it
+may have been deleted or the link may have expired."""
 
 
 @router.get("/v1/results/{result_id}", tags=["results"], **openapi.result_route())
@@ -125,10 +125,10 @@ async def delete_result(request: Request, result_id: _Id) -> Response:
 
 
 def _owner(request: Request) -> str:
-    """The owner of this client's results.
+    """Return the owner of this client's results.
 
     Raises:
-        NotFound: a client without a key that is not on this machine, as a proxy tells.
+        NotFound: the client has no key and, according to a proxy, is not on this machine.
     """
     kind, _, address = request.state.client.id.partition(":")
     if kind == "address" and not is_loopback(address):
@@ -137,15 +137,15 @@ def _owner(request: Request) -> str:
 
 
 async def _missing_error(request: Request, result_id: str, *, linked: bool = False) -> ServiceError:
-    """Return the error for a result that cannot be read any more.
+    """Return the error for a result that no longer exists.
 
-    It is 410 for the owner of a deleted result and for holders of a link to it, otherwise 404.
+    The status is 410 for a deleted result's owner and for holders of a link to it, otherwise 404.
     """
     service: Service = request.state.service
     row = await service.results.known(result_id)
     if row is not None and row.deleted and (linked or row.owner == owner_of(request.state.client.id)):
         return gone(result_id)
-    if row is not None and row.saved and not row.deleted:  # retention, or somebody, has removed its files
+    if row is not None and row.saved and not row.deleted:  # retention, or another program, has removed its files
         with suppress(ServiceError):
             await service.results.forget(result_id)
     if row is not None and not row.saved and not row.deleted and service.settings.ledger_url:
