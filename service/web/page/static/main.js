@@ -1,4 +1,4 @@
-// The script's beginning. It is one for the page and for its workers, as the server joins all modules into one file.
+// Entry point, both of the page and of its workers, as the server joins all modules into one script.
 
 import { serveExports } from "./files/export_worker.js";
 import { startPage } from "./page.js";

@@ -1,4 +1,4 @@
-// The page: its parts are made here and know each other only through what they are given.
+// The page: creates its parts, which know each other only through their arguments.
 
 import { Api } from "./server/api.js";
 import { byTask } from "./server/models.js";
@@ -27,7 +27,7 @@ const MODELS_AGAIN_MS = 2000;
 /** Makes and connects the parts; resolves when all is connected and stored work is back. */
 export async function startPage() {
   connectTheme();
-  say(""); // instead of the words for a script that does not start
+  say(""); // replaces the message for a script that does not start
   const api = new Api(askForKey);
   const busy = new Busy();
   const workspace = new Workspace();
@@ -95,7 +95,7 @@ async function readModels(api, tabs, gallery, fills, told = false) {
   } catch (error) {
     say(explained(error), true);
     if (error.status === 401 || error instanceof SyntaxError) {
-      fills.onWaiting = again; // no key was given, or something else answers: a person decides
+      fills.onWaiting = again; // no key was given, or another program answers: retry only when a person asks for it
       return;
     }
   }

@@ -1,4 +1,4 @@
-// One fill: what is sent, and what becomes of the reply.
+// One fill: the request that is sent, and the use of its reply.
 
 import { maskPng } from "../files/png_writer.js";
 import { pictures } from "../server/api.js";
@@ -9,10 +9,10 @@ import { windowFor } from "./window.js";
 
 /** @typedef {import("./picture.js").Picture} Picture */
 
-/** Fields of a fill's form that the person chooses. @typedef {{model?: string, samples?: string, texture?: string, seed?: string}} Choice */
+/** Form fields of a fill that the person can choose. @typedef {{model?: string, samples?: string, texture?: string, seed?: string}} Choice */
 
 /**
- * What a fill needs, taken at one moment: painting goes on while it is computed.
+ * A snapshot of the data that a fill needs, as painting goes on while the fill is computed.
  * @param {Picture} picture
  */
 export async function prepared(picture) {
@@ -23,12 +23,12 @@ export async function prepared(picture) {
   const mask = picture.mask.cut(area);
   if (!mask.includes(0)) throw new Error("Everything is painted, so nothing is left to fill from: erase a part of it.");
   const shown = async () => {
-    await picture.load(); // another one may be shown by now
+    await picture.load(); // another picture may be shown by now
     return picture.render(area).convertToBlob({ type: "image/png" });
   };
   const untouched = picture.patches.length === 0 && picture.facts.orientation === 1;
   const whole = area.width === picture.width && area.height === picture.height;
-  // the file itself where it is what is shown, as encoding it again would only cost time
+  // the file itself if the picture is unchanged, as encoding it again would only cost time
   const image = whole && untouched ? picture.file : await shown();
   return { hole, area, sent, image, shown, mask: await maskPng(mask, area.width, area.height) };
 }
@@ -52,7 +52,7 @@ export async function requested(api, { hole, area, sent, image, shown, mask }, c
   };
   const reply = await send(image).catch(async (error) => {
     if (error.code !== "invalid_image") throw error;
-    return send(await shown()); // the server is stricter than the browser, as with a wrong checksum in a PNG
+    return send(await shown()); // the server is stricter than the browser, for example about a wrong checksum in a PNG
   });
   const { blobs, seed } = await pictures(reply);
   const patches = [];
@@ -60,21 +60,21 @@ export async function requested(api, { hole, area, sent, image, shown, mask }, c
   return { patches, seed };
 }
 
-/** Puts a fill into the picture and takes what was sent out of the mask, as one entry of the history. */
+/** Adds a fill to the picture and clears the mask that was sent, as one entry of the history. */
 export function applied(picture, { hole, sent }, patch, joinTo) {
   picture.mask.begin();
   writeSent(picture.mask, hole, sent, 0);
   const diff = picture.mask.commit();
   picture.patches = [...picture.patches, patch];
   const changes = diff ? [{ patch }, { diff }] : [{ patch }];
-  // a stroke that was filled when it was let go is one step for the person who painted it
+  // a stroke that was filled on release is one step, together with its fill
   if (joinTo && picture.history.last === joinTo) joinTo.changes.push(...changes);
   else picture.history.push({ changes });
 }
 
 async function patchOf(blob, hole, area, sent) {
   const bitmap = await createImageBitmap(blob, RAW).catch(() => {
-    throw new SyntaxError(); // cut off on its way, or no picture at all
+    throw new SyntaxError(); // truncated in transit, or not a picture
   });
   const canvas = new OffscreenCanvas(hole.width, hole.height);
   const context = canvas.getContext("2d", { willReadFrequently: true });

@@ -22,29 +22,29 @@ export class History {
     return this.#undone.length > 0;
   }
 
-  /** The latest entry that is in place. @returns {Entry | undefined} */
+  /** The latest entry that is not undone. @returns {Entry | undefined} */
   get last() {
     return this.#done.at(-1);
   }
 
-  /** Adds an entry; what was undone can no longer be redone, and the oldest entries beyond the limits become final. */
+  /** Adds an entry; undone entries can no longer be redone, and the oldest entries beyond the limits become final. */
   push(entry) {
     this.#undone = [];
     this.#done.push(entry);
     while (this.#done.length > 1 && (this.#done.length > MOST_ENTRIES || this.bytes > MOST_BYTES)) this.#done.shift();
   }
 
-  /** Bytes that the entries take, of both directions. */
+  /** Size in bytes of all entries, to undo and to redo. */
   get bytes() {
     return [...this.#done, ...this.#undone].reduce((sum, entry) => sum + entryBytes(entry), 0);
   }
 
-  /** The entry to undo, moved to those that can be redone. @returns {Entry | undefined} */
+  /** Returns the entry to undo, and moves it to the entries that can be redone. @returns {Entry | undefined} */
   undo() {
     return move(this.#done, this.#undone);
   }
 
-  /** The entry to redo, moved back. @returns {Entry | undefined} */
+  /** Returns the entry to redo, and moves it back to the entries that can be undone. @returns {Entry | undefined} */
   redo() {
     return move(this.#undone, this.#done);
   }

@@ -1,7 +1,7 @@
-// The mask: one byte a pixel in the picture's own size, 1 where the picture is to be filled.
+// The mask: one byte per pixel of the picture; 1 marks pixels to fill.
 //
 // Edits are recorded by tile, as a thin diagonal stroke across 50 megapixels touches few tiles while its bounding box is
-// the whole picture. A difference is the exclusive-or of before and after, a bit a pixel: the same one undoes and redoes.
+// the whole picture. A difference is the exclusive-or of before and after, a bit per pixel: it undoes and redoes.
 
 /** Side of a tile in pixels. */
 export const TILE = 256;
@@ -29,12 +29,12 @@ export class Mask {
     return this.counts.reduce((sum, count) => sum + count, 0);
   }
 
-  /** Whether the tile may have set pixels, also in the middle of an edit. */
+  /** Whether the tile may have set pixels, also during an edit. */
   occupied(index) {
     return this.counts[index] > 0 || (this.before !== null && this.before.has(index));
   }
 
-  /** Begins an edit; what it will write to must be announced with `touch`. */
+  /** Begins an edit; areas to be written must first be announced with `touch`. */
   begin() {
     this.before = new Map();
   }
@@ -75,13 +75,13 @@ export class Mask {
     return diff.size ? diff : null;
   }
 
-  /** Ends the edit and takes it back, as if it had not begun. */
+  /** Ends the edit and reverts its changes. */
   abort() {
     for (const [index, old] of this.before ?? []) this.#paste(index, old);
     this.before = null;
   }
 
-  /** Applies a difference: undoes it if it is in place, else redoes it. @param {Diff} diff */
+  /** Applies a difference: undoes it if it is applied, else redoes it. @param {Diff} diff */
   toggle(diff) {
     for (const [index, bits] of diff) {
       const { x, y, width, height } = this.tile(index);
@@ -127,7 +127,7 @@ export class Mask {
     return right < 0 ? null : { x: left, y: top, width: right - left, height: bottom - top };
   }
 
-  /** The pixels of a rectangle, a byte each. @param {Rect} rect */
+  /** The pixels of a rectangle, one byte per pixel. @param {Rect} rect */
   cut({ x, y, width, height }) {
     const out = new Uint8Array(width * height);
     for (let row = 0; row < height; row++) {

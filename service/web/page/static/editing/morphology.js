@@ -9,7 +9,7 @@ export function grow(mask, radius) {
   spread(mask, radius, 1);
 }
 
-/** Removes all pixels within `radius` of one that is not set; the picture's border does not eat into the mask. */
+/** Removes all pixels within `radius` of one that is not set; pixels beyond the picture's border count as set. */
 export function shrink(mask, radius) {
   spread(mask, radius, 0);
 }
@@ -31,7 +31,7 @@ export function clear(mask) {
   }
 }
 
-/** Writes `value` where `sent` is set, a byte a pixel of `rect`; all else stays. @param {Mask} mask */
+/** Writes `value` where `sent` (one byte per pixel of `rect`) is set; other pixels stay. @param {Mask} mask */
 export function writeSent(mask, rect, sent, value) {
   mask.touch(rect.x, rect.y, rect.x + rect.width, rect.y + rect.height);
   for (let row = 0; row < rect.height; row++) {

@@ -8,13 +8,13 @@ import { History } from "./history.js";
 import { Mask } from "./mask.js";
 import { RAW } from "./raw.js";
 
-/** A larger picture is shown from a smaller copy while it is zoomed out. */
+/** A picture larger than this is drawn from a smaller copy while it is zoomed out. */
 const PREVIEW_SIDE = 2560;
 
 /** A random id; crypto.randomUUID is missing where the page comes over plain HTTP from another machine. */
 const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16)).join("-");
 
-/** The pixels of a fill inside its mask, at their place in the picture. */
+/** The pixels of a fill inside its mask, with their position in the picture. */
 export class Patch {
   /** @param {import("./mask.js").Rect} rect @param {Uint8ClampedArray} pixels RGBA @param {Uint8Array} inside 1 in the mask */
   constructor(rect, pixels, inside, id = newId()) {
@@ -32,7 +32,7 @@ export class Patch {
     return this.inside.length * (this.hole ? 13 : 9); // pixels, their canvases and the mask
   }
 
-  /** Draws it in the place of what is there, which would be seen through a fill that is half transparent. */
+  /** Draws it and clears the pixels below, which would otherwise show through a half-transparent fill. */
   draw(context, x, y, width = this.width, height = this.height) {
     if (this.hole) {
       context.globalCompositeOperation = "destination-out";
@@ -42,7 +42,7 @@ export class Patch {
     context.drawImage(this.canvas, x, y, width, height);
   }
 
-  /** What a worker or a store gets: the same without its canvas. */
+  /** A copy without the canvases, for a worker or a store. */
   get plain() {
     const { id, x, y, width, height, pixels, inside } = this;
     return { id, x, y, width, height, pixels, inside };
@@ -56,14 +56,14 @@ function canvasOf(pixels, { width, height }) {
 }
 
 export class Picture {
-  /** @type {ImageBitmap | null} the decoded file; null while it is not the one that is shown */
+  /** @type {ImageBitmap | null} the decoded file; null while another picture is shown */
   bitmap = null;
   /** @type {ImageBitmap | null} the smaller copy */
   preview = null;
   /** @type {Patch[]} fills, the latest on top */
   patches = [];
   history = new History();
-  /** Ends what is done for the picture when it is closed. */
+  /** Aborts work for the picture when it is closed. */
   closing = new AbortController();
 
   /** @param {Blob} file @param {string} name @param {import("../files/inspect.js").Facts} facts */
@@ -77,7 +77,7 @@ export class Picture {
     this.mask = new Mask(size.width, size.height);
   }
 
-  /** Opens a file. Throws an Error whose message is for people if it is no picture. */
+  /** Opens a file. If it is not a picture, throws an Error whose message can be shown to people. */
   static async open(chosen, name, id = newId()) {
     const file = await copied(chosen, name);
     const facts = inspect(new Uint8Array(await file.arrayBuffer()));
@@ -96,7 +96,7 @@ export class Picture {
     if (!this.bitmap) await this.#show(await createImageBitmap(this.file, RAW));
   }
 
-  /** Gives back the decoded pixels; mask, patches and history stay. */
+  /** Frees the decoded pixels; mask, patches and history stay. */
   release() {
     this.bitmap?.close();
     this.preview?.close();
@@ -122,7 +122,7 @@ export class Picture {
     return canvas;
   }
 
-  /** Takes back an entry of the history, or puts it in place again. */
+  /** Undoes or redoes an entry of the history. */
   apply({ changes }, undo) {
     for (const { diff, patch } of undo ? [...changes].reverse() : changes) {
       if (diff) this.mask.toggle(diff);

@@ -31,7 +31,7 @@ export function drawSegment(mask, from, to, size, value) {
   return box;
 }
 
-/** Where the line at height y enters and leaves a capsule; an empty range if it misses it. */
+/** The range of x in which the line at height y lies inside a capsule; empty if it misses the capsule. */
 function capsuleSpan(a, b, radius, y) {
   let [start, end] = [Infinity, -Infinity];
   const add = (from, to) => {

@@ -1,13 +1,13 @@
 // The part of a picture that is sent for a fill.
 //
-// A small picture goes whole, so that its fill is the one that the API gives. Of a large one the surroundings of the
-// mask are sent: 50 megapixels for a wire would take half a minute and show the model nothing more.
+// A small picture is sent whole, so that its fill equals that of the API. Of a large one only the surroundings of the
+// mask are sent: to remove a wire, 50 megapixels would take half a minute without giving the model more to go by.
 
 /** @typedef {import("./mask.js").Rect} Rect */
 
 /** Largest picture that is sent whole, in pixels. */
 export const MOST_WHOLE_PIXELS = 3_000_000;
-/** Largest part that is sent of a larger one, while less can be sent around the mask: servers and proxies have limits. */
+/** Largest part sent of a larger picture, if the mask allows it, as servers and proxies have size limits. */
 const MOST_SENT_PIXELS = 24_000_000;
 const LEAST_CONTEXT = 256;
 

@@ -25,14 +25,14 @@ const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, value) => {
   return value;
 });
 
-/** CRC-32 as PNG and ZIP use it. @param {number} crc that of the bytes before, to go on with */
+/** CRC-32 as PNG and ZIP use it. @param {number} crc CRC of the preceding bytes, to continue */
 export function crc32(bytes, crc = 0) {
   let value = ~crc;
   for (let i = 0; i < bytes.length; i++) value = CRC_TABLE[(value ^ bytes[i]) & 255] ^ (value >>> 8);
   return ~value >>> 0;
 }
 
-/** Runs bytes through the browser's CompressionStream or DecompressionStream; yields what comes out. */
+/** Runs bytes through the browser's CompressionStream or DecompressionStream; yields its output. */
 export async function* through(stream, chunks) {
   const writer = stream.writable.getWriter();
   const fed = (async () => {
@@ -55,7 +55,7 @@ export function stem(name) {
   return name.replace(/\.[^.]{1,5}$/, "");
 }
 
-/** A copy of a file, which may change or go on the disk while it is used; what is in memory already is taken as it is. @param {Blob} file @returns {Promise<Blob>} */
+/** A copy of a file, which could change or vanish on the disk while in use; a Blob in memory is returned unchanged. @param {Blob} file @returns {Promise<Blob>} */
 export async function copied(file, name) {
   if (!(file instanceof File)) return file;
   const bytes = await file.arrayBuffer().catch(() => {

@@ -24,7 +24,7 @@ async function original(file, facts) {
   }
   const bitmap = await createImageBitmap(file, RAW);
   const kind = { width: bitmap.width, height: bitmap.height, colour: facts.opaque ? 2 : 6, depth: 8 };
-  // an opaque pixel passes a canvas unchanged; alpha is multiplied there and divided out again, which rounds
+  // a canvas keeps opaque pixels unchanged, but multiplies by alpha and divides again, which rounds
   return { kind, rows: canvasRows(bitmap, facts.opaque), exact: facts.opaque && facts.png?.depth !== 16 };
 }
 

@@ -1,4 +1,4 @@
-// Export of an edited picture: the same script as a worker (main.js), one for each, which ends with it and gives its memory back.
+// Export of an edited picture: runs this same script (main.js) in a worker of its own, whose end frees its memory.
 
 import { encoded } from "./export_worker.js";
 
@@ -13,7 +13,7 @@ export function exportPicture(picture, format) {
   const job = { file: picture.file, format, patches: picture.patches.map((patch) => patch.plain) };
   const worker = new Worker(import.meta.url, { type: "module" });
   return new Promise((resolve, reject) => {
-    // the script is asked for again: where the server is gone, work is saved all the same, and the page waits meanwhile
+    // the worker loads the script from the server; if that is gone, the page itself encodes, and is blocked meanwhile
     const here = () => resolve(encoded(job));
     const timer = setTimeout(here, LONGEST_START_MS);
     worker.onmessage = ({ data }) => {

@@ -13,7 +13,7 @@ import { Patch } from "../editing/picture.js";
 
 const JPEG_QUALITY = 0.95;
 
-/** Answers each message with an empty one, which says that the worker has come, and then the encoded picture. */
+/** Answers each message first with an empty one, to show that the worker runs, and then with the encoded picture. */
 export function serveExports() {
   self.onmessage = async ({ data }) => {
     self.postMessage({});
@@ -31,7 +31,7 @@ export async function encoded({ file, patches, format }) {
   const facts = inspect(bytes);
   const own = format === "jpeg" && facts.format === "jpeg" && ownBlocks(bytes, patches, facts.orientation);
   if (own) return { blob: new Blob([withMetadata(own, facts, false)], { type: "image/jpeg" }), exact: true };
-  if (facts.icc && ascii(facts.icc, 16, 20) !== "RGB ") facts.icc = null; // one for inks or greys; the browser decodes to RGB
+  if (facts.icc && ascii(facts.icc, 16, 20) !== "RGB ") facts.icc = null; // for CMYK or grey; browsers decode to RGB
   if (format === "png") {
     const { kind, rows, exact } = await composed(file, facts, patches);
     return { blob: await writePng(kind, rows, await profileChunks(facts)), exact };
@@ -47,7 +47,7 @@ export async function encoded({ file, patches, format }) {
   return { blob, exact: facts.opaque };
 }
 
-/** A JPEG with the original's own blocks wherever no fill is; null for a kind of JPEG that cannot be taken apart. */
+/** A JPEG with the original's blocks outside the fills; null for a kind of JPEG that cannot be parsed here. */
 function ownBlocks(bytes, patches, orientation) {
   try {
     const frame = readJpeg(bytes);
@@ -74,18 +74,18 @@ async function drawn(file, patches, ground) {
   return canvas;
 }
 
-/** The original's colour profile as chunks of a PNG; the pixels are the file's own numbers and mean nothing without. */
+/** The original's colour profile as chunks of a PNG; the pixels are the file's own values, which need it. */
 async function profileChunks({ icc, iccChunk }) {
   if (iccChunk) return [{ type: "iCCP", data: iccChunk }];
   if (!icc) return [];
   return [{ type: "iCCP", data: joined([asciiBytes("ICC\0\0"), await gathered(through(new CompressionStream("deflate"), [icc]))]) }];
 }
 
-/** The original's profile as other files than PNG hold it. */
+/** The original's profile uncompressed, as formats other than PNG store it. */
 async function profileOf({ icc, iccChunk }) {
   if (!iccChunk) return icc;
   const packed = iccChunk.subarray(iccChunk.indexOf(0) + 2);
-  return gathered(through(new DecompressionStream("deflate"), [packed])).catch(() => null); // a broken one is left out
+  return gathered(through(new DecompressionStream("deflate"), [packed])).catch(() => null); // a damaged one is left out
 }
 
 async function gathered(stream) {
@@ -94,7 +94,7 @@ async function gathered(stream) {
   return joined(parts);
 }
 
-/** Whether this browser writes WebP without loss, found out by looking at what it writes. */
+/** Whether this browser writes lossless WebP, found out by inspecting its output. */
 export async function writesLosslessWebp() {
   const canvas = new OffscreenCanvas(8, 8);
   canvas.getContext("2d").fillRect(1, 2, 3, 4);

@@ -1,4 +1,4 @@
-// What a file says of itself before it is decoded: format, transparency, colour profile, EXIF, orientation.
+// Facts of a file, read without decoding it: format, transparency, colour profile, EXIF, orientation.
 
 import { ascii, readU32 } from "./bytes.js";
 
@@ -31,7 +31,7 @@ function readAny(bytes) {
   return null;
 }
 
-/** The chunks of a PNG up to a truncated one. */
+/** The complete chunks of a PNG, up to the first truncated one. */
 export function* pngChunks(bytes) {
   for (let at = 8; at + 12 <= bytes.length; ) {
     const length = readU32(bytes, at);
@@ -115,7 +115,7 @@ export function joined(parts) {
   return out;
 }
 
-/** The first valid orientation in EXIF data, as browsers read it, and the place of its number, 1 and -1 where there is none; and the place of the link to the small picture's directory. */
+/** The first valid orientation in EXIF data, as browsers read it (1 without one), its offset (-1 without one), and the offset of the pointer to the thumbnail's directory. */
 export function orientationAt(exif) {
   const little = exif[0] === 0x49;
   const u16 = (at) => (little ? exif[at] | (exif[at + 1] << 8) : (exif[at] << 8) | exif[at + 1]);
@@ -124,7 +124,7 @@ export function orientationAt(exif) {
   const next = offset + 2 + u16(offset) * 12;
   for (let at = offset + 2; at < next && at + 12 <= exif.length; at += 12) {
     const value = u16(at + 8);
-    // 42: of TIFF; one number of 16 bits
+    // 42 is the magic number of TIFF; the value is one number of 16 bits
     if (`${[u16(2), u16(at), u16(at + 2), u32(at + 4)]}` === "42,274,3,1" && value > 0 && value < 9) return { value, at: at + (little ? 8 : 9), next };
   }
   return { value: 1, at: -1, next };

@@ -1,5 +1,5 @@
-// A PNG decoder that gives rows with the file's own samples: 16 bits stay 16 bits, and alpha multiplies nothing, which
-// a canvas cannot promise. For files without interlacing; others are decoded by the browser.
+// A PNG decoder that yields rows of the file's own samples: 16 bits stay 16 bits and alpha is not multiplied in, which
+// a canvas does not guarantee. For files without interlacing; the browser decodes others.
 
 import { through } from "./bytes.js";
 import { pngChunks } from "./inspect.js";
@@ -108,7 +108,7 @@ function fromPalette(line, width, sample, palette, transparency) {
   return out;
 }
 
-/** Adds the alpha that tRNS gives to a single colour: 0 there, opaque elsewhere. */
+/** Adds the alpha of a tRNS chunk with a single colour: 0 for that colour, opaque for all others. */
 function withKeyedAlpha(line, { width, depth, colour }, sample, transparency) {
   const channels = CHANNELS[colour];
   const size = depth === 16 ? 2 : 1;

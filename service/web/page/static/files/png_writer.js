@@ -1,9 +1,9 @@
-// A PNG encoder that takes rows and gives a Blob, so that a picture of 50 megapixels never lies in memory twice.
+// A PNG encoder that takes rows and returns a Blob, so that a picture of 50 megapixels is never in memory twice.
 
 import { asciiBytes, crc32, through, u32 } from "./bytes.js";
 
 const SIGNATURE = Uint8Array.of(0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a);
-/** Samples of a pixel, by colour type; that of a palette is its index. */
+/** Number of samples per pixel, by colour type; a palette has one, the index. */
 export const CHANNELS = { 0: 1, 2: 3, 3: 1, 4: 2, 6: 4 };
 
 /**

@@ -1,4 +1,4 @@
-// A ZIP writer that stores and never compresses: pictures are compressed already.
+// A ZIP writer that stores files uncompressed, as pictures are already compressed.
 
 import { crc32 } from "./bytes.js";
 
@@ -34,7 +34,7 @@ function record(sizes, ...numbers) {
   return Uint8Array.from(numbers.flatMap((number, i) => Array.from({ length: sizes[i] }, (_, byte) => number / 256 ** byte)));
 }
 
-/** Gives the second of two files of one name a number. */
+/** Appends a number to the name of a file whose name is already taken. */
 function uniqueNames(files) {
   const seen = new Set();
   return files.map(({ name, blob }) => {

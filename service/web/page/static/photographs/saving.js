@@ -13,7 +13,7 @@ export function resultName(name, format) {
   return `${safeName(stem(name))}-retouched.${EXTENSIONS[format]}`;
 }
 
-/** What became of the pixels outside the fills. */
+/** A sentence that says whether the pixels outside the fills are unchanged. */
 function told(format, exact) {
   if (format !== "jpeg") return exact ? "Outside the fills every pixel is the file's." : "This kind of file had to be rounded: pixels outside the fills may differ a little.";
   return exact ? "Only the fills and the blocks of pixels that they touch were encoded again." : "JPEG changes every pixel a little.";

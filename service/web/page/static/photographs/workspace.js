@@ -12,7 +12,7 @@ export class Workspace extends EventTarget {
   pictures = [];
   /** @type {Picture | null} */
   active = null;
-  /** The one that was chosen last, which may still be decoded. @type {Picture | null} */
+  /** The picture chosen last, which may still be being decoded. @type {Picture | null} */
   #chosen = null;
 
   /** Opens files and edits the first of them. @param {Iterable<File>} files */
@@ -34,7 +34,7 @@ export class Workspace extends EventTarget {
     say(told + (failures.length > 1 ? `${failures.length} are not: ${first}` : first), first !== "");
   }
 
-  /** Adds a picture; one that is not edited gives its pixels back until it is. */
+  /** Adds a picture; while it is not edited, its decoded pixels are freed. */
   async add(picture, edit) {
     this.pictures = [...this.pictures, picture];
     this.#tell("list", picture);
@@ -74,7 +74,7 @@ export class Workspace extends EventTarget {
     this.#tell("list", picture);
   }
 
-  /** Tells that a picture's mask, fills or history changed. */
+  /** Announces that a picture's mask, fills or history changed. */
   edited(picture = this.active) {
     this.#tell("edit", picture);
   }

@@ -1,4 +1,4 @@
-// Keeps the work of one tab as it is done, and brings it back after a reload.
+// Stores the work of one tab continuously, and restores it after a reload.
 
 import { Patch, Picture } from "../editing/picture.js";
 import { $ } from "../ui/dom.js";
@@ -20,7 +20,7 @@ export class Recovery {
   #on = false;
   #told = false;
   #writing = Promise.resolve();
-  /** Tells the other tabs to forget too: the one that keeps its work would write it again, in part. */
+  /** Tells the other tabs to delete their work, too: else the tab that stores work would write part of it again. */
   #tabs = new BroadcastChannel("retouch-work");
 
   /** @param {import("../photographs/workspace.js").Workspace} workspace */
@@ -33,7 +33,7 @@ export class Recovery {
     this.#tabs.onmessage = () => this.#forget();
   }
 
-  /** Brings stored work back and keeps further work; not in a second tab, which would overwrite the first one's. */
+  /** Restores stored work and stores further work; not in a second tab, which would overwrite the first one's. */
   async start() {
     addEventListener("beforeunload", (event) => this.#lossy && event.preventDefault());
     if (!(await locked())) return this.#tell("Retouch is open in another tab, which keeps its work: a reload of this one loses it.");
@@ -66,7 +66,7 @@ export class Recovery {
     if (fresh.length) say("Your work is back. Save, Forget stored work removes it from this browser.");
   }
 
-  /** Whether something was done that is not kept. */
+  /** Whether there is work that is not stored. */
   get #lossy() {
     return (!this.#on || this.#told) && this.workspace.pictures.some(({ history }) => history.canUndo);
   }
@@ -116,7 +116,7 @@ export class Recovery {
   }
 }
 
-/** Whether this tab is the one that keeps work; the one before a reload may take a moment to go. */
+/** Whether this tab is the one that stores work; after a reload, the old page may hold that role for a moment. */
 async function locked() {
   if (!navigator.locks) return true;
   return new Promise((resolve) => {

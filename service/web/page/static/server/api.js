@@ -12,7 +12,7 @@ export class Refusal extends Error {
     this.code = problem.code ?? "";
     this.requestId = problem.request_id ?? null;
     const seconds = Number.parseInt(response.headers.get("Retry-After") ?? "", 10);
-    /** Seconds after which the server asks to be asked again; null if it does not say, or says at once. */
+    /** Seconds of Retry-After; null if it is missing or 0. */
     this.retryAfter = seconds > 0 ? seconds : null;
   }
 }
@@ -35,7 +35,7 @@ export class Api {
     this.#askForKey = askForKey;
   }
 
-  /** GET of JSON; a SyntaxError where it is none. @param {string} path relative to the page, so that it works behind a prefix */
+  /** GET of JSON; throws a SyntaxError if the reply is not JSON. @param {string} path relative to the page, so that it works behind a prefix */
   async get(path, signal) {
     return (await this.#send(path, { signal })).json();
   }
@@ -54,13 +54,13 @@ export class Api {
    * POST of a form.
    * @param {string} path @param {Record<string, string | {blob: Blob, name: string}>} fields
    * @param {{signal: AbortSignal, onSent: (event: ProgressEvent) => void, requestId?: string | null, accept?: string}} options
-   *     onSent: told how much is sent; requestId: that of the refusal, with which the server keeps the place it promised
+   *     onSent: called with progress; requestId: id of the refusal, for which the server has a reservation
    */
   async post(path, fields, { signal, onSent, requestId, accept = "image/png" }) {
     const body = new FormData();
     for (const [name, value] of Object.entries(fields)) {
       if (typeof value === "string") body.append(name, value);
-      else body.append(name, await copied(value.blob, value.name), value.name); // a file that is gone looks like a lost server
+      else body.append(name, await copied(value.blob, value.name), value.name); // else a deleted file would look like a lost server
     }
     const headers = { Accept: accept, ...(requestId ? { "X-Request-ID": requestId } : {}) };
     return this.#send(path, { body, headers, signal, onSent }, posted);
@@ -82,7 +82,7 @@ export class Api {
     if (refusal.status === 401 && (currentKey() !== key || (await this.#keyGiven(refusal.message)))) {
       return this.#send(path, options, send);
     }
-    // a key that may not compute: the next call asks for another
+    // the key lacks the right to compute: the next call asks for another key
     if (refusal.status === 403 && refusal.code === "forbidden" && !path.startsWith("v1/results")) rememberKey("");
     if (refusal.code === "model_not_found") this.onModelGone();
     throw refusal;
@@ -97,7 +97,7 @@ export class Api {
   }
 }
 
-/** `fetch` of a POST that tells how much of it is sent, which only the older call can. @returns {Promise<Response>} */
+/** `fetch` of a POST with progress of sending, which only XMLHttpRequest reports. @returns {Promise<Response>} */
 function posted(path, { body, headers, signal, onSent }) {
   return new Promise((resolve, reject) => {
     signal.throwIfAborted();

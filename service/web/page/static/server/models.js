@@ -2,7 +2,7 @@
 
 /** @typedef {{key: string, label: string, task: string, first: boolean, draws: boolean, textures: boolean, parts: {name: string, required: boolean, description: string}[]}} Model */
 
-/** The models that can be asked now, by task. @param {any} reply of GET /v1/models @returns {Record<string, Model[]>} */
+/** The models that can be used now, by task. @param {any} reply of GET /v1/models @returns {Record<string, Model[]>} */
 export function byTask(reply) {
   const found = { inpaint: [], translate: [], generate: [] };
   for (const { name, version, state, takes, default: first } of reply.models) {

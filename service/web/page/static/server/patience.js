@@ -1,8 +1,8 @@
-// Waiting for a busy or restarting server: it says how long, and the call is repeated then by itself.
+// Automatic retries while the server is busy or restarts, after the time that its reply names.
 
 import { Refusal, Unreachable } from "./api.js";
 
-const LONGEST_WAIT_S = 900; // beyond it a person is told and decides
+const LONGEST_WAIT_S = 900; // a longer wait is shown to the person, who decides
 const BACKOFF_S = [1, 2, 3, 5, 8, 10];
 
 /**
@@ -20,9 +20,9 @@ export function waitFor(error, attempt) {
 }
 
 /**
- * Runs a call until it succeeds, fails for good or is cancelled.
+ * Repeats a call until it succeeds, fails permanently or is cancelled.
  * @template T
- * @param {(requestId: string | null) => Promise<T>} call is given the id of the refusal before it
+ * @param {(requestId: string | null) => Promise<T>} call gets the id of the preceding refusal
  * @param {AbortSignal} signal
  * @param {(seconds: number, error: Error) => void} onWait told before each wait
  * @returns {Promise<T>}

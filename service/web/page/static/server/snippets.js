@@ -1,4 +1,4 @@
-// The current request as a command or a program that runs as it is. The key is a variable there, never itself.
+// The current request as a command or a program that runs unchanged, with a variable in place of the key.
 
 /** @typedef {{task: string, files: Record<string, string>, fields: Record<string, string>, key: boolean}} Call */
 
@@ -39,7 +39,7 @@ export function python(call, root) {
   ].join("\n");
 }
 
-/** The files by their field, without what a terminal would obey when the command is pasted. */
+/** The files by field, without characters that a terminal would execute when the command is pasted. */
 function filesOf({ files }) {
   return Object.entries(files).map(([name, file]) => [name, file.replace(/\p{Cc}/gu, "_")]);
 }

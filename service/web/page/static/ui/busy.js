@@ -1,4 +1,4 @@
-// Work of the server: how long it has taken, how long a busy server asks to wait, and the button that cancels it.
+// Work in progress on the server: elapsed time, a busy server's waiting time, and the button that cancels.
 
 import { patiently } from "../server/patience.js";
 import { Refusal } from "../server/api.js";
@@ -10,9 +10,9 @@ export class Busy {
   #running = null;
   #text = () => "";
   #timer = 0;
-  /** What the work is done for, as far as it is told: a picture. */
+  /** The picture for which the work is done, if known. */
   subject = null;
-  /** Called after each work, when its caller has said what became of it, with the picture that it failed for. @type {(failed: any) => void} */
+  /** Called after each piece of work, once its result was announced, with the picture for which it failed. @type {(failed: any) => void} */
   onEnd = () => {};
 
   constructor() {
@@ -29,7 +29,7 @@ export class Busy {
   }
 
   /**
-   * Runs calls of the server, one at a time, and repeats the one it was too busy for.
+   * Makes calls to the server, one at a time, and repeats a call that a busy server refused.
    * @template T
    * @param {string} label what is done, such as "Filling"
    * @param {(call: <R>(send: (options: {signal: AbortSignal, requestId: string | null, onSent: (event: ProgressEvent) => void}) => Promise<R>, closing?: AbortSignal) => Promise<R>, name: (label: string) => void) => Promise<T>} work

@@ -32,7 +32,7 @@ export class EditMenu {
   undo() {
     this.painting.lift();
     const { active } = this.workspace;
-    if (active && this.busy.subject === active) this.busy.cancel(); // what is computed for others goes on
+    if (active && this.busy.subject === active) this.busy.cancel(); // work for other pictures continues
     this.#travel((history) => history.undo(), true);
   }
 
@@ -50,7 +50,7 @@ export class EditMenu {
     else if (what === "export") this.#export(picture);
     else if (what === "again") this.#again(picture);
     else {
-      // a step that is seen: a 400th of the picture, two pixels at least
+      // a visible step: a 400th of the picture, at least two pixels
       const radius = Math.max(2, Math.round(Math.max(picture.width, picture.height) / 400));
       if (picture.edit((mask) => CHANGES[what](mask, radius))) this.workspace.edited();
     }

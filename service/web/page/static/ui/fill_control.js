@@ -1,4 +1,4 @@
-// Filling: when, with which model, and what is shown of several variants.
+// Filling: when to fill, with which model, and the choice among several variants.
 
 import { applied, prepared, requested } from "../editing/filling.js";
 import { widened } from "../editing/window.js";
@@ -7,7 +7,7 @@ import { prefer, preferences } from "./preferences.js";
 import { say } from "./status.js";
 
 export class FillControl {
-  /** Pictures with strokes that were let go while something else was computed. @type {Set<import("../editing/picture.js").Picture>} */
+  /** Pictures with strokes that ended while other work was running. @type {Set<import("../editing/picture.js").Picture>} */
   #late = new Set();
   #waiting = false; // for a model
   /** Called when something is to be filled and no model is known. */
@@ -62,9 +62,9 @@ export class FillControl {
     else this.fill(active.history.last);
   }
 
-  /** Fills the strokes that were let go meanwhile, one picture after the other; of one whose fill failed a person decides. */
+  /** Fills strokes that ended meanwhile, one picture after the other, except a picture whose fill has failed. */
   #afterWork(failed) {
-    if (this.busy.running) return; // something was begun at once
+    if (this.busy.running) return; // new work has begun immediately
     const late = [...this.#late].filter((picture) => picture !== failed && picture.mask.area && this.workspace.pictures.includes(picture));
     this.#late = new Set(late.slice(1));
     if ($("instant").checked && late.length) this.fill(null, late[0]);
@@ -84,7 +84,7 @@ export class FillControl {
     const seed = done.seed ? ` Seed ${done.seed}.` : "";
     const shown = picture === this.workspace.active;
     const { length } = done.patches;
-    // a fill that is seen is only read out: words would cover the next place to paint
+    // a visible fill is only announced to screen readers: a message would cover the picture
     say(length > 1 ? `${length} variants: choose one.${seed}` : `Filled.${seed}`, false, !shown || seed !== "");
     if (length > 1 && shown) this.#offer(picture, done.patches);
   }
@@ -131,7 +131,7 @@ export class FillControl {
   }
 }
 
-/** Puts another variant in the place of the one that was chosen before. */
+/** Replaces the chosen variant by another one. */
 function swap(picture, entry, patch) {
   const change = entry.changes.find((other) => other.patch);
   picture.patches = picture.patches.map((other) => (other === change.patch ? patch : other));

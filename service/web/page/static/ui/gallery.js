@@ -1,4 +1,4 @@
-// The results that the server keeps for this client, newest first: shown small, painted on, saved, deleted.
+// The results that the server stores for this client, newest first: thumbnails, editing, saving and deletion.
 
 import { safeName } from "../files/bytes.js";
 import { download } from "../files/export.js";
@@ -14,7 +14,7 @@ export class Gallery {
   #cursor = "";
   #loading = new AbortController();
   #asking = false;
-  /** Asks for more shortly before the last one is seen. */
+  /** Loads more results shortly before the last one becomes visible. */
   #end = new IntersectionObserver((seen) => seen.some((entry) => entry.isIntersecting) && this.#more(), { rootMargin: "400px" });
 
   /** @param {import("../server/api.js").Api} api @param {(file: File) => void} edit opens a result for filling */
@@ -22,7 +22,7 @@ export class Gallery {
     Object.assign(this, { api, edit });
   }
 
-  /** Whether the server keeps results that this client may see; none does for clients that it cannot tell apart. */
+  /** Whether the server lists results for this client; it does not for clients that it cannot tell apart. */
   async offered() {
     return this.api.get("v1/results?limit=1").then(() => true, () => false);
   }
@@ -100,7 +100,7 @@ export class Gallery {
     return made;
   }
 
-  /** Takes out a result that the server no longer has. */
+  /** Removes a result that the server no longer has. */
   #drop(made) {
     ((made.nextSibling ?? made.previousSibling)?.querySelector("button") ?? $("tab-results")).focus();
     this.#remove(made);

@@ -66,12 +66,12 @@ export class Painting {
     this.#resize(size || FIRST_BRUSH);
   }
 
-  /** Whether the tool in hand has a size. */
+  /** Whether the selected tool has a size. */
   get #sized() {
     return this.#tool === "brush" || this.#tool === "eraser";
   }
 
-  /** Takes a tool in hand. */
+  /** Selects a tool. */
   choose(tool) {
     this.#tool = tool;
     for (const button of document.querySelectorAll("[data-tool]")) {
@@ -129,7 +129,7 @@ export class Painting {
     if (stroke.value && stroke.picture === this.workspace.active) this.onStroke();
   }
 
-  /** Takes back the stroke in progress; null if there is none. */
+  /** Reverts the stroke in progress; null if there is none. */
   abort() {
     const stroke = this.#stroke;
     stroke?.abort();

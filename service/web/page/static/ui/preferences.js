@@ -1,4 +1,4 @@
-// What the page remembers between visits: brush, modes, theme. No key and no picture.
+// Preferences stored between visits: brush, modes and theme; no key and no picture.
 
 const PREFERENCES = "retouch-preferences";
 

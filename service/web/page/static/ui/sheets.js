@@ -9,7 +9,7 @@ import { say } from "./status.js";
 const MOST_SHOWN = 32;
 
 export class Sheets {
-  /** Key of the model whose files are asked for. */
+  /** Key of the model whose file fields are shown. */
   #asked = "";
 
   /**

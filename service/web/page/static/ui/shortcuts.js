@@ -1,8 +1,8 @@
-// Keys that work everywhere but in fields.
+// Keyboard shortcuts, which work everywhere except in input fields.
 
 import { $, typing } from "./dom.js";
 
-/** The letter of a key; of one that has none of ours, as in Greek or Hebrew, the letter at its place. @param {KeyboardEvent} event */
+/** The Latin letter of a key; on other layouts, such as Greek or Hebrew, the letter at the same position. @param {KeyboardEvent} event */
 const letterOf = ({ key, code }) => (key > "\u024f" ? code.replace("Key", "") : key).toLowerCase();
 
 /**

@@ -1,14 +1,14 @@
-// The line that says what happened, read out by screen readers.
+// The status line, which screen readers read out.
 
 import { $ } from "./dom.js";
 
 const SHOWN_MS = 6000;
 let timer = 0;
 
-/** Says something; what ends in … is shown until something else is said. @param {string} text @param {boolean} wrong whether it is an error @param {boolean} shown false: only read out */
+/** Shows a message; one that ends in … stays until the next message. @param {string} text @param {boolean} wrong whether it is an error @param {boolean} shown false: only read out */
 export function say(text, wrong = false, shown = true) {
   const line = $("status");
-  // what is outside an open dialog is neither seen nor read out
+  // elements outside an open dialog are neither visible nor read out
   const place = document.querySelector("dialog[open]") ?? document.body;
   if (line.parentNode !== place) place.append(line);
   line.textContent = text;

@@ -46,7 +46,7 @@ export class Tabs extends EventTarget {
    */
   offer(models, loading) {
     const offered = JSON.stringify([models, loading]);
-    if (offered === this.#offered) return; // what is shown stays untouched
+    if (offered === this.#offered) return; // leave the shown choice unchanged
     this.#offered = offered;
     Object.assign(this.#models, models);
     const tasks = Object.keys(models);

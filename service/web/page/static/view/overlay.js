@@ -2,7 +2,7 @@
 
 import { TILE } from "../editing/mask.js";
 
-/** Of the hatching, which is seen on pictures of any colour. */
+/** Colours of the hatching, which is visible on pictures of any colour. */
 const COLOURS = [[236, 43, 116], [150, 20, 90]];
 const OPACITY = 150;
 

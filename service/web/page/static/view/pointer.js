@@ -9,7 +9,7 @@ const ZOOM_PER_WHEEL_PIXEL = 0.002;
 const ZOOM_PER_PINCH_PIXEL = 0.01;
 
 /**
- * @typedef {object} Hands what the pointers act on
+ * @typedef {object} Hands callbacks for the actions of pointers
  * @property {(point: {x: number, y: number}, options: {erase: boolean, line: boolean}) => void} begin
  * @property {(point: {x: number, y: number}, pressure: number) => void} move
  * @property {() => void} end
@@ -50,7 +50,7 @@ export function connectPointers(stage, view, hands) {
 
   stage.addEventListener("pointermove", (event) => {
     if (mode === PINCH && fingers.has(event.pointerId)) {
-      if (fingers.size > 1) pinch(view, fingers, event); // the last one to be lifted moves nothing
+      if (fingers.size > 1) pinch(view, fingers, event); // the last finger on the stage moves nothing
       fingers.set(event.pointerId, event);
     } else if (mode === "pan" && event.pointerId === last.pointerId) {
       view.panBy(event.clientX - last.clientX, event.clientY - last.clientY);

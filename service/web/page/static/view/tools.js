@@ -58,7 +58,7 @@ export class Stroke {
     return this.picture.record();
   }
 
-  /** Takes the stroke back, as when a second finger shows that a pinch is meant. */
+  /** Reverts the stroke, for example when a second finger begins a pinch. */
   abort() {
     this.picture.mask.abort();
   }

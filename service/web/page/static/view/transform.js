@@ -6,7 +6,7 @@ const MOST_ENLARGED = 2;
 /** @typedef {{scale: number, x: number, y: number}} Transform x, y: where the picture's corner is on the stage */
 /** @typedef {{width: number, height: number}} Size */
 
-/** The whole picture in the middle of the stage; a small one is enlarged, but not to bricks. @param {Size} picture @param {Size} stage @returns {Transform} */
+/** The whole picture in the middle of the stage; a small one is enlarged, up to a limit. @param {Size} picture @param {Size} stage @returns {Transform} */
 export function fitted(picture, stage, margin = 16) {
   const room = { width: Math.max(1, stage.width - 2 * margin), height: Math.max(1, stage.height - 2 * margin) };
   const scale = Math.min(MOST_ENLARGED, room.width / picture.width, room.height / picture.height);

@@ -1,4 +1,4 @@
-// What is on the stage: three canvases over each other, for the picture, its mask and the tool.
+// The stage: three canvases on top of each other, for the picture, its mask and the tool.
 //
 // The picture is drawn again when it, the zoom or the divider changes; the mask only where it changed.
 
@@ -28,7 +28,7 @@ export class View {
   #dirty = { picture: false, mask: /** @type {Rect | "all" | null} */ (null), tool: false };
   #frame = 0;
   #fits = true;
-  #chequers; // seen through what is transparent
+  #chequers; // visible through transparent pixels
 
   /** @param {HTMLElement} stage @param {{picture: HTMLCanvasElement, mask: HTMLCanvasElement, tool: HTMLCanvasElement}} canvases */
   constructor(stage, canvases) {
@@ -144,7 +144,7 @@ export class View {
     const { bitmap, preview, width, height, patches, facts } = this.picture;
     const { scale, x, y } = this.#device();
     const small = preview && scale * width <= preview.width;
-    context.imageSmoothingEnabled = scale < 2; // pixels are seen as such from near
+    context.imageSmoothingEnabled = scale < 2; // zoomed in, single pixels stay sharp
     context.imageSmoothingQuality = "medium";
     context.drawImage(small ? preview : bitmap, x, y, width * scale, height * scale);
     context.save();

@@ -1,8 +1,8 @@
 // Fills in the blocks of a JPEG: only blocks that a fill touches are encoded again, once, with the file's own tables.
 
-/** Place in a block of each coefficient in the order of the file: along diagonals, up and down in turn. */
+/** Index in a block of each coefficient in the order of the file (zigzag). */
 const ZIGZAG = [...Array(64).keys()].sort((a, b) => diagonal(a) - diagonal(b) || (diagonal(a) & 1 ? a - b : b - a));
-/** The cosine transform of 8 samples, and back. */
+/** The discrete cosine transform of 8 samples, and its inverse. */
 const FORWARD = Float64Array.from({ length: 64 }, (_, i) => Math.cos((((i & 7) * 2 + 1) * (i >> 3) * Math.PI) / 16) / (i < 8 ? Math.sqrt(8) : 2));
 const BACK = FORWARD.map((_, i) => FORWARD[(i & 7) * 8 + (i >> 3)]);
 /** Luma and chroma of red, green and blue (JFIF). */
@@ -32,7 +32,7 @@ export function writeFills(frame, patches, orientation) {
   });
 }
 
-/** A sample of a small component stands for several pixels; it becomes their mean. */
+/** A sample of a subsampled component stands for several pixels; it becomes their mean. */
 function writeSamples(frame, part, { x, y, width, height, pixels, inside }, weights, blocks) {
   const [wide, high] = [frame.h / part.h, frame.v / part.v];
   const steps = frame.quantisers[part.quantiser];

@@ -38,7 +38,7 @@ function exifSegment(exif, upright) {
   return [segment(0xe1, [...asciiBytes("Exif\0\0"), ...changed])];
 }
 
-/** EXIF without its small pictures, the camera's own ones included: they show what was there before. */
+/** EXIF without thumbnails, including those in maker notes, as they show the removed content. */
 function withoutSmallPictures(exif) {
   const changed = exif.slice();
   const { next } = orientationAt(exif);

@@ -34,7 +34,7 @@ export function readJpeg(bytes) {
       if (marker === 0xe0 && ascii(data, 0, 4) === "JFIF" && data.length > 13) {
         jfif = true;
         segment.set([0, 16], 2);
-        segment.fill(0, 16); // the size of the small picture, which shows what was there before
+        segment.fill(0, 16); // the size of the thumbnail, which shows the removed content
         frame.kept.push(segment.subarray(0, 18));
       } else if (marker === 0xee && ascii(data, 0, 5) === "Adobe") {
         frame.rgb = data[11] === 0;
@@ -127,7 +127,7 @@ export function blockAt({ h, v, columns }, row, column, n) {
   return ((row * v + Math.floor(n / h)) * columns + column * h + (n % h)) * 64;
 }
 
-/** Reads what a scan has of the block at `at`; `scan.empty` counts blocks to come that have nothing more. */
+/** Reads a scan's coefficients of the block at `at`; `scan.empty` counts further blocks without any. */
 function readBlock(bits, part, at, scan) {
   const { values } = part;
   let k = scan.from;
@@ -153,7 +153,7 @@ function readBlock(bits, part, at, scan) {
   }
 }
 
-/** A further bit of coefficients that are known already, and new ones among them (T.81, G.1.2.3). */
+/** Refines known coefficients by one bit, and reads new ones among them (T.81, G.1.2.3). */
 function refine(bits, { values, ac }, at, scan) {
   const one = 1 << scan.low;
   const more = (place) => {
@@ -208,7 +208,7 @@ class Bits {
     return (this.#held >>> this.#count) & ((1 << count) - 1);
   }
 
-  /** A number of so many bits, as F.2.2.1 extends it. */
+  /** A signed number of that many bits (EXTEND of T.81, F.2.2.1). */
   signed(size) {
     const value = this.take(size);
     return value < (1 << size) >> 1 ? value - (1 << size) + 1 : value;

@@ -33,7 +33,7 @@ export function segment(marker, data) {
   return Uint8Array.of(0xff, marker, (data.length + 2) >> 8, (data.length + 2) & 255, ...data);
 }
 
-/** Tells the symbols of all blocks in their order: table, symbol, value and the size of the value in bits. */
+/** Passes on the symbols of all blocks, in order: table, symbol, value and the size of the value in bits. */
 function encode({ components, columns, rows }, tell) {
   const before = components.map(() => 0);
   const emit = (table, zeros, value) => {
@@ -67,7 +67,7 @@ function encodeBlock(values, at, before, table, emit) {
   if (zeros) emit(table + 1, 0, 0);
 }
 
-/** The best codes for symbols that come so often, or nearly the best where those have more than 16 bits. The code of all ones belongs to none. */
+/** Optimal codes for symbols with these frequencies, or nearly optimal ones if the optimal have more than 16 bits. The code of all ones is not used. */
 function codesFor(often) {
   const lengths = lengthsFor(often);
   if (Math.max(...lengths.values()) > 16) return codesFor(often.map((count) => Math.ceil(count / 2)));
@@ -84,7 +84,7 @@ function codesFor(often) {
   return found;
 }
 
-/** Huffman's lengths by symbol; 256 stands for the code that is left out, and is the last of the longest. */
+/** Huffman code lengths by symbol; symbol 256 reserves the unused code, and is the last of the longest. */
 function lengthsFor(often) {
   const lengths = new Map([[256, 0]]);
   let trees = [{ often: 0, symbols: [256] }];
@@ -102,7 +102,7 @@ function lengthsFor(often) {
   return lengths;
 }
 
-/** Bits as bytes, in parts; a byte of ones is followed by one of zeros. */
+/** Writes bits as bytes, in parts; a byte 0xff is followed by 0 (byte stuffing). */
 class BitWriter {
   #held = 0;
   #count = 0;
