@@ -65,13 +65,13 @@ CREATE INDEX results_in_spool ON results (owner, created_at, id) WHERE deleted_a
 CREATE INDEX results_to_remove ON results (deleted_at) WHERE deleted_at IS NOT NULL AND removals < 2;
 CREATE TABLE results_read_in (done INTEGER PRIMARY KEY);
 
--- Processes that are alive, by their heartbeats.
+-- Processes with the times of their last heartbeats; see node.py.
 CREATE TABLE nodes (
     id TEXT COLLATE "C" PRIMARY KEY,
     seen_at TIMESTAMPTZ NOT NULL
 );
 
--- Tokens and requests of API keys, of which the processes take blocks.
+-- Rate limits and quotas of API keys, from which processes take blocks of tokens and requests.
 CREATE TABLE key_usage (
     key_id TEXT COLLATE "C" PRIMARY KEY,
     tokens DOUBLE PRECISION NOT NULL,

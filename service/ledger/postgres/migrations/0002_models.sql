@@ -1,4 +1,4 @@
--- Model versions from a bucket: which processes that fetch them have which, and those that enough of them had.
+-- Model versions from a bucket: the versions that each fetching process has, and those that enough processes had.
 CREATE TABLE model_followers (
     node TEXT COLLATE "C" PRIMARY KEY,
     versions TEXT NOT NULL

@@ -1,2 +1,2 @@
--- The moment since which this ledger has the jobs of its servers: requests that are older may be another's.
+-- The time since which this ledger has recorded its servers' jobs: older stored requests may belong to another ledger.
 CREATE TABLE jobs_since (one INTEGER PRIMARY KEY, moment DOUBLE PRECISION NOT NULL);

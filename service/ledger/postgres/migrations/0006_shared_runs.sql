@@ -1,2 +1,2 @@
--- The runs of a job whose results other requests may have been given.
+-- Numbers of a job's runs whose results other requests may have been given.
 ALTER TABLE jobs ADD COLUMN shared_runs TEXT NOT NULL DEFAULT '';

@@ -1,2 +1,2 @@
--- The runs of a job that ended in order, with their process.
+-- Number of a job's runs that ended because their process ended cleanly.
 ALTER TABLE jobs ADD COLUMN given_back INTEGER NOT NULL DEFAULT 0;
