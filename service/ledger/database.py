@@ -34,7 +34,7 @@ class Database:
         self._readers = ThreadPoolExecutor(connections.max_at_once, "ledger-read")
 
     def __enter__(self) -> Database:
-        """Open the connections. Raises as `Connections.open`."""
+        """Open the connections. Raises as `Connections.open` does."""
         self.connections.open()
         return self
 

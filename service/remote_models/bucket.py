@@ -72,7 +72,7 @@ class ModelBucket:
     """Versions found by the last listing, with size and time of their `files.json`; None for a damaged one."""
     _closed: threading.Event = field(default_factory=threading.Event)
     unread: OSError | None = None
-    """The error because of which the last listing could not read an existing `files.json`."""
+    """The error that kept the last listing from reading an existing `files.json`; None if there was none."""
 
     @property
     def is_closed(self) -> bool:

@@ -108,11 +108,11 @@ class ResultIndex:
         self.write(partial(index_table.forget, result_ids=result_ids))
 
     def read(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work`, which only reads. Raises as `deleted`."""
+        """Run `work`, which only reads. Raises as `deleted` does."""
         return self.connections.read(work)
 
     def write(self, work: Callable[[Transaction], T], *, synced: bool = False) -> T:
-        """Run `work` in one transaction; `synced`: wait until it survives a power failure, too. Raises as `bury`."""
+        """Run `work` in one transaction; `synced`: wait until it survives a power failure. Raises as `bury` does."""
         return self.connections.write(work, synced=synced)
 
 

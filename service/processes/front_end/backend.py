@@ -265,7 +265,7 @@ class RemoteBackend:
         if not self.loaded.is_set() and any(client.known for client in self.clients):
             self.loaded.set()
             gc.collect()
-            gc.freeze()  # modules stay for good: exempt them from garbage collections
+            gc.freeze()  # modules are permanent: exempt them from garbage collection
         self._write_status()  # at once, so that another process's /metrics does not lag behind /readyz
 
     async def write_heartbeats(self) -> None:

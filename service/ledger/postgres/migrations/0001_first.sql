@@ -65,7 +65,7 @@ CREATE INDEX results_in_spool ON results (owner, created_at, id) WHERE deleted_a
 CREATE INDEX results_to_remove ON results (deleted_at) WHERE deleted_at IS NOT NULL AND removals < 2;
 CREATE TABLE results_read_in (done INTEGER PRIMARY KEY);
 
--- Processes with the times of their last heartbeats; see node.py.
+-- Processes with the times of their last heartbeats (node.py).
 CREATE TABLE nodes (
     id TEXT COLLATE "C" PRIMARY KEY,
     seen_at TIMESTAMPTZ NOT NULL
