@@ -69,10 +69,10 @@ def _multipart(reply: Reply) -> tuple[str, bytes]:
 
 def job_response(job: Job, *, accepted: bool = False) -> Response:
     """Return the state of a job, which no cache may keep; `accepted` makes it the 202 response to its request."""
-    headers = {"Location": f"/v1/jobs/{job.id}", "Preference-Applied": "respond-async"}
     if not accepted:
-        headers = {"Cache-Control": "no-store"}
-    return JSONResponse(job.reply().model_dump(), status_code=202 if accepted else 200, headers=headers)
+        return JSONResponse(job.reply().model_dump(), headers={"Cache-Control": "no-store"})
+    headers = {"Location": f"/v1/jobs/{job.id}", "Preference-Applied": "respond-async"}
+    return JSONResponse(job.reply().model_dump(), status_code=202, headers=headers)
 
 
 def to_stored_response(response: Response) -> KeptResponse:

@@ -55,6 +55,7 @@ class Level:
         inner[REACH : self.height - REACH, REACH : self.width - REACH] = True
         known = inner & ~touched(hole)
         targets = _places(inner & touched(redrawn))
+        self._part_count = min(_MOST_PARTS, max(1, len(targets) // _PART))
         numbers = np.full(hole.size, -1, np.int32)
         numbers[targets] = np.arange(len(targets), dtype=np.int32)
         low, guide = side_by_side(
@@ -106,14 +107,14 @@ class Level:
         chosen = self.parameters
         seed = chosen.seed + 1 + number
         coherence = chosen.coherence, chosen.coherence_flat
-        step = Step(chosen.guide_weight, *coherence, chosen.reach, fresh=False, first=True, backward=False, seed=seed)
+        step = Step(chosen.guide_weight, *coherence, chosen.reach, fresh=False, seed=seed)
         self._search(kernel, step, chosen.sweeps)
         self._vote(kernel)
 
     def _search(self, kernel: Kernel, step: Step, sweeps: int) -> None:
         """Sweep from the top and from the bottom in turn; the parts of a sweep do not depend on the threads."""
         count = len(self.view.targets)
-        parts = _parts(count, min(_MOST_PARTS, max(1, count // _PART)))
+        parts = _parts(count, self._part_count)
         for number in range(sweeps):
             now = step._replace(first=number == 0, backward=number % 2 == 1, seed=step.seed + _SEEDS * number)
             before = self.matches.copy()
@@ -126,7 +127,7 @@ class Level:
         typical = np.percentile(self.distances, 75) + 1e-6
         weights = self.view.trust[self.view.targets] * np.exp(-self.distances / typical) + 1e-6
         arrays = self.matches, weights.astype(np.float32), _window(self.parameters.vote_decay)
-        rows = _parts(self.height, min(_MOST_PARTS, max(1, len(self.view.targets) // _PART)))
+        rows = _parts(self.height, self._part_count)
         self._side_by_side([partial(kernel.vote, self.view, part, *arrays) for part in rows])
 
     def take_matches(self, half: Level, random: np.random.Generator) -> None:

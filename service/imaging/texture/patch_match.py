@@ -15,8 +15,6 @@ _EXTENSION = f"{__package__}._patch_match"
 """Name of the extension module in pyproject.toml."""
 _SOURCE = 0xC80A23C4
 """Digest of patch_match.cpp, by which a library of another version is rejected."""
-GUIDE = 16
-"""Values of the guide at each pixel, as the C++ reads them."""
 SPARE = 16
 """Values after the end of an array that the C++ may read and write, because it takes several at a time."""
 
@@ -34,11 +32,11 @@ class Step(NamedTuple):
     reach: int
     fresh: bool
     """Whether the search starts from random matches, with two random sources tried for each target."""
-    first: bool
+    first: bool = True
     """Whether this is the first sweep of a search: targets may have no match; `fresh` ignores existing ones."""
-    backward: bool
+    backward: bool = False
     """Whether the sweep goes from the last target to the first."""
-    seed: int
+    seed: int = 0
 
 
 class Part(NamedTuple):
