@@ -14,7 +14,7 @@ from export.generators.fillnet.options import HEADS
 MakeConv = Callable[..., nn.Module]
 _SLOPE = 0.2
 _SHARPNESS = 10.0
-_LEAST_SQUARES = 1e-6
+_LEAST_LENGTH = 1e-3
 
 
 def activation(x: Tensor) -> Tensor:
@@ -52,4 +52,5 @@ class Attention(nn.Module):
 
 def _unit(vectors: Tensor) -> Tensor:
     """Scale vectors along the last axis to length 1."""
-    return vectors / torch.sqrt(vectors.square().sum(-1, keepdim=True) + _LEAST_SQUARES)
+    length: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / length.clamp(min=_LEAST_LENGTH)

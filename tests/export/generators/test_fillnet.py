@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from export.activations import largest_activation
 from export.generators.fillnet.attention import Attention
 from export.generators.fillnet.generator import FillNet
 from export.generators.fillnet.net import make_net_input, push_pull
@@ -141,6 +142,17 @@ def test_with_attention_a_place_depends_on_the_farthest_ones(make_net):
 
     assert reach("") == 0
     assert reach("0,0,0,1") > 0
+
+
+def test_attention_has_no_larger_values_than_its_input():
+    layer = Attention(8, torch.nn.Conv2d)
+    for conv in (layer.query, layer.key, layer.value, layer.out):
+        torch.nn.init.dirac_(conv.weight)
+        torch.nn.init.zeros_(conv.bias)
+    picture = 200 * torch.rand(1, 8, 4, 4).numpy()
+    assert largest_activation(layer, [{"x": picture}]) < 1000, (
+        "squares of 200 alone are beyond what FP16 is trusted with"
+    )
 
 
 def test_attention_takes_from_the_places_that_are_alike():
