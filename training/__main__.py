@@ -7,6 +7,7 @@ import typer
 from engines.terminal.command_group import CommandGroup
 from training.commands.blend import blend
 from training.commands.cluster import cluster
+from training.commands.deepen import deepen
 from training.commands.evaluate import evaluate
 from training.commands.fit import fit
 from training.commands.gather import gather
@@ -36,6 +37,7 @@ app.command()(fit)
 app.command()(plan)
 app.command()(blend)
 app.command()(unfold)
+app.command()(deepen)
 app.command()(cluster)
 app.command()(evaluate)
 app.command()(profile)

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default::UserWarning:torch"),  # the host's torch emits warnings of its own
     pytest.mark.filterwarnings("default::DeprecationWarning:torch"),
 ]
-CONFIG = Path(__file__).resolve().parents[2] / "training/configs/fill-context.toml"
+CONFIG = Path(__file__).resolve().parents[2] / "training/configs/fill-large.toml"
 
 
 def worst_gradient(device: torch.device, side: int = 256, count: int = 4) -> tuple[float, str]:

@@ -53,7 +53,7 @@ def compiled(work: Path) -> list[Path]:
 
 
 def test_a_shape_is_compiled_with_the_data_that_the_host_has(host: Host, tmp_path: Path) -> None:
-    assert host("prepare", "0", "256", "32", CONFIG="training/configs/fill-context.toml").returncode == 0
+    assert host("prepare", "0", "256", "32", CONFIG="training/configs/fill-large.toml").returncode == 0
     called = (tmp_path / "work/called").read_text()
     for option, folder in (("data.path", "photos"), ("data.validation", "val"), ("features", "features/")):
         assert f"--set {option}={tmp_path}/work/{folder}" in called
@@ -151,7 +151,7 @@ def test_a_run_that_is_shown_no_gpu_takes_none(host: Host, tmp_path: Path) -> No
 def test_a_phase_waits_for_its_own_shape_where_each_has_one(
     host: Host, tmp_path: Path, shapes: str, waits_for: list[str]
 ) -> None:
-    host("start", "5", SHAPES=shapes, CONFIG="training/configs/fill-context.toml")
+    host("start", "5", SHAPES=shapes, CONFIG="training/configs/fill-large.toml")
     wanted = [f"phase.{phase}.compile_after={tmp_path}/work/run/{name}" for phase, name in enumerate(waits_for)]
     assert " --set ".join(wanted) in (tmp_path / "work/called").read_text()
 
@@ -169,7 +169,7 @@ def test_a_run_that_fails_goes_on_without_what_may_have_failed(host: Host, tmp_p
 
 
 def test_features_are_those_that_the_config_names(host: Host, tmp_path: Path) -> None:
-    for config, name in (("fill", "vgg16_pool3"), ("fill-context", "vgg16")):
+    for config, name in (("fill", "vgg16_pool3"), ("fill-large", "vgg16")):
         host("prepare", "0", "256", "32", CONFIG=f"training/configs/{config}.toml")
         assert f"features={tmp_path}/work/features/{name}.safetensors " in (tmp_path / "work/called").read_text()
 

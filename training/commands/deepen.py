@@ -1,0 +1,31 @@
+"""`python -m training deepen`: starts a deeper FillNet from the weights of a shallower one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from training.commands.flags import Overrides
+
+
+def deepen(
+    config: Annotated[Path, typer.Argument(help="TOML file of the run of the deeper net, as for fit")],
+    weights: Annotated[Path, typer.Argument(help="generator.pth of a FillNet of the same widths with fewer layers")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="file to write, for the option `initial`")],
+    override: Overrides = None,
+) -> None:
+    """Write weights for the config's net with which it fills nearly as the given one does; added layers learn."""
+    from training.config import load_config  # noqa: PLC0415 -- loads torch
+    from training.fill_config import FillConfig  # noqa: PLC0415
+    from training.loop.checkpoints import save_generator  # noqa: PLC0415
+    from training.weights.deepening import deepen_file  # noqa: PLC0415
+
+    loaded = load_config(config, override or ())
+    if not isinstance(loaded, FillConfig):
+        raise typer.BadParameter("only FillNet is deepened", param_hint="CONFIG")
+    state = deepen_file(weights, loaded.generator, loaded.seed)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    written = save_generator(output.parent, output.stem, state, half=True)
+    typer.echo(f"wrote {written}")
