@@ -23,22 +23,27 @@ from service.core.setting_groups import SETTING_GROUPS
 from service.core.settings import CONFIG_VARIABLE, Settings, load_settings
 
 _Config = Annotated[
-    Path | None, typer.Option(help=f"TOML file with settings, as --print-config prints it; also {CONFIG_VARIABLE}")
+    Path | None, typer.Option(help=f"TOML file of settings, as --print-config prints it ({CONFIG_VARIABLE}).")
 ]
 _PASSWORD = re.compile(r"(?<=://)[^@]*:.*@|(?<=[?&])(ssl)?password=[^&]*&?")
 """The user and password in an address, or a password as its option; also matches unquoted special characters."""
-_PrintConfig = Annotated[bool, typer.Option("--print-config", help="check the settings, print them as TOML and exit")]
+_PrintConfig = Annotated[
+    bool, typer.Option("--print-config", help="Check the settings, print all of them as TOML, and exit.")
+]
 
 
 def make_serve_command() -> Callable[..., None]:
     """Make the function behind `retouch serve`, with a parameter for each setting."""
 
     def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
-        """Serve the models over HTTP.
+        """Serve the models over HTTP, until SIGTERM or Ctrl-C.
 
-        Every setting has an environment variable: that of --max-batch-size is RETOUCH_MAX_BATCH_SIZE.
+        Each setting is a flag (--max-batch-size 4), an environment variable
+        (RETOUCH_MAX_BATCH_SIZE=4) or a line in the --config file (max_batch_size = 4).
+        A flag wins over the environment, and the environment over the file.
+        An unknown name stops the start.
 
-        Flags win over the environment, which wins over the config file; a misspelt name stops the start.
+        Example: retouch serve --port 8080 --results-dir /var/lib/retouch
         """
         settings = load_settings({name: value for name, value in flags.items() if value is not None}, config=config)
         if print_config:
@@ -66,9 +71,9 @@ def make_serve_command() -> Callable[..., None]:
         _make_parameter("config", _Config, None),
         _make_parameter("print_config", _PrintConfig, False),
         *(
-            _make_parameter(name, _option_annotation(name, group), None)
-            for group, names in SETTING_GROUPS.items()
-            for name in names
+            _make_parameter(name, _option_annotation(name, group, description), None)
+            for group, descriptions in SETTING_GROUPS.items()
+            for name, description in descriptions.items()
         ),
         *(_make_parameter(name, Annotated[str | None, typer.Option(hidden=True)], None) for name in RETIRED),
     ]
@@ -130,11 +135,13 @@ def default_of(field: FieldInfo) -> str:
     return _toml_value(to_jsonable_python(field.default))
 
 
-def _option_annotation(name: str, group: str) -> Any:
+def _option_annotation(name: str, group: str, description: str) -> Any:
     field = Settings.model_fields[name]
+    default = default_of(field).replace(",", ", ")  # a terminal breaks lines at blanks, and settings may contain them
     option = typer.Option(
         flag_for(name, field),
-        help=f"{field.description} (default {default_of(field)})",
+        help=f"{description.replace('`', '')} (default {default})",
+        metavar="NAME" if name == "engine" else None,  # all names would leave no room for the descriptions
         rich_help_panel=group,
         path_type=str,  # Path("") would be the current folder
     )

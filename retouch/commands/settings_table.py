@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import typer
@@ -13,17 +14,23 @@ from service.core.settings import Settings
 
 _HEAD = """# Settings
 
-Made by `make settings` from `service/core/settings.py`; a test says when it is out of date.
+All settings of the server. `make settings` generates this page from `service/core/settings.py` and
+`service/core/setting_groups.py`. Which setting to change when: [tuning](tuning.md).
 
-Each setting has a flag of `retouch serve` (below), an environment variable (`--max-batch-size` is
-`RETOUCH_MAX_BATCH_SIZE`) and a line in the TOML file that `--config` or `RETOUCH_CONFIG` names (`max_batch_size = 8`).
-Flags win over the environment, which wins over the file. `retouch serve --print-config` prints the result as such a
-file. An unknown name stops the start. When to change which: [tuning.md](tuning.md).
+A setting can be given in three places; the first of them that has it counts:
+
+1. a flag of `retouch serve`: `--max-batch-size 4`;
+2. an environment variable: `RETOUCH_MAX_BATCH_SIZE=4`;
+3. a line in a TOML file, `max_batch_size = 4`, if `--config FILE` or `RETOUCH_CONFIG=FILE` names that file.
+
+An unknown name or a value out of range stops the start. `retouch serve --print-config` checks the settings and prints
+all of them as such a TOML file, without the database's password. Defaults are written as in TOML: text in quotation marks, `""` for
+none. MiB and GiB are multiples of 1024.
 """
 _REMOVED = """
 ## Removed settings
 
-They are accepted in 0.2 and 0.3, with a warning, and will be unknown names after that.
+Version 0.3 accepts them with a warning; later versions will refuse them as unknown names.
 
 | setting | instead |
 |---|---|
@@ -32,20 +39,24 @@ They are accepted in 0.2 and 0.3, with a warning, and will be unknown names afte
 
 def settings_page() -> str:
     """Return the page as Markdown."""
-    groups = "".join(_group_section(title, names) for title, names in SETTING_GROUPS.items())
+    groups = "".join(_group_section(title, described) for title, described in SETTING_GROUPS.items())
     removed = "".join(f"| `{name}` | {_escape_cell(advice)} |\n" for name, advice in RETIRED.items())
     return f"{_HEAD}{groups}{_REMOVED}{removed}"
 
 
-def _group_section(title: str, names: tuple[str, ...]) -> str:
-    return f"\n## {title}\n\n| flag | default | meaning |\n|---|---|---|\n" + "".join(_setting_rows(names))
+def _group_section(title: str, described: dict[str, str]) -> str:
+    return f"\n## {title}\n\n| flag | default | meaning |\n|---|---|---|\n" + "".join(_setting_rows(described))
 
 
-def _setting_rows(names: tuple[str, ...]) -> Iterator[str]:
-    for name in names:
+def _setting_rows(described: dict[str, str]) -> Iterator[str]:
+    for name, description in described.items():
         field = Settings.model_fields[name]
         flags = ", ".join(f"`{flag}`" for flag in flag_for(name, field).split("/"))
-        yield f"| {flags} | `{default_of(field)}` | {_escape_cell(field.description or '')} |\n"
+        yield f"| {flags} | `{default_of(field)}` | {_flags_as_code(_escape_cell(description))} |\n"
+
+
+def _flags_as_code(text: str) -> str:
+    return re.sub(r"(?<!`)--[a-z-]+[a-z]", r"`\g<0>`", text)
 
 
 def _escape_cell(text: str) -> str:

@@ -53,140 +53,76 @@ class SettingsInvalid(RetouchError):
 
 
 class Settings(BaseModel):
-    """The server's configuration; immutable once loaded."""
+    """The server's configuration; immutable once loaded. Each setting is described in setting_groups.py."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    host: Annotated[str, AfterValidator(without_brackets)] = Field("127.0.0.1", description="address to listen on")
-    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")
-    workers: Annotated[int, Field(ge=0, le=256)] | Literal["auto"] = Field(
-        "auto",
-        description="front-end processes for HTTP and pictures; 0 runs everything in one process; auto decides by "
-        "device and cores",
-    )
-    engine_processes: int = Field(
-        0, ge=0, le=64, description="with workers: engine processes; 0 means one for each GPU, or one without GPUs"
-    )
-    metrics_port: int = Field(
-        0, ge=0, le=65535, description="serve /metrics on this port instead; 0 keeps it on the main one"
-    )
-    grpc_port: int = Field(
-        0, ge=0, le=65535, description="serve the Open Inference Protocol over gRPC on this port, too; 0: no gRPC"
-    )
+    host: Annotated[str, AfterValidator(without_brackets)] = "127.0.0.1"
+    port: int = Field(8000, ge=0, le=65535)
+    workers: Annotated[int, Field(ge=0, le=256)] | Literal["auto"] = "auto"
+    engine_processes: int = Field(0, ge=0, le=64)
+    metrics_port: int = Field(0, ge=0, le=65535)
+    grpc_port: int = Field(0, ge=0, le=65535)
 
-    page: bool = Field(True, description="serve the web page at /")
+    page: bool = True
 
-    keys_file: str = Field("", description="file of API keys, as `retouch keys` writes it; empty: no key is needed")
-    allow_anonymous: bool = Field(False, description="allow a public address although no key is needed")
-    public_host: str = Field(
-        "",
-        description="names that clients reach the server by, besides localhost and addresses, separated by commas: "
-        "images.example.com,*.example.org; *: any",
-    )
-    public_url: str = Field(
-        "", description="address of this server for clients, for links to results: https://images.example.com/PREFIX"
-    )
-    cors_origins: str = Field("", description="origins whose pages may call the API, separated by commas; empty: none")
-    apis: str = Field(
-        ",".join(FOREIGN_APIS), description="APIs of other servers to offer, too, separated by commas; empty: none"
-    )
+    keys_file: str = ""
+    allow_anonymous: bool = False
+    public_host: str = ""
+    public_url: str = ""
+    cors_origins: str = ""
+    apis: str = ",".join(FOREIGN_APIS)
 
-    models_dir: Folder = Field(Path("models"), description="model repository: NAME/VERSION/{manifest.json, model.onnx}")
-    models_url: str = Field(
-        "",
-        description="s3://BUCKET/PREFIX: fetch model versions from there into models_dir; with a ledger_url they are "
-        "served once all hosts have them, or a share of them: ?share=0.5; 0: at once",
-    )
-    model_poll_s: float = Field(2.0, gt=0, description="seconds between checks for new model versions")
-    inpaint_model: str = Field("photos", description="model of /v1/inpaint when the request names none")
-    translate_model: str = Field("facades", description="model of /v1/translate when the request names none")
-    generate_model: str = Field("housefronts", description="model of /v1/generate when the request names none")
+    models_dir: Folder = Path("models")
+    models_url: str = ""
+    model_poll_s: float = Field(2.0, gt=0)
+    inpaint_model: str = "photos"
+    translate_model: str = "facades"
+    generate_model: str = "housefronts"
 
-    engine: EngineChoice = Field("auto", description="runtime of the models; auto picks the best one available")
-    device: DeviceChoice = Field("auto", description="auto uses an NVIDIA GPU if there is one; cpu never does")
-    engine_cache_dir: Folder = Field(Path("cache"), description="folder of compiled engines and precision decisions")
-    engine_threads: int = Field(0, ge=0, description="CPU threads of the engine; 0 means all cores")
-    trt_level: int = Field(
-        3, ge=0, le=5, description="TensorRT's builder optimisation level: lower builds faster, higher may run faster"
-    )
-    allow_int8: bool = Field(True, description="serve models of precision int8; if not, an older version is served")
-    fake_batch_ms: float = Field(0.0, ge=0, description="time that the fake engine takes for a batch, in milliseconds")
+    engine: EngineChoice = "auto"
+    device: DeviceChoice = "auto"
+    engine_cache_dir: Folder = Path("cache")
+    engine_threads: int = Field(0, ge=0)
+    trt_level: int = Field(3, ge=0, le=5)
+    allow_int8: bool = True
+    fake_batch_ms: float = Field(0.0, ge=0)
 
-    max_batch_size: int = Field(8, ge=1, le=256, description="most samples in a batch; a model's own limit applies too")
-    max_queue_size: int = Field(
-        256, ge=1, description="most requests admitted at once; further ones are refused with 503"
-    )
-    request_timeout_s: float = Field(60.0, gt=0, description="deadline of a request that sets none")
-    body_timeout_s: float = Field(30.0, gt=0, description="longest time for a request's body to arrive")
-    max_memory_mb: float = Field(
-        4096.0,
-        gt=0,
-        description="memory for requests in MiB: half for bodies (refused if full), half for pictures (wait if full)",
-    )
-    hang_timeout_s: float = Field(
-        60.0, gt=0, description="time after which a running batch counts as hung and the worker is replaced"
-    )
-    codec_threads: int = Field(0, ge=0, description="threads that decode, prepare and encode; 0 means one per core")
+    max_batch_size: int = Field(8, ge=1, le=256)
+    max_queue_size: int = Field(256, ge=1)
+    request_timeout_s: float = Field(60.0, gt=0)
+    body_timeout_s: float = Field(30.0, gt=0)
+    max_memory_mb: float = Field(4096.0, gt=0)
+    hang_timeout_s: float = Field(60.0, gt=0)
+    codec_threads: int = Field(0, ge=0)
 
-    max_body_mb: float = Field(64.0, gt=0, description="largest request body in MiB")
-    max_pixels: int = Field(50_000_000, ge=1, le=2**30, description="largest image in pixels, read from its header")
+    max_body_mb: float = Field(64.0, gt=0)
+    max_pixels: int = Field(50_000_000, ge=1, le=2**30)
 
-    save: bool = Field(True, description="save results unless a request says save=false")
-    results_dir: Folder = Field(Path("results"), description="folder of results and their JSON sidecars, or of a spool")
-    results_url: str = Field(
-        "",
-        description="s3://BUCKET/PREFIX: upload results there through results_dir; empty: keep them in results_dir",
-    )
-    promise: Literal["spool", "store"] = Field(
-        "spool",
-        description="what a reply promises: its result is in the spool of this host, or (store) already in results_url",
-    )
-    ledger_url: str = Field(
-        "",
-        description="postgresql://USER:PASSWORD@HOST:PORT/NAME: database of jobs, keys and results that several hosts "
-        "share; needs results_url; empty: a file in results_dir",
-    )
-    s3_endpoint: str = Field("", description="address of S3-compatible storage other than AWS: http(s)://HOST:PORT")
-    upload_timeout_s: float = Field(30.0, gt=0, description="longest time of one attempt to send or fetch a result")
-    results_max_age_h: float = Field(0.0, ge=0, description="delete stored results after that many hours; 0: never")
-    results_max_gb: float = Field(
-        0.0, ge=0, description="delete the oldest stored results over that many GiB; 0: no limit"
-    )
-    spool_max_items: int = Field(
-        4096,
-        ge=1,
-        description="most results waiting to be saved, of 256 KiB each on average; when full, new work is refused",
-    )
+    save: bool = True
+    results_dir: Folder = Path("results")
+    results_url: str = ""
+    promise: Literal["spool", "store"] = "spool"
+    ledger_url: str = ""
+    s3_endpoint: str = ""
+    upload_timeout_s: float = Field(30.0, gt=0)
+    results_max_age_h: float = Field(0.0, ge=0)
+    results_max_gb: float = Field(0.0, ge=0)
+    spool_max_items: int = Field(4096, ge=1)
 
-    cache_entries: int = Field(
-        0, ge=0, description="entries of the cache that answers identical requests with saved results; 0: no cache"
-    )
+    cache_entries: int = Field(0, ge=0)
 
-    webhook_secret_file: str = Field(
-        "", description="file of secrets (whsec_BASE64, one a line) that sign the webhooks of jobs; empty: no webhooks"
-    )
-    webhook_hosts: str = Field(
-        "", description="hosts that webhooks may go to: a.example.com,*.example.org; empty: any public host"
-    )
-    webhook_private: bool = Field(False, description="allow webhooks to private addresses and over http://")
+    webhook_secret_file: str = ""
+    webhook_hosts: str = ""
+    webhook_private: bool = False
 
-    drain_delay_s: float = Field(
-        0.0, ge=0, le=1e7, description="after SIGTERM: seconds for which /readyz answers 503 before new work is refused"
-    )
-    drain_timeout_s: float = Field(
-        60.0, gt=0, le=1e7, description="after SIGTERM and its delay: longest wait for requests and saves in flight"
-    )
+    drain_delay_s: float = Field(0.0, ge=0, le=1e7)
+    drain_timeout_s: float = Field(60.0, gt=0, le=1e7)
 
-    otlp_endpoint: str = Field(
-        "", description="OpenTelemetry collector that traces go to (OTLP over HTTP): http://HOST:4318; empty: no traces"
-    )
-    trace_ratio: float = Field(
-        0.1, ge=0, le=1, description="share of the requests without `traceparent` that are traced"
-    )
+    otlp_endpoint: str = ""
+    trace_ratio: float = Field(0.1, ge=0, le=1)
 
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="least severe level that is logged"
-    )
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @field_validator("apis")
     @classmethod
