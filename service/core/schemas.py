@@ -43,14 +43,14 @@ DEFAULT_QUALITY = 90
 _SEED = Field(
     None,
     examples=[7],
-    description="seed of the random numbers, for models that draw some: the same seed gives the same bytes; "
-    "chosen at random, and reported, if left out",
+    description="Seed of the random numbers, for models that draw some: the same seed gives the same result. By "
+    "default the server chooses one, which the reply names.",
 )
 _SAMPLES = Field(
     1,
     ge=1,
     le=MOST_SAMPLES,
-    description="number of different results; above 1 only for models that draw random numbers",
+    description="Number of different results. More than 1 only for models that draw random numbers.",
 )
 
 
@@ -59,23 +59,27 @@ class _Options(BaseModel):
     ADDED: ClassVar[tuple[str, ...]] = ()
     """Fields that earlier versions did not have: fingerprints and stored orders leave them out at their defaults."""
 
-    model: ModelRef | None = Field(None, description="`name` or `name/version`; by default the server's")
-    format: ImageFormat | None = Field(
-        None, examples=["png"], description="format of the reply, before that of `Accept`; png by default"
+    model: ModelRef | None = Field(
+        None, description="Model as `name` or `name/version`. By default the server's for this task."
     )
-    quality: int = Field(DEFAULT_QUALITY, ge=1, le=100, description="quality of JPEG and WebP")
-    save: bool | None = Field(None, examples=[True], description="store the result; by default as the server is set")
+    format: ImageFormat | None = Field(
+        None, examples=["png"], description="Format of the result. By default that of `Accept`, otherwise png."
+    )
+    quality: int = Field(DEFAULT_QUALITY, ge=1, le=100, description="Quality of a JPEG or WebP result, 1 to 100.")
+    save: bool | None = Field(
+        None, examples=[True], description="Whether to store the result. By default as the server is configured."
+    )
     webhook: str | None = Field(
         None,
         exclude=True,
         max_length=2048,
         examples=[""],
-        description="for a job: an https:// URL that is called when the job ends",
+        description="For a job: an https:// address to which the server sends a signed POST when the job ends.",
     )
     webhook_events: JobEvents = Field(
         "succeeded,failed,cancelled",
         exclude=True,
-        description="the ends of the job for which the webhook is called, separated by commas",
+        description="For a job: the final states that are sent to `webhook`, separated by commas.",
     )
 
     @property
@@ -90,16 +94,22 @@ class InpaintOptions(_Options):
     ADDED = ("texture",)
 
     mask_mode: MaskMode = Field(
-        "white", description="mask pixels to fill: white (128 and more), black (less than 128), alpha (alpha is 0)"
+        "white",
+        description="Mask pixels that are filled: `white` (128 and more), `black` (below 128), `alpha` (alpha is 0).",
     )
     mask_resize: Literal["nearest"] | None = Field(
-        None, examples=["nearest"], description="scale a mask of another size instead of refusing it"
+        None,
+        examples=["nearest"],
+        description="`nearest`: scale a mask of another size to the image. By default such a mask is refused.",
     )
     strategy: Strategy = Field(
-        "auto", description="crop around the holes, send the whole picture, or let the server choose"
+        "auto",
+        description="What the model sees: `crop`: crops around the holes. `whole`: the picture, scaled down if it is "
+        "large. `auto`: the better of the two for this model, picture and mask.",
     )
     texture: Literal["none", "copied"] = Field(
-        "none", description="copied: give the fill texture from the known part of the picture, where the server can"
+        "none",
+        description="`copied`: copy texture from the rest of the picture, which makes the fill sharper and is slower.",
     )
     samples: int = _SAMPLES
     seed: Seed | None = _SEED
@@ -125,7 +135,7 @@ class TranslateOptions(_Options):
 class GenerateOptions(_Options):
     """Optional fields of POST /v1/generate."""
 
-    count: int = Field(1, ge=1, le=16, description="number of pictures")
+    count: int = Field(1, ge=1, le=16, description="Number of pictures, 1 to 16.")
     seed: Seed | None = _SEED
 
     @property
@@ -148,33 +158,33 @@ class _ResultFacts(BaseModel):
 
     model_config = ConfigDict(protected_namespaces=())
 
-    request_id: str
-    model: str
-    engine: str
-    batch_size: int
-    mask_coverage: float | None = Field(description="share of the pixels that were filled; null without a mask")
-    seed: int | None = Field(description="seed of the random numbers; null for models that draw none")
-    timings_ms: dict[str, float]
-    media_type: str
-    width: int
-    height: int
+    request_id: str = Field(description="Id of the request, as in `X-Request-ID`.")
+    model: str = Field(description="Model that computed it, as `name/version`.")
+    engine: str = Field(description="Runtime and precision, as `engine/precision`.")
+    batch_size: int = Field(description="Number of samples that were computed together, this one included.")
+    mask_coverage: float | None = Field(description="Fraction of the pixels that were filled; null without a mask.")
+    seed: int | None = Field(description="Seed of the random numbers; null for models that draw none.")
+    timings_ms: dict[str, float] = Field(description="Milliseconds of each stage, as in `Server-Timing`.")
+    media_type: str = Field(description="Media type of the pictures, such as `image/png`.")
+    width: int = Field(description="Width of the pictures in pixels.")
+    height: int = Field(description="Height of the pictures in pixels.")
 
 
 class EncodedImage(BaseModel):
-    """One result."""
+    """One picture, and where it is stored."""
 
-    image_base64: str
-    result_url: str | None = Field(description="path of the stored result; null if it was not saved")
+    image_base64: str = Field(description="The picture's file in base64.")
+    result_url: str | None = Field(description="Path of the stored result; null if it was not stored.")
 
 
 class ImageReply(_ResultFacts, EncodedImage):
-    """A result as JSON, for `Accept: application/json`."""
+    """One picture as JSON, for requests with `Accept: application/json`."""
 
 
 class ImagesReply(_ResultFacts):
-    """Several results as JSON, in the order of their index: the reply to `samples` or `count` over 1."""
+    """Several pictures as JSON: the reply to requests with `samples` or `count` above 1."""
 
-    images: list[EncodedImage]
+    images: list[EncodedImage] = Field(description="The pictures, in the order in which they were drawn.")
 
 
 JobStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
@@ -184,83 +194,89 @@ class WebhookReply(BaseModel):
     """The state of the delivery of a job's webhook."""
 
     state: Literal["pending", "delivered", "failed", "skipped"] = Field(
-        description="pending: the job has not ended, or there will be another attempt; failed: given up; "
-        "skipped: this end is not among `webhook_events`"
+        description="`pending`: the job has not ended, or there will be another attempt. `delivered`: the receiver "
+        "accepted it. `failed`: given up. `skipped`: the job's final state is not among `webhook_events`."
     )
-    tries: int = Field(default=0, description="attempts so far")
-    reason: str | None = Field(default=None, description="reason why the last attempt failed")
+    tries: int = Field(default=0, description="Number of attempts so far.")
+    reason: str | None = Field(default=None, description="Why the last attempt failed; null if none has failed.")
 
 
 class JobReply(BaseModel):
-    """The state of an asynchronous request."""
+    """The state of a job: a request that was sent with `Prefer: respond-async`."""
 
-    id: str
-    status: JobStatus
-    created: str
-    result_url: str | None = None
-    result_urls: list[str] = Field([], description="paths of all results")
-    problem: dict[str, Any] | None = Field(None, description="RFC 9457 problem of a failed job")
-    webhook: WebhookReply | None = Field(None, description="state of the webhook; null if the job has none")
+    id: str = Field(description="Id of the job, 32 hexadecimal digits. Keep it secret.")
+    status: JobStatus = Field(description="`queued` and `running` jobs can still change; the others are final states.")
+    created: str = Field(description="Time at which the job was accepted (RFC 3339).")
+    result_url: str | None = Field(None, description="Path of the first result; null until the job has succeeded.")
+    result_urls: list[str] = Field([], description="Paths of all results; empty until the job has succeeded.")
+    problem: dict[str, Any] | None = Field(
+        None, description="Why the job failed, as a problem (RFC 9457); null unless it has failed."
+    )
+    webhook: WebhookReply | None = Field(None, description="Delivery of the webhook; null if the job has none.")
 
 
 class Taken(BaseModel):
-    """A part or a field of a request."""
+    """A file part or a text field of a request."""
 
-    name: str
-    required: bool
-    description: str
+    name: str = Field(description="Name of the part or field in the form.")
+    required: bool = Field(description="Whether every request must have it.")
+    description: str = Field(description="What it may contain.")
 
 
 class Takes(BaseModel):
-    """The parts and fields of requests for a model."""
+    """What a request for a model may contain."""
 
-    endpoint: str = Field(description="path for `POST`, as multipart/form-data")
-    parts: list[Taken] = Field(description="parts that are files")
-    fields: list[Taken] = Field(description="text fields; all values and defaults are in the OpenAPI document")
-    refused: str | None = Field(description="reason why requests are refused; null if they are not")
+    endpoint: str = Field(description="Path to which such a request is posted, as multipart/form-data.")
+    parts: list[Taken] = Field(description="File parts.")
+    fields: list[Taken] = Field(description="Text fields; their values and defaults are in this document, at the call.")
+    refused: str | None = Field(description="Why the server refuses requests for this model; null if it does not.")
 
 
 class ModelReply(BaseModel):
-    """One model version of the repository."""
+    """One version of a model."""
 
-    state: Literal["ready", "available", "refused"]
-    reason: str | None
-    engine: str | None
-    manifest: Manifest | None
-    takes: Takes | None = Field(description="parts and fields of a request; null without a manifest")
-    name: str
-    version: int
-    default: bool = Field(description="whether it answers requests of its task that name no model")
+    state: Literal["ready", "available", "refused"] = Field(
+        description="`ready`: loaded. `available`: loaded when a request names it. `refused`: it cannot be used."
+    )
+    reason: str | None = Field(description="Why the version is refused; null otherwise.")
+    engine: str | None = Field(description="Runtime and precision, as `engine/precision`; null if it is not loaded.")
+    manifest: Manifest | None = Field(description="Content of its manifest.json; null if it cannot be read.")
+    takes: Takes | None = Field(description="What a request may contain; null without a manifest.")
+    name: str = Field(description="Name of the model.")
+    version: int = Field(description="Number of the version; a higher one is newer.")
+    default: bool = Field(description="Whether it answers the requests of its task that name no model.")
 
 
 class ListedModel(BaseModel):
-    """A model as OpenAI's clients read it."""
+    """A model, with the fields that clients of OpenAI's API read."""
 
-    id: str = Field(description="the name, without a version")
-    object: Literal["model"] = "model"
-    created: int = Field(0, description="always 0: a model's date is not known")
-    owned_by: Literal["retouch"] = "retouch"
+    id: str = Field(description="Name of the model, without a version.")
+    object: Literal["model"] = Field("model", description="Always `model`.")
+    created: int = Field(0, description="Always 0: the date of a model is not known.")
+    owned_by: Literal["retouch"] = Field("retouch", description="Always `retouch`.")
 
 
 class ModelsReply(BaseModel):
-    """All model versions of the repository, and the names of the models that can be used."""
+    """All versions of all models, and, as in OpenAI's API, the names of the models that can be used."""
 
-    object: Literal["list"] = "list"
-    data: list[ListedModel] = Field(description="models that are not refused, by name, as in OpenAI's API")
-    models: list[ModelReply]
+    object: Literal["list"] = Field("list", description="Always `list`.")
+    data: list[ListedModel] = Field(description="Models with a version that can be used, by name.")
+    models: list[ModelReply] = Field(
+        description="Every version, by name and newest first, also those that are refused."
+    )
 
 
 class NamedModelReply(ListedModel):
-    """A model as OpenAI's clients read it, and its versions."""
+    """A model and its versions."""
 
-    models: list[ModelReply] = Field(description="its versions, newest first, also those that are refused")
+    models: list[ModelReply] = Field(description="Its versions, newest first, also those that are refused.")
 
 
 class HealthReply(BaseModel):
-    """Whether the server can work, and the reasons if it cannot."""
+    """The health of the server."""
 
-    status: Literal["ok", "unavailable"]
-    reasons: list[str] = []
+    status: Literal["ok", "unavailable"] = Field(description="`ok` with status 200, `unavailable` with 503.")
+    reasons: list[str] = Field([], description="Why the server is unavailable; empty if it is not.")
 
 
 def _enumerate_codes(schema: dict[str, Any]) -> None:
@@ -268,13 +284,15 @@ def _enumerate_codes(schema: dict[str, Any]) -> None:
 
 
 class Problem(BaseModel):
-    """RFC 9457 problem details, with Retouch's own members."""
+    """An error: problem details as in RFC 9457, with the further members `code`, `request_id` and `retryable`."""
 
-    type: str
-    title: str
-    status: int
-    detail: str
-    instance: str
-    code: str = Field(description="stable name of the problem, for programs", json_schema_extra=_enumerate_codes)
-    request_id: str
-    retryable: bool
+    type: str = Field(description="URN of the kind of problem: `urn:retouch:problem:CODE`.")
+    title: str = Field(description="Name of the kind of problem, for people.")
+    status: int = Field(description="HTTP status of the reply.")
+    detail: str = Field(description="What is wrong and what to do, for people. The text may change.")
+    instance: str = Field(description="Path of the request.")
+    code: str = Field(
+        description="Name of the kind of problem, for programs. It does not change.", json_schema_extra=_enumerate_codes
+    )
+    request_id: str = Field(description="Id of the request, as in `X-Request-ID`, to find it in the server's log.")
+    retryable: bool = Field(description="Whether the same request may succeed later.")

@@ -24,7 +24,7 @@ from service.batching.local_backend import open_local_backend
 from service.core.errors import Cancelled, ServiceError
 from service.core.settings import Settings
 from service.intake.presence import ClientPresence
-from service.web import openapi, routes
+from service.web import openapi_texts, routes
 from service.web.docs import page as docs
 from service.web.foreign_api import ForeignApi
 from service.web.framing import FramedHttp
@@ -137,13 +137,13 @@ def _make_fastapi(
     app = FastAPI(
         title="Retouch",
         version=version,
-        summary="Fills holes in images and translates images with trained generators.",
+        description=openapi_texts.INTRODUCTION,
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        openapi_tags=[*openapi.TAGS, *({"name": api.name, "description": api.description} for api in apis)],
+        openapi_tags=[*openapi_texts.TAGS, *({"name": api.name, "description": api.description} for api in apis)],
         generate_unique_id_function=lambda route: route.name,
     )
     gets = [*own, *(api.router for api in apis)]

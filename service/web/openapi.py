@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from typing import Any
@@ -12,135 +13,87 @@ from pydantic.json_schema import models_json_schema
 
 from engines.manifest import Task
 from service.core.errors import codes_by_status, problem_kinds
-from service.core.flow import HIGHEST_PRIORITY, PRIORITY_NAMES
-from service.core.schemas import ImageReply, ImagesReply, JobReply, Problem
+from service.core.schemas import OPTIONS, ImageReply, ImagesReply, JobReply, Problem
+from service.web import openapi_texts as texts
 from service.web.form import FORM_TYPE, URL_FORM_TYPE
 from service.web.responses import PROBLEM_TYPE
 
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")
 _IMAGE = {"schema": {"type": "string", "format": "binary"}}
-TAGS = [
-    {"name": "pictures", "description": "from images and masks, or from nothing, to pictures"},
-    {"name": "jobs", "description": "requests that were sent with `Prefer: respond-async`"},
-    {"name": "results", "description": "what was saved"},
-    {"name": "models", "description": "what is served"},
-    {"name": "operations", "description": "health and metrics"},
-]
-_COMMON_HEADERS = {
-    "X-Request-ID": "the request's id",
-    "traceparent": "W3C Trace Context, where the server traces the request",
-}
-"""Headers of every reply, except those for browsers, which docs/security.md lists."""
-_HEADERS = {
-    "X-Model": "`name/version`",
-    "X-Engine": "`engine/precision`",
-    "X-Batch-Size": "samples in the batch it was computed in",
-    "X-Mask-Coverage": "share of the pixels that were filled (inpaint)",
-    "X-Seed": "what was drawn from (models that draw)",
-    "X-Texture": "whether the fill got texture from the picture (with `texture=copied`): `copied`, or `none`",
-    "Server-Timing": "milliseconds in memory, decode, preprocess, queue, infer, postprocess, texture, encode",
-    "Location": "where the stored result is",
-    "Vary": "`Accept`",
-    "Cache-Status": "whether it was computed for this request (RFC 9211), where the server has a cache of results",
-    "Idempotency-Replayed": "`true` for an answer that was given before, to the same `Idempotency-Key`",
-}
-_PARAMETERS = [
-    {
-        "name": "X-Request-Timeout-Ms",
-        "in": "header",
-        "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": 86_400_000},
-        "description": "deadline; work that cannot meet it is not begun (504)",
-    },
-    {
-        "name": "X-Request-ID",
-        "in": "header",
-        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"},
-        "description": "returned, logged and stored",
-    },
-    {
-        "name": "X-Priority",
-        "in": "header",
-        "schema": {"type": "string", "enum": [*PRIORITY_NAMES, *map(str, range(HIGHEST_PRIORITY + 1))]},
-        "description": "whose turn it is in the queue: a name, or 0 (last) to 9 (first)",
-    },
-    {
-        "name": "Prefer",
-        "in": "header",
-        "schema": {"type": "string", "enum": ["respond-async"]},
-        "description": "`respond-async`: 202 and a job to poll",
-    },
-    {
-        "name": "Idempotency-Key",
-        "in": "header",
-        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,255}$"},
-        "description": "the same key gives the same answer, computed once",
-    },
-    {
-        "name": "traceparent",
-        "in": "header",
-        "schema": {"type": "string"},
-        "description": "W3C Trace Context: the trace that the request belongs to",
-    },
-]
-_JOB_HEADERS = {
-    "Location": "where the job is polled",
-    "Preference-Applied": "`respond-async`",
-    "Idempotency-Replayed": _HEADERS["Idempotency-Replayed"],
-}
-_RESULT_HEADERS = {
-    "Accept-Ranges": "`bytes`, of an image",
-    "ETag": "changes with the representation alone",
-    "Cache-Control": "of the client alone, for as long as it likes: a result never changes",
-    "Vary": "`Accept`",
-}
-_KNOWN = {"name": "If-None-Match", "in": "header", "schema": {"type": "string"}, "description": "an `ETag`: 304"}
-_RANGE_PARAMETERS = [
-    {
-        "name": "Range",
-        "in": "header",
-        "schema": {"type": "string"},
-        "description": "one range of the image: `bytes=0-1023`: 206",
-    },
-    {"name": "If-Range", "in": "header", "schema": {"type": "string"}, "description": "an `ETag`: else the whole"},
-]
-_RETRY_HEADERS = {"Retry-After": "whole seconds after which it is worth asking again"}
-_PROBLEM_HEADERS = {
-    401: {"WWW-Authenticate": "`Bearer`"},
-    405: {"Allow": "the methods of the path"},
-    416: {"Content-Range": "`bytes */` and the size of the file"},
-}
 _RETRIED = (409, 429, 503, 504)
 """Statuses of errors that may be temporary, and may then have a Retry-After."""
+_CODES: dict[int, tuple[str, ...]] = {
+    403: ("forbidden", "foreign_origin"),
+    404: ("not_found",),
+    422: ("invalid_option",),
+    500: ("internal",),
+}
+"""Values of `code` of a call that computes no picture, for statuses at which other calls have more."""
+_CODES_OF_PICTURES = {
+    403: _CODES[403],
+    404: ("model_not_found", "not_found"),
+    422: tuple(code for code in codes_by_status()[422] if code != "cursor_invalid"),
+}
+"""The same of a call that computes pictures."""
+_CODES_OF_LINKS: dict[int, tuple[str, ...]] = {403: ("link_invalid", "link_expired")}
+"""The same of a link to a result, which needs no key."""
 _REFERRED: tuple[type[BaseModel], ...] = (ImageReply, ImagesReply, Problem)
 """Schemas used only with media types that FastAPI ignores, so they must be added to the document by hand."""
+_LINE_END = re.compile(r"(?<!\n)\n(?!\n)")
+"""The end of a line within a paragraph of a docstring; Swagger UI would keep it."""
 _SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
 
 
-def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return descriptions of the responses with these statuses, as RFC 9457 problems with all possible `code`s."""
-    content = {PROBLEM_TYPE: {"schema": _schema_reference(Problem)}}
+def problem_responses(*statuses: int, codes: Mapping[int, Collection[str]] = {}) -> dict[int | str, dict[str, Any]]:
+    """Return descriptions of the responses with these statuses, as RFC 9457 problems.
+
+    Args:
+        statuses: statuses of errors.
+        codes: values of `code` that a call can have, by status; by default all of the status.
+    """
+    return {status: _problem_response(status, codes.get(status, codes_by_status()[status])) for status in statuses}
+
+
+def _problem_response(status: int, codes: Collection[str]) -> dict[str, Any]:
+    retry = texts.RETRY_HEADERS if status in _RETRIED else {}
+    content = {"schema": _schema_reference(Problem), "example": _problem_example(status, codes)}
     return {
-        status: {
-            "description": _problem_description(status),
-            "content": content,
-            "headers": _headers({**_PROBLEM_HEADERS.get(status, {}), **(_RETRY_HEADERS if status in _RETRIED else {})}),
-        }
-        for status in statuses
+        "description": _problem_description(status, codes),
+        "content": {PROBLEM_TYPE: content},
+        "headers": _headers({**texts.PROBLEM_HEADERS.get(status, {}), **retry}),
     }
 
 
 def _foreign_error(api: str) -> dict[str, Any]:
     content = {"application/json": {"schema": {"type": "object"}}}
-    return {"description": f"An error in the form of {api}", "content": content, "headers": _headers(_RETRY_HEADERS)}
+    description = f"An error, in the format of the API {api}."
+    return {"description": description, "content": content, "headers": _headers(texts.RETRY_HEADERS)}
 
 
-def _problem_description(status: int) -> str:
-    titles = [kind.title for kind in problem_kinds() if kind.status == status]
-    codes = ", ".join(f"`{code}`" for code in codes_by_status()[status])
-    return f"{' / '.join(titles)}. `code`: {codes}"
+def _problem_description(status: int, codes: Collection[str]) -> str:
+    return f"{texts.PROBLEMS[status]} `code`: {', '.join(f'`{code}`' for code in codes)}."
+
+
+def _problem_example(status: int, codes: Collection[str]) -> dict[str, Any]:
+    """Return an example of a problem with one of the codes.
+
+    `complete_document` writes the path of the call into its `instance`.
+    """
+    code = next(code for code in codes if code in texts.DETAILS)
+    kind = next(kind for kind in problem_kinds() if code in (kind.default_code, *kind.further_codes))
+    return {
+        "type": f"urn:retouch:problem:{code}",
+        "title": kind.title,
+        "status": status,
+        "detail": texts.DETAILS[code],
+        "instance": "",
+        "code": code,
+        "request_id": "4e52e283eb4da396bf201b6d14c8f569",
+        "retryable": kind.retryable,
+    }
 
 
 def complete_document(
@@ -158,15 +111,22 @@ def complete_document(
         foreign: returns the name of the foreign API to which a path belongs; empty for the server's own API.
     """
     whole = deepcopy(dict(document))
+    pictures = {f"/v1/{task}" for task in OPTIONS}
     for path, calls in whole["paths"].items():
+        codes = _CODES_OF_PICTURES if path in pictures else _CODES
         for call in calls.values():
+            call["description"] = _LINE_END.sub(" ", call["description"])
             statuses = (405, 421, 500) if path in public else (401, 403, 405, 421, 429, 500)
             if name := foreign(path):
                 call["responses"]["default"] = _foreign_error(name)
             else:
-                call["responses"] |= {str(status): answer for status, answer in problem_responses(*statuses).items()}
+                call["responses"] |= {
+                    str(status): answer for status, answer in problem_responses(*statuses, codes=codes).items()
+                }
             for response in call["responses"].values():
-                response["headers"] = {**response.get("headers", {}), **_headers(_COMMON_HEADERS)}
+                if PROBLEM_TYPE in response.get("content", {}):
+                    response["content"][PROBLEM_TYPE]["example"]["instance"] = path
+                response["headers"] = {**response.get("headers", {}), **_headers(texts.COMMON_HEADERS)}
             if path not in public:  # `{}` means that a server may also be configured without keys
                 call["security"] = [{}, *({name: []} for name in _SECURITY_SCHEMES)]
     for task, name in models.items():
@@ -192,8 +152,8 @@ def image_route(
         several: name of the field that requests more than one image; None: the route returns one.
     """
     schema = options.model_json_schema(mode="validation")
-    parts = {name: {"type": "string", "format": "binary", "description": "JPEG, PNG or WebP"} for name in files}
-    parts |= {name: {"type": "string", "format": "binary", "description": "of some models"} for name in optional}
+    parts = {name: {"type": "string", "format": "binary", "description": texts.FILE_PARTS[name]} for name in files}
+    parts |= {name: {"type": "string", "format": "binary", "description": texts.FILE_PARTS[name]} for name in optional}
     body = {
         "type": "object",
         "required": list(files),
@@ -201,16 +161,23 @@ def image_route(
         "properties": {**parts, **{name: _text_field(field) for name, field in schema["properties"].items()}},
     }
     types = (FORM_TYPE,) if files or optional else (FORM_TYPE, URL_FORM_TYPE)
-    found = {"content": _image_content(several), "headers": _headers(_HEADERS)}
+    found = {"content": _image_content(several), "headers": _headers(texts.PICTURE_HEADERS)}
     return {
         "response_class": Response,
         "responses": {
-            200: {"description": "The picture, or the pictures", **found},
-            202: {"description": "Accepted as a job", "model": JobReply, "headers": _headers(_JOB_HEADERS)},
-            **problem_responses(400, 408, 409, 410, 413, 415, 422, 404, 500, 503, 504),
+            200: {
+                "description": "The picture in the format asked for; several pictures as JSON or multipart/mixed.",
+                **found,
+            },
+            202: {
+                "description": "With `Prefer: respond-async`: the job that was accepted.",
+                "model": JobReply,
+                "headers": _headers(texts.JOB_HEADERS),
+            },
+            **problem_responses(400, 404, 408, 409, 410, 413, 415, 422, 500, 503, 504, codes=_CODES_OF_PICTURES),
         },
         "openapi_extra": {
-            "parameters": _PARAMETERS,
+            "parameters": texts.PICTURE_PARAMETERS,
             "requestBody": {"required": bool(files), "content": {kind: {"schema": body} for kind in types}},
         },
     }
@@ -233,55 +200,73 @@ def result_route(*, link: bool = False) -> dict[str, Any]:
         "response_class": Response,
         "responses": {
             200: {
-                "description": "The image" if link else "The image, or its sidecar as JSON",
+                "description": "The image."
+                if link
+                else "The image; with `Accept: application/json` its description (sidecar).",
                 "content": {**dict.fromkeys(_IMAGE_TYPES, _IMAGE), **sidecar},
-                "headers": _headers(_RESULT_HEADERS),
+                "headers": _headers(texts.RESULT_HEADERS),
             },
             206: {
-                "description": "The range of the image that was asked for",
+                "description": "The requested range of the image.",
                 "content": dict.fromkeys(_IMAGE_TYPES, _IMAGE),
-                "headers": _headers({**_RESULT_HEADERS, "Content-Range": "which bytes these are, of how many"}),
+                "headers": _headers(
+                    {
+                        **texts.RESULT_HEADERS,
+                        "Content-Range": "The range and the size of the file: `bytes FIRST-LAST/SIZE`.",
+                    }
+                ),
             },
-            304: {"description": "The client has it already", "headers": _headers(_RESULT_HEADERS)},
-            **problem_responses(*((403,) if link else ()), 404, 410, 416, 422, 503),
+            304: {
+                "description": "Not modified: the copy that the client has is current.",
+                "headers": _headers(texts.RESULT_HEADERS),
+            },
+            **problem_responses(*((403,) if link else ()), 404, 410, 416, 422, 503, codes=_CODES | _CODES_OF_LINKS),
         },
-        "openapi_extra": {"parameters": [_KNOWN, *_RANGE_PARAMETERS]},
+        "openapi_extra": {"parameters": [texts.IF_NONE_MATCH, *texts.RANGE_PARAMETERS]},
     }
 
 
-def uncached_route(description: str) -> dict[str, Any]:
-    """Return the keyword arguments, except the model, of a route whose reply no cache may store."""
+def uncached_route(description: str, *further_codes: str) -> dict[str, Any]:
+    """Return the keyword arguments, except the model, of a route whose reply no cache may store.
+
+    Args:
+        description: what the reply is.
+        further_codes: values of `code` with status 422, besides `invalid_option`.
+    """
     described = {"description": description, "headers": _headers({"Cache-Control": "`no-store`"})}
-    return {"responses": {200: described, **problem_responses(404, 422, 503)}}
+    codes = _CODES | {422: (*_CODES[422], *further_codes)}
+    return {"responses": {200: described, **problem_responses(404, 422, 503, codes=codes)}}
 
 
 def thumbnail() -> dict[str, Any]:
     """Keyword arguments of the route that returns the thumbnail of a stored result."""
-    headers = _headers({name: _RESULT_HEADERS[name] for name in ("ETag", "Cache-Control")})
+    headers = _headers({name: texts.RESULT_HEADERS[name] for name in ("ETag", "Cache-Control")})
     return {
         "response_class": Response,
         "responses": {
-            200: {"description": "The thumbnail", "content": {"image/webp": _IMAGE}, "headers": headers},
-            304: {"description": "The client has it already", "headers": headers},
-            **problem_responses(404, 410, 422, 503),
+            200: {"description": "The thumbnail.", "content": {"image/webp": _IMAGE}, "headers": headers},
+            304: {"description": "Not modified: the copy that the client has is current.", "headers": headers},
+            **problem_responses(404, 410, 422, 503, codes=_CODES),
         },
-        "openapi_extra": {"parameters": [_KNOWN]},
+        "openapi_extra": {"parameters": [texts.IF_NONE_MATCH]},
     }
 
 
 def deleted_result() -> dict[str, Any]:
     """Keyword arguments of the route that deletes a stored result."""
-    responses = problem_responses(404, 410, 422, 503)
-    responses[202] = {"description": "Deleted; copies that cannot be reached now are removed later"}
-    responses[204] = {"description": "Deleted, with every copy"}
+    responses = problem_responses(404, 410, 422, 503, codes=_CODES)
+    responses[202] = {
+        "description": "Deleted: nobody can fetch it any more. Copies that cannot be reached now are removed later."
+    }
+    responses[204] = {"description": "Deleted, with every copy."}
     return {"response_class": Response, "status_code": 204, "responses": responses}
 
 
 def metrics_route() -> dict[str, Any]:
     """Keyword arguments of the route that returns the Prometheus metrics."""
     content = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "application/openmetrics-text")}
-    series = {"description": "Prometheus series", "content": content}
-    return {"response_class": Response, "responses": {200: series, **problem_responses(404)}}
+    series = {"description": "All series, in the text format of Prometheus or in OpenMetrics.", "content": content}
+    return {"response_class": Response, "responses": {200: series, **problem_responses(404, codes=_CODES)}}
 
 
 def _text_field(field: dict[str, Any]) -> dict[str, Any]:

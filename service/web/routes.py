@@ -35,31 +35,55 @@ from service.web.responses import job_response
 router = APIRouter()
 _OF_SOME_MODELS = ("instance", "reference")
 """File parts of /v1/translate that only some models accept."""
-_Name = Annotated[str, Path(description="name of a model, without a version", json_schema_extra={"example": "photos"})]
-_Id = Annotated[str, Path(description="32 hexadecimal digits", json_schema_extra={"example": 32 * "0"})]
+_Name = Annotated[
+    str, Path(description="Name of the model, without a version.", json_schema_extra={"example": "photos"})
+]
+_Id = Annotated[
+    str,
+    Path(
+        description="Id of the job, from its `Location`: 32 hexadecimal digits.",
+        json_schema_extra={"example": 32 * "0"},
+    ),
+]
 
 
 @router.post(
-    "/v1/inpaint", tags=["pictures"], **openapi.image_route(InpaintOptions, ("image", "mask"), several="samples")
+    "/v1/inpaint",
+    summary="Fill a hole",
+    tags=["pictures"],
+    **openapi.image_route(InpaintOptions, ("image", "mask"), several="samples"),
 )
 async def inpaint(request: Request) -> Response:
-    """Fill the masked part of an image; pixels outside the mask come back bit-identical (PNG)."""
+    """Fill the masked part of an image.
+
+    `image` and `mask` have the same size; by default white pixels of the mask are filled. In a PNG result all other
+    pixels are bit-identical to those of `image`.
+    """
     return await image_call(request, Endpoint("inpaint", ("image", "mask")))
 
 
 @router.post(
     "/v1/translate",
+    summary="Translate an image",
     tags=["pictures"],
     **openapi.image_route(TranslateOptions, ("image",), _OF_SOME_MODELS, several="samples"),
 )
 async def translate(request: Request) -> Response:
-    """Translate an image into the model's other domain, or a label map into a picture."""
+    """Turn an image into the kind of image that the model was trained to give: a label map into a facade, for instance.
+
+    What `image` is, and whether `instance` or `reference` is needed, depends on the model: `takes` in `GET /v1/models`.
+    """
     return await image_call(request, Endpoint("translate", ("image",), _OF_SOME_MODELS))
 
 
-@router.post("/v1/generate", tags=["pictures"], **openapi.image_route(GenerateOptions, (), several="count"))
+@router.post(
+    "/v1/generate",
+    summary="Generate pictures",
+    tags=["pictures"],
+    **openapi.image_route(GenerateOptions, (), several="count"),
+)
 async def generate(request: Request) -> Response:
-    """Make pictures from random numbers alone; the body may be empty."""
+    """Generate pictures from random numbers. All fields are optional, and the body may be empty."""
     return await image_call(request, Endpoint("generate", ()))
 
 
@@ -69,33 +93,52 @@ def image_calls() -> list[APIRoute]:
     return [route for route in router.routes if isinstance(route, APIRoute) and route.endpoint in work]
 
 
-@router.get("/v1/jobs/{job_id}", tags=["jobs"], response_model=JobReply, **openapi.uncached_route("The job"))
+@router.get(
+    "/v1/jobs/{job_id}",
+    summary="Get a job",
+    tags=["jobs"],
+    response_model=JobReply,
+    **openapi.uncached_route("The job."),
+)
 async def get_job(request: Request, job_id: _Id) -> Response:
-    """The state of an asynchronous request."""
+    """Get the state of a job. A finished job can be fetched for an hour."""
     service: Service = request.state.service
     return job_response(await service.jobs.get(job_id))
 
 
-@router.delete("/v1/jobs/{job_id}", tags=["jobs"], response_model=JobReply, **openapi.uncached_route("The job"))
+@router.delete(
+    "/v1/jobs/{job_id}",
+    summary="Cancel a job",
+    tags=["jobs"],
+    response_model=JobReply,
+    **openapi.uncached_route("The job, in the state that it has now."),
+)
 async def cancel_job(request: Request, job_id: _Id) -> Response:
-    """Cancel an asynchronous request; samples whose computation has not begun are not computed."""
+    """Cancel a job that has not finished. Samples whose computation has begun are still computed, but not stored."""
     service: Service = request.state.service
     return job_response(await service.jobs.cancel(job_id))
 
 
-@router.get("/v1/models", tags=["models"], response_model=ModelsReply)
+@router.get(
+    "/v1/models", summary="List models", response_description="All models.", tags=["models"], response_model=ModelsReply
+)
 async def list_models(request: Request) -> ModelsReply:
-    """Every model version of the repository, with its manifest and the parts and fields of its requests."""
+    """List every version of every model: its state, its manifest, and what a request for it may contain."""
     models = _models(request.state.service)
     usable = {model.name for model in models if model.state != "refused"}
     return ModelsReply(data=[ListedModel(id=name) for name in sorted(usable)], models=models)
 
 
 @router.get(
-    "/v1/models/{name}", tags=["models"], response_model=NamedModelReply, responses=openapi.problem_responses(404, 422)
+    "/v1/models/{name}",
+    summary="Get a model",
+    response_description="The model.",
+    tags=["models"],
+    response_model=NamedModelReply,
+    responses=openapi.problem_responses(404, 422, codes={404: ("model_not_found",), 422: ("invalid_option",)}),
 )
 async def get_model(request: Request, name: _Name) -> NamedModelReply:
-    """The versions of one model, beside the fields that OpenAI's clients read."""
+    """Get all versions of a model."""
     models = [model for model in _models(request.state.service) if model.name == name]
     if all(model.state == "refused" for model in models):
         reasons = "".join(f"; {model.name}/{model.version} is refused: {model.reason}" for model in models)
@@ -122,24 +165,40 @@ def _models(service: Service) -> list[ModelReply]:
     ]
 
 
-@router.get("/livez", tags=["operations"], response_model=HealthReply)
+@router.get(
+    "/livez",
+    summary="Is the process alive?",
+    response_description="It is.",
+    tags=["operations"],
+    response_model=HealthReply,
+)
 async def livez() -> HealthReply:
-    """200 while the process runs its event loop."""
+    """200 while the process can answer at all. Restart the process if it does not: a liveness probe."""
     return HealthReply(status="ok")
 
 
-@router.get("/readyz", tags=["operations"], response_model=HealthReply, responses={503: {"model": HealthReply}})
+@router.get(
+    "/readyz",
+    summary="Is the server ready?",
+    response_description="It is.",
+    tags=["operations"],
+    response_model=HealthReply,
+    responses={503: {"model": HealthReply, "description": "The server accepts no work now; `reasons` says why."}},
+)
 async def readyz(request: Request) -> Response:
-    """200 when work is taken; 503 with the reasons otherwise: loading, draining, worker lost."""
+    """200 while the server accepts work, otherwise 503, for instance while models load: a readiness probe."""
     service: Service = request.state.service
     reasons = service.unready_reasons()
     body = HealthReply(status="unavailable" if reasons else "ok", reasons=reasons)
     return JSONResponse(body.model_dump(), 503 if reasons else 200)
 
 
-@router.get("/metrics", tags=["operations"], **openapi.metrics_route())
+@router.get("/metrics", summary="Get metrics", tags=["operations"], **openapi.metrics_route())
 async def metrics(request: Request) -> Response:
-    """Prometheus series, in OpenMetrics where `Accept` prefers it; not here when they have a port of their own."""
+    """Get the series for Prometheus, or in OpenMetrics if `Accept` prefers it.
+
+    404 on this port if the server has a port for metrics (`--metrics-port`).
+    """
     service: Service = request.state.service
     if service.settings.metrics_port:
         raise NotFound(f"metrics are on port {service.settings.metrics_port}")

@@ -18,7 +18,7 @@ from service.web.intake import HttpIntake, admitted
 from service.web.responses import reply_headers
 
 router = APIRouter(tags=["automatic1111"])
-_BASE64 = {"type": "string", "description": "a JPEG, PNG or WebP in base64"}
+_BASE64 = {"type": "string", "description": "A JPEG, PNG or WebP in base64."}
 _BODY: dict[str, Any] = {
     "type": "object",
     "properties": {"init_images": {"type": "array", "items": _BASE64}, "mask": _BASE64},
@@ -26,25 +26,30 @@ _BODY: dict[str, Any] = {
 }
 
 
-@router.post("/sdapi/v1/img2img", name="automatic_fill", openapi_extra=request_body(_BODY))
+@router.post("/sdapi/v1/img2img", name="automatic_fill", summary="Fill a hole", openapi_extra=request_body(_BODY))
 async def img2img(request: Request) -> Response:
-    """Fill what is white in the mask; the results have the size `width` × `height`."""
+    """Fill the white part of the mask, or the black part with `inpainting_mask_invert`.
+
+    The results are PNG files in base64, scaled to `width` × `height` if both are sent.
+    """
     with admitted(request) as intake:
         asked = await intake.arrived(_read(intake))
         work = partial(_respond, intake, asked)
         return await intake.answered(intake.once(asked.order, ("automatic1111", str(asked.size)), work))
 
 
-@router.get("/sdapi/v1/options", name="automatic_options")
+@router.get("/sdapi/v1/options", name="automatic_options", summary="Get the options")
 async def options(request: Request) -> Response:
-    """The model that fills if a request names none."""
+    """Get the model that is used if a request names none, and the format of results."""
     service: Service = request.state.service
     return JSONResponse({"sd_model_checkpoint": service.settings.inpaint_model, "samples_format": "png"})
 
 
-@router.post("/sdapi/v1/options", name="automatic_choose", openapi_extra=request_body({"type": "object"}))
+@router.post(
+    "/sdapi/v1/options", name="automatic_choose", summary="Set options", openapi_extra=request_body({"type": "object"})
+)
 async def set_options(request: Request) -> Response:
-    """Ignore all settings, because they would apply to all clients; a change of the model is refused."""
+    """Accept options and ignore them, because they would apply to all clients. Another model is refused."""
     service: Service = request.state.service
     with admitted(request) as intake:
         fields = await intake.arrived(read_json(intake))
@@ -54,22 +59,22 @@ async def set_options(request: Request) -> Response:
     return JSONResponse(None, headers=ignored_header(set(fields)))
 
 
-@router.get("/sdapi/v1/sd-models", name="automatic_models")
+@router.get("/sdapi/v1/sd-models", name="automatic_models", summary="List models")
 async def models(request: Request) -> Response:
-    """The models that fill holes."""
+    """List the models that fill holes."""
     service: Service = request.state.service
     return JSONResponse(models_json(service.models.statuses()))
 
 
-@router.get("/sdapi/v1/samplers", name="automatic_samplers")
+@router.get("/sdapi/v1/samplers", name="automatic_samplers", summary="List samplers")
 async def samplers() -> Response:
-    """An empty list: no model here uses a sampler."""
+    """Get an empty list: no model here uses a sampler."""
     return JSONResponse([])
 
 
-@router.get("/sdapi/v1/progress", name="automatic_progress")
+@router.get("/sdapi/v1/progress", name="automatic_progress", summary="Get the progress")
 async def progress() -> Response:
-    """No progress: a fill has no steps."""
+    """Get a progress of 0 at all times: a fill has no steps."""
     return JSONResponse({"progress": 0.0, "eta_relative": 0.0, "state": {}, "current_image": None, "textinfo": None})
 
 
@@ -91,7 +96,7 @@ async def _respond(intake: HttpIntake, asked: Img2ImgRequest) -> Response:
 
 AUTOMATIC1111 = ForeignApi(
     "automatic1111",
-    "A part of AUTOMATIC1111's API: img2img with a mask",
+    "A part of AUTOMATIC1111's API: `img2img` with a mask.",
     router,
     "/sdapi/v1",
     error_body,

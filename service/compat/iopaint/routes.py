@@ -20,7 +20,7 @@ from service.web.intake import HttpIntake, admitted
 from service.web.responses import reply_headers
 
 router = APIRouter(tags=["iopaint"])
-_BASE64 = {"type": "string", "description": "a JPEG, PNG or WebP in base64, or as a data URL"}
+_BASE64 = {"type": "string", "description": "A JPEG, PNG or WebP in base64, or as a data URL."}
 _INPAINT_BODY = {"type": "object", "properties": {"image": _BASE64, "mask": _BASE64}, "required": ["image", "mask"]}
 _INFO_BODY = {"type": "object", "properties": {"file": {"type": "string", "format": "binary"}}}
 
@@ -28,35 +28,41 @@ _INFO_BODY = {"type": "object", "properties": {"file": {"type": "string", "forma
 @router.post(
     "/api/v1/inpaint",
     name="iopaint_inpaint",
+    summary="Fill a hole",
     response_class=Response,
-    responses={200: {"description": "The picture, in the format of the upload"}},
+    responses={200: {"description": "The picture, in the format of the upload."}},
     openapi_extra=request_body(_INPAINT_BODY),
 )
 async def inpaint(request: Request) -> Response:
-    """Fill what is white in the mask; an empty mask returns the upload unchanged."""
+    """Fill the white part of the mask. With an empty mask the reply is the upload, unchanged."""
     with admitted(request) as intake:
         asked = await intake.arrived(_read(intake))
         work = partial(_respond, intake, asked)
         return await intake.answered(intake.once(asked.order, ("iopaint", str(asked.seed)), work))
 
 
-@router.get("/api/v1/server-config", name="iopaint_config")
+@router.get("/api/v1/server-config", name="iopaint_config", summary="Get the configuration")
 async def config(request: Request) -> Response:
-    """The configuration that IOPaint's page starts with."""
+    """Get what IOPaint's page reads when it starts."""
     service: Service = request.state.service
     return JSONResponse(server_config(service.models.statuses(), service.settings.inpaint_model))
 
 
-@router.get("/api/v1/model", name="iopaint_model")
+@router.get("/api/v1/model", name="iopaint_model", summary="Get the model")
 async def current_model(request: Request) -> Response:
-    """The model that fills."""
+    """Get the model that fills holes."""
     service: Service = request.state.service
     return JSONResponse(model_info(service.settings.inpaint_model))
 
 
-@router.post("/api/v1/model", name="iopaint_switch", openapi_extra=request_body({"type": "object"}))
+@router.post(
+    "/api/v1/model",
+    name="iopaint_switch",
+    summary="Choose a model",
+    openapi_extra=request_body({"type": "object"}),
+)
 async def switch_model(request: Request) -> Response:
-    """The model that fills; another one cannot be chosen, because it would change for all clients."""
+    """Get the model that fills holes. Another one is refused, because it would change for all clients."""
     service: Service = request.state.service
     with admitted(request) as intake:
         fields = await intake.arrived(read_json(intake))
@@ -65,15 +71,20 @@ async def switch_model(request: Request) -> Response:
     return JSONResponse(model_info(current))
 
 
-@router.get("/api/v1/samplers", name="iopaint_samplers")
+@router.get("/api/v1/samplers", name="iopaint_samplers", summary="List samplers")
 async def samplers() -> Response:
-    """An empty list: no model here uses a sampler."""
+    """Get an empty list: no model here uses a sampler."""
     return JSONResponse([])
 
 
-@router.post("/api/v1/gen-info", name="iopaint_info", openapi_extra=request_body(_INFO_BODY, "multipart/form-data"))
+@router.post(
+    "/api/v1/gen-info",
+    name="iopaint_info",
+    summary="Get the prompts of a picture",
+    openapi_extra=request_body(_INFO_BODY, "multipart/form-data"),
+)
 async def gen_info(request: Request) -> Response:
-    """Empty prompts: none are read from pictures; the upload is discarded as it arrives."""
+    """Get empty prompts: no model here uses any. The upload is discarded as it arrives."""
     with admitted(request) as intake:
         await intake.arrived(_drop(intake))
     return JSONResponse({"prompt": "", "negative_prompt": ""})
@@ -105,7 +116,7 @@ async def _respond(intake: HttpIntake, asked: InpaintRequest) -> Response:
 
 IOPAINT = ForeignApi(
     "iopaint",
-    "IOPaint's API: a JSON of base64 in, the picture in the upload's format out",
+    "IOPaint's API: image and mask in base64, the reply is the picture.",
     router,
     "/api/v1",
     error_body,

@@ -28,7 +28,8 @@ from service.web.responses import reply_headers
 router = APIRouter(tags=["open-inference"])
 _MOST_INDEX_BYTES = 4096
 _MODEL, _VERSION = (
-    {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in ("model", "version")
+    {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": description}
+    for name, description in (("model", "Name of the model."), ("version", "Number of the version."))
 )
 _OF_MODEL: dict[str, Any] = {"parameters": [_MODEL]}
 _OF_VERSION: dict[str, Any] = {"parameters": [_MODEL, _VERSION]}
@@ -36,29 +37,29 @@ _INFER = request_body({"type": "object"})
 _ONE, _EACH = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
 
 
-@router.get("/v2", name="inference_server")
+@router.get("/v2", name="inference_server", summary="Get the server")
 async def server_metadata() -> Response:
-    """Name, version and extensions of the server."""
+    """Get the server's name, its version and the extensions of the protocol that it has."""
     return JSONResponse(models.server_metadata("binary_tensor_data"))
 
 
-@router.get("/v2/health/live", name="inference_live")
+@router.get("/v2/health/live", name="inference_live", summary="Is the process alive?")
 async def live() -> Response:
-    """200 while the process runs its event loop."""
+    """200 while the process can answer at all: a liveness probe."""
     return JSONResponse({"live": True})
 
 
-@router.get("/v2/health/ready", name="inference_ready")
+@router.get("/v2/health/ready", name="inference_ready", summary="Is the server ready?")
 async def ready(request: Request) -> Response:
-    """200 while work is accepted, otherwise 503."""
+    """200 while the server accepts work, otherwise 503: a readiness probe."""
     service: Service = request.state.service
     is_ready = not service.unready_reasons()
     return JSONResponse({"live": True, "ready": is_ready}, 200 if is_ready else 503)
 
 
-@router.post("/v2/repository/index", name="inference_index")
+@router.post("/v2/repository/index", name="inference_index", summary="List models")
 async def index(request: Request) -> Response:
-    """Every version of every model, and its state."""
+    """List every version of every model with its state; with `{"ready": true}` only those that can be used."""
     body = bytearray()
     async for chunk in read_up_to_limit(request, _MOST_INDEX_BYTES):
         body += chunk
@@ -66,49 +67,71 @@ async def index(request: Request) -> Response:
     return JSONResponse(models.index(_statuses(request), ready=only_ready))
 
 
-@router.get("/v2/models/stats", name="inference_all_statistics")
+@router.get("/v2/models/stats", name="inference_all_statistics", summary="Get statistics of all models")
 async def all_statistics(request: Request) -> Response:
-    """Statistics of all models."""
+    """Get the counts and durations of requests for every model, over all APIs of this server."""
     return await _statistics(request, _statuses(request))
 
 
-@router.get(f"{_ONE}/stats", name="inference_model_statistics", openapi_extra=_OF_MODEL)
-@router.get(f"{_EACH}/stats", name="inference_statistics", openapi_extra=_OF_VERSION)
+@router.get(
+    f"{_ONE}/stats", name="inference_model_statistics", summary="Get statistics of a model", openapi_extra=_OF_MODEL
+)
+@router.get(
+    f"{_EACH}/stats", name="inference_statistics", summary="Get statistics of a version", openapi_extra=_OF_VERSION
+)
 async def statistics(request: Request) -> Response:
-    """Statistics of a model, over all APIs of the server."""
+    """Get the counts and durations of requests for a model, over all APIs of this server."""
     return await _statistics(request, [_requested_model(request)])
 
 
-@router.get(_ONE, name="inference_model", openapi_extra=_OF_MODEL)
-@router.get(_EACH, name="inference_version", openapi_extra=_OF_VERSION)
+@router.get(_ONE, name="inference_model", summary="Get a model", openapi_extra=_OF_MODEL)
+@router.get(_EACH, name="inference_version", summary="Get a version", openapi_extra=_OF_VERSION)
 async def model_metadata(request: Request) -> Response:
-    """Inputs and outputs of a model."""
+    """Get the names, types and shapes of the model's inputs and outputs."""
     return JSONResponse(models.metadata(_requested_model(request), _statuses(request)))
 
 
-@router.get(f"{_ONE}/config", name="inference_model_config", openapi_extra=_OF_MODEL)
-@router.get(f"{_EACH}/config", name="inference_config", openapi_extra=_OF_VERSION)
+@router.get(
+    f"{_ONE}/config", name="inference_model_config", summary="Get a model's configuration", openapi_extra=_OF_MODEL
+)
+@router.get(
+    f"{_EACH}/config", name="inference_config", summary="Get a version's configuration", openapi_extra=_OF_VERSION
+)
 async def model_config(request: Request) -> Response:
-    """The configuration of a model."""
+    """Get the model's configuration as Triton describes it. `max_batch_size` is 0: the server itself batches."""
     return JSONResponse(models.config(_requested_model(request)))
 
 
-@router.get(f"{_ONE}/ready", name="inference_model_ready", openapi_extra=_OF_MODEL)
-@router.get(f"{_EACH}/ready", name="inference_version_ready", openapi_extra=_OF_VERSION)
+@router.get(f"{_ONE}/ready", name="inference_model_ready", summary="Is a model ready?", openapi_extra=_OF_MODEL)
+@router.get(f"{_EACH}/ready", name="inference_version_ready", summary="Is a version ready?", openapi_extra=_OF_VERSION)
 async def model_ready(request: Request) -> Response:
-    """200 if the model can be used, otherwise 503."""
+    """200 if the model can be used, otherwise 503 with the reason."""
     status = _requested_model(request)
     if status.state == "refused":
         raise refused_error(status)
     return JSONResponse({"name": status.name, "ready": True})
 
 
-@router.post(f"{_ONE}/infer", name="inference_infer", response_class=Response, openapi_extra={**_OF_MODEL, **_INFER})
 @router.post(
-    f"{_EACH}/infer", name="inference_infer_version", response_class=Response, openapi_extra={**_OF_VERSION, **_INFER}
+    f"{_ONE}/infer",
+    name="inference_infer",
+    summary="Compute with a model",
+    response_class=Response,
+    openapi_extra={**_OF_MODEL, **_INFER},
+)
+@router.post(
+    f"{_EACH}/infer",
+    name="inference_infer_version",
+    summary="Compute with a version",
+    response_class=Response,
+    openapi_extra={**_OF_VERSION, **_INFER},
 )
 async def infer(request: Request) -> Response:
-    """Compute pictures: from `image` and `mask`, from other inputs of the model, or from none."""
+    """Compute pictures from the inputs of the model: `image` and `mask`, others, or none.
+
+    An input is an encoded file (BYTES), as binary data after the JSON or in base64, or pixels (UINT8), as binary data.
+    The output has the same form.
+    """
     with admitted(request) as intake:
         asked = await intake.arrived(_read(intake))
         intake.take_timeout_and_priority(asked.request.timeout_s, asked.request.priority)
@@ -162,7 +185,7 @@ def _named_model(request: Request) -> tuple[str, str]:
 
 OPEN_INFERENCE = ForeignApi(
     "open-inference",
-    "Open Inference Protocol v2 (KServe, Triton) over HTTP, with binary tensors",
+    "Open Inference Protocol v2, of KServe and Triton, over HTTP, with binary tensors.",
     router,
     "/v2",
     error_body,

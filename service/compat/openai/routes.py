@@ -27,9 +27,9 @@ from service.web.intake import HttpIntake, admitted
 from service.web.responses import reply_headers
 
 router = APIRouter(tags=["openai"])
-_FILE = {"type": "string", "format": "binary"}
+_FILE = {"type": "string", "format": "binary", "description": "JPEG, PNG or WebP."}
 _REPLY: dict[int | str, dict[str, Any]] = {
-    200: {"description": "`data` with the pictures as `b64_json` or `url`, or a stream of events"}
+    200: {"description": "`data`: the pictures as `b64_json` or `url`. With `stream`, events."}
 }
 
 
@@ -38,34 +38,54 @@ def _body(media_type: str, properties: dict[str, Any], required: list[str]) -> d
     return request_body(schema, media_type)
 
 
-_TEXTS = {name: {"type": "string"} for name in ("model", "prompt", "output_format", "response_format")}
+_TEXTS = {
+    name: {"type": "string", "description": description}
+    for name, description in {
+        "model": "Model as `name` or `name/version`. By default the server's for this task.",
+        "prompt": "Ignored.",
+        "output_format": "`png` (the default), `jpeg` or `webp`.",
+        "response_format": "`b64_json` (default) or `url`, a signed link for an hour, if the server has a public URL.",
+    }.items()
+}
 _WHITE = 'send extra_body={"mask_mode": "white"} for a mask whose white is filled'
 _ALPHA = f"what is transparent in it is filled; {_WHITE}"
 _OWN_ALPHA = "the image is its own mask: make transparent what is to be filled, and nothing else"
-_NUMBERS = {name: {"type": "integer"} for name in ("n", "seed")}
+_NUMBERS = {
+    "n": {
+        "type": "integer",
+        "description": "Number of pictures; more than 1 only for models that draw random numbers.",
+    },
+    "seed": {"type": "integer", "description": "Seed of the random numbers. By default the server chooses one."},
+}
 
 
 @router.post(
     "/v1/images/edits",
     name="openai_edit",
+    summary="Fill a hole",
     response_class=Response,
     responses=_REPLY,
     openapi_extra=_body("multipart/form-data", {"image": _FILE, "mask": _FILE, **_TEXTS, **_NUMBERS}, ["image"]),
 )
 async def edits(request: Request) -> Response:
-    """Fill the part of an image that its mask, or its own alpha, leaves transparent."""
+    """Fill the transparent part (alpha 0) of `mask`, or of `image` if there is no mask.
+
+    A mask without alpha needs the field `mask_mode`: `white` or `black`. Fields that are not listed here are ignored;
+    the reply names them in `X-Ignored-Fields`.
+    """
     return await _answer(request, _read_edit, "image_edit.completed")
 
 
 @router.post(
     "/v1/images/generations",
     name="openai_generation",
+    summary="Generate pictures",
     response_class=Response,
     responses=_REPLY,
     openapi_extra=_body("application/json", {**_TEXTS, **_NUMBERS}, []),
 )
 async def generations(request: Request) -> Response:
-    """Make pictures from random numbers alone; the prompt is ignored."""
+    """Generate pictures from random numbers. The prompt is ignored."""
     return await _answer(request, _read_generation, "image_generation.completed")
 
 
@@ -119,7 +139,7 @@ async def _with_own_alpha(intake: HttpIntake, order: Order) -> Order:
 
 OPENAI = ForeignApi(
     "openai",
-    "OpenAI's images API; a mask of alpha 0 is filled, prompts are ignored",
+    "OpenAI's images API. Prompts are ignored.",
     router,
     "/v1/images",
     error_body,

@@ -31,13 +31,15 @@ class ResultsQuery(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
-    model: ModelRef | None = Field(None, description="`name` or `name/version`")
-    created_from: _Moment | None = Field(None, description="made then or later (RFC 3339)")
-    created_before: _Moment | None = Field(None, description="made before then (RFC 3339)")
-    status: Status | None = Field(None, description="`saving`: promised, on its way to its final place; `saved`: there")
-    limit: int = Field(50, ge=1, le=MOST_A_PAGE, description="most results of a page")
+    model: ModelRef | None = Field(None, description="Only results of this model, as `name` or `name/version`.")
+    created_from: _Moment | None = Field(None, description="Only results made at this time or later (RFC 3339).")
+    created_before: _Moment | None = Field(None, description="Only results made before this time (RFC 3339).")
+    status: Status | None = Field(
+        None, description="Only results that are `saved`, or still on the way to their final place (`saving`)."
+    )
+    limit: int = Field(50, ge=1, le=MOST_A_PAGE, description="Largest number of results on a page.")
     cursor: str | None = Field(
-        None, max_length=256, description="`next_cursor` of the page before, with the same filter"
+        None, max_length=256, description="`next_cursor` of the previous page. Send the same filter with it."
     )
 
     def of(self, owner: str) -> ListQuery:
@@ -58,23 +60,25 @@ class ListedResult(BaseModel):
 
     model_config = ConfigDict(protected_namespaces=())
 
-    id: str
-    created: str = Field(description="RFC 3339")
-    status: Literal["saving", "saved"]
-    model: str = Field(description="`name/version`")
-    media_type: str | None
-    bytes: int | None
-    width: int | None
-    height: int | None
-    url: str = Field(description="the picture; its sidecar with `Accept: application/json`")
-    thumbnail_url: str
+    id: str = Field(description="Id of the result, 32 hexadecimal digits.")
+    created: str = Field(description="Time at which it was made (RFC 3339).")
+    status: Literal["saving", "saved"] = Field(
+        description="`saving`: on the way to its final place. `saved`: there. Both can be fetched."
+    )
+    model: str = Field(description="Model that computed it, as `name/version`.")
+    media_type: str | None = Field(description="Media type, such as `image/png`; null if it is not known.")
+    bytes: int | None = Field(description="Size of the file in bytes; null if it is not known.")
+    width: int | None = Field(description="Width in pixels; null if it is not known.")
+    height: int | None = Field(description="Height in pixels; null if it is not known.")
+    url: str = Field(description="Path of the image.")
+    thumbnail_url: str = Field(description="Path of its thumbnail.")
 
 
 class ResultsReply(BaseModel):
     """A page of results, newest first."""
 
-    results: list[ListedResult]
-    next_cursor: str | None = Field(description="of the next page; null on the last one")
+    results: list[ListedResult] = Field(description="The results of this page.")
+    next_cursor: str | None = Field(description="Cursor of the next page; null on the last one.")
 
 
 def results_reply(page: ResultPage) -> ResultsReply:

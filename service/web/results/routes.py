@@ -40,7 +40,15 @@ gallery_router = APIRouter(dependencies=[Depends(_refuse_repeats)])
 """Routes that exist only if results have owners, or if only this machine can send requests."""
 link_router = APIRouter(dependencies=[Depends(_refuse_repeats)])
 """The route of links, which exists only if the server has a public URL; it checks a signature and needs no key."""
-_Id = Annotated[str, Path(description="32 hexadecimal digits", json_schema_extra={"example": 32 * "0"})]
+_Id = Annotated[
+    str,
+    Path(
+        description="Id of the result, from its `Location`: 32 hexadecimal digits.",
+        json_schema_extra={"example": 32 * "0"},
+    ),
+]
+_Expires = Annotated[str, Query(description="Time at which the link expires, in seconds since 1970, as in the link.")]
+_Signature = Annotated[str, Query(description="Signature of the server, as in the link.")]
 _FOR_EVER = "private, max-age=31536000, immutable"
 """Cache-Control of a result, which never changes; a DELETE of the same URL removes it from the client's cache."""
 _ASK_AGAIN = "private, no-cache"
@@ -48,9 +56,9 @@ _ASK_AGAIN = "private, no-cache"
 may have been deleted or the link may have expired."""
 
 
-@router.get("/v1/results/{result_id}", tags=["results"], **openapi.result_route())
+@router.get("/v1/results/{result_id}", summary="Get a result", tags=["results"], **openapi.result_route())
 async def get_result(request: Request, result_id: _Id) -> Response:
-    """A stored image, whole or a range of it; its JSON sidecar with `Accept: application/json`."""
+    """Get a stored image, or a range of its bytes. With `Accept: application/json` get its description (sidecar)."""
     service: Service = request.state.service
     as_json = wants_json(joined_lines(request.headers, "accept"))
     etag = f'"{result_id}{".json" if as_json else ""}"'  # a result never changes: its id identifies its bytes
@@ -65,9 +73,14 @@ async def get_result(request: Request, result_id: _Id) -> Response:
     raise await _missing_error(request, result_id)
 
 
-@link_router.get(LINK_PATH, tags=["results"], **openapi.result_route(link=True))
-async def get_shared_result(request: Request, result_id: _Id, expires: str = "", signature: str = "") -> Response:
-    """A stored image, whole or a range of it, for whoever has a link to it that the server made."""
+@link_router.get(LINK_PATH, summary="Get a result by a link", tags=["results"], **openapi.result_route(link=True))
+async def get_shared_result(
+    request: Request, result_id: _Id, expires: _Expires = "", signature: _Signature = ""
+) -> Response:
+    """Get a stored image by a signed link, without an API key.
+
+    OpenAI's `response_format=url` makes such links. They can be used for an hour.
+    """
     service: Service = request.state.service
     if service.links is None:
         raise no_result(result_id)
@@ -91,18 +104,28 @@ def _picture(request: Request, body: bytes, media_type: str, headers: dict[str, 
 
 
 @gallery_router.get(
-    "/v1/results", tags=["results"], response_model=ResultsReply, **openapi.uncached_route("A page of results")
+    "/v1/results",
+    summary="List results",
+    tags=["results"],
+    response_model=ResultsReply,
+    **openapi.uncached_route("A page of results.", "cursor_invalid"),
 )
 async def list_results(request: Request, query: Annotated[ResultsQuery, Query()]) -> Response:
-    """The results of this client, newest first; `next_cursor` leads to the next page."""
+    """List the results that belong to the key of the request, newest first.
+
+    Send `next_cursor` as `cursor` to get the next page. On a server without keys this works on its own machine only,
+    and lists the results that were made without a key.
+    """
     service: Service = request.state.service
     page = await service.gallery.listing.page(query.of(_owner(request)))
     return JSONResponse(results_reply(page).model_dump(), headers={"Cache-Control": "no-store"})
 
 
-@gallery_router.get("/v1/results/{result_id}/thumbnail", tags=["results"], **openapi.thumbnail())
+@gallery_router.get(
+    "/v1/results/{result_id}/thumbnail", summary="Get a thumbnail", tags=["results"], **openapi.thumbnail()
+)
 async def get_thumbnail(request: Request, result_id: _Id) -> Response:
-    """A stored image as WebP of at most 320 pixels a side."""
+    """Get a stored image as WebP, at most 320 pixels wide and high."""
     service: Service = request.state.service
     _owner(request)
     etag = f'W/"{result_id}.thumbnail"'
@@ -115,9 +138,11 @@ async def get_thumbnail(request: Request, result_id: _Id) -> Response:
     raise await _missing_error(request, result_id)
 
 
-@gallery_router.delete("/v1/results/{result_id}", tags=["results"], **openapi.deleted_result())
+@gallery_router.delete(
+    "/v1/results/{result_id}", summary="Delete a result", tags=["results"], **openapi.deleted_result()
+)
 async def delete_result(request: Request, result_id: _Id) -> Response:
-    """Delete a result of this client: from now on nobody can fetch it, and every copy is removed."""
+    """Delete a result that belongs to the key of the request. Nobody can fetch it any more."""
     service: Service = request.state.service
     whole = await service.gallery.deletion.delete(result_id, _owner(request))
     service.metrics.results_deleted.inc()
