@@ -23,7 +23,7 @@ from retouch.sweep.command import sweep
 app = typer.Typer(
     name="retouch",
     cls=CommandGroup,
-    help="Fill holes in photographs and translate images with trained generators: over HTTP, or here.",
+    help="Serve trained image-to-image generators over HTTP, run them on files, and add models.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

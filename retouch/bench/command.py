@@ -32,15 +32,21 @@ class RequestFlags:
     """The requests that are sent."""
 
     image: Annotated[
-        list[Path] | None, typer.Option(help="image or folder to send; repeat for more, sent one after another")
+        list[Path] | None,
+        typer.Option(help="Image to send, or a folder of images. Repeat for several, which are sent in turn."),
     ] = None
-    mask: Annotated[list[Path] | None, typer.Option(help="mask or folder of each --image, or one for all")] = None
-    endpoint: Annotated[Endpoint, typer.Option(help="endpoint to call")] = "inpaint"
-    model: Annotated[str | None, typer.Option(help="NAME or NAME/VERSION")] = None
-    image_format: Annotated[Format | None, typer.Option("--format", help="format of the replies")] = None
-    quality: Annotated[int | None, typer.Option(min=1, max=100, help="quality of JPEG and WebP replies")] = None
+    mask: Annotated[
+        list[Path] | None, typer.Option(help="Mask, or folder of masks, for each --image, or one for all.")
+    ] = None
+    endpoint: Annotated[Endpoint, typer.Option(help="Endpoint to call: /v1/inpaint or /v1/translate.")] = "inpaint"
+    model: Annotated[str | None, typer.Option(help="Model, as NAME or NAME/VERSION. By default the server's.")] = None
+    image_format: Annotated[Format | None, typer.Option("--format", help="Format of the results. By default png.")] = (
+        None
+    )
+    quality: Annotated[int | None, typer.Option(min=1, max=100, help="Quality of JPEG and WebP results.")] = None
     save: Annotated[
-        bool | None, typer.Option("--save/--no-save", help="store the results; by default as the server is set")
+        bool | None,
+        typer.Option("--save/--no-save", help="Whether the server stores the results. By default as it is configured."),
     ] = None
 
     def payloads(self, images: list[Path]) -> list[Payload]:
@@ -69,14 +75,21 @@ class RequestFlags:
 class LoadFlags:
     """The runs of the measurement."""
 
-    rate: Annotated[str, typer.Option(help="open loop: requests due per second, as in 5,10,20")] = ""
-    concurrency: Annotated[
-        str, typer.Option(help=f"closed loop: clients ({_CLOSED_BY_DEFAULT} when there is no --rate)")
+    rate: Annotated[
+        str, typer.Option(help="Open loop: requests per second; a run for each rate of a list such as 5,10,20.")
     ] = ""
-    duration: Annotated[float, typer.Option(min=0.1, help="seconds of each run")] = 10.0
-    warm_up: Annotated[float, typer.Option(min=0, help="seconds of load before the first run; not counted")] = 2.0
-    grace: Annotated[float, typer.Option(min=0, help="seconds to wait for the last replies of a run")] = 30.0
-    seed: Annotated[int, typer.Option(help="seed of the arrival times")] = 0
+    concurrency: Annotated[
+        str,
+        typer.Option(
+            help=f"Closed loop: clients; a run for each number of a list. Without --rate {_CLOSED_BY_DEFAULT}."
+        ),
+    ] = ""
+    duration: Annotated[float, typer.Option(min=0.1, help="Length of each run in seconds.")] = 10.0
+    warm_up: Annotated[
+        float, typer.Option(min=0, help="Seconds of load before the first run, which are not measured.")
+    ] = 2.0
+    grace: Annotated[float, typer.Option(min=0, help="Seconds to wait for the last replies of a run.")] = 30.0
+    seed: Annotated[int, typer.Option(help="Seed of the arrival times.")] = 0
 
     def plan(self) -> BenchPlan:
         """Parse the flags.
@@ -98,20 +111,29 @@ def bench(  # noqa: PLR0913 -- each is a flag, or a group of flags
     ctx: typer.Context,
     *,
     requests: RequestFlags,
-    url: Annotated[str, typer.Option(help="address of the server")] = "http://127.0.0.1:8000",
+    url: Annotated[str, typer.Option(help="Address of the server.")] = "http://127.0.0.1:8000",
     load: LoadFlags,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="write the report there; - is standard output")
+        Path | None, typer.Option("--json", help="File for the report as JSON; - for standard output.")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="write a plot there (.png, .svg, .pdf)")] = None,
-    fail_over_p99_ms: Annotated[float | None, typer.Option(min=0, help="exit 1 when a run's p99 is over this")] = None,
-    fail_on_errors: Annotated[bool, typer.Option("--fail-on-errors", help="exit 1 when a request failed")] = False,
+    plot: Annotated[Path | None, typer.Option(help="File for a plot (.png, .svg or .pdf).")] = None,
+    fail_over_p99_ms: Annotated[
+        float | None,
+        typer.Option(min=0, help="Exit with status 1 if the p99 latency of a run is above so many milliseconds."),
+    ] = None,
+    fail_on_errors: Annotated[
+        bool, typer.Option("--fail-on-errors", help="Exit with status 1 if a request failed.")
+    ] = False,
 ) -> None:
     """Measure a running server: latency percentiles, throughput, errors, and time by stage.
 
-    Open loop: requests are due at random times (Poisson), whatever the server does, and are timed from then.
+    Open loop (--rate): requests are due at random times (Poisson), whatever the
+    server does, and are timed from then.
 
-    Closed loop: each client sends its next request when it has its answer.
+    Closed loop (--concurrency): each client sends its next request when it has
+    its answer.
+
+    Example: retouch bench --rate 1,2,4 --image photo.jpg --mask mask.png
     """
     if ctx.invoked_subcommand:
         return

@@ -32,22 +32,39 @@ class CacheUnwritable(RetouchError):
 
 
 def build(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
-    models: Annotated[list[str] | None, typer.Argument(help="names of models; by default all")] = None,
-    engine: Annotated[Buildable | None, typer.Option(help="runtime to build for (RETOUCH_ENGINE)")] = None,
+    models: Annotated[list[str] | None, typer.Argument(help="Names of models. By default all.")] = None,
+    engine: Annotated[
+        Buildable | None,
+        typer.Option(
+            metavar="NAME",
+            help="Runtime to build for: auto, trt, inductor, onnxrt-cuda, openvino or onnxrt (RETOUCH_ENGINE).",
+        ),
+    ] = None,
     compute_capability: Annotated[
         list[str] | None,
         typer.Option(
-            help="compute capability of GPUs in other hosts, such as 8.9, for TensorRT-RTX; repeat for several"
+            help="With TensorRT-RTX: compute capability of GPUs in other hosts, such as 8.9. Repeat for several."
         ),
     ] = None,
-    models_dir: Annotated[Path | None, folder_flag("model repository (RETOUCH_MODELS_DIR)")] = None,
-    engine_cache_dir: Annotated[Path | None, folder_flag("engine cache (RETOUCH_ENGINE_CACHE_DIR)")] = None,
-    max_batch_size: Annotated[
-        int | None, typer.Option(min=1, help="largest batch of the server (RETOUCH_MAX_BATCH_SIZE)")
+    models_dir: Annotated[Path | None, folder_flag("Model repository (RETOUCH_MODELS_DIR).")] = None,
+    engine_cache_dir: Annotated[
+        Path | None, folder_flag("Engine cache to write to (RETOUCH_ENGINE_CACHE_DIR).")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
+    max_batch_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Largest number of samples in a batch, as the server has it (RETOUCH_MAX_BATCH_SIZE)."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Build the engines of the newest versions into the cache; exit code 1 if one cannot be built or kept."""
+    """Build the engines of the newest model versions into the engine cache, so that a server starts quickly.
+
+    Run it with the settings of the server, while nothing else uses the GPU. The
+    exit status is 1 if an engine cannot be built or kept.
+
+    Example: retouch build photos --max-batch-size 8
+    """
     from engines.engine_choice import candidates_for  # noqa: PLC0415 -- loads the engines
     from retouch.commands.engine_builds import build_model, newest_models  # noqa: PLC0415 -- as above
     from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic

@@ -22,13 +22,24 @@ _SIGNS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "failed": "[red
 
 
 def doctor(
-    models_dir: Annotated[Path | None, folder_flag("model repository (RETOUCH_MODELS_DIR)")] = None,
-    engine: Annotated[EngineChoice | None, typer.Option(help="runtime to try (RETOUCH_ENGINE)")] = None,
-    results_dir: Annotated[Path | None, folder_flag("where results go (RETOUCH_RESULTS_DIR)")] = None,
-    engine_cache_dir: Annotated[Path | None, folder_flag("engine cache (RETOUCH_ENGINE_CACHE_DIR)")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
+    models_dir: Annotated[Path | None, folder_flag("Model repository (RETOUCH_MODELS_DIR).")] = None,
+    engine: Annotated[
+        EngineChoice | None,
+        typer.Option(
+            metavar="NAME",
+            help="Runtime to try: auto, trt, inductor, onnxrt-cuda, openvino, onnxrt or fake (RETOUCH_ENGINE).",
+        ),
+    ] = None,
+    results_dir: Annotated[Path | None, folder_flag("Folder for results (RETOUCH_RESULTS_DIR).")] = None,
+    engine_cache_dir: Annotated[Path | None, folder_flag("Engine cache (RETOUCH_ENGINE_CACHE_DIR).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Check this host; exit code 0 only if the main job can run."""
+    """Check what this host can run: its hardware, packages and folders, and the engine of each model.
+
+    The exit status is 0 only if the server could fill holes here.
+
+    Example: retouch doctor --models-dir models
+    """
     from retouch.commands.status_line import status_line  # noqa: PLC0415 -- loads rich
     from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
 

@@ -32,17 +32,21 @@ class PrecisionFlags:
 
     precision: Annotated[
         Literal["fp16", "fp32", "int8"],
-        typer.Option(help="precision of the graph; int8: for inpainting on CPUs only"),
+        typer.Option(help="Precision of the graph. int8 is for inpainting on CPUs only."),
     ] = "fp16"
     calibration: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="for --precision int8: at least 132 photographs, for calibration and judgement"
+            metavar="FOLDER",
+            help="For --precision int8: at least 132 photographs, on which it is calibrated and judged.",
         ),
     ] = None
     sheet: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.png", help="for --precision int8: write fills in FP32 and INT8, side by side"),
+        typer.Option(
+            metavar="FILE.png",
+            help="For --precision int8: write a contact sheet of fills in FP32 and INT8, side by side.",
+        ),
     ] = None
 
     def check(self) -> None:
@@ -72,42 +76,67 @@ def export(  # noqa: PLR0913 (each is a flag, or a group of flags)
     context: typer.Context,
     checkpoint: Annotated[
         list[Path],  # checked before torch is loaded, which takes seconds
-        typer.Argument(exists=True, dir_okay=False, help="the weights; several files for one model of several nets"),
+        typer.Argument(
+            exists=True,
+            dir_okay=False,
+            help="File of the weights (.pth, .pt, .safetensors …). Several files for a model of several nets.",
+        ),
     ],
     *,
     generator: Annotated[
-        str | None, typer.Option(help="family of the net; by default recognised from the keys")
+        str | None,
+        typer.Option(
+            help="Family of the generator (docs/models.md). By default recognised from the names of the weights."
+        ),
     ] = None,
-    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE: overrides what was recognised")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Override an option of the generator that was recognised. Repeat for several."
+        ),
+    ] = None,
     batch_norm: Annotated[
         Literal["eval", "batch-statistics"] | None,
-        typer.Option(help="running statistics, or the picture's own as in upstream's pix2pix test script"),
+        typer.Option(
+            help="eval uses the running statistics; batch-statistics the image's own, as pix2pix's test script does."
+        ),
     ] = None,
     precision: PrecisionFlags,
     publishing: PublishingFlags,
     program: Annotated[
-        bool, typer.Option("--program", help="also write program.pt2, which GPUs without TensorRT compile")
+        bool, typer.Option("--program", help="Also write program.pt2, for GPUs without TensorRT (engine inductor).")
     ] = False,
     program_only: Annotated[
         Path | None,
         typer.Option(
-            metavar="models/NAME/VERSION", help="write program.pt2 alone, with this host's torch, into a model"
+            metavar="models/NAME/VERSION",
+            help="Write only program.pt2, with this host's torch, into this existing model.",
         ),
     ] = None,
     sweep: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="inpainting: measure on these photographs which strategy auto should use"),
+        typer.Option(
+            metavar="FOLDER",
+            help="Inpainting: measure on these photographs what strategy auto should do (retouch sweep).",
+        ),
     ] = None,
     lpips_features: Annotated[
-        Path | None, typer.Option(help="AlexNet features (safetensors) for LPIPS, which --sweep and int8 need")
+        Path | None,
+        typer.Option(help="AlexNet's features (safetensors) for LPIPS, which --sweep and --precision int8 need."),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="print the manifest, or what was compared, instead of a table")
+        bool,
+        typer.Option(
+            "--json", help="Print the manifest (with --program-only the comparison) as JSON instead of a table."
+        ),
     ] = False,
 ) -> None:
-    """Turn a checkpoint into models/NAME/VERSION: ONNX graph, manifest, card.
+    """Turn a checkpoint into a model: ONNX graph, manifest and card in models/NAME/VERSION.
 
-    FP32 and FP16 graphs are compared with torch on real pictures first; nothing is published below the bars.
+    The graphs are compared with torch on real images first. If they differ too
+    much, nothing is written.
+
+    Example: retouch export latest_net_G.pth --name edges2shoes
     """
     _require_torch()
     if program_only is not None:

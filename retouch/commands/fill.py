@@ -37,45 +37,61 @@ Strategy = Literal["auto", "crop", "whole"]
 Texture = Literal["none", "copied"]
 
 _RETRIES = 8
-_Image = Annotated[Path, typer.Argument(help="an image, or a folder of them")]
+_Image = Annotated[Path, typer.Argument(help="An image (JPEG, PNG or WebP), or a folder of images.")]
 _Mask = Annotated[
-    Path, typer.Argument(help="its mask, one mask for all images, or a folder of masks named like the images")
+    Path,
+    typer.Argument(
+        help="The mask of the image, one mask for all images, or a folder of masks with the images' file names."
+    ),
 ]
 _Out = Annotated[  # text, because a Path does not keep the slash at the end of a folder
     str,
-    typer.Option(
-        "--out", "-o", metavar="PATH", help="file to write; a folder for a folder of images, or with a / at its end"
-    ),
+    typer.Option("--out", "-o", metavar="PATH", help="File to write; a folder if IMAGE is one, or if PATH ends in /."),
 ]
 _Seed = Annotated[
-    int | None, typer.Option(min=0, help="for models that draw random numbers: the same seed gives the same picture")
+    int | None,
+    typer.Option(min=0, help="Seed, for models that draw random numbers: the same seed gives the same result."),
 ]
-_Concurrency = Annotated[int, typer.Option(min=1, help="pictures computed at once")]
+_Samples = Annotated[
+    int, typer.Option(min=1, max=8, help="Number of results for each image, as OUT-1.png, OUT-2.png …")
+]
+_Concurrency = Annotated[int, typer.Option(min=1, help="Number of images in progress at the same time.")]
 
 
 @dataclass(frozen=True, slots=True)
 class _Common:
     """The flags that all three commands share."""
 
-    model: Annotated[str | None, typer.Option(help="NAME or NAME/VERSION; by default the model of the settings")] = None
+    model: Annotated[
+        str | None, typer.Option(help="Model, as NAME or NAME/VERSION. By default that of the settings.")
+    ] = None
     image_format: Annotated[
-        Format | None, typer.Option("--format", help="png, jpeg or webp; by default that of OUT's suffix, or png")
+        Format | None,
+        typer.Option("--format", help="png, jpeg or webp. By default that of the suffix of --out, or png."),
     ] = None
-    quality: Annotated[int | None, typer.Option(min=1, max=100, help="quality of JPEG and WebP")] = None
+    quality: Annotated[int | None, typer.Option(min=1, max=100, help="Quality of JPEG and WebP. By default 90.")] = None
     url: Annotated[
-        str | None, typer.Option(help="use the server at http://HOST:PORT; by default the models run in this process")
+        str | None,
+        typer.Option(help="Use the server at this address, http://HOST:PORT. By default this process runs the model."),
     ] = None
-    models_dir: Annotated[Path | None, folder_flag("model repository, without --url (RETOUCH_MODELS_DIR)")] = None
+    models_dir: Annotated[Path | None, folder_flag("Model repository, without --url (RETOUCH_MODELS_DIR).")] = None
     engine: Annotated[
-        EngineChoice | None, typer.Option(help="runtime of the models, without --url (RETOUCH_ENGINE)")
+        EngineChoice | None,
+        typer.Option(
+            metavar="NAME",
+            help="Runtime, without --url: auto, trt, inductor, onnxrt-cuda, openvino, onnxrt or fake (RETOUCH_ENGINE).",
+        ),
     ] = None
-    timeout: Annotated[float, typer.Option(min=0.001, help="seconds that one picture may take")] = 120.0
+    timeout: Annotated[float, typer.Option(min=0.001, help="Longest time in seconds for one image.")] = 120.0
     retries: Annotated[
-        int | None, typer.Option(min=0, help="with --url: how often a busy server is asked again, by default 8 times")
+        int | None,
+        typer.Option(
+            min=0, help="With --url: how often a request that a busy server refuses is sent again. By default 8 times."
+        ),
     ] = None
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace files that exist")] = False
-    missing: Annotated[bool, typer.Option("--missing", help="make only what has no result file yet")] = False
-    as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON")] = False
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace result files that exist.")] = False
+    missing: Annotated[bool, typer.Option("--missing", help="Compute only the results that have no file yet.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False
 
     @property
     def files_may_exist(self) -> bool:
@@ -107,17 +123,33 @@ def inpaint(  # noqa: PLR0913, PLR0917 -- each is a flag
     image: _Image,
     mask: _Mask,
     out: _Out,
-    mask_mode: Annotated[MaskMode | None, typer.Option(help="pixels to fill: white (≥ 128), black, alpha 0")] = None,
-    mask_resize: Annotated[Literal["nearest"] | None, typer.Option(help="scale a mask of another size")] = None,
-    strategy: Annotated[Strategy | None, typer.Option(help="crop: around the holes; whole: the whole image")] = None,
-    texture: Annotated[Texture | None, typer.Option(help="copied: copy texture from the picture into the fill")] = None,
+    mask_mode: Annotated[
+        MaskMode | None,
+        typer.Option(
+            help="Mask pixels that are filled: white (128 and more), black (below 128) or alpha (alpha is 0)."
+        ),
+    ] = None,
+    mask_resize: Annotated[
+        Literal["nearest"] | None, typer.Option(help="Scale a mask of another size. By default it is refused.")
+    ] = None,
+    strategy: Annotated[
+        Strategy | None,
+        typer.Option(help="crop: crops around the holes; whole: the whole image; auto, the default, chooses."),
+    ] = None,
+    texture: Annotated[
+        Texture | None,
+        typer.Option(help="copied: copy texture from the image into the fill, which makes it sharper and is slower."),
+    ] = None,
     seed: _Seed = None,
-    samples: Annotated[int, typer.Option(min=1, max=8, help="results for each image: OUT-1.png …")] = 1,
+    samples: _Samples = 1,
     concurrency: _Concurrency = 4,
     *,
     common: _Common,
 ) -> None:
-    """Fill the masked part of an image, or of every image in a folder."""
+    """Fill the masked part of an image, or of every image in a folder.
+
+    Example: retouch inpaint photo.jpg mask.png -o filled.png
+    """
     jobs = fill_jobs(image, mask, out, common.image_format, overwrite=common.files_may_exist or samples > 1)
     jobs = with_samples(jobs, samples, overwrite=common.files_may_exist)
     own = {"mask_mode": mask_mode, "mask_resize": mask_resize, "strategy": strategy, "texture": texture, "seed": seed}
@@ -128,17 +160,22 @@ def inpaint(  # noqa: PLR0913, PLR0917 -- each is a flag
 def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
     image: _Image,
     out: _Out,
-    instance: Annotated[Path | None, typer.Option(help="instance ids, for models that take them; or a folder")] = None,
+    instance: Annotated[
+        Path | None, typer.Option(help="Instance ids as a PNG, or a folder of them, for models that take them.")
+    ] = None,
     reference: Annotated[
-        Path | None, typer.Option(help="picture whose style is used, for models that take one; or a folder")
+        Path | None, typer.Option(help="Image whose style is used, or a folder of images, for models that take one.")
     ] = None,
     seed: _Seed = None,
-    samples: Annotated[int, typer.Option(min=1, max=8, help="results for each image: OUT-1.png …")] = 1,
+    samples: _Samples = 1,
     concurrency: _Concurrency = 4,
     *,
     common: _Common,
 ) -> None:
-    """Turn an image, or every image in a folder, into the model's other domain: a label map into a facade."""
+    """Turn an image, or every image in a folder, into another kind of image: a label map into a facade.
+
+    Example: retouch translate labels.png -o facade.png
+    """
     jobs = with_instances_and_references(
         fill_jobs(image, None, out, common.image_format, overwrite=common.files_may_exist or samples > 1),
         image,
@@ -153,14 +190,20 @@ def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
 @expanded
 def generate(
     out: Annotated[
-        str, typer.Option("--out", "-o", metavar="PATH", help="file or folder; of several pictures OUT-1.png …")
+        str,
+        typer.Option(
+            "--out", "-o", metavar="PATH", help="File to write; several pictures are numbered: OUT-1.png, OUT-2.png …"
+        ),
     ],
     seed: _Seed = None,
-    count: Annotated[int, typer.Option(min=1, max=16, help="number of pictures: OUT-1.png …")] = 1,
+    count: Annotated[int, typer.Option(min=1, max=16, help="Number of pictures.")] = 1,
     *,
     common: _Common,
 ) -> None:
-    """Make pictures from random numbers alone."""
+    """Generate pictures from random numbers.
+
+    Example: retouch generate -o front.png --count 4 --seed 7
+    """
     jobs = generation_jobs(out, common.image_format, count, overwrite=common.files_may_exist)
     _fill("generate", jobs, {"seed": seed, "count": count if count > 1 else None}, common, 1)
 

@@ -23,37 +23,45 @@ if TYPE_CHECKING:
 class DeclarationFlags:
     """The flags that describe the graph; properties not given are guessed or measured."""
 
-    image: Annotated[str | None, typer.Option(help="the input for the picture: NAME, or its channels: NAME[0:3]")] = (
-        None
-    )
-    mask: Annotated[str | None, typer.Option(help="the input for the mask: NAME or NAME[3]")] = None
-    output_tensor: Annotated[str | None, typer.Option(help="the output with the picture, if there are several")] = None
-    layout: Annotated[Literal["nchw", "nhwc"] | None, typer.Option(help="the order of dimensions")] = None
+    image: Annotated[
+        str | None, typer.Option(help="Input for the image, as NAME, or NAME[0:3] for some of its channels.")
+    ] = None
+    mask: Annotated[str | None, typer.Option(help="Input for the mask, as NAME or NAME[3].")] = None
+    output_tensor: Annotated[str | None, typer.Option(help="Output with the image, if the graph has several.")] = None
+    layout: Annotated[Literal["nchw", "nhwc"] | None, typer.Option(help="Order of the dimensions.")] = None
     image_range: Annotated[
-        Literal["0..1", "-1..1", "0..255"] | None, typer.Option(help="values of black and white in the picture")
+        Literal["0..1", "-1..1", "0..255"] | None, typer.Option(help="Values of black and white in the image.")
     ] = None
     mask_range: Annotated[
-        Literal["0..1", "-0.5..0.5", "-1..1", "0..255"] | None, typer.Option(help="the two values of the mask")
+        Literal["0..1", "-0.5..0.5", "-1..1", "0..255"] | None, typer.Option(help="The two values of the mask.")
     ] = None
     mask_means: Annotated[
-        Literal["hole", "known"] | None, typer.Option(help="meaning of the larger value of the mask")
+        Literal["hole", "known"] | None,
+        typer.Option(help="Meaning of the mask's larger value: a hole, or known pixels."),
     ] = None
-    hole_value: Annotated[float | None, typer.Option(help="the value under the mask, in the net's own range")] = None
+    hole_value: Annotated[
+        float | None, typer.Option(help="Value of the image inside holes, in the range of --image-range.")
+    ] = None
     output_range: Annotated[
-        Literal["0..1", "-1..1", "0..255"] | None, typer.Option(help="values of black and white in the result")
+        Literal["0..1", "-1..1", "0..255"] | None, typer.Option(help="Values of black and white in the output.")
     ] = None
     composite: Annotated[
         Literal["inside", "outside"] | None,
-        typer.Option(help="inside: the graph returns known pixels unchanged; it is checked"),
+        typer.Option(
+            help="inside: the graph itself returns known pixels unchanged, which is checked; outside: it does not."
+        ),
     ] = None
-    channels: Annotated[Literal["rgb", "bgr"], typer.Option(help="the order of colours, in and out")] = "rgb"
+    channels: Annotated[Literal["rgb", "bgr"], typer.Option(help="Order of the colours, of image and output.")] = "rgb"
     sides: Annotated[
-        str | None, typer.Option(help="for a graph of free size: sides of the tiles to serve, by default 256,512")
+        str | None,
+        typer.Option(help="For a graph of free size: sides of the tiles to serve, in pixels. By default 256,512."),
     ] = None
     multiple_of: Annotated[
         int | None,
         typer.Option(
-            min=1, max=512, help="for a graph of free size: its sides must be multiples of this, by default 8"
+            min=1,
+            max=512,
+            help="For a graph of free size: its sides must be multiples of so many pixels. By default 8.",
         ),
     ] = None
 
@@ -71,23 +79,29 @@ class DeclarationFlags:
 
 @expanded
 def import_graph(  # noqa: PLR0913 (each is a flag, or a group of flags)
-    graph: Annotated[Path, typer.Argument(help="the .onnx file, with its external data beside it")],
+    graph: Annotated[Path, typer.Argument(help="The .onnx file, with its external data beside it.")],
     *,
-    task: Annotated[Literal["inpaint"], typer.Option(help="task of the graph")] = "inpaint",
+    task: Annotated[Literal["inpaint"], typer.Option(help="Task of the graph.")] = "inpaint",
     declared: DeclarationFlags,
     publishing: PublishingFlags,
     memory_gib: Annotated[
-        float, typer.Option(min=0.5, max=4096, help="address space of the process that reads the file")
+        float,
+        typer.Option(
+            min=0.5, max=4096, help="Limit in GiB for the memory (address space) of the process that reads the file."
+        ),
     ] = 8,
     timeout_s: Annotated[
-        float, typer.Option(min=1, max=86400, help="seconds after which that process is killed")
+        float, typer.Option(min=1, max=86400, help="Limit in seconds for that process, after which it is killed.")
     ] = 600,
-    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON instead of a table")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead of a table.")] = False,
 ) -> None:
-    """Turn a foreign ONNX graph into models/NAME/VERSION: wrapped, tried on photographs, with manifest and card.
+    """Turn an inpainting model that is already ONNX into a model in models/NAME/VERSION.
 
-    Properties not given are guessed from the graph or measured on photographs, and reported. A separate process
-    without network reads the file, with limits of memory and time (docs/importing.md).
+    Properties that are not given are read from the graph or measured on
+    photographs, and reported. A separate process without network reads the file,
+    with limits of memory and time (docs/importing.md).
+
+    Example: retouch import lama.onnx --name lama
     """
     del task  # it has only one value
     if importlib.util.find_spec("onnx") is None:

@@ -19,18 +19,28 @@ if TYPE_CHECKING:
 
 def install_gpu(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="say what would be installed, and install nothing")
+        bool, typer.Option("--dry-run", help="Print what would be installed, and install nothing.")
     ] = False,
-    again: Annotated[bool, typer.Option("--again", help="choose again, even if everything is installed")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Choose and install again, for instance after a new driver.")
+    ] = False,
     undo: Annotated[
-        bool, typer.Option("--undo-unfinished", help="undo an installation that was cut off: CPU only")
+        bool,
+        typer.Option(
+            "--undo-unfinished", help="Restore the packages for the CPU after an installation that was interrupted."
+        ),
     ] = False,
     nvidia_index: Annotated[
-        str | None, typer.Option(help="index or folder with TensorRT (RETOUCH_NVIDIA_INDEX); empty: none")
+        str | None, typer.Option(help="Package index or folder with TensorRT (RETOUCH_NVIDIA_INDEX). Empty: none.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Install CUDA packages and the best TensorRT for this host; install nothing on a host without a usable GPU."""
+    """Install what serving on this host's NVIDIA GPU needs: CUDA packages and the best runtime.
+
+    Without a GPU that can be used, nothing is installed.
+
+    Example: retouch install-gpu --dry-run
+    """
     from retouch.gpu_setup.installing import Installer  # noqa: PLC0415 -- loads the engines
     from retouch.gpu_setup.pip import Environment  # noqa: PLC0415 -- as above
 

@@ -14,29 +14,37 @@ if TYPE_CHECKING:
 
 _BY_DEFAULT = "keys.json"
 
-keys_app = typer.Typer(help="Make, list and revoke the API keys of a server.", no_args_is_help=True)
+keys_app = typer.Typer(help="Create, list and revoke the API keys of a server.", no_args_is_help=True)
 
-_File = Annotated[Path | None, typer.Option("--file", help=f"key file (RETOUCH_KEYS_FILE, else {_BY_DEFAULT})")]
+_File = Annotated[Path | None, typer.Option("--file", help=f"Key file (RETOUCH_KEYS_FILE). By default {_BY_DEFAULT}.")]
 
 
 @keys_app.command()
 def create(  # noqa: PLR0913, PLR0917 -- each is a flag
-    name: Annotated[str, typer.Argument(help="name of the key's owner, which lists show")],
+    name: Annotated[str, typer.Argument(help="Name of the key's owner, which lists and logs show.")],
     file: _File = None,
     scope: Annotated[
-        list[str] | None, typer.Option(help="inference, metrics, results:read or results:delete; repeat for several")
+        list[str] | None,
+        typer.Option(
+            help="What the key may do: inference (default), metrics, results:read, results:delete. Repeat for several."
+        ),
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="requests per second on average; by default no limit")] = None,
-    burst: Annotated[int | None, typer.Option(help="requests at once above --rate; by default 10")] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests per second, on average. By default no limit.")] = None,
+    burst: Annotated[
+        int | None, typer.Option(help="Requests that may be sent at once, above --rate. By default 10.")
+    ] = None,
     per_day: Annotated[
         int | None,
-        typer.Option(help="requests for pictures in a day (UTC), refused ones included; by default no limit"),
+        typer.Option(help="Requests for pictures per day (UTC), refused ones included. By default no limit."),
     ] = None,
     expires_days: Annotated[
-        float | None, typer.Option(min=1e-6, max=36500, help="days until the key expires; by default never")
+        float | None, typer.Option(min=1e-6, max=36500, help="Days until the key expires. By default it never does.")
     ] = None,
 ) -> None:
-    """Make a key and print it once: the file keeps only its digest."""
+    """Create a key and print it, once: the file keeps only its digest.
+
+    Example: retouch keys create studio --rate 5 --per-day 10000
+    """
     if burst is not None and rate is None:
         raise typer.BadParameter("--burst alone limits nothing; say --rate too")
     from pydantic import ValidationError  # noqa: PLC0415 -- `retouch --help` does without
@@ -73,10 +81,10 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
     typer.echo(key)
 
 
-@keys_app.command("list")
+@keys_app.command("list", epilog="Example: retouch keys list --file keys.json")
 def list_keys(
     file: _File = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print everything but the digests as JSON")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything except the digests as JSON.")] = False,
 ) -> None:
     """List the keys: id, name, scopes, limits, and whether they are valid."""
     from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` runs without it
@@ -105,8 +113,13 @@ def list_keys(
 
 
 @keys_app.command()
-def revoke(key_id: Annotated[str, typer.Argument(help="the key's id, as in the list")], file: _File = None) -> None:
-    """Revoke a key; a running server refuses it within seconds."""
+def revoke(
+    key_id: Annotated[str, typer.Argument(help="Id of the key, as `retouch keys list` shows it.")], file: _File = None
+) -> None:
+    """Revoke a key. A running server refuses it within seconds.
+
+    Example: retouch keys revoke 1f2e3d4c
+    """
     from service.auth.keys import lock_key_file, read_keys, with_key_revoked, write_keys  # noqa: PLC0415 -- loads pydantic
 
     path = _key_file_path(file)

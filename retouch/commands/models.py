@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from service.remote_models.bucket import ModelBucket
 
 
-models_app = typer.Typer(help="List the models here; list published ones, and add one.")
+models_app = typer.Typer(help="List models, add published ones, and push versions to a bucket.")
 
 
 @models_app.callback(invoke_without_command=True)
 def models(
     context: typer.Context,
-    models_dir: Annotated[Path | None, folder_flag("model repository (RETOUCH_MODELS_DIR)")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
+    models_dir: Annotated[Path | None, folder_flag("Model repository (RETOUCH_MODELS_DIR).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """List the models here: task, sizes, and how close their graphs are to the original net.
+    """List the models of the repository: task, sizes, and how close their graphs are to the original net.
 
-    `retouch models list` shows published models, `retouch models add NAME` makes one of them a model here.
+    `retouch models list` shows published models; `retouch models add NAME` adds one of them.
     """
     if context.invoked_subcommand is not None:
         return
@@ -52,11 +52,11 @@ def models(
         _print_models(rows)
 
 
-@models_app.command("list")
+@models_app.command("list", epilog="Example: retouch models list --json")
 def list_published(
-    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """List the published models that `add` knows, with the licence of their weights; --json shows everything known."""
+    """List the published models that can be added, with the licence of their weights. --json shows more about them."""
     from retouch.zoo.table import published_models  # noqa: PLC0415 -- loads pydantic
 
     rows = published_models()
@@ -66,26 +66,26 @@ def list_published(
         _print_published(rows)
 
 
-@models_app.command("add")
+@models_app.command("add", epilog="Example: retouch models add lama-onnx --accept-licence")
 def add(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
-    published: Annotated[str, typer.Argument(metavar="NAME", help="name that `retouch models list` shows")],
-    file: Annotated[Path | None, typer.Option(help="the published file, if you have it")] = None,
+    published: Annotated[str, typer.Argument(metavar="NAME", help="Its name, as `retouch models list` shows it.")],
+    file: Annotated[Path | None, typer.Option(help="The published file, if you have it already.")] = None,
     name: Annotated[
-        str | None, typer.Option(help="model name, as in models/NAME; by default the published name")
+        str | None, typer.Option(help="Name of the model, as in models/NAME. By default the published name.")
     ] = None,
     accept_licence: Annotated[
-        bool, typer.Option("--accept-licence", help="you have read the licence and accept it")
+        bool, typer.Option("--accept-licence", help="State that you have read the licence and accept it.")
     ] = False,
-    sha256: Annotated[str | None, typer.Option(metavar="DIGEST", help="SHA-256 that the file must have")] = None,
-    trust: Annotated[bool, typer.Option("--trust", help="accept a file whose SHA-256 nobody states")] = False,
-    output: Annotated[Path | None, folder_flag("model repository (RETOUCH_MODELS_DIR)")] = None,
-    images: Annotated[Path, typer.Option(help="photographs to compare the graphs on")] = SAMPLE_PICTURES,
-    downloads: Annotated[Path | None, folder_flag("folder for the file; by default below ~/.cache")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
+    sha256: Annotated[str | None, typer.Option(metavar="DIGEST", help="SHA-256 that the file must have.")] = None,
+    trust: Annotated[bool, typer.Option("--trust", help="Accept a file whose publisher states no SHA-256.")] = False,
+    output: Annotated[Path | None, folder_flag("Model repository to write to (RETOUCH_MODELS_DIR).")] = None,
+    images: Annotated[Path, typer.Option(help="Folder of photographs to compare the graphs on.")] = SAMPLE_PICTURES,
+    downloads: Annotated[Path | None, folder_flag("Folder for the downloaded file. By default below ~/.cache.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Make a published model a model here: licence, download or --file, digest, export or import.
+    """Add a published model: accept its licence, download it, check its digest, and export or import it.
 
-    Only names from the table are accepted, never addresses. Nothing is fetched before the licence is accepted.
+    Only names from `retouch models list` are accepted, never addresses.
     """
     from retouch.zoo.adding import AddRequest, add_model, downloads_folder, find_row, require_licence, terms_of  # noqa: PLC0415
     from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
@@ -121,14 +121,14 @@ def add(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     typer.echo(f"published {added.directory}, made of the file with SHA-256 {added.sha256}")
 
 
-@models_app.command("push")
+@models_app.command("push", epilog="Example: retouch models push photos/5 --to s3://pictures/models")
 def push(
-    version: Annotated[str, typer.Argument(metavar="NAME/VERSION", help="the version in the model repository")],
-    to: Annotated[str | None, typer.Option(metavar="URL", help="s3://BUCKET/PREFIX (RETOUCH_MODELS_URL)")] = None,
-    models_dir: Annotated[Path | None, folder_flag("model repository (RETOUCH_MODELS_DIR)")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
+    version: Annotated[str, typer.Argument(metavar="NAME/VERSION", help="Version in the model repository.")],
+    to: Annotated[str | None, typer.Option(metavar="URL", help="s3://BUCKET/PREFIX (RETOUCH_MODELS_URL).")] = None,
+    models_dir: Annotated[Path | None, folder_flag("Model repository (RETOUCH_MODELS_DIR).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Publish a version in the bucket that servers with --models-url fetch their models from."""
+    """Copy a version into the bucket from which servers with --models-url fetch their models."""
     from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
 
     root = models_dir or load_settings().models_dir
@@ -142,15 +142,15 @@ def push(
     typer.echo(json.dumps(facts, indent=1) if as_json else f"pushed {key}: {len(sizes)} files, {facts['bytes']} bytes")
 
 
-@models_app.command("withdraw")
+@models_app.command("withdraw", epilog="Example: retouch models withdraw photos/5 --from s3://pictures/models")
 def withdraw(
-    version: Annotated[str, typer.Argument(metavar="NAME/VERSION", help="the version in the bucket")],
+    version: Annotated[str, typer.Argument(metavar="NAME/VERSION", help="Version in the bucket.")],
     origin: Annotated[
-        str | None, typer.Option("--from", metavar="URL", help="s3://BUCKET/PREFIX (RETOUCH_MODELS_URL)")
+        str | None, typer.Option("--from", metavar="URL", help="Bucket, as s3://BUCKET/PREFIX (RETOUCH_MODELS_URL).")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Remove a version from the bucket, even an incomplete one: servers return to the version before it."""
+    """Remove a version, even an incomplete one, from the bucket; servers return to the version before it."""
     key = _version_key(version)
     bucket = _open_bucket(origin)
     with _plain_errors():

@@ -28,12 +28,20 @@ _SUFFIXES = frozenset((".pth", ".pt", ".tar", ".pickle", ".pkl", ".ckpt", ".bin"
 class PublishingFlags:
     """The flags of a command that publishes a model; each sets the request's field of the same name."""
 
-    name: Annotated[str | None, typer.Option(help="model name, as in models/NAME; by default that of the file")] = None
-    images: Annotated[Path, typer.Option(help="pictures on which the graphs are compared")] = SAMPLE_PICTURES
-    max_batch: Annotated[int, typer.Option(min=1, max=1024, help="largest batch an engine is built for")] = 32
-    output: Annotated[Path | None, folder_flag("model repository (RETOUCH_MODELS_DIR)")] = None
-    licence: Annotated[str, typer.Option(help="licence of the weights, for the card")] = "not stated"
-    training_data: Annotated[str, typer.Option(help="training data of the weights, for the card")] = "not stated"
+    name: Annotated[
+        str | None, typer.Option(help="Name of the model, as in models/NAME. By default made from the file's name.")
+    ] = None
+    images: Annotated[
+        Path, typer.Option(help="Folder of images on which the graphs are compared with the original.")
+    ] = SAMPLE_PICTURES
+    max_batch: Annotated[
+        int, typer.Option(min=1, max=1024, help="Largest number of samples in a batch, for which engines are built.")
+    ] = 32
+    output: Annotated[Path | None, folder_flag("Model repository to write to (RETOUCH_MODELS_DIR).")] = None
+    licence: Annotated[str, typer.Option(help="Licence of the weights, for the card.")] = "not stated"
+    training_data: Annotated[str, typer.Option(help="Data on which the weights were trained, for the card.")] = (
+        "not stated"
+    )
 
     def with_defaults(self, file: Path) -> dict[str, Any]:
         """Return the fields, with the repository of the settings and, without --name, a name made from the file.

@@ -39,9 +39,9 @@ def make_serve_command() -> Callable[..., None]:
         """Serve the models over HTTP, until SIGTERM or Ctrl-C.
 
         Each setting is a flag (--max-batch-size 4), an environment variable
-        (RETOUCH_MAX_BATCH_SIZE=4) or a line in the --config file (max_batch_size = 4).
-        A flag wins over the environment, and the environment over the file.
-        An unknown name stops the start.
+        (RETOUCH_MAX_BATCH_SIZE=4) or a line in the --config file (max_batch_size =
+        4). A flag wins over the environment, and the environment over the file. An
+        unknown name stops the start.
 
         Example: retouch serve --port 8080 --results-dir /var/lib/retouch
         """

@@ -24,8 +24,8 @@ A setting can be given in three places; the first of them that has it counts:
 3. a line in a TOML file, `max_batch_size = 4`, if `--config FILE` or `RETOUCH_CONFIG=FILE` names that file.
 
 An unknown name or a value out of range stops the start. `retouch serve --print-config` checks the settings and prints
-all of them as such a TOML file, without the database's password. Defaults are written as in TOML: text in quotation marks, `""` for
-none. MiB and GiB are multiples of 1024.
+all of them as such a TOML file, without the database's password. Defaults are written as in TOML: text in quotation
+marks, `""` for none. 1 GiB is 1024 MiB.
 """
 _REMOVED = """
 ## Removed settings

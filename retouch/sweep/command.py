@@ -22,32 +22,46 @@ _TABLE_WIDTH = 120
 
 
 def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
-    model: Annotated[Path, typer.Argument(help="models/NAME/VERSION")],
-    pictures: Annotated[Path, typer.Argument(help="folder of photographs, with subfolders")],
-    lpips_features: Annotated[Path, typer.Option(help="AlexNet features (safetensors) for LPIPS")],
+    model: Annotated[Path, typer.Argument(help="Folder of the model version, models/NAME/VERSION.")],
+    pictures: Annotated[Path, typer.Argument(help="Folder of photographs; its subfolders are read too.")],
+    lpips_features: Annotated[Path, typer.Option(help="AlexNet's features (safetensors), for LPIPS.")],
     sizes: Annotated[
         str,
         typer.Option(
-            help="pixels, with commas; square crops up to the largest tile, whole pictures of that longer side above; "
-            "by default the smallest and the largest tile, and twice that"
+            help="Sizes in pixels, separated by commas: the side of square crops up to the largest tile of the model, "
+            "the longer side of whole photographs above it. By default the smallest tile, the largest, and twice that."
         ),
     ] = "",
-    per_cell: Annotated[int, typer.Option(min=1, help="pictures for each size, coverage and kind of hole")] = 8,
-    seed: Annotated[int, typer.Option(help="seed of the order of the pictures, and of the holes")] = 0,
-    write: Annotated[bool, typer.Option("--write", help="put the rules into the model's manifest")] = False,
+    per_cell: Annotated[
+        int, typer.Option(min=1, help="Number of photographs for each size, coverage and kind of hole.")
+    ] = 8,
+    seed: Annotated[int, typer.Option(help="Seed of the holes and of the order of the photographs.")] = 0,
+    write: Annotated[bool, typer.Option("--write", help="Write the rules into the model's manifest.")] = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="measure auto against whole and crop, and choose no rules")
+        bool, typer.Option("--compare", help="Choose no rules: compare strategy auto with whole and crop.")
     ] = False,
-    engine: Annotated[EngineChoice, typer.Option(envvar="RETOUCH_ENGINE", help="runtime of the model")] = "auto",
-    threads: Annotated[int, typer.Option(min=0, help="threads of the engine and of LPIPS; 0: all cores")] = 0,
-    cache_dir: Annotated[Path, folder_flag("compiled graphs of the engine", envvar="RETOUCH_ENGINE_CACHE_DIR")] = Path(
-        "cache"
-    ),
-    json_file: Annotated[Path | None, typer.Option("--json", help="write all figures there")] = None,
+    engine: Annotated[
+        EngineChoice,
+        typer.Option(
+            envvar="RETOUCH_ENGINE",
+            metavar="NAME",
+            help="Runtime: auto, trt, inductor, onnxrt-cuda, openvino, onnxrt or fake.",
+        ),
+    ] = "auto",
+    threads: Annotated[
+        int, typer.Option(min=0, help="CPU threads of the engine and of LPIPS. 0: one for each core.")
+    ] = 0,
+    cache_dir: Annotated[Path, folder_flag("Engine cache.", envvar="RETOUCH_ENGINE_CACHE_DIR")] = Path("cache"),
+    json_file: Annotated[Path | None, typer.Option("--json", help="File for all figures as JSON.")] = None,
 ) -> None:
-    """Fill holes of four coverages and three kinds in every way; choose the best by picture size and hole thickness.
+    """Measure on photographs what strategy auto of an inpainting model should do: fill whole images, or crops.
 
-    Report figures on pictures that the rules were not chosen on: run it again on those with --compare.
+    Holes of four coverages and three kinds are filled in every way, and rules are
+    chosen by image size and hole thickness. Report figures on other photographs
+    than these: run the command on those with --compare.
+
+    Example: retouch sweep models/photos/5 photos --lpips-features
+    alexnet.safetensors --write
     """
     import time  # noqa: PLC0415 (the command's help should not wait for any of these)
     from datetime import datetime, timezone  # noqa: PLC0415

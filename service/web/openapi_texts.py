@@ -24,8 +24,8 @@ INTRODUCTION = (
     "again, after `Retry-After` seconds if the reply has that header.\n\n"
     "**Repeating safely.** With an `Idempotency-Key` a repeated request gets the first answer again and is not "
     "computed twice.\n\n"
-    "The APIs of other servers are listed below under their own names; they have the error formats of those "
-    "servers."
+    "Calls under the name of another server, such as `openai`, implement that server's API and have its error "
+    "format."
 )
 """Paragraphs are single lines, because Swagger UI keeps the ends of lines."""
 TAGS = [

@@ -42,6 +42,15 @@ def test_every_command_explains_itself(command: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
+    sorted({*COMMANDS} - {"models", "keys"} | {f"models {one}" for one in ("list", "add", "push", "withdraw")}),
+)
+def test_every_command_shows_an_example_that_names_it(command: str) -> None:
+    result = CliRunner().invoke(app, [*command.split(), "--help"])
+    assert f"Example: retouch {command}" in result.output
+
+
+@pytest.mark.parametrize(
+    "command",
     [
         "models --models-dir=",
         "models add lama --output=",

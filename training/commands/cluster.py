@@ -11,15 +11,20 @@ from training.commands.flags import Overrides
 
 
 def cluster(
-    config: Annotated[Path, typer.Argument(help="TOML file of the run, as for fit")],
-    weights: Annotated[Path, typer.Argument(help="generator.pth of that run, with the encoder")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="file to write, from which `retouch export` makes a model")
-    ],
-    count: Annotated[int, typer.Option(min=1, max=256, help="styles of each class")] = 10,
+    config: Annotated[Path, typer.Argument(help="TOML file of the run, as for fit.")],
+    weights: Annotated[Path, typer.Argument(help="Generator of that run with its encoder, generator.pth.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write, for `retouch export`.")],
+    count: Annotated[int, typer.Option(min=1, max=256, help="Number of styles of each class.")] = 10,
     override: Overrides = None,
 ) -> None:
-    """Write the weights with clusters of features: the exported model draws a style and needs no reference picture."""
+    """Write the weights of a pix2pixHD generator with styles that its exported model draws from.
+
+    Such a model needs no reference image. The styles are clusters of the
+    encoder's features on the training data.
+
+    Example: python -m training cluster training/configs/facades-labels.toml
+    runs/labels/generator.pth -o styled.pth
+    """
     from training.config import load_config  # noqa: PLC0415
     from training.loop.checkpoints import save_generator  # noqa: PLC0415 -- loads torch
     from training.pix2pixhd_config import Pix2PixHDConfig  # noqa: PLC0415

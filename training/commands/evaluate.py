@@ -26,23 +26,28 @@ _SIDE = 256
 class CaseFlags:
     """The test cases: which pictures, how large, with which holes."""
 
-    data: Annotated[Path, typer.Option(help="folder of pictures, or of pairs side by side")]
-    masks: Annotated[str, typer.Option(help=f"folder of masks, white is filled; or {_GENERATED}")] = _GENERATED
-    coverage: Annotated[str, typer.Option(help="parts of the picture that generated holes cover")] = "0.1-0.5"
+    data: Annotated[Path, typer.Option(help="Folder of held-out images, or of pairs side by side.")]
+    masks: Annotated[str, typer.Option(help=f"Folder of masks, whose white is filled, or {_GENERATED}.")] = _GENERATED
+    coverage: Annotated[str, typer.Option(help="Range of the fraction of the image that generated holes cover.")] = (
+        "0.1-0.5"
+    )
     holes: Annotated[
         str | None,
-        typer.Option(help="kinds of generated holes, which alternate: strokes (the default), boxes, blobs, or all"),
+        typer.Option(help="Kinds of generated holes, which alternate: strokes (the default), boxes, blobs, or all."),
     ] = None
     pairs: Annotated[
-        Literal["AtoB", "BtoA"] | None, typer.Option(help="translate A, the left half, into B, or back")
+        Literal["AtoB", "BtoA"] | None,
+        typer.Option(
+            help="For translation: AtoB turns the left half of each pair into the right half, BtoA the reverse."
+        ),
     ] = None
     labels: Labels = None
-    size: Annotated[int | None, typer.Option(min=16, help="side of centre crops in pixels, by default 256")] = None
+    size: Annotated[int | None, typer.Option(min=16, help="Side of centre crops in pixels. By default 256.")] = None
     width: Annotated[
-        int | None, typer.Option(min=16, help="measure whole pictures instead, with a longer side of so many pixels")
+        int | None, typer.Option(min=16, help="Measure whole images instead, with a longer side of so many pixels.")
     ] = None
-    seed: Annotated[int, typer.Option(help="seed of the generated holes")] = 0
-    limit: Annotated[int | None, typer.Option(min=1, help="measure on the first so many pictures only")] = None
+    seed: Annotated[int, typer.Option(help="Seed of the generated holes.")] = 0
+    limit: Annotated[int | None, typer.Option(min=1, help="Measure only the first so many images.")] = None
 
     def protocol(self) -> Protocol:
         """Parse the flags.
@@ -83,36 +88,49 @@ class CaseFlags:
 class SheetFlags:
     """The contact sheet."""
 
-    sheet: Annotated[Path | None, typer.Option(help="write a contact sheet there (PNG)")] = None
-    sheet_rows: Annotated[int, typer.Option(min=1, help="pictures on the contact sheet")] = 12
+    sheet: Annotated[Path | None, typer.Option(help="File for a contact sheet (PNG).")] = None
+    sheet_rows: Annotated[int, typer.Option(min=1, help="Number of images on the contact sheet.")] = 12
     sheet_side: Annotated[
-        int, typer.Option(min=16, help="larger pictures are made smaller on the sheet, which hides fine patterns")
+        int,
+        typer.Option(min=16, help="Largest side in pixels of an image on the sheet; scaling down hides fine patterns."),
     ] = 256
 
 
 @expanded
 def evaluate(  # noqa: PLR0913 -- each is a flag, or a group of flags
-    model: Annotated[Path, typer.Argument(help="models/NAME/VERSION, or a checkpoint file for a quick look")],
+    model: Annotated[
+        Path, typer.Argument(help="Folder of the model version, models/NAME/VERSION, or a checkpoint for a quick look.")
+    ],
     *,
     cases: CaseFlags,
     against: Annotated[
-        list[Path] | None, typer.Option(help="another model, measured on the same pictures; may be given several times")
+        list[Path] | None, typer.Option(help="Another model, measured on the same images. Repeat for several.")
     ] = None,
-    baselines: Annotated[str, typer.Option(help="telea, ns, both, or nothing; always nothing for pairs")] = "telea,ns",
+    baselines: Annotated[
+        str,
+        typer.Option(
+            help="OpenCV's methods to compare with: telea, ns, both separated by a comma, or empty. None for pairs."
+        ),
+    ] = "telea,ns",
     weights: MetricWeights,
-    fid_features: Annotated[Path | None, typer.Option(help="TorchScript feature net for FID")] = None,
+    fid_features: Annotated[Path | None, typer.Option(help="TorchScript net whose features FID compares.")] = None,
     server: Annotated[
-        str | None, typer.Option(help="address of a server with this model, http://HOST:PORT: measure it as served too")
+        str | None, typer.Option(help="Also measure the model as this server serves it, http://HOST:PORT.")
     ] = None,
     engine: EngineFlags,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write all figures there")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="File for all figures as JSON.")] = None,
     sheet: SheetFlags,
 ) -> None:
     """Measure a model by class of hole beside OpenCV's methods: PSNR, SSIM, LPIPS, DISTS, VGG distance, KID, L1, FID.
 
-    For a model that generates from random numbers: KID and diversity of a set of its pictures, beside photographs.
+    For a model that generates from random numbers: KID and diversity of a set of
+    its pictures, beside photographs.
 
-    A model's folder runs in the engine that would serve it, so that the served results are measured.
+    A model's folder runs in the engine that would serve it, so that the served
+    results are measured.
+
+    Example: python -m training evaluate models/photos/5 --data held-out
+    --lpips-features alexnet.safetensors
     """
     from training.evaluate.report import print_report  # noqa: PLC0415
     from training.evaluate.session import Request, run  # noqa: PLC0415 -- loads torch

@@ -11,21 +11,27 @@ from training.commands.flags import Device, Overrides
 
 
 def fit(
-    config: Annotated[Path, typer.Argument(help="TOML file; training/configs holds those of the shipped models")],
+    config: Annotated[
+        Path, typer.Argument(help="TOML file of the run; those of the shipped models are in training/configs.")
+    ],
     override: Overrides = None,
     stop_after_seconds: Annotated[
         float | None,
         typer.Option(
             min=0,
-            help="save and end at the first step after it (with several processes: at the next line of the log); "
-            "the same command continues from there",
+            help="Save and end after so many seconds, at the next step (with several processes at the next line of "
+            "the log). The same command continues from there.",
         ),
     ] = None,
     device: Device = None,
 ) -> None:
     """Train a generator; a run that was interrupted or killed continues from its last checkpoint.
 
-    Under torchrun, with one process for each GPU, the same global batch is divided among them.
+    Under torchrun, with one process for each GPU, the same global batch is
+    divided among them.
+
+    Example: python -m training fit training/configs/photos.toml --set
+    output=runs/photos
     """
     from training.config import load_config  # noqa: PLC0415 (loads torch)
     from training.fit import fit as train  # noqa: PLC0415

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="OPTION=VALUE", help="override a value of the file; repeat for more"),
+    typer.Option("--set", metavar="OPTION=VALUE", help="Override a value of the file. Repeat for several."),
 ]
 Device = Annotated[
-    str | None, typer.Option(help="cpu, cuda (the first, or the local rank's) or cuda:N; a GPU if there is one")
+    str | None,
+    typer.Option(help="cpu, cuda (the first GPU, or the local rank's) or cuda:N. By default a GPU if there is one."),
 ]
 Labels = Annotated[
     Literal["facades"] | None,
-    typer.Option(help="data set whose label colours the inputs of pairs have, for models of class ids"),
+    typer.Option(help="For models of class ids: data set whose label colours the inputs of the pairs have."),
 ]
 
 
@@ -32,14 +33,17 @@ class MetricWeights:
     """The files with the weights of the metrics' networks; a metric without its file is not measured."""
 
     lpips_features: Annotated[
-        Path | None, typer.Option(help="AlexNet features (safetensors) for LPIPS; without it LPIPS is left out")
+        Path | None,
+        typer.Option(help="AlexNet's features (safetensors), for LPIPS. Without them LPIPS is not measured."),
     ] = None
     vgg_features: Annotated[
-        Path | None, typer.Option(help="VGG16 features (safetensors) for the VGG distance and KID of patches")
+        Path | None, typer.Option(help="VGG16's features (safetensors), for the VGG distance and KID of patches.")
     ] = None
     dists_weights: Annotated[
         Path | None,
-        typer.Option(help="weights.pt of DISTS-pytorch, for DISTS; needs all five blocks in --vgg-features"),
+        typer.Option(
+            help="File weights.pt of DISTS-pytorch, for DISTS, which also needs all five blocks in --vgg-features."
+        ),
     ] = None
 
 
@@ -47,10 +51,10 @@ class MetricWeights:
 class EngineFlags:
     """The engine that runs the model."""
 
-    engine: Annotated[EngineChoice, typer.Option(help="runtime of the model", envvar="RETOUCH_ENGINE")] = "auto"
-    cache_dir: Annotated[
-        Path, folder_flag("folder of the engine's compiled graphs", envvar="RETOUCH_ENGINE_CACHE_DIR")
-    ] = Path("cache")
+    engine: Annotated[
+        EngineChoice, typer.Option(metavar="NAME", help="Runtime of the model.", envvar="RETOUCH_ENGINE")
+    ] = "auto"
+    cache_dir: Annotated[Path, folder_flag("Engine cache.", envvar="RETOUCH_ENGINE_CACHE_DIR")] = Path("cache")
 
     def options(self) -> EngineOptions:
         """Return the options with which the engine is opened."""

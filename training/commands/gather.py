@@ -18,14 +18,22 @@ _BROKEN_SHOWN = 20
 
 
 def gather(
-    recipe: Annotated[Path, typer.Argument(help="TOML file that names the sources; see training/photographs.toml")],
-    root: Annotated[Path, typer.Option(help="folder in which the sources lie")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="folder for the shards and photos.json")],
+    recipe: Annotated[
+        Path, typer.Argument(help="TOML file that names the sources, such as training/photographs.toml.")
+    ],
+    root: Annotated[Path, typer.Option(help="Folder that contains the sources.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for the shards and their manifest, photos.json.")
+    ],
     held_out: Annotated[
-        list[Path] | None, typer.Option(help="folder of pictures that must not be trained on; repeat for more")
+        list[Path] | None, typer.Option(help="Folder of images that must not be trained on. Repeat for several.")
     ] = None,
 ) -> None:
-    """Gather photographs: decode, screen, deduplicate, shrink and pack them into tar shards with a manifest."""
+    """Gather photographs for training: decode, screen, deduplicate, shrink and pack them into tar shards.
+
+    Example: python -m training gather training/photographs.toml --root sources -o
+    data/photos
+    """
     from training.gather.gathering import gather as run  # noqa: PLC0415 -- loads OpenCV
     from training.gather.recipe import read_recipe  # noqa: PLC0415
 

@@ -12,12 +12,17 @@ from training.commands.flags import Device, Overrides
 
 
 def plan(
-    config: Annotated[Path, typer.Argument(help="TOML file, as for fit")],
-    seconds: Annotated[float, typer.Option(min=1, help="time for the steps, without start and compilation")],
+    config: Annotated[Path, typer.Argument(help="TOML file of the run, as for fit.")],
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Time in seconds for all steps, without start and compilation.")
+    ],
     override: Overrides = None,
     device: Device = None,
 ) -> None:
-    """Measure a few steps of each phase, after compilation; print the flags with which `fit` takes the given time."""
+    """Measure a few steps of each phase, and print the flags with which `fit` takes the given time.
+
+    Example: python -m training plan training/configs/photos.toml --seconds 3600
+    """
     from training.config import load_config  # noqa: PLC0415 (loads torch)
     from training.fit import make_trainee  # noqa: PLC0415
     from training.loop.planning import measure_and_plan  # noqa: PLC0415

@@ -14,24 +14,28 @@ if TYPE_CHECKING:
 
 
 def profile(  # noqa: PLR0913, PLR0917 -- each is a flag
-    config: Annotated[Path, typer.Argument(help="TOML file, as for fit")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="folder for profile.json and roofline.png")],
+    config: Annotated[Path, typer.Argument(help="TOML file of the run, as for fit.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for profile.json and roofline.png.")],
     precisions: Annotated[
-        str, typer.Option(help="precisions, in this order; the others are compared with the first")
+        str,
+        typer.Option(help="Precisions, in this order, separated by commas; the others are compared with the first."),
     ] = ("fp32,tf32,bf16,fp16"),
-    steps: Annotated[int, typer.Option(min=1, help="timed steps in each precision")] = 20,
-    phase: Annotated[int, typer.Option(min=0, help="phase to measure, counted from 0")] = 0,
+    steps: Annotated[int, typer.Option(min=1, help="Number of timed steps in each precision.")] = 20,
+    phase: Annotated[int, typer.Option(min=0, help="Phase to measure, counted from 0.")] = 0,
     compiled: Annotated[
         bool,
         typer.Option(
             "--compile",
-            help="use torch.compile; then kernels are listed instead of operators, without FLOPs and roofline",
+            help="Use torch.compile. Kernels are then listed instead of operators, without FLOPs and roofline.",
         ),
     ] = False,
     override: Overrides = None,
     device: Device = None,
 ) -> None:
-    """Profile training steps: operators by device time, images/s, memory, power, and this device's roofline."""
+    """Profile training steps: operators by device time, images/s, memory, power, and this device's roofline.
+
+    Example: python -m training profile training/configs/photos.toml -o profile
+    """
     from rich.console import Console  # noqa: PLC0415
 
     from engines.terminal.tables import print_table  # noqa: PLC0415

@@ -25,11 +25,17 @@ if TYPE_CHECKING:
 class FactFlags:
     """The facts that are written on the model's card."""
 
-    trained_on: Annotated[str, typer.Option(help="training data, in a sentence")]
-    run: Annotated[str, typer.Option(help="steps, batch, precision, time, device, config, in a sentence")]
-    failures: Annotated[str, typer.Option(help="known weaknesses of the model, as the contact sheets show")]
-    licence: Annotated[str, typer.Option(help="licence of the weights")]
-    sources: Annotated[Path | None, typer.Option(help="photos.json of gather: lists sources and licences")] = None
+    trained_on: Annotated[str, typer.Option(help="Training data, in a sentence.")]
+    run: Annotated[
+        str, typer.Option(help="Steps, batch, precision, time, device and config of the run, in a sentence.")
+    ]
+    failures: Annotated[
+        str, typer.Option(help="Known weaknesses of the model, as the contact sheets show them, in a sentence.")
+    ]
+    licence: Annotated[str, typer.Option(help="Licence of the weights.")]
+    sources: Annotated[
+        Path | None, typer.Option(help="File photos.json of gather, for the sources and their licences.")
+    ] = None
 
     def facts(self) -> ModelFacts:
         """Return the facts, with the sources from their file.
@@ -44,25 +50,33 @@ class FactFlags:
 
 @expanded
 def ship(  # noqa: PLR0913 -- each is a flag, or a group of flags
-    checkpoint: Annotated[Path, typer.Argument(help="generator.pth of a run")],
+    checkpoint: Annotated[Path, typer.Argument(help="Generator of a run, generator.pth.")],
     *,
-    name: Annotated[str, typer.Option(help="model name, as in models/NAME")],
-    data: Annotated[Path, typer.Option(help="folder of held-out pictures, or pairs, to measure on")],
-    images: Annotated[Path, typer.Option(help="folder of pictures on which the graphs are compared with torch")],
+    name: Annotated[str, typer.Option(help="Name of the model, as in models/NAME.")],
+    data: Annotated[Path, typer.Option(help="Folder of held-out images, or of pairs side by side, to measure on.")],
+    images: Annotated[Path, typer.Option(help="Folder of images on which the graphs are compared with torch.")],
     facts: FactFlags,
     pairs: Annotated[
-        Literal["AtoB", "BtoA"] | None, typer.Option(help="a translation: A is the left half of each pair")
+        Literal["AtoB", "BtoA"] | None,
+        typer.Option(
+            help="For translation: AtoB turns the left half of each pair into the right half, BtoA the reverse."
+        ),
     ] = None,
     labels: Labels = None,
-    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE, as for retouch export")] = None,
+    option: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="As for retouch export.")] = None,
     weights: MetricWeights,
-    precision: Annotated[Literal["fp16", "fp32"], typer.Option(help="precision of the graph")] = "fp16",
-    limit: Annotated[int | None, typer.Option(min=1, help="measure on the first so many pictures only")] = None,
-    output: Annotated[Path, folder_flag("model repository", envvar="RETOUCH_MODELS_DIR")] = Path("models"),
-    reports: Annotated[Path | None, typer.Option(help="folder for the reports and contact sheets")] = None,
+    precision: Annotated[Literal["fp16", "fp32"], typer.Option(help="Precision of the graph.")] = "fp16",
+    limit: Annotated[int | None, typer.Option(min=1, help="Measure only the first so many images.")] = None,
+    output: Annotated[Path, folder_flag("Model repository to write to.", envvar="RETOUCH_MODELS_DIR")] = Path("models"),
+    reports: Annotated[Path | None, typer.Option(help="Folder for the reports and contact sheets.")] = None,
     engine: EngineFlags,
 ) -> None:
-    """Export weights, measure the exported graph, and publish it with data, run, figures and failures on its card."""
+    """Export trained weights as a model, measure it, and write training data, run, figures and weaknesses on its card.
+
+    Example: python -m training ship runs/photos/generator.pth --name photos
+    --data held-out --images tests/data --trained-on "20,000 photographs"
+    --run "90,000 steps of 32" --failures "invents texture" --licence Apache-2.0
+    """
     from export.pipeline import ExportRequest  # noqa: PLC0415 -- as the following, loads torch, OpenCV and engines
     from training.evaluate.cases import Protocol  # noqa: PLC0415
     from training.evaluate.report import print_report  # noqa: PLC0415

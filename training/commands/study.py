@@ -14,41 +14,50 @@ _CONFIGS = Path("training/configs")
 
 
 def study(  # noqa: PLR0913, PLR0917 -- each is a flag
-    name: Annotated[str, typer.Argument(help=f"experiment to rerun: {', '.join(STUDIES)}")],
+    name: Annotated[str, typer.Argument(help=f"Experiment to rerun: {', '.join(STUDIES)}.")],
     config: Annotated[
         Path | None,
-        typer.Option(help="TOML file of that model, as for fit; by default the study's own in training/configs"),
+        typer.Option(help="TOML file of a run, as for fit. By default the study's own in training/configs."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="folder; cells in it are not measured again")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Folder for the figures. Cells that are in it already are not measured again."
+        ),
     ] = None,
     cells: Annotated[
         str | None,
         typer.Option(
-            help="cells, in this order; by default fp32,tf32,bf16,bf16-compiled,fp16-compiled, the source's, best-2gpu"
+            help="Cells, in this order. By default fp32,tf32,bf16,bf16-compiled,fp16-compiled, the source's, best-2gpu."
         ),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="timed steps of each cell; their losses are compared")] = 100,
-    warm_up: Annotated[int, typer.Option(min=0, help="steps before them, which also compile")] = 20,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Number of timed steps of each cell, whose losses are compared.")
+    ] = 100,
+    warm_up: Annotated[int, typer.Option(min=0, help="Number of steps before them, which also compile.")] = 20,
     phase: Annotated[
-        int | None, typer.Option(min=0, help="phase to measure, counted from 0; by default the study's own")
+        int | None, typer.Option(min=0, help="Phase to measure, counted from 0. By default the study's own.")
     ] = None,
-    pictures: Annotated[int, typer.Option(min=1, help="maximum number of pictures of the data that are read")] = 2000,
+    pictures: Annotated[int, typer.Option(min=1, help="Largest number of images of the data that are read.")] = 2000,
     turn: Annotated[
-        Path | None, typer.Option(help="lock file with which concurrent studies time their steps one after another")
+        Path | None, typer.Option(help="Lock file: studies with the same file time their steps one after another.")
     ] = None,
     limit_s: Annotated[
-        float | None, typer.Option(min=1, help="seconds that a cell may take, including the wait for its turn")
+        float | None, typer.Option(min=1, help="Longest time in seconds for a cell, with the wait for its turn.")
     ] = None,
     profile: Annotated[
-        bool, typer.Option(help="list operators and count FLOPs, or measure only step time, power, memory and loss")
+        bool,
+        typer.Option(help="Also list operators and count FLOPs, not only measure step time, power, memory and loss."),
     ] = True,
     override: Overrides = None,
     device: Device = None,
 ) -> None:
     """Rerun a published training experiment: compare precisions and compilation with FP32, at equal steps and seeds.
 
-    Every cell runs in its own process. A cell that this machine cannot run is reported as not run, with the reason.
+    A cell is a combination of precision and compilation, and runs in a process of
+    its own. One that this machine cannot run is reported with the reason.
+
+    Example: python -m training study pconv --output studies/pconv
     """
     from training.study.cells import BEST_ON_TWO, DEFAULT  # noqa: PLC0415 -- loads torch
     from training.study.session import StudyRequest, run_study  # noqa: PLC0415

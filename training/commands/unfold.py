@@ -11,13 +11,27 @@ from training.commands.flags import Overrides
 
 
 def unfold(
-    config: Annotated[Path, typer.Argument(help="TOML file of the run that will start from the weights, as for fit")],
-    model: Annotated[Path, typer.Argument(help="models/NAME/VERSION, a FillNet or a partial-convolution net")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="file to write, for the option `initial`")],
-    crops: Annotated[int, typer.Option(min=2, help="crops on which the statistics of batch norms are measured")] = 192,
+    config: Annotated[Path, typer.Argument(help="TOML file of the run that will start from the weights, as for fit.")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of the model version, models/NAME/VERSION: a FillNet or a partial-convolution net."
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write, for the option `initial` of the run.")],
+    crops: Annotated[
+        int, typer.Option(min=2, help="Number of crops on which the statistics of batch norms are measured.")
+    ] = 192,
     override: Overrides = None,
 ) -> None:
-    """Write the weights of an exported model; batch norms are measured again on the config's pictures."""
+    """Write the weights of an exported model, so that training can start from them.
+
+    The statistics of batch norms, which an export folds away, are measured again
+    on the images of the run.
+
+    Example: python -m training unfold training/configs/photos.toml
+    models/photos/5 -o photos-5.pth
+    """
     from training.config import PConvConfig, load_config  # noqa: PLC0415
     from training.fill_config import FillConfig  # noqa: PLC0415
     from training.loop.checkpoints import save_generator  # noqa: PLC0415 -- loads torch

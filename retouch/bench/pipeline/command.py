@@ -18,22 +18,35 @@ if TYPE_CHECKING:
 
 
 def bench_pipeline(  # noqa: PLR0913, PLR0917 -- each is a flag
-    images: Annotated[Path, typer.Option(help="image, or folder of images")],
-    masks: Annotated[Path | None, typer.Option(help="mask, or folder of masks: measures inpainting")] = None,
-    model: Annotated[str | None, typer.Option(help="NAME or NAME/VERSION; the default of its task otherwise")] = None,
-    count: Annotated[int, typer.Option(min=1, help="pictures for each variant; those of the folder are repeated")] = 50,
-    max_batch_size: Annotated[
-        int | None, typer.Option(min=1, max=256, help="largest batch of the batched variants")
+    images: Annotated[Path, typer.Option(help="Image, or folder of images.")],
+    masks: Annotated[
+        Path | None,
+        typer.Option(help="Mask, or folder of masks. With masks inpainting is measured, otherwise translation."),
     ] = None,
-    models_dir: Annotated[Path | None, folder_flag("model repository (RETOUCH_MODELS_DIR)")] = None,
-    engine: Annotated[str | None, typer.Option(help="runtime (RETOUCH_ENGINE)")] = None,
-    engine_cache_dir: Annotated[Path | None, folder_flag("engine cache (RETOUCH_ENGINE_CACHE_DIR)")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write the rows there")] = None,
-    plot: Annotated[Path | None, typer.Option(help="write a picture there (.png, .svg, .pdf)")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model, as NAME or NAME/VERSION. By default that of the task.")
+    ] = None,
+    count: Annotated[
+        int, typer.Option(min=1, help="Number of images for each variant; those of the folder are repeated.")
+    ] = 50,
+    max_batch_size: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Largest number of samples in a batch, in variants that batch.")
+    ] = None,
+    models_dir: Annotated[Path | None, folder_flag("Model repository (RETOUCH_MODELS_DIR).")] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Runtime: auto, trt, inductor, onnxrt-cuda, openvino, onnxrt or fake (RETOUCH_ENGINE)."),
+    ] = None,
+    engine_cache_dir: Annotated[Path | None, folder_flag("Engine cache (RETOUCH_ENGINE_CACHE_DIR).")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="File for the figures as JSON.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="File for a plot (.png, .svg or .pdf).")] = None,
 ) -> None:
-    """Measure the pipeline in this process in several variants, each with one more optimisation.
+    """Measure the pipeline without HTTP, in this process, in variants that each have one more optimisation.
 
-    They range from sequential with saving to overlapping batches on a GPU; variants that cannot run here say why.
+    The first computes and saves image by image, the last overlaps batches on a
+    GPU. Variants that cannot run here say why.
+
+    Example: retouch bench pipeline --images photos --masks masks
     """
     from rich.console import Console  # noqa: PLC0415 -- `retouch serve` runs without it
 
