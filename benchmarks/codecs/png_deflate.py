@@ -199,10 +199,12 @@ def print_both_ways(cells: Sequence[dict[str, tuple[float, int]]]) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--side", type=int, default=512)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--pictures", type=Path)
+    parser.add_argument("--rounds", type=int, default=40, help="number of rounds")
+    parser.add_argument("--side", type=int, default=512, help="side of the pictures in pixels")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument(
+        "--pictures", type=Path, help="compare the service's two encoders on the pictures in this folder"
+    )
     options = parser.parse_args()
     if options.pictures:
         if scanlines.installed_kernel() is None:

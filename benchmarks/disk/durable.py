@@ -105,12 +105,14 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, help="folder on the disk to measure; by default the folder for temporary files"
     )
-    parser.add_argument("--processes", type=int, nargs="+", default=[1])
-    parser.add_argument("--threads", type=int, nargs="+", default=[2])
-    parser.add_argument("--groups", type=int, nargs="+", default=[1, 64])
+    parser.add_argument("--processes", type=int, nargs="+", default=[1], help="numbers of processes")
+    parser.add_argument("--threads", type=int, nargs="+", default=[2], help="numbers of saving threads of a process")
+    parser.add_argument(
+        "--groups", type=int, nargs="+", default=[1, 64], help="results that are saved with the same syncs"
+    )
     parser.add_argument("--results", type=int, default=512, help="results of all processes in a round")
     parser.add_argument("--size", type=int, default=60_000, help="size of a result in bytes")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds")
     parser.add_argument("--json", type=Path, help="write the figures of every round to this file")
     options = parser.parse_args()
     ways = [Way(*each) for each in itertools.product(options.processes, options.threads, options.groups)]

@@ -277,7 +277,7 @@ async def run_all(options: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Run, print and write; the exit status is 1 if a request was lost, answered twice or hung."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--minutes", type=float, default=10.0, help="length of the run in minutes")
     parser.add_argument(
         "--workers", type=int, default=2, help="front ends of the second half; 0: only runs with one process"
     )

@@ -242,9 +242,15 @@ def as_json(outcome: Outcome) -> dict[str, object]:
 def main() -> None:
     """Run every fault with every way to end the server."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--workers", type=int, nargs="+", default=[0, 2])
+    parser.add_argument(
+        "--workers",
+        type=int,
+        nargs="+",
+        default=[0, 2],
+        help="numbers of front-end processes; 0: one process does everything",
+    )
     parser.add_argument("--only", default="", help="run only the kinds whose name contains this")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
     outcomes = []
     for workers in arguments.workers:

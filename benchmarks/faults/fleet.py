@@ -99,8 +99,8 @@ async def _main(options: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=2000)
-    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--requests", type=int, default=2000, help="number of requests")
+    parser.add_argument("--nodes", type=int, default=3, help="number of nodes")
     parser.add_argument("--clients", type=int, default=128, help="maximum number of requests at a time")
     parser.add_argument("--promise", choices=("spool", "store"), default="spool", help="--promise of retouch serve")
     parser.add_argument("--json", type=Path, help="file for the verdict")

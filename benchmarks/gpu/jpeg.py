@@ -148,10 +148,12 @@ def levels(gpu: Gpu, images: list[np.ndarray]) -> dict[str, Any]:
 def main() -> None:
     """Print a line for each size and batch; writes the JSON after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=Path)
-    parser.add_argument("--sides", type=int, nargs="+", default=[256, 512, 1024, 2048])
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
-    parser.add_argument("--json", type=Path, default=Path("jpeg.json"))
+    parser.add_argument("--images", type=Path, help="folder of pictures; by default random ones")
+    parser.add_argument(
+        "--sides", type=int, nargs="+", default=[256, 512, 1024, 2048], help="sides of the pictures in pixels"
+    )
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32], help="batch sizes")
+    parser.add_argument("--json", type=Path, default=Path("jpeg.json"), help="write the figures to this file")
     arguments = parser.parse_args()
     cv2.setNumThreads(1)
     gpu, cores = Gpu(), os.cpu_count() or 1

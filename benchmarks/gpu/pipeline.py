@@ -31,19 +31,23 @@ from engines.manifest import read_manifest
 def main() -> None:
     """Run the steps in order."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=Path("models/photos/5"))
+    parser.add_argument("--model", type=Path, default=Path("models/photos/5"), help="folder of the model version")
     parser.add_argument("--engine", default="trt", help="trt, inductor, onnxrt-cuda, openvino, fake, …")
     parser.add_argument("--images", type=Path, help="folder of pictures; by default random ones")
     parser.add_argument("--masks", type=Path, help="folder of masks; by default ellipses")
     parser.add_argument("--count", type=int, default=50, help="pictures of the variants")
     parser.add_argument("--many", type=int, default=1024, help="pictures of the throughput step")
     parser.add_argument("--batches", type=int, default=1000, help="batches of the steps reference and memory")
-    parser.add_argument("--max-batch", type=int, default=32)
+    parser.add_argument("--max-batch", type=int, default=32, help="largest number of samples in a batch")
     parser.add_argument("--trt-level", type=int, default=3, help="TensorRT's builder optimisation level, 0 to 5")
     parser.add_argument("--side", type=int, help="side of the pictures; by default the largest tile's")
-    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "retouch-cache")
-    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "gpu_pipeline.json")
-    parser.add_argument("--only", nargs="+", choices=list(STEPS), default=list(STEPS))
+    parser.add_argument(
+        "--cache", type=Path, default=Path(tempfile.gettempdir()) / "retouch-cache", help="folder for compiled engines"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "gpu_pipeline.json", help="file for the figures"
+    )
+    parser.add_argument("--only", nargs="+", choices=list(STEPS), default=list(STEPS), help="measure only these steps")
     arguments = parser.parse_args()
     bench = Bench(arguments, read_manifest(arguments.model))
     bench.say("host", python=platform.python_version(), cores=os.cpu_count(), model=bench.manifest.key, argv=sys.argv)

@@ -64,13 +64,19 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, default=Path("engines.json"))
+    parser.add_argument("--json", type=Path, default=Path("engines.json"), help="write the figures to this file")
     parser.add_argument("--work", help="folder for models, caches and plans; by default a temporary one")
     parser.add_argument("--models", nargs="*", default=[], help="directories such as models/photos/5")
-    parser.add_argument("--rows", nargs="*", default=list(_ROWS), choices=(*_ROWS, *_MORE_ROWS))
-    parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=(*ENGINES, PUBLIC))
-    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
-    parser.add_argument("--steps", nargs="+", default=["prepare", "measure"], choices=["prepare", "measure"])
+    parser.add_argument(
+        "--rows", nargs="*", default=list(_ROWS), choices=(*_ROWS, *_MORE_ROWS), help="rows of the table to measure"
+    )
+    parser.add_argument(
+        "--engines", nargs="+", default=list(ENGINES), choices=(*ENGINES, PUBLIC), help="engines to compare"
+    )
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32], help="batch sizes")
+    parser.add_argument(
+        "--steps", nargs="+", default=["prepare", "measure"], choices=["prepare", "measure"], help="steps to run"
+    )
     parser.add_argument(
         "--trt-env", help="sourced before $PY310 runs the TensorRT jobs; by default this Python runs them"
     )

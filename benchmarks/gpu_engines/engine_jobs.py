@@ -53,12 +53,12 @@ def main() -> None:
     """Run one step of one job."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="directory such as models/photos/5")
-    parser.add_argument("engine")
-    parser.add_argument("step", choices=["prepare", "measure"])
+    parser.add_argument("engine", help="engine of the job")
+    parser.add_argument("step", choices=["prepare", "measure"], help="prepare compiles, measure measures")
     parser.add_argument("--work", required=True, help="folder for caches, plans and measurements")
-    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
-    parser.add_argument("--trt-level", type=int, default=3)
-    parser.add_argument("--run-s", type=float, default=0.5)
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32], help="batch sizes")
+    parser.add_argument("--trt-level", type=int, default=3, help="TensorRT's builder optimisation level, 0 to 5")
+    parser.add_argument("--run-s", type=float, default=0.5, help="seconds of one run of a figure")
     arguments = parser.parse_args()
     run_job(Job(arguments.model, arguments.engine, arguments), arguments.step)
 

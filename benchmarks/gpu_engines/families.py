@@ -74,10 +74,12 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, default=Path("results/families.json"))
-    parser.add_argument("--plot", type=Path)
+    parser.add_argument(
+        "--json", type=Path, default=Path("results/families.json"), help="write the figures to this file"
+    )
+    parser.add_argument("--plot", type=Path, help="plot the figures to this file")
     parser.add_argument("--seconds", type=float, default=480, help="seconds after which no further row is started")
-    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--runs", type=int, default=30, help="number of runs")
     parser.add_argument(
         "--only", nargs="*", default=[], help="measure only generators whose name contains one of these"
     )

@@ -35,15 +35,19 @@ Enqueue = Callable[[BatchShape, Any], None]
 def main() -> None:
     """Run one step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["cases", "truth", "measure"])
+    parser.add_argument(
+        "step",
+        choices=["cases", "truth", "measure"],
+        help="cases writes holes, truth fills them in FP32, measure compares an engine with that",
+    )
     parser.add_argument("model", type=Path, help="directory such as models/photos/5; a folder of photographs for cases")
-    parser.add_argument("file", type=Path)
-    parser.add_argument("engine", nargs="?", default="")
-    parser.add_argument("--count", type=int, default=24)
-    parser.add_argument("--work", type=Path, default=Path())
+    parser.add_argument("file", type=Path, help="file of the cases, or of the fills")
+    parser.add_argument("engine", nargs="?", default="", help="engine to measure")
+    parser.add_argument("--count", type=int, default=24, help="number of pictures")
+    parser.add_argument("--work", type=Path, default=Path(), help="folder for models, caches and plans")
     parser.add_argument("--prepare", action="store_true", help="fill the caches only")
-    parser.add_argument("--trt-level", type=int, default=2)
-    parser.add_argument("--run-s", type=float, default=0.15)
+    parser.add_argument("--trt-level", type=int, default=2, help="TensorRT's builder optimisation level, 0 to 5")
+    parser.add_argument("--run-s", type=float, default=0.15, help="seconds of one run of a figure")
     options = parser.parse_args()
     {"cases": write_cases, "truth": add_truth, "measure": measure}[options.step](options)
 

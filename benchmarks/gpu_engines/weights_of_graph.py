@@ -21,8 +21,8 @@ _NET = "net."
 def main() -> None:
     """Read the graph, write the checkpoint."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("graph", type=Path)
-    parser.add_argument("file", type=Path)
+    parser.add_argument("graph", type=Path, help="the ONNX graph")
+    parser.add_argument("file", type=Path, help="file to write (.safetensors)")
     options = parser.parse_args()
     weights = {
         tensor.name.removeprefix(_NET).replace(".conv.", "."): numpy_helper.to_array(tensor).astype(np.float32)

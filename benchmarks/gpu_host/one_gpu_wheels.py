@@ -78,9 +78,9 @@ def rewrite(wheel: Path, arch: int, python: str) -> None:
 def main() -> None:
     """Rewrite every large wheel of the folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, help="folder of the wheels")
     parser.add_argument("--arch", type=int, default=90, help="the GPU's generation: 90 is an H100 or H200")
-    parser.add_argument("--python", default="3.12")
+    parser.add_argument("--python", default="3.12", help="Python version of the wheels")
     options = parser.parse_args()
     for wheel in sorted(options.folder.glob("*.whl")):
         if wheel.stat().st_size > _LARGE:

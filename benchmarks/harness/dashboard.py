@@ -111,9 +111,9 @@ def draw(axes: Axes, panel: dict[str, Any], found: list[Series]) -> None:
 def main() -> None:
     """Draw all panels."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prometheus", default="http://127.0.0.1:9090")
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("-o", "--out", type=Path, default=Path("dashboard.png"))
+    parser.add_argument("--prometheus", default="http://127.0.0.1:9090", help="address of Prometheus")
+    parser.add_argument("--minutes", type=float, default=10, help="minutes up to now that are drawn")
+    parser.add_argument("-o", "--out", type=Path, default=Path("dashboard.png"), help="file for the picture")
     asked = parser.parse_args()
     mpl.use("Agg")
     panels = json.loads(DASHBOARD.read_text("utf-8"))["panels"]

@@ -153,10 +153,10 @@ def levels(found: Outputs, wanted: Outputs, inside: list[NDArray[np.bool_]]) -> 
 def main() -> None:
     """Print one line for each mix."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("--side", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("model", type=Path, help="folder of the model version")
+    parser.add_argument("--side", type=int, default=256, help="side of the pictures in pixels")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads of the engine")
     options = parser.parse_args()
     given = feeds(options.side)
     with tempfile.TemporaryDirectory() as scratch:

@@ -126,16 +126,22 @@ def write_sheet(rows: Sequence[Image.Image], sheet: str, out: Path) -> None:
 def main() -> None:
     """Write the sheets, and the key, which readers do not see."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", type=Path, nargs=2)
-    parser.add_argument("--pictures", action="append", required=True, metavar="SIZE=FOLDER")
+    parser.add_argument("models", type=Path, nargs=2, help="folders of the two model versions")
+    parser.add_argument(
+        "--pictures",
+        action="append",
+        required=True,
+        metavar="SIZE=FOLDER",
+        help="folder of photographs and the side to which they are cut, in pixels; repeat for several",
+    )
     parser.add_argument(
         "--texture", choices=("first", "second", "both"), help="model or models whose fills get texture=copied"
     )
     parser.add_argument("--count", type=int, default=40, help="pairs on a sheet")
-    parser.add_argument("--seed", type=int, default=17)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--key", type=Path, required=True)
-    parser.add_argument("--cache-dir", type=Path, default=Path("cache"))
+    parser.add_argument("--seed", type=int, default=17, help="seed of the random choices")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the sheets")
+    parser.add_argument("--key", type=Path, required=True, help="file that says which model filled which picture")
+    parser.add_argument("--cache-dir", type=Path, default=Path("cache"), help="folder for compiled engines")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     folders = {int(size): Path(folder) for size, _, folder in (text.partition("=") for text in options.pictures)}

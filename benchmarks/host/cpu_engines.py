@@ -25,10 +25,16 @@ from engines.onnxrt import OnnxRuntimeEngine
 def main() -> None:
     """Print one line for each model, precision, size and batch."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", type=Path, default=[Path("models/photos/5"), Path("models/facades/2")])
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 8])
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument(
+        "models",
+        nargs="*",
+        type=Path,
+        default=[Path("models/photos/5"), Path("models/facades/2")],
+        help="folders of the model versions",
+    )
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads of the engine")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 8], help="batch sizes")
+    parser.add_argument("--runs", type=int, default=3, help="number of runs")
     arguments = parser.parse_args()
     print(f"{'model':10} {'size':>8} {'batch':>5}  ms per image, {arguments.threads} threads")
     for directory in arguments.models:

@@ -78,7 +78,7 @@ def measure(rounds: int, requests: int, side: int) -> dict[str, list[float]]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=60, help="number of rounds")
     parser.add_argument("--requests", type=int, default=100, help="requests to each server in each round")
     parser.add_argument("--side", type=int, default=64, help="side of the picture in pixels")
     options = parser.parse_args()

@@ -64,7 +64,7 @@ def main() -> None:
     """Print a line for each generator."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=list(WANTED), help="names of family_cases.py")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--write", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.write:

@@ -117,12 +117,12 @@ def _feed(case: Case) -> Feed:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="+")
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("names", nargs="+", help="parts of names in benchmarks/gpu_engines/family_cases.py")
+    parser.add_argument("--rounds", type=int, default=20, help="number of rounds")
     parser.add_argument("--warm-up", type=int, default=3, help="calls of each before the first round")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads of the engine")
     parser.add_argument("--memory", action="store_true", help="also measure the memory of each, in a separate process")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     return parser.parse_args()
 
 

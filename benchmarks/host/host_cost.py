@@ -276,7 +276,7 @@ def print_rows(rows: Sequence[Row]) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--side", type=int, nargs="+", default=[256, 512, 1024])
+    parser.add_argument("--side", type=int, nargs="+", default=[256, 512, 1024], help="side of the pictures in pixels")
     parser.add_argument("--tiles", type=int, nargs="+", help="sides of the model's tiles; by default half and whole")
     parser.add_argument("--pictures", type=int, default=200, help="pictures of each row")
     parser.add_argument("--threads", type=int, default=16, help="codec threads of the whole process")

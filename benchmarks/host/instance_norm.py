@@ -96,10 +96,10 @@ def timed(run: Run, image: np.ndarray) -> float:
 def main() -> None:
     """Print a line for each engine and precision."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ngf", type=int, default=64)
-    parser.add_argument("--side", type=int, default=256)
-    parser.add_argument("--runs", type=int, default=15)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--ngf", type=int, default=64, help="channels of the first layer")
+    parser.add_argument("--side", type=int, default=256, help="side of the pictures in pixels")
+    parser.add_argument("--runs", type=int, default=15, help="number of runs")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     family = FAMILIES["pix2pix"]

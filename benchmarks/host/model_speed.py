@@ -96,14 +96,18 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="+", type=Path)
-    parser.add_argument("--sizes", nargs="+", type=int, default=[256, 512, 1024])
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--clock", choices=tuple(CLOCKS), default="wall")
+    parser.add_argument("models", nargs="+", type=Path, help="folders of the model versions")
+    parser.add_argument(
+        "--sizes", nargs="+", type=int, default=[256, 512, 1024], help="sides of the pictures in pixels"
+    )
+    parser.add_argument("--rounds", type=int, default=40, help="number of rounds")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads of the engine")
+    parser.add_argument(
+        "--clock", choices=tuple(CLOCKS), default="wall", help="clock of the figures: wall, or CPU time of the process"
+    )
     parser.add_argument("--fp32", action="store_true", help="measure the first model in OpenVINO in FP32, too")
-    parser.add_argument("--cache-dir", type=Path, default=Path("cache"))
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--cache-dir", type=Path, default=Path("cache"), help="folder for compiled engines")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     return parser.parse_args()
 
 

@@ -128,10 +128,10 @@ def summary(observations: list[Observation]) -> dict[str, Any]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--connections", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=6.0)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--connections", type=int, default=1000, help="number of connections")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds")
+    parser.add_argument("--seconds", type=float, default=6.0, help="length of each measurement in seconds")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--be", choices=CROWDS, help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     asked = parser.parse_args()

@@ -200,7 +200,13 @@ def measure_all(options: argparse.Namespace, folder: Path) -> list[dict[str, Any
 def parse() -> argparse.Namespace:
     """Parse the arguments."""
     parser = load_parser(__doc__)
-    parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument(
+        "--workers",
+        type=int,
+        nargs="+",
+        default=[0, 1, 2],
+        help="numbers of front-end processes; 0: one process does everything",
+    )
     parser.add_argument(
         "--engine-processes",
         type=int,

@@ -272,20 +272,22 @@ def table(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--large", type=int, nargs="+", default=[0, 8, 25, 100])
+    parser.add_argument(
+        "--large", type=int, nargs="+", default=[0, 8, 25, 100], help="numbers of clients that send large pictures"
+    )
     parser.add_argument("--addresses", type=int, default=1, help="addresses that the large clients share")
     parser.add_argument("--kind", choices=["image", "mask", "grey-mask"], default="image", help="file that is large")
     parser.add_argument("--workers", type=int, default=0, help="front-end processes; 0: one process does everything")
     parser.add_argument("--side", type=int, default=7070, help="side of a large picture in pixels")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=60.0, help="length of each measurement in seconds")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds")
     parser.add_argument(
         "--pause", type=float, default=1.0, help="seconds that the small client waits between two requests"
     )
     parser.add_argument(
         "--beside-only", action="store_true", help="do not measure the large clients without the small one"
     )
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     rows = asyncio.run(measure_all(options))
     if options.json:

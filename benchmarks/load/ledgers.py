@@ -138,10 +138,10 @@ def measure(options: argparse.Namespace) -> dict[str, dict[str, Figures]]:
 def main() -> None:
     """Measure, and print a row for each kind of request."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=8.0)
-    parser.add_argument("--side", type=int, default=256)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rounds", type=int, default=6, help="number of rounds")
+    parser.add_argument("--seconds", type=float, default=8.0, help="length of each measurement in seconds")
+    parser.add_argument("--side", type=int, default=256, help="side of the pictures in pixels")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     rows = []
     for kind, both in measure(options).items():

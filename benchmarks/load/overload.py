@@ -238,8 +238,8 @@ async def run_all(options: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="tiny,photos")
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--models", default="tiny,photos", help="models to measure, separated by commas")
+    parser.add_argument("--seconds", type=float, default=60.0, help="length of each measurement in seconds")
     parser.add_argument("--batch-ms", type=float, default=8.0, help="ms that the fake engine takes for a batch")
     parser.add_argument("--max-batch", type=int, default=8, help="largest batch of the fake engine")
     parser.add_argument("--workers", type=int, default=0, help="front-end processes; 0: one process does everything")

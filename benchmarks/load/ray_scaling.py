@@ -198,7 +198,7 @@ def parse() -> argparse.Namespace:
     """Parse the arguments."""
     parser = load_parser(__doc__)
     parser.set_defaults(fake_batch_ms=0.0, connections=64, rounds=2)
-    parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2], help="numbers of replicas")
     parser.add_argument("--gpus", type=float, default=1.0, help="GPUs of each replica")
     parser.add_argument("--workers", default="auto", help="front ends of each replica")
     return parser.parse_args()

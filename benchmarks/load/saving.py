@@ -65,7 +65,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=100, help="number of rounds")
     options = parser.parse_args()
     figures: dict[str, Any] = {}
     print(f"{'p50, ms':16}" + "".join(f"{way:>10}" for way in WAYS) + "  saved/unsaved")

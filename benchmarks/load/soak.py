@@ -215,10 +215,10 @@ def draw(verdict: dict[str, Any], path: Path) -> None:
 def main() -> None:
     """Run, print and write; the exit status is 1 if something grew."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--workers", type=int, default=0)
-    parser.add_argument("--engine", default="auto")
-    parser.add_argument("--concurrency", type=int, default=4)
+    parser.add_argument("--minutes", type=float, default=60.0, help="length of the run in minutes")
+    parser.add_argument("--workers", type=int, default=0, help="front-end processes; 0: one process does everything")
+    parser.add_argument("--engine", default="auto", help="runtime of the model")
+    parser.add_argument("--concurrency", type=int, default=4, help="number of clients")
     add_output_flags(parser)
     options = parser.parse_args()
     raise_open_file_limit()

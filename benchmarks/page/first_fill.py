@@ -100,7 +100,7 @@ def fill(url: str, photograph: Path, steps: Steps) -> bytes:
 def main() -> None:
     """Clone, serve, fill, and print the steps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("photograph", type=Path)
+    parser.add_argument("photograph", type=Path, help="photograph to fill a hole in")
     parser.add_argument("--shown", type=Path, help="file for a screenshot of the page after the fill")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -85,7 +85,7 @@ def measured(browser: Browser, url: str, megapixels: int) -> dict[str, float]:
 def main() -> None:
     """Measure both sizes and print a line of JSON for each."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--url", default="http://127.0.0.1:8000/")
+    parser.add_argument("--url", default="http://127.0.0.1:8000/", help="address of the server")
     arguments = parser.parse_args()
     with sync_playwright() as playwright:
         chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")

@@ -59,7 +59,7 @@ def draw(page: Page) -> None:
 def main() -> None:
     """Take the four pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--url", default="http://127.0.0.1:8000/")
+    parser.add_argument("--url", default="http://127.0.0.1:8000/", help="address of the server")
     url = parser.parse_args().url
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(

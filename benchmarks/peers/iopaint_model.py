@@ -65,8 +65,8 @@ def write_archive(name: str, path: Path) -> None:
 def main() -> None:
     """Write archive and model, unless they exist."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("net", choices=NETS)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("net", choices=NETS, help="the net")
+    parser.add_argument("folder", type=Path, help="folder to write to")
     arguments = parser.parse_args()
     archive: Path = arguments.folder / NETS[arguments.net].archive
     models: Path = arguments.folder / f"models-{arguments.net}"

@@ -243,10 +243,10 @@ def table(figures: dict[str, Any]) -> str:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("net", choices=NETS)
+    parser.add_argument("net", choices=NETS, help="the net")
     parser.add_argument("folder", type=Path, help="folder that benchmarks.peers.iopaint_model wrote")
     parser.add_argument("--side", type=int, help="side of the square photographs; by default the net's own")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=2, help="number of rounds")
     parser.add_argument(
         "--requests", type=int, nargs=3, default=REQUESTS, help="requests that 1, 8 and 32 clients send in a round"
     )

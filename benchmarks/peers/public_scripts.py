@@ -161,9 +161,9 @@ def _prepared(net: str, case: Case, folder: Path) -> Paths:
 def main() -> None:
     """Compare, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("net", choices=SCRIPTS)
-    parser.add_argument("checkout", type=Path)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("net", choices=SCRIPTS, help="the net")
+    parser.add_argument("checkout", type=Path, help="checkout of its public repository")
+    parser.add_argument("folder", type=Path, help="folder to write to")
     add_output_flags(parser)
     options = parser.parse_args()
     options.folder = options.folder.resolve()

@@ -104,12 +104,12 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="tiny,photos")
+    parser.add_argument("--models", default="tiny,photos", help="models to measure, separated by commas")
     parser.add_argument("--only", default="", help="names of servers, with commas")
     parser.add_argument(
         "--parts", nargs="+", choices=PARTS, default=(), help="measure these parts in every round; by default all"
     )
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds")
     parser.add_argument("--seconds", type=float, default=8.0, help="seconds of each measurement")
     add_output_flags(parser)
     options = parser.parse_args()

@@ -128,13 +128,25 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--exchanges", type=int, default=3000, help="hostile connections for each front")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workers", type=int, nargs="+", default=[0, 2])
-    parser.add_argument("--fronts", nargs="+", choices=[ALONE, *PROXIES], default=[ALONE, *PROXIES])
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random choices")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        nargs="+",
+        default=[0, 2],
+        help="numbers of front-end processes; 0: one process does everything",
+    )
+    parser.add_argument(
+        "--fronts",
+        nargs="+",
+        choices=[ALONE, *PROXIES],
+        default=[ALONE, *PROXIES],
+        help="what stands in front of the server",
+    )
     parser.add_argument("--pause", type=float, default=0.05, help="seconds between the pieces of an exchange")
-    parser.add_argument("--at-once", type=int, default=32, help="hostile connections at a time")
-    parser.add_argument("--clients", type=int, default=6, help="honest ones")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--at-once", type=int, default=32, help="number of hostile connections at the same time")
+    parser.add_argument("--clients", type=int, default=6, help="number of honest clients")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     asked = parser.parse_args()
     rows = []
     columns = [name for name in row(ALONE, 0, Counts(), 0) if name != "unanswered"]

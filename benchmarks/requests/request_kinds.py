@@ -105,8 +105,10 @@ def start(stack: ExitStack, folder: Path, options: argparse.Namespace) -> Server
 def main() -> None:
     """Measure and print."""
     parser = load_parser(__doc__)
-    parser.add_argument("--workers", type=int, default=16)
-    parser.add_argument("--kinds", nargs="+", choices=list(_KINDS), default=list(_KINDS))
+    parser.add_argument("--workers", type=int, default=16, help="front-end processes; 0: one process does everything")
+    parser.add_argument(
+        "--kinds", nargs="+", choices=list(_KINDS), default=list(_KINDS), help="kinds of requests to measure"
+    )
     parser.add_argument("--minute", type=float, default=0.0, help="seconds of saved requests at full speed at the end")
     parser.add_argument("--folder", type=Path, help="folder for the results; by default the folder for temporary files")
     parser.add_argument("--profile", type=Path, help="profile at the end, and write stacks to this folder")

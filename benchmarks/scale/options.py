@@ -18,11 +18,13 @@ def add_fleet_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kind", default="pconv-h200", choices=kinds_of_nodes(), help="kind of node in service_times.json"
     )
-    parser.add_argument("--balancing", default="least requests", choices=list(BALANCINGS))
+    parser.add_argument(
+        "--balancing", default="least requests", choices=list(BALANCINGS), help="rule by which proxies choose a node"
+    )
     parser.add_argument("--proxies", type=int, default=1, help="number of proxies, which balance independently")
     parser.add_argument("--uneven", type=float, default=0.0, help="share by which the slowest node takes longer")
     parser.add_argument("--price", type=float, default=1.0, help="price of a node for an hour, in any currency")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random choices")
     add_output_flags(parser)
 
 

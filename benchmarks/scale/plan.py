@@ -137,10 +137,20 @@ def main() -> None:
     """Simulate, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_fleet_flags(parser)
-    parser.add_argument("--per-s", default="100,1000,10000,100000", help="requests a second to plan for")
-    parser.add_argument("--p99-ms", default="30,50,100", help="bounds")
-    parser.add_argument("--nodes", default="1,4,16,100,1000", help="numbers of nodes for the curves")
-    parser.add_argument("--loads", default="0.3,0.5,0.7,0.8,0.9,0.95", help="shares of the capacity for the curves")
+    parser.add_argument(
+        "--per-s", default="100,1000,10000,100000", help="rates to plan for in requests per second, separated by commas"
+    )
+    parser.add_argument(
+        "--p99-ms", default="30,50,100", help="bounds for the p99 latency in milliseconds, separated by commas"
+    )
+    parser.add_argument(
+        "--nodes", default="1,4,16,100,1000", help="numbers of nodes of the curves, separated by commas"
+    )
+    parser.add_argument(
+        "--loads",
+        default="0.3,0.5,0.7,0.8,0.9,0.95",
+        help="fractions of the capacity of the curves, separated by commas",
+    )
     parser.add_argument("--requests", type=int, default=40_000, help="minimum number of requests of each simulation")
     options = parser.parse_args()
     source = measured_times(options.kind).source

@@ -108,12 +108,12 @@ def row(run: dict[str, Any]) -> str:
 def main() -> None:
     """Measure, simulate, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", default="1,2,4")
+    parser.add_argument("--nodes", default="1,2,4", help="numbers of nodes, separated by commas")
     parser.add_argument("--loads", default="0.5,0.75,0.9,1.3", help="shares of the nodes' capacity")
     parser.add_argument("--seconds", type=float, default=30.0, help="seconds of each load")
-    parser.add_argument("--balancing", default="least requests")
+    parser.add_argument("--balancing", default="least requests", help="rule by which proxies choose a node")
     parser.add_argument("--batch-ms", type=float, default=120.0, help="ms that the fake engine takes for a batch")
-    parser.add_argument("--max-batch", type=int, default=4)
+    parser.add_argument("--max-batch", type=int, default=4, help="largest number of samples in a batch")
     parser.add_argument("--lone", type=int, default=40, help="requests one at a time, which measure the node")
     parser.add_argument("--full-s", type=float, default=8.0, help="seconds of full batches, which measure the node")
     parser.add_argument(

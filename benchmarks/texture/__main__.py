@@ -86,18 +86,37 @@ def main() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model", type=Path, help="folder of the model version")
     parser.add_argument("--truth", type=Path, required=True, help="folder of photographs")
-    parser.add_argument("--lpips-features", type=Path, required=True)
-    parser.add_argument("--vgg-features", type=Path, required=True)
-    parser.add_argument("--holes", choices=KINDS, default="strokes")
-    parser.add_argument("--side", type=int, default=256)
-    parser.add_argument("--coverage", type=float, nargs=2, default=(0.1, 0.5), metavar=("LOW", "HIGH"))
+    parser.add_argument(
+        "--lpips-features", type=Path, required=True, help="AlexNet's features (safetensors), for LPIPS"
+    )
+    parser.add_argument(
+        "--vgg-features", type=Path, required=True, help="VGG16's features (safetensors), for the VGG distance"
+    )
+    parser.add_argument("--holes", choices=KINDS, default="strokes", help="kind of the holes")
+    parser.add_argument("--side", type=int, default=256, help="side of the pictures in pixels")
+    parser.add_argument(
+        "--coverage",
+        type=float,
+        nargs=2,
+        default=(0.1, 0.5),
+        metavar=("LOW", "HIGH"),
+        help="range of the fraction of a picture that holes cover",
+    )
     parser.add_argument("--limit", type=int, help="measure on the first so many pictures only")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--cache-dir", type=Path, default=Path.home() / ".cache/retouch-benchmarks")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--sheets", type=Path, metavar="DIR")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="parameter of service/imaging/texture/parameters.py to change; repeat for several",
+    )
+    parser.add_argument(
+        "--cache-dir", type=Path, default=Path.home() / ".cache/retouch-benchmarks", help="folder for compiled engines"
+    )
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--sheets", type=Path, metavar="DIR", help="folder for contact sheets")
     return parser
 
 

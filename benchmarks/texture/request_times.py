@@ -29,10 +29,10 @@ from tests.serving.served_process import ServedProcess
 def main() -> None:
     """Start the server, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--sizes", type=int, nargs="+", default=(256, 512))
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--workers", type=int, default=1, help="front-end processes; 0: one process does everything")
+    parser.add_argument("--sizes", type=int, nargs="+", default=(256, 512), help="sides of the pictures in pixels")
+    parser.add_argument("--rounds", type=int, default=10, help="number of rounds")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     cases = list(fill_cases(options.sizes))
     seconds: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))

@@ -157,7 +157,7 @@ def parsed() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="CONFIG:BATCH,BATCH", help="global batches of a config")
-    parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--gpus", type=int, default=2, help="number of GPUs")
     parser.add_argument("--steps", type=int, default=120, help="steps of the config's first phase")
     parser.add_argument(
         "--seconds", type=float, default=60, help="end each run after so many seconds, compilation included"

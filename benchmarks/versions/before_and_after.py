@@ -173,7 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", required=True, help="revision to compare with")
     parser.add_argument("--after", default=".", help="revision to judge")
-    parser.add_argument("--rounds", type=int, default=8, help="at least 3; 8 take about 10 minutes")
+    parser.add_argument("--rounds", type=int, default=8, help="number of rounds, at least 3; 8 take about 10 minutes")
     parser.add_argument(
         "--seconds",
         type=float,

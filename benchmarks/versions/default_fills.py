@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--before", required=True, help="revision to compare with")
     parser.add_argument("--after", default=".", help="revision to judge")
     parser.add_argument("--sizes", type=int, nargs="+", default=[256, 512, 1024], help="sides in pixels")
-    parser.add_argument("--rounds", type=int, default=4, help="at least 3")
+    parser.add_argument("--rounds", type=int, default=4, help="number of rounds, at least 3")
     parser.add_argument("--count", type=int, default=10, help="requests in each cell and round")
     parser.add_argument("--json", type=Path, help="write all rounds and the ratios there")
     options = parser.parse_args()

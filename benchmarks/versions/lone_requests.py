@@ -90,15 +90,17 @@ def report(seen: Sequence[Sequence[Sequence[float]]]) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("before")
-    parser.add_argument("after", nargs="?", default=".")
-    parser.add_argument("--side", type=int, default=512)
+    parser.add_argument("before", help="revision to compare with")
+    parser.add_argument("after", nargs="?", default=".", help="revision to judge")
+    parser.add_argument("--side", type=int, default=512, help="side of the pictures in pixels")
     parser.add_argument("--format", choices=("jpeg", "png", "webp"), default="jpeg", help="format of the reply")
     parser.add_argument("--one-hole", action="store_true", help="a mask with a hole in the middle, instead of three")
-    parser.add_argument("--workers", type=int, default=1, help="front ends")
-    parser.add_argument("--codec-threads", type=int, default=1, help="of each front end; 0: as the server chooses")
-    parser.add_argument("--turns", type=int, default=100, help="of each side, at least 3")
-    parser.add_argument("--requests", type=int, default=5, help="of a turn")
+    parser.add_argument("--workers", type=int, default=1, help="front-end processes")
+    parser.add_argument(
+        "--codec-threads", type=int, default=1, help="codec threads of each front end; 0: as the server chooses"
+    )
+    parser.add_argument("--turns", type=int, default=100, help="turns of each revision, at least 3")
+    parser.add_argument("--requests", type=int, default=5, help="requests of a turn")
     options = parser.parse_args()
     holes = ONE_HOLE if options.one_hole else THREE_HOLES
     request = encode("/v1/inpaint", *inpaint_body(options.side, holes, format=options.format))

@@ -154,12 +154,12 @@ def run(options: argparse.Namespace) -> dict[str, dict[str, list[Cost]]]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("revisions", nargs="*", default=["."])
-    parser.add_argument("--task", choices=list(BODIES), default="inpaint")
-    parser.add_argument("--side", type=int, default=256)
-    parser.add_argument("--workers", type=int, default=0, help="front ends; 0: one process")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("revisions", nargs="*", default=["."], help="revisions to measure; . is the working tree")
+    parser.add_argument("--task", choices=list(BODIES), default="inpaint", help="task of the requests")
+    parser.add_argument("--side", type=int, default=256, help="side of the pictures in pixels")
+    parser.add_argument("--workers", type=int, default=0, help="front-end processes; 0: one process does everything")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     before = load_average()
     found = run(options)

@@ -97,7 +97,7 @@ async def visit(way: str, side: int, seconds: float, rate: float, folder: Path) 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=6, help="at least 3")
+    parser.add_argument("--rounds", type=int, default=6, help="number of rounds, at least 3")
     parser.add_argument("--seconds", type=float, default=6.0, help="seconds of each load")
     parser.add_argument("--side", type=int, default=256, help="side of the picture in pixels")
     parser.add_argument("--json", type=Path, help="write all visits there")
