@@ -20,20 +20,23 @@ log = structlog.get_logger(__name__)
 
 _GAUGES: dict[str, tuple[str, Callable[[Any, Any], float]]] = {
     "retouch_gpu_utilisation_ratio": (
-        "Share of the last moment in which a kernel ran, 0 to 1",
+        "Fraction of NVML's last sampling period in which a kernel ran, 0 to 1",
         lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
     ),
     "retouch_gpu_memory_used_bytes": (
-        "Memory in use on the GPU, by everyone",
+        "Bytes of GPU memory in use, by all processes",
         lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
     ),
     "retouch_gpu_memory_total_bytes": (
-        "Memory of the GPU",
+        "Bytes of GPU memory, in use or not",
         lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total,
     ),
-    "retouch_gpu_power_watts": ("Power drawn", lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3),
+    "retouch_gpu_power_watts": (
+        "Power that the GPU draws, in watts",
+        lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
+    ),
     "retouch_gpu_temperature_celsius": (
-        "Temperature of the GPU's core",
+        "Temperature of the GPU's core, in degrees Celsius",
         lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
     ),
 }

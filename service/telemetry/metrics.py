@@ -47,17 +47,25 @@ class Metrics:
         self._watched: list[tuple[Gauge, Callable[[], float]]] = []
         self._requests = self._histogram(
             "retouch_request_duration_seconds",
-            "Time from the request's header to its reply",
+            "Seconds from the arrival of a request's header until its reply is sent",
             ("endpoint", "model", "code"),
         )
-        self._stages = self._histogram("retouch_stage_duration_seconds", "Time in one stage of a request", ("stage",))
+        self._stages = self._histogram(
+            "retouch_stage_duration_seconds", "Seconds in one stage of a request", ("stage",)
+        )
         per_device = ("model", "device")
-        self._batch_sizes = self._histogram("retouch_batch_size", "Samples in a batch", per_device, BATCH_BUCKETS)
-        self._batches = self._histogram("retouch_batch_duration_seconds", "Time a batch held the device", per_device)
+        self._batch_sizes = self._histogram(
+            "retouch_batch_size", "Number of samples in a batch", per_device, BATCH_BUCKETS
+        )
+        self._batches = self._histogram(
+            "retouch_batch_duration_seconds", "Seconds from the start of a batch on the device to its end", per_device
+        )
         self.rejected = Counter(
             "retouch_rejected", "Requests refused before they were computed", ["reason"], registry=self.registry
         )
-        self.cancelled = Counter("retouch_cancelled", "Requests whose client left", registry=self.registry)
+        self.cancelled = Counter(
+            "retouch_cancelled", "Requests whose client disconnected before the reply", registry=self.registry
+        )
         self.worker_restarts = Counter(
             "retouch_worker_restarts",
             "Device workers, or their processes, replaced after they died or hung",
@@ -65,7 +73,7 @@ class Metrics:
         )
         self.save_lag = Histogram(
             "retouch_save_lag_seconds",
-            "Time from a reply to its result being durable",
+            "Seconds from a reply until its result is stored",
             buckets=LATENCY_BUCKETS_S,
             registry=self.registry,
         )
@@ -74,28 +82,40 @@ class Metrics:
         )
         self.cache = Counter(
             "retouch_cache",
-            "Requests that could be cached: hit, miss, or coalesced with one in flight",
+            "Requests that the result cache may answer: hit, miss, or coalesced with an identical one in progress",
             ["outcome"],
             registry=self.registry,
         )
         self.results_deleted = Counter(
             "retouch_results_deleted", "Results deleted by their owners", registry=self.registry
         )
-        self.webhooks = Counter("retouch_webhooks", "Tries to deliver a webhook", ["outcome"], registry=self.registry)
+        self.webhooks = Counter(
+            "retouch_webhooks", "Attempts to deliver a webhook", ["outcome"], registry=self.registry
+        )
         self._engines, self._loaded = _engines_gauge(self.registry), frozenset[tuple[str, str, str]]()
         self.queue_depth = self._gauge("retouch_queue_depth", "Samples waiting for the device")
-        self.slot_bytes = self._gauge("retouch_slot_bytes", "Memory shared with engine processes that is in use")
-        self.in_flight = self._gauge("retouch_requests_in_flight", "Requests in flight")
+        self.slot_bytes = self._gauge(
+            "retouch_slot_bytes", "Bytes of the memory shared with engine processes that are in use"
+        )
+        self.in_flight = self._gauge(
+            "retouch_requests_in_flight", "Requests that were admitted and are not answered yet"
+        )
         self.ready = self._gauge("retouch_ready", "1 while /readyz answers 200", "livemin")
-        self.decoded_bytes = self._gauge("retouch_decoded_bytes", "Memory that is handed out for decoded pictures")
-        self.memory_waiting = self._gauge("retouch_memory_waiting", "Requests that wait for memory for their pictures")
-        self.spool_items = self._gauge("retouch_spool_items", "Results waiting for the disk")
-        self.spool_bytes = self._gauge("retouch_spool_bytes", "Bytes waiting for the disk")
+        self.decoded_bytes = self._gauge(
+            "retouch_decoded_bytes", "Bytes of memory that are reserved for decoded pictures"
+        )
+        self.memory_waiting = self._gauge(
+            "retouch_memory_waiting", "Requests that wait for memory to decode their pictures"
+        )
+        self.spool_items = self._gauge("retouch_spool_items", "Results that wait to be stored")
+        self.spool_bytes = self._gauge("retouch_spool_bytes", "Bytes of the results that wait to be stored")
         self.spool_oldest = self._gauge(
-            "retouch_spool_oldest_age_seconds", "How long the oldest result has waited for the disk", "livemax"
+            "retouch_spool_oldest_age_seconds", "Seconds for which the oldest result has waited to be stored", "livemax"
         )
         self.results_removing = self._gauge(
-            "retouch_results_removing", "Deleted results of which copies are left, as in a bucket that fails", "livemax"
+            "retouch_results_removing",
+            "Deleted results of which copies are left, for instance because the bucket fails",
+            "livemax",
         )
 
     @property
