@@ -156,5 +156,5 @@ def _describe_validity(key: KeyRecord, now: datetime) -> str:
     if key.revoked_at:
         return f"revoked {key.revoked_at:%Y-%m-%d %H:%M}"
     if key.expires_at is None:
-        return "holds"
-    return f"holds until {key.expires_at:%Y-%m-%d %H:%M}" if now < key.expires_at else "expired"
+        return "valid"
+    return f"valid until {key.expires_at:%Y-%m-%d %H:%M}" if now < key.expires_at else "expired"

@@ -118,10 +118,14 @@ def _why_no_packages(environ: Mapping[str, str]) -> str:
 
 
 def to_toml(settings: Settings) -> str:
-    """Format the settings as TOML, usable as a `--config` file, without the password of the database."""
+    """Format the settings by group as TOML, usable as a `--config` file, without the password of the database."""
     values = settings.model_dump(mode="json")
     values["ledger_url"] = _PASSWORD.sub("", values["ledger_url"])
-    return "".join(f"{name} = {_toml_value(value)}\n" for name, value in values.items())
+    groups = (
+        [f"# {group}", *(f"{name} = {_toml_value(values[name])}" for name in names)]
+        for group, names in SETTING_GROUPS.items()
+    )
+    return "\n".join("".join(f"{line}\n" for line in lines) for lines in groups)
 
 
 def flag_for(name: str, field: FieldInfo) -> str:

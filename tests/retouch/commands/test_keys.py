@@ -29,7 +29,7 @@ def test_a_key_is_shown_once_and_kept_as_a_digest(tmp_path: Path) -> None:
     listed = keys("list", "--file", path)
     assert "studio" in listed.stdout
     assert "5/s, 20 at once; 1000 a day" in listed.stdout
-    assert "holds" in listed.stdout
+    assert "valid" in listed.stdout
     assert key not in listed.stdout
 
 
@@ -40,7 +40,7 @@ def test_a_program_gets_the_keys_as_json_without_their_digests(tmp_path: Path) -
     created = listed.pop("created_at")
     assert datetime.fromisoformat(created.replace("Z", "+00:00")) <= datetime.now(timezone.utc)
     limits = {"rate_per_s": 5.0, "burst": 10, "requests_per_day": None, "expires_at": None, "revoked_at": None}
-    known = {"id": key_id_of(key), "name": "one", "scopes": ["inference", "metrics"], "state": "holds"}
+    known = {"id": key_id_of(key), "name": "one", "scopes": ["inference", "metrics"], "state": "valid"}
     assert listed == known | limits
 
 
@@ -61,7 +61,7 @@ def test_a_revoked_key_is_listed_as_such(tmp_path: Path) -> None:
     assert states == {"one": True, "two": False}
     listed = keys("list", env=env).stdout
     assert "revoked" in listed
-    assert "holds until" in listed
+    assert "valid until" in listed
 
 
 def test_a_change_through_a_link_changes_the_file_behind_it_and_not_the_link(tmp_path: Path) -> None:

@@ -104,6 +104,13 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path: Path)
     assert resolved(env={"RETOUCH_CONFIG": str(config)})["port"] == 1
 
 
+def test_the_printed_configuration_has_all_settings_under_the_names_of_their_groups() -> None:
+    for group, text in zip(SETTING_GROUPS, to_toml(Settings()).split("\n\n"), strict=True):
+        heading, *lines = text.splitlines()
+        assert heading == f"# {group}"
+        assert [line.partition(" = ")[0] for line in lines] == list(SETTING_GROUPS[group])
+
+
 def test_the_printed_configuration_can_be_read_back(tmp_path: Path) -> None:
     config = tmp_path / "retouch.toml"
     flags = {"save": False, "results_dir": 'a "quoted" \\ path\n', "max_body_mb": 1.5}
