@@ -224,7 +224,7 @@ class Taken(BaseModel):
 
 
 class Takes(BaseModel):
-    """What a request for a model may contain."""
+    """The files and fields that a request for a model may contain."""
 
     endpoint: str = Field(description="Path to which such a request is posted, as multipart/form-data.")
     parts: list[Taken] = Field(description="File parts.")

@@ -13,7 +13,7 @@ from tests.retouch.conftest import TEST_DATA
 from tests.serving.local_server import Running
 from tests.serving.waiting import wait_until
 
-EXAMPLES = (Path(__file__).parents[3] / "docs/api.md").read_text("utf-8").partition("## Examples")[2]
+EXAMPLES = (Path(__file__).parents[4] / "docs/api.md").read_text("utf-8").partition("## Examples")[2]
 SHELL = [line.partition("  #")[0] for line in re.findall(r"^curl .*$", EXAMPLES.partition("## Form fields")[0], re.M)]
 SCRIPT = re.findall(r"^```js\n(.*?)^```", EXAMPLES, re.MULTILINE | re.DOTALL)
 
