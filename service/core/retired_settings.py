@@ -7,22 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 RETIRED = {
-    "slots_mb": "it is 256 MiB for each front end and engine process now",
+    "slots_mb": "the size is fixed now: 256 MiB for each front end and engine process",
     "fake_faults": "the fake engine reads ENGINE_CACHE_DIR/fake_fault now",
-    "max_uploads": "it follows max_memory_mb now: one for each 4 MiB, and at least 64",
+    "max_uploads": "it follows from max_memory_mb now: one upload for each 4 MiB, at least 64",
     "max_bodies_mb": "set max_memory_mb to twice the value, which bodies and decoded pictures share equally",
     "max_decoded_mb": "set max_memory_mb to twice the value, which bodies and decoded pictures share equally",
-    "upload_threads": "16 results are uploaded at once now",
-    "spool_max_mb": "it follows spool_max_items now: 256 KiB for each",
-    "save_threads": "two threads save to a disk now: one writes while the other syncs",
-    "save_group": "up to 64 results are saved with the same syncs now",
-    "job_ttl_s": "a finished job can be polled for an hour now",
-    "max_jobs": "there are at most 1,000 unfinished jobs now",
-    "idempotency_ttl_s": "an Idempotency-Key holds for a day now",
-    "idempotency_wait_s": "the longest wait for the answer to an earlier request is 30 s now",
+    "upload_threads": "the number is fixed now: up to 16 results are uploaded at the same time",
+    "spool_max_mb": "it follows from spool_max_items now: 256 KiB for each",
+    "save_threads": "the number is fixed now: of two threads one writes while the other syncs",
+    "save_group": "the number is fixed now: up to 64 results are saved with the same syncs",
+    "job_ttl_s": "the time is fixed now: a finished job can be polled for an hour",
+    "max_jobs": "the number is fixed now: at most 1,000 jobs are unfinished",
+    "idempotency_ttl_s": "the time is fixed now: the answer to an Idempotency-Key is kept for a day",
+    "idempotency_wait_s": "the time is fixed now: a repeated request waits at most 30 s for the answer to the first",
     "s3_region": "set AWS_REGION to the region of the bucket",
-    "log_format": "lines are JSON unless standard error is a terminal",
-    "gpu_pictures": "CPU threads decode, cut and paste JPEGs, as they are faster",
+    "log_format": "log lines are JSON, unless standard error is a terminal",
+    "gpu_pictures": "CPU threads decode and paste pictures, because they are faster",
 }
 """Advice for each retired setting, by name: its replacement and what to do."""
 
