@@ -104,7 +104,8 @@ SETTING_GROUPS: dict[str, dict[str, str]] = {
             "413."
         ),
         "request_timeout_s": (
-            "Deadline in seconds of a request without `X-Request-Timeout-Ms`. A request that cannot meet it gets 504."
+            "Deadline in seconds of a request without `X-Request-Timeout-Ms`. A request that cannot meet it gets 503 "
+            "before it is computed, or else 504."
         ),
         "body_timeout_s": "Longest time in seconds for a request's body to arrive.",
         "hang_timeout_s": (
