@@ -52,7 +52,12 @@ class EngineFlags:
     """The engine that runs the model."""
 
     engine: Annotated[
-        EngineChoice, typer.Option(metavar="NAME", help="Runtime of the model.", envvar="RETOUCH_ENGINE")
+        EngineChoice,
+        typer.Option(
+            metavar="NAME",
+            help="Runtime of the model: auto, trt, inductor, onnxrt-cuda, openvino, onnxrt or fake.",
+            envvar="RETOUCH_ENGINE",
+        ),
     ] = "auto"
     cache_dir: Annotated[Path, folder_flag("Engine cache.", envvar="RETOUCH_ENGINE_CACHE_DIR")] = Path("cache")
 
