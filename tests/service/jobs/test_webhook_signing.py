@@ -6,6 +6,7 @@ import base64
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
@@ -15,6 +16,7 @@ from service.jobs import webhook_signing
 from service.jobs.jobs_table import Job
 from service.jobs.webhook_signing import read_secrets
 
+SAVING = Path(__file__).parents[3] / "docs/saving.md"
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 OLDER = base64.b64encode(bytes(range(40, 72))).decode()
 JOB = Job("j1", "succeeded", "owner", 1000.0, {}, finished_at=1001.5, result_urls=["/v1/results/r1"])
@@ -36,6 +38,19 @@ def test_a_receiver_verifies_the_signature_with_either_secret_and_with_no_other(
         Webhook(base64.b64encode(bytes(32)).decode()).verify(body, headers)
     with pytest.raises(WebhookVerificationError):
         Webhook(SECRET).verify(body.replace("r1", "r2"), headers)
+
+
+def test_the_check_in_the_documentation_accepts_what_the_server_signs_and_nothing_else(tmp_path: Path) -> None:
+    section = SAVING.read_text("utf-8").partition("## Webhooks")[2]
+    found: dict[str, Any] = {}
+    exec(section.partition("```python\n")[2].partition("```")[0], found)  # trusted: from our own documentation
+    is_signed = found["is_signed"]
+    secrets = read_secrets(secret_file(tmp_path, f"{OLDER}\n{SECRET}\n"))
+    body = webhook_signing.event_payload(JOB)
+    headers = {k.lower(): v for k, v in webhook_signing.signature_headers(secrets, "msg_1", 7, body).items()}
+    assert is_signed(headers, body.encode(), SECRET)
+    assert not is_signed(headers, body.replace("r1", "r2").encode(), SECRET)
+    assert not is_signed({**headers, "webhook-timestamp": "8"}, body.encode(), SECRET)
 
 
 def test_the_body_tells_what_polling_the_job_would_but_for_the_webhook_itself() -> None:
