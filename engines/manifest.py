@@ -199,25 +199,25 @@ class Quantisation(_FrozenModel):
 class Manifest(_FrozenModel):
     """The content of manifest.json, schema 1."""
 
-    schema_version: Literal[1] = 1
-    name: ModelName
-    version: int = Field(ge=1)
-    task: Task
-    generator: str
-    options: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    inputs: tuple[TensorSpec, ...]
-    output: TensorSpec
-    size: SizeRule
-    max_batch: int = Field(ge=1)
-    precision: Precision
-    opset: int
-    onnx_sha256: Sha256
-    checkpoint_sha256: Sha256
-    licence: str
-    training_data: str
-    parity: Parity
-    quality: dict[str, float] = Field(default_factory=dict)
-    quantisation: Quantisation | None = Field(default=None, description="only of a model of precision int8")
+    schema_version: Literal[1] = Field(default=1, description="Version of this format.")
+    name: ModelName = Field(description="Name of the model.")
+    version: int = Field(ge=1, description="Number of the version; a higher one is newer.")
+    task: Task = Field(description="What the model does: fill holes, translate an image, or generate one.")
+    generator: str = Field(description="Family of the generator, such as `pix2pix`.")
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict, description="Options of the generator.")
+    inputs: tuple[TensorSpec, ...] = Field(description="Inputs of the graph.")
+    output: TensorSpec = Field(description="Output of the graph.")
+    size: SizeRule = Field(description="Sizes of the tiles that the graph accepts.")
+    max_batch: int = Field(ge=1, description="Largest number of samples in a batch.")
+    precision: Precision = Field(description="Precision of the graph.")
+    opset: int = Field(description="Version of the ONNX operators in the graph.")
+    onnx_sha256: Sha256 = Field(description="SHA-256 of model.onnx.")
+    checkpoint_sha256: Sha256 = Field(description="SHA-256 of what the graph was made from.")
+    licence: str = Field(description="Licence of the weights.")
+    training_data: str = Field(description="Data on which the weights were trained.")
+    parity: Parity = Field(description="Comparison of the graph with the original net.")
+    quality: dict[str, float] = Field(default_factory=dict, description="Figures of quality, by name.")
+    quantisation: Quantisation | None = Field(default=None, description="How an INT8 model was made; otherwise null.")
 
     @model_validator(mode="after")
     def _check_quantisation(self) -> Manifest:
