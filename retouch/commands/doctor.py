@@ -36,7 +36,7 @@ def doctor(
 ) -> None:
     """Check what this host can run: its hardware, packages and folders, and the engine of each model.
 
-    The exit status is 0 only if the server could fill holes here.
+    The exit status is 0 only if this host can serve the default models.
 
     Example: retouch doctor --models-dir models
     """
@@ -78,7 +78,11 @@ def show(diagnosis: Diagnosis) -> None:
     print_table(_model_table(diagnosis), console)
     for line in (f"{check.model}: {reason}" for check in diagnosis.models for reason in _reasons_for_engine(check)):
         console.print(line, markup=False, soft_wrap=True)
-    verdict = "the main job can run here" if diagnosis.ok else "the main job cannot run here: see what failed"
+    verdict = (
+        "this host can serve the default models"
+        if diagnosis.ok
+        else "this host cannot serve the default models: see what failed"
+    )
     console.print(verdict, style="green" if diagnosis.ok else "bold red")
 
 

@@ -154,7 +154,7 @@ def _check_compiled_code() -> Check:
     if missing:
         detail = f"missing, so {', '.join(missing)}; {HOW_TO_INSTALL}"
         return Check(name="compiled code", level="warning", detail=detail)
-    detail = "texture is copied, fills are pasted, a CPU's tiles are converted and PNGs are coded by it"
+    detail = "it copies texture, pastes fills, converts tiles for a CPU, and reads and writes PNGs"
     return Check(name="compiled code", level="ok", detail=detail)
 
 

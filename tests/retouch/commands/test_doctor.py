@@ -62,7 +62,7 @@ def check(found: Diagnosis, name: str) -> Check:
 def test_exit_code_is_0_and_the_engines_are_named_where_the_main_job_runs(settings):
     result = run(*flags(settings))
     assert result.exit_code == 0, result.output
-    assert "the main job can run here" in result.output
+    assert "this host can serve the default models" in result.output
     assert "fake fp32 on cpu" in result.output
 
 
@@ -92,7 +92,7 @@ def test_compiled_code_is_reported_and_may_be_missing(settings, monkeypatch):
 def test_missing_default_model_fails_with_its_name(tmp_path, settings):
     result = run(*flags(settings.model_copy(update={"models_dir": tmp_path / "nowhere"})))
     assert result.exit_code == 1
-    assert "the main job cannot run" in result.output
+    assert "this host cannot serve the default models" in result.output
     assert "no photos in" in result.output.replace("\n", " ")
 
 
