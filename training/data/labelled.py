@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from training.data.label_maps import stack_labels
+from training.data.loading import load_all
 from training.data.picture_files import read_picture
 from training.errors import DataMissing
 from training.run_config import DataConfig
@@ -42,8 +41,7 @@ def load_labelled(data: DataConfig) -> list[NDArray[np.uint8]]:
         scale = data.load_side / min(height, width)
         return stack_labels(labels, instances, picture, (round(height * scale), round(width * scale)))
 
-    with ThreadPoolExecutor(data.threads or os.cpu_count() or 1) as pool:
-        pictures = list(pool.map(prepare, islice(LABELLED[data.layout](data), data.limit or None)))
+    pictures = load_all(prepare, islice(LABELLED[data.layout](data), data.limit or None), data.threads)
     if not pictures:
         raise DataMissing(f"{data.path}: no pictures in layout {data.layout!r}, part {data.split}; is data.path right?")
     return pictures

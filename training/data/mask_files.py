@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -11,6 +12,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from numpy.typing import NDArray
 from torch import Tensor
 
+from training.data.loading import load_all
 from training.data.pictures import picture_files
 from training.errors import DataMissing
 
@@ -19,10 +21,7 @@ class MaskFiles:
     """All masks of a folder as squares of one size on a device, 1 = hole."""
 
     def __init__(self, folder: Path, side: int, device: torch.device) -> None:
-        squares = []
-        for path in picture_files(folder):
-            mask = _decode_mask(path)
-            squares.append(cv2.resize(mask, (side, side), interpolation=cv2.INTER_AREA) >= 128)
+        squares = load_all(partial(_read_square, side=side), picture_files(folder))
         if not squares:
             raise DataMissing(f"{folder}: holds no pictures of masks; is masks.folder right?")
         self._masks = torch.from_numpy(np.stack(squares)).to(device)
@@ -52,6 +51,12 @@ class MaskFiles:
         masks = _shift_cyclically(masks, shifts[:, slice(*share)])
         inverse_fits = (masks.mean((1, 2)) > coverage[1]) & (1 - masks.mean((1, 2)) >= coverage[0])
         return torch.where(inverse_fits[:, None, None], 1 - masks, masks)[:, None]
+
+
+def _read_square(path: Path, side: int) -> NDArray[np.bool_]:
+    """Read a mask as a square, true = hole."""
+    square: NDArray[np.bool_] = cv2.resize(_decode_mask(path), (side, side), interpolation=cv2.INTER_AREA) >= 128
+    return square
 
 
 def _decode_mask(path: Path) -> NDArray[np.uint8]:

@@ -6,10 +6,8 @@ channels are the class and the two bytes of the instance id.
 
 from __future__ import annotations
 
-import os
 import tarfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from PIL import Image
 
 from training.data.label_maps import facade_labels, stack_labels
 from training.data.labelled import LABELLED, load_labelled
+from training.data.loading import load_all
 from training.data.picture_files import SUFFIXES, picture_paths, shard_paths
 from training.errors import DataMissing
 from training.run_config import PAIRED_LAYOUTS, DataConfig
@@ -35,7 +34,7 @@ def load_pictures(data: DataConfig) -> list[Picture]:
     """Load every picture of a data set in a fixed order, decoded by threads and resized as configured.
 
     Raises:
-        DataMissing: the folder has no pictures, a file cannot be decoded, or a list of the layout is missing.
+        DataMissing: the folder has no pictures, files cannot be decoded, or a list of the layout is missing.
     """
     if data.layout in LABELLED:
         return load_labelled(data)
@@ -50,8 +49,7 @@ def load_pictures(data: DataConfig) -> list[Picture]:
             raise DataMissing(f"{name}: cannot be read ({error.strerror}); copy it again, or take it off") from error
         return prepare(_decode_picture(content, name), data)
 
-    with ThreadPoolExecutor(data.threads or os.cpu_count() or 1) as pool:
-        pictures = list(pool.map(decode, files))
+    pictures = load_all(decode, files, data.threads)
     if not pictures:
         raise DataMissing(f"{data.path}: no pictures in layout {data.layout!r}; is data.path right?")
     return pictures

@@ -88,3 +88,13 @@ def test_colours_in_place_of_ids_are_named(ade20k: Path) -> None:
     write(ade20k / "annotations/training/ADE_train_00000001.png", picture(3))
     with pytest.raises(DataMissing, match="one grey number a pixel"):
         load_pictures(DataConfig(path=ade20k, layout="ade20k"))
+
+
+def test_all_pictures_without_ids_are_named_at_once(cityscapes: Path) -> None:
+    for picture_file in cityscapes.glob("leftImg8bit/train/*/*.png"):
+        other = picture_file.with_name(picture_file.name.replace("_000019_", "_000020_"))
+        other.write_bytes(picture_file.read_bytes())
+    for ids in cityscapes.glob("gtFine/train/*/*_labelIds.png"):
+        ids.unlink()
+    with pytest.raises(DataMissing, match=r"(?s)_000019_gtFine_labelIds.*_000020_gtFine_labelIds"):
+        load_pictures(DataConfig(path=cityscapes, layout="cityscapes"))

@@ -67,3 +67,10 @@ def test_an_empty_file_and_one_that_cannot_be_read_are_named(tmp_path: Path) -> 
     (tmp_path / "gone.png").symlink_to(tmp_path / "nowhere")
     with pytest.raises(DataMissing, match=r"gone\.png: cannot be read"):
         MaskFiles(tmp_path, 32, CPU)
+
+
+def test_all_broken_masks_are_named_at_once(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(b"no picture")
+    with pytest.raises(DataMissing, match=r"(?s)^2 of 2 files .*a\.png.*b\.png"):
+        MaskFiles(tmp_path, 32, CPU)

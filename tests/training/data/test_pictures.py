@@ -150,6 +150,15 @@ def test_what_cannot_be_decoded_is_named(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def test_all_broken_files_are_named_at_once(tmp_path: Path) -> None:
+    write(tmp_path / "whole.png")
+    for name in ("a.jpg", "b.png"):
+        (tmp_path / name).write_bytes(b"no picture")
+    (tmp_path / "gone.png").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DataMissing, match=r"(?s)^3 of 4 files .*a\.jpg: not a.*b\.png.*gone\.png: cannot be read"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize("layout", ["folder", "shards"])
 def test_nothing_to_train_on_is_an_error(tmp_path: Path, layout: str) -> None:
     with pytest.raises(DataMissing, match=r"data\.path"):
