@@ -2,8 +2,7 @@
 
 `torch.load(weights_only=True)` and safetensors create nothing but tensors and plain containers. Two kinds of file that
 the former refuses, TorchScript archives and checkpoints of Lightning, are read as data by `export.archives`. The loaded
-value is searched for state dicts: wrappers such as `model`, `state_dict` or `net` are opened, optimizer states are
-skipped, and the key prefixes of `DataParallel` and `torch.compile` are removed.
+value is searched for state dicts by `export.states.finding`.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ import hashlib
 import pickle
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,29 +26,16 @@ from export.archives.torch_zip import is_script, numpy_message, read_foreign_che
 from export.archives.zip_entries import ZipEntries, open_zip
 from export.errors import CheckpointRefused, LayoutMismatch
 from export.generators.family import State
+from export.states.finding import StateDict, state_dicts
+from export.states.folding import unfolded_message
 
-_PREFIXES = ("module.", "_orig_mod.")
-_NET_PREFIX = re.compile(r"(?:net_?)?(?:g|gen|generator)(?:_\w+)?|ema\w*|\w+_ema|model|net|network", re.IGNORECASE)
-"""First components of keys under which training scripts keep whole nets, as in `generator.enc_1.conv.weight`."""
-_NOT_WEIGHTS = re.compile(r"optim|sched|param_groups|scaler|rng", re.IGNORECASE)
 _COUNTER = ".num_batches_tracked"
 """Suffix of batch norms' counters. Nothing reads them after training, so converted files may lack or overflow them."""
-_AVERAGED = "n_averaged"
-_DEEPEST_WRAPPER, _DEEPEST_PREFIX = 4, 2
 _NAMES_SHOWN = 8
 _SAVE_WEIGHTS = "save the generator's state_dict() alone with torch.save and export that"
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
 _UNSIGNED = (torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 _INTEGERS = frozenset(_SIGNED + _UNSIGNED)
-
-
-@dataclass(frozen=True)
-class StateDict:
-    """One state dict of a file: FP32 or integer tensors on the CPU, and its path inside the file."""
-
-    path: str
-    """Path inside the file, as in `model` or `checkpoint/generator`; empty if the file itself is the state dict."""
-    state: State
 
 
 @dataclass(frozen=True)
@@ -69,10 +56,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             infinite.
     """
     digest = sha256_of(path)
-    whole = [
-        StateDict(where, _checked_state(state, path)) for where, state in _state_dicts(_load_file(path), "", 0, {})
-    ]
-    parts = tuple(part for each in whole for part in _with_nets_by_prefix(each, _DEEPEST_PREFIX))
+    parts = tuple(state_dicts(_load_file(path), partial(_checked_tensor, path)))
     if not parts:
         raise CheckpointRefused(f"{path}: holds no state dict (names with tensors); export needs a generator's weights")
     if all(faults := [_unusable(part.state) for part in parts]):
@@ -180,51 +164,7 @@ def _unreadable_message(path: Path) -> str:
     )
 
 
-def _state_dicts(value: object, where: str, depth: int, seen: dict[int, int]) -> Iterator[tuple[str, State]]:
-    """Yield each state dict with its path; `seen` maps the id of an opened mapping to its depth, against cycles."""
-    if not isinstance(value, Mapping) or seen.get(id(value), _DEEPEST_WRAPPER + 1) <= depth:
-        return
-    seen[id(value)] = depth
-    tensors = {key: tensor for key, tensor in value.items() if isinstance(key, str) and isinstance(tensor, Tensor)}
-    if tensors:
-        yield where, tensors
-    for key, inner in value.items():
-        if isinstance(key, str) and isinstance(inner, Mapping) and not _NOT_WEIGHTS.search(key):
-            yield from _state_dicts(inner, f"{where}/{key}".lstrip("/"), depth + 1, seen)
-
-
-def _with_nets_by_prefix(part: StateDict, depth: int) -> Iterator[StateDict]:
-    """Yield a part and the nets under its key prefixes, also nested: `netG` in `model.netG.enc_1.conv.weight`."""
-    yield part
-    if depth:
-        for net in _nets_by_prefix(part):
-            yield from _with_nets_by_prefix(net, depth - 1)
-
-
-def _nets_by_prefix(part: StateDict) -> Iterator[StateDict]:
-    nets: dict[str, State] = {}
-    for key, tensor in part.state.items():
-        prefix, _, rest = key.partition(".")
-        if rest and _NET_PREFIX.fullmatch(prefix):
-            nets.setdefault(prefix, {})[rest] = tensor
-    for prefix, state in nets.items():
-        yield StateDict(f"{part.path}/{prefix}".lstrip("/"), _without_prefixes(state))
-
-
-def _checked_state(state: State, path: Path) -> State:
-    return {name: _checked_tensor(tensor, name, path) for name, tensor in _without_prefixes(state).items()}
-
-
-def _without_prefixes(state: State) -> State:
-    """Remove what wrappers of nets add: their prefixes, and the counter of torch's `AveragedModel`."""
-    if any(name.startswith(_PREFIXES) for name in state):
-        state = {name: tensor for name, tensor in state.items() if name != _AVERAGED}
-    while prefix := next((p for p in _PREFIXES if all(name.startswith(p) for name in state)), None):
-        state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
-    return state
-
-
-def _checked_tensor(tensor: Tensor, name: str, path: Path) -> Tensor:
+def _checked_tensor(path: Path, tensor: Tensor, name: str) -> Tensor:
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
         raise CheckpointRefused(f"{path}: {name} is sparse, nested or quantised; export needs dense weights")
     if tensor.is_meta:
@@ -264,11 +204,20 @@ def load_strictly(net: torch.nn.Module, state: State) -> None:
         LayoutMismatch: a key is missing or unexpected, or its tensor has another shape, or integers in place of a
             weight; the message names it.
     """
-    state = {**{key: torch.tensor(0) for key in net.state_dict() if key.endswith(_COUNTER)}, **state}
+    state = _with_counters(net, state)
+    if faults := layout_faults(net, state):
+        raise LayoutMismatch(f"keys {'; '.join(faults)}{unfolded_message(state)}")
+    net.load_state_dict(state, strict=True, assign=True)
+    net.requires_grad_(requires_grad=False).eval()
+
+
+def layout_faults(net: torch.nn.Module, state: State) -> list[str]:
+    """Return what keeps `load_strictly` from loading `state` into `net`: missing keys, unexpected ones, and so on."""
+    state = _with_counters(net, state)
     weights = {key for key, tensor in net.state_dict().items() if tensor.is_floating_point()}
     wanted = {key: tuple(tensor.shape) for key, tensor in net.state_dict().items()}
     found = {key: tuple(tensor.shape) for key, tensor in state.items()}
-    missed_bars = [
+    faults = [
         _list_keys("missing", [key for key in wanted if key not in found]),
         _list_keys("unexpected", [key for key in found if key not in wanted]),
         _list_keys(
@@ -281,10 +230,11 @@ def load_strictly(net: torch.nn.Module, state: State) -> None:
         ),
         _list_keys("of integers", [key for key in state if key in weights and not state[key].is_floating_point()]),
     ]
-    if any(missed_bars):
-        raise LayoutMismatch("keys " + "; ".join(filter(None, missed_bars)))
-    net.load_state_dict(state, strict=True, assign=True)
-    net.requires_grad_(requires_grad=False).eval()
+    return [fault for fault in faults if fault]
+
+
+def _with_counters(net: torch.nn.Module, state: State) -> State:
+    return {**{key: torch.tensor(0) for key in net.state_dict() if key.endswith(_COUNTER)}, **state}
 
 
 def _list_keys(what: str, names: list[str]) -> str:

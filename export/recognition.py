@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -14,10 +13,13 @@ import torch
 from pydantic import ValidationError
 
 from engines.validation import fault_message
-from export.checkpoint import StateDict, refuse_unusable
+from export.checkpoint import layout_faults, refuse_unusable
 from export.errors import LayoutMismatch, OptionInvalid
 from export.generators import FAMILIES
 from export.generators.family import Family, GeneratorOptions, State
+from export.states.finding import StateDict
+from export.states.folding import as_hooks, folded, folding_note, unfolded_message
+from export.states.joining import Joined, join_parts
 
 _PREFERRED = (r"ema|swa|averag", r"gen|net_?g\b|\bg\b", r"model|net|state_dict")
 
@@ -31,6 +33,8 @@ class RecognisedNet:
     state: State
     notes: tuple[str, ...]
     """The choices among several possibilities, for the report."""
+    origins: tuple[StateDict, ...] = ()
+    """The parts that the weights were taken from."""
 
 
 def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapping[str, str]) -> RecognisedNet:
@@ -47,8 +51,7 @@ def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapp
         CheckpointRefused: the chosen weights are not all real and finite.
     """
     found = _found(parts, generator, overrides)
-    path = next((part.path for part in parts if part.state is found.state), "")
-    refuse_unusable(StateDict(path, found.state))
+    refuse_unusable(StateDict(found.origins[0].path if len(found.origins) == 1 else "", found.state))
     return found
 
 
@@ -56,21 +59,73 @@ def _found(parts: Sequence[StateDict], generator: str | None, overrides: Mapping
     families = FAMILIES.values() if generator is None else [family_named(generator)]
     ranked = sorted(parts, key=_path_preference)
     for family in families:  # first, so that one of several nets is not mistaken for the whole model
-        joined = family.join([part.state for part in ranked]) if len(ranked) > 1 else None
+        joined = family.join([folded(part.state) for part in ranked]) if len(ranked) > 1 else None
         if joined is not None and (found := _recognised_options(family, joined)) is not None:
             options = _override_options(family, found.model_dump(), overrides)
-            return RecognisedNet(family, options, joined, (_together(ranked),))
-    for part in (*ranked, *_join_parts(ranked)):
-        for family in families:
-            found = _recognised_options(family, part.state)
-            if found is not None:
-                options = _override_options(family, found.model_dump(), overrides)
-                return RecognisedNet(family, options, part.state, tuple(_notes_on_parts(part, ranked)))
+            return RecognisedNet(family, options, joined, (Joined("", joined, tuple(ranked)).note(),), tuple(ranked))
+    if (chosen := _chosen(families, ranked, overrides)) is not None:
+        return chosen
     if generator is None or not overrides:
         _refuse_passed_limits(families, ranked)
     if generator is None:
         raise LayoutMismatch(_unrecognised_message(parts))
     return _unrecognised(family_named(generator), ranked, overrides)
+
+
+def _chosen(
+    families: Collection[Family[Any]], ranked: Sequence[StateDict], overrides: Mapping[str, str]
+) -> RecognisedNet | None:
+    """Return the first net that a family recognises; if it cannot be loaded, the one that it is a part of.
+
+    Raises:
+        OptionInvalid, LayoutMismatch: a family refuses the net, and it is no part of another.
+    """
+    first: RecognisedNet | OptionInvalid | LayoutMismatch | None = None
+    begun: tuple[StateDict, ...] = ()
+    for candidate in (*(Joined(part.path, part.state, (part,)) for part in ranked), *join_parts(ranked)):
+        if not all(any(part is own for own in candidate.origins) for part in begun):
+            continue
+        for outcome in _outcomes(families, candidate, ranked, overrides):
+            if isinstance(outcome, RecognisedNet) and _loads(outcome):
+                return outcome
+            first, begun = first or outcome, begun or candidate.origins
+    if isinstance(first, Exception):
+        raise first
+    return first  # the strict loader will name what it lacks
+
+
+def _outcomes(
+    families: Collection[Family[Any]], candidate: Joined, ranked: Sequence[StateDict], overrides: Mapping[str, str]
+) -> Iterator[RecognisedNet | OptionInvalid | LayoutMismatch]:
+    """Yield the nets that families recognise in a candidate, and why families refuse it."""
+    for state, family in product(_forms(candidate.state), families):
+        try:
+            if (found := _recognised_options(family, state)) is None:
+                continue
+            options = _override_options(family, found.model_dump(), overrides)
+        except (LayoutMismatch, OptionInvalid) as error:
+            yield error
+            continue
+        notes = (*_notes_on_parts(candidate, ranked), *folding_note(candidate.state, state))
+        yield RecognisedNet(family, options, state, notes, candidate.origins)
+
+
+def _loads(found: RecognisedNet) -> bool:
+    """Return whether the net can be loaded: a half of a net, too, is recognised."""
+    try:
+        state = found.family.translate(found.state, found.options).state
+    except LayoutMismatch:
+        return False
+    with torch.device("meta"):
+        net = found.family.build(found.options)
+    return not layout_faults(net, state)
+
+
+def _forms(state: State) -> Iterator[State]:
+    """Yield the state with plain weights, and with the hooks that one family's net has; once if they are the same."""
+    hooked = as_hooks(state)
+    plain = folded(hooked)
+    yield from (plain,) if plain is hooked else (plain, hooked)
 
 
 def _unrecognised(family: Family[Any], ranked: Sequence[StateDict], overrides: Mapping[str, str]) -> RecognisedNet:
@@ -84,7 +139,8 @@ def _unrecognised(family: Family[Any], ranked: Sequence[StateDict], overrides: M
         raise LayoutMismatch(f"this is not a net of {family.name}: its keys and shapes are those of {other}")
     options = _override_options(family, {}, overrides)
     closest = _most_alike(ranked, family, options)
-    return RecognisedNet(family, options, closest.state, tuple(_notes_on_parts(closest, ranked)))
+    notes = tuple(_notes_on_parts(Joined(closest.path, closest.state, (closest,)), ranked))
+    return RecognisedNet(family, options, folded(closest.state), notes, (closest,))
 
 
 def notes_on_files(found: RecognisedNet, files: Mapping[Path, Sequence[StateDict]]) -> tuple[str, ...]:
@@ -97,7 +153,8 @@ def notes_on_files(found: RecognisedNet, files: Mapping[Path, Sequence[StateDict
     Raises:
         LayoutMismatch: such a file holds another model, as when `*.pth` was given; one command makes one model.
     """
-    whole = [path for path, parts in files.items() if any(part.state is found.state for part in parts)]
+    used = [part.state for part in found.origins]
+    whole = [path for path, parts in files.items() if any(part.state is state for part in parts for state in used)]
     others = [path for path in files if whole and path not in whole]
     for path in others:
         if (family := _family_of(files[path])) is not None:
@@ -111,7 +168,13 @@ def notes_on_files(found: RecognisedNet, files: Mapping[Path, Sequence[StateDict
 def _family_of(parts: Sequence[StateDict]) -> str | None:
     """Return the name of the family that recognises one of the parts."""
     return next(
-        (name for part in parts for name, family in FAMILIES.items() if _recognised_options(family, part.state)), None
+        (
+            name
+            for part in parts
+            for name, family in FAMILIES.items()
+            if _recognised_options(family, folded(part.state))
+        ),
+        None,
     )
 
 
@@ -149,7 +212,7 @@ def _most_alike(parts: Sequence[StateDict], family: Family[Any], options: Genera
     """Return the part that shares most keys with the family's net; the first of several."""
     with torch.device("meta"):
         wanted = family.build(options).state_dict().keys()
-    return max(parts, key=lambda part: len(wanted & part.state.keys()))
+    return max(parts, key=lambda part: len(wanted & folded(part.state).keys()))
 
 
 def family_named(generator: str) -> Family[Any]:
@@ -184,32 +247,14 @@ def _invalid_options(error: ValidationError) -> str:
     return "; ".join(f"{loc[0]}={value}: {message}" if loc else message for loc, value, message in faults)
 
 
-def _join_parts(parts: Sequence[StateDict]) -> list[StateDict]:
-    """Return joined parts: those with the same path, for a net in several files; and all, for families of several nets.
-
-    For equal keys the first part wins.
-    """
-    paths = Counter(part.path for part in parts)
-    groups = [[part for part in parts if part.path == path] for path, times in paths.items() if times > 1]
-    if len(parts) > 1:
-        groups.append(list(parts))
-    return [
-        StateDict("", {key: tensor for part in reversed(group) for key, tensor in part.state.items()})
-        for group in groups
-    ]
-
-
-def _together(parts: Sequence[StateDict]) -> str:
-    return f"used {len(parts)} nets as one model"
-
-
 def _path_preference(part: StateDict) -> int:
     return next((i for i, name in enumerate(_PREFERRED) if re.search(name, part.path, re.IGNORECASE)), len(_PREFERRED))
 
 
-def _notes_on_parts(chosen: StateDict, parts: Sequence[StateDict]) -> list[str]:
-    if all(chosen is not part for part in parts):
-        return [_together(parts)]
+def _notes_on_parts(candidate: Joined, parts: Sequence[StateDict]) -> list[str]:
+    if len(candidate.origins) > 1:
+        return [candidate.note()]
+    (chosen,) = candidate.origins
     others = [part.path for part in parts if not _contain_each_other(part.path, chosen.path)]
     others = [path for path in others if not any(_holds(other, path) for other in others if other != path)]
     others = list(dict.fromkeys([*others, *_beside(chosen, parts)]))
@@ -243,5 +288,5 @@ def _unrecognised_message(parts: Sequence[StateDict]) -> str:
     keys = list(max(parts, key=lambda part: len(part.state)).state)  # a tie: the file's own, not a part cut out
     return (
         f"no known generator has keys such as {', '.join(keys[:4])}; known are {', '.join(FAMILIES)}: "
-        "name one with --generator to see which keys differ"
+        f"name one with --generator to see which keys differ{unfolded_message(dict.fromkeys(keys))}"
     )

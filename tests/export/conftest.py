@@ -18,13 +18,14 @@ from engines.errors import EngineUnavailable
 from engines.manifest import MOST_SAMPLES, Manifest, MultipleSize
 from engines.trt.build import BuildOptions, ComputeCapability, build_plan, make_profiles, parse_network
 from engines.trt.library import MODULES, TensorRt, load_tensorrt
-from export.checkpoint import StateDict, load_strictly, read_checkpoint, sha256_of
+from export.checkpoint import load_strictly, read_checkpoint, sha256_of
 from export.generators.family import Family, GeneratorOptions, Interface
 from export.lowering import to_half
 from export.onnx_graph import OPSET, write_graph
 from export.parity import onnx_backend, torch_backend
 from export.parity_inputs import find_pictures, parity_inputs
 from export.recognition import recognise
+from export.states.finding import StateDict
 from tests.untraced import untraced
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -3,12 +3,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from export.checkpoint import StateDict, read_checkpoint
+from export.checkpoint import read_checkpoint
 from export.errors import CheckpointRefused, LayoutMismatch, OptionInvalid
 from export.generators import FAMILIES
 from export.generators.pconv.unet import PConv, PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from export.recognition import family_named, recognise
+from export.states.finding import StateDict
 
 TINY = PConvOptions(levels=2, width=2)
 

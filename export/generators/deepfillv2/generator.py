@@ -42,29 +42,18 @@ class DeepFillV2Contract(nn.Module):
 
 
 def _joined_pairs(state: State) -> State:
-    """Join csqiangwen's pairs of convolutions, features and gate, into one each; spectral norms are folded."""
+    """Join csqiangwen's pairs of convolutions, features and gate, into one each."""
     joined = dict(state)
     for layer in layers():
         name = layer.name("csqiangwen")
-        spectral = layer.kind == "doubles"
-        pair = [
-            f"{name}.gated_conv2d.{part}.module" if spectral else f"{name}.{part}" for part in ("conv2d", "mask_conv2d")
-        ]
-        if not all(f"{part}.bias" in joined for part in pair):
+        inside = f"{name}.gated_conv2d" if layer.kind == "doubles" else name
+        pair = [f"{inside}.{part}" for part in ("conv2d", "mask_conv2d")]
+        names = [f"{part}.{tensor}" for part in pair for tensor in ("weight", "bias")]
+        if not all(key in joined for key in names):
             continue  # joined already, or incomplete: the strict loader names what is missing
-        joined[f"{name}.conv.bias"] = torch.cat([joined.pop(f"{part}.bias") for part in pair])
-        weights = [_normed(joined, part) if spectral else joined.pop(f"{part}.weight") for part in pair]
-        joined[f"{name}.conv.weight"] = torch.cat(weights)
+        for tensor in ("weight", "bias"):
+            joined[f"{name}.conv.{tensor}"] = torch.cat([joined.pop(f"{part}.{tensor}") for part in pair])
     return joined
-
-
-def _normed(state: State, name: str) -> Tensor:
-    """Take a weight out of `state`, divided by its largest singular value, as upstream does in its first call."""
-    weight, u, _ = (state.pop(f"{name}.weight_{part}") for part in ("bar", "u", "v"))
-    matrix = weight.flatten(1)
-    v = nn.functional.normalize(matrix.t() @ u, dim=0)
-    u = nn.functional.normalize(matrix @ v, dim=0)
-    return weight / (u @ matrix @ v)
 
 
 class DeepFillV2(Family[DeepFillV2Options]):

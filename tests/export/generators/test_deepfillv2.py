@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from export.checkpoint import StateDict, load_strictly
+from export.checkpoint import load_strictly
 from export.errors import LayoutMismatch
 from export.generators.deepfillv2.attention import Paste, Patches, fused_scores, halve
 from export.generators.deepfillv2.generator import DeepFillV2
@@ -18,6 +18,7 @@ from export.parity import onnx_backend
 from export.pipeline import ExportRequest, export_model
 from export.program import program_backend, write_program
 from export.recognition import recognise
+from export.states.finding import StateDict
 from tests.export.generators.csqiangwen_files import as_csqiangwen, seeded_state
 from tests.export.generators.drawn_files import check_drawn_files
 

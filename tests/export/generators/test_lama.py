@@ -9,13 +9,14 @@ import openvino
 import pytest
 import torch
 
-from export.checkpoint import StateDict, load_strictly, read_checkpoint
+from export.checkpoint import load_strictly, read_checkpoint
 from export.errors import LayoutMismatch, OptionInvalid
 from export.generators.lama.generator import LaMa
 from export.generators.lama.net import LaMaNet, LaMaOptions
 from export.onnx_graph import write_graph
 from export.parity import onnx_backend
 from export.recognition import recognise
+from export.states.finding import StateDict
 from tests.export.generators.drawn_files import check_drawn_files
 
 pytestmark = pytest.mark.slow

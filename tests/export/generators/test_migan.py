@@ -5,13 +5,14 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 
-from export.checkpoint import StateDict, load_strictly
+from export.checkpoint import load_strictly
 from export.errors import LayoutMismatch
 from export.generators.migan.generator import MIGAN, PUBLIC_FILTER, ZeroBorderBilinear
 from export.generators.migan.net import MIGANOptions, SeparableConv
 from export.generators.migan.shifted_sums import ShiftedSum, shift_depthwise
 from export.program import program_backend, write_program
 from export.recognition import recognise
+from export.states.finding import StateDict
 from tests.export.generators.drawn_files import check_drawn_files
 
 FAMILY = MIGAN()

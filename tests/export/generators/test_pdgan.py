@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.checkpoint import StateDict, load_strictly, read_checkpoint
+from export.checkpoint import load_strictly, read_checkpoint
 from export.generators.pdgan.diverse import MaskConv, MaxDilation, SPDNorm, SpectralConv2d
 from export.generators.pdgan.generator import PDGAN, PDGANOptions
 from export.generators.pdgan.prior import LoweredPartialConv, PriorNet
@@ -12,6 +12,7 @@ from export.lowering import to_half
 from export.parity_inputs import MASK_KINDS, draw_mask
 from export.partial_conv import PartialConv2d
 from export.recognition import recognise
+from export.states.finding import StateDict
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,81 @@
+"""Finds the state dicts in a loaded file: wrappers opened, optimizers skipped, prefixes of wrapping modules removed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from export.generators.family import State
+
+_PREFIXES = ("module.", "_orig_mod.")
+_NET_PREFIX = re.compile(r"(?:net_?)?(?:g|gen|generator)(?:_\w+)?|ema\w*|\w+_ema|model|net|network", re.IGNORECASE)
+"""First components of keys under which training scripts keep whole nets, as in `generator.enc_1.conv.weight`."""
+_NOT_WEIGHTS = re.compile(r"optim|sched|param_groups|scaler|rng", re.IGNORECASE)
+_AVERAGED = "n_averaged"
+_DEEPEST_WRAPPER, _DEEPEST_PREFIX = 4, 2
+
+
+@dataclass(frozen=True)
+class StateDict:
+    """One state dict of a file: FP32 or integer tensors on the CPU, and its path inside the file."""
+
+    path: str
+    """Path inside the file, as in `model` or `checkpoint/generator`; empty if the file itself is the state dict."""
+    state: State
+
+
+def state_dicts(value: object, check: Callable[[Tensor, str], Tensor]) -> list[StateDict]:
+    """Return every state dict in a loaded value, and the nets under the prefixes of their keys.
+
+    Args:
+        value: what a file holds.
+        check: returns a tensor, named by its key, as a weight; raises if it cannot be one.
+    """
+    found: list[StateDict] = []
+    for where, state in _mappings(value, "", 0, {}):
+        checked = {name: check(tensor, name) for name, tensor in _without_prefixes(state).items()}
+        found += _with_nets_by_prefix(StateDict(where, checked), _DEEPEST_PREFIX)
+    return found
+
+
+def _mappings(value: object, where: str, depth: int, seen: dict[int, int]) -> Iterator[tuple[str, State]]:
+    """Yield each state dict with its path; `seen` maps the id of an opened mapping to its depth, against cycles."""
+    if not isinstance(value, Mapping) or seen.get(id(value), _DEEPEST_WRAPPER + 1) <= depth:
+        return
+    seen[id(value)] = depth
+    tensors = {key: tensor for key, tensor in value.items() if isinstance(key, str) and isinstance(tensor, Tensor)}
+    if tensors:
+        yield where, tensors
+    for key, inner in value.items():
+        if isinstance(key, str) and isinstance(inner, Mapping) and not _NOT_WEIGHTS.search(key):
+            yield from _mappings(inner, f"{where}/{key}".lstrip("/"), depth + 1, seen)
+
+
+def _with_nets_by_prefix(part: StateDict, depth: int) -> Iterator[StateDict]:
+    """Yield a part and the nets under its key prefixes, also nested: `netG` in `model.netG.enc_1.conv.weight`."""
+    yield part
+    if depth:
+        for net in _nets_by_prefix(part):
+            yield from _with_nets_by_prefix(net, depth - 1)
+
+
+def _nets_by_prefix(part: StateDict) -> Iterator[StateDict]:
+    nets: dict[str, State] = {}
+    for key, tensor in part.state.items():
+        prefix, _, rest = key.partition(".")
+        if rest and _NET_PREFIX.fullmatch(prefix):
+            nets.setdefault(prefix, {})[rest] = tensor
+    for prefix, state in nets.items():
+        yield StateDict(f"{part.path}/{prefix}".lstrip("/"), _without_prefixes(state))
+
+
+def _without_prefixes(state: State) -> State:
+    """Remove what wrappers of nets add: their prefixes, and the counter of torch's `AveragedModel`."""
+    if any(name.startswith(_PREFIXES) for name in state):
+        state = {name: tensor for name, tensor in state.items() if name != _AVERAGED}
+    while prefix := next((p for p in _PREFIXES if all(name.startswith(p) for name in state)), None):
+        state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+    return state
