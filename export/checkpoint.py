@@ -1,38 +1,29 @@
-"""Reads untrusted checkpoints without executing code from them.
+"""Reads untrusted checkpoints without executing code from them, and loads a state dict into a net.
 
-`torch.load(weights_only=True)` and safetensors create nothing but tensors and plain containers. Two kinds of file that
-the former refuses, TorchScript archives and checkpoints of Lightning, are read as data by `export.archives`. The loaded
-value is searched for state dicts by `export.states.finding`.
+`export.archives` reads a file as data; `export.states` finds the state dicts in it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import pickle
-import re
-import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
-from export.archives.bundle import bundled_checkpoint, unpacked
-from export.archives.torch_zip import is_script, numpy_message, read_foreign_checkpoint, read_script
-from export.archives.zip_entries import ZipEntries, open_zip
+from export.archives.formats import SAVE_WEIGHTS, load_file
 from export.errors import CheckpointRefused, LayoutMismatch
 from export.generators.family import State
-from export.states.finding import StateDict, state_dicts
+from export.states.averages import completed, named_averages
+from export.states.finding import StateDict, UnnamedTensors, state_dicts, unnamed_averages
 from export.states.folding import unfolded_message
 
 _COUNTER = ".num_batches_tracked"
 """Suffix of batch norms' counters. Nothing reads them after training, so converted files may lack or overflow them."""
 _NAMES_SHOWN = 8
-_SAVE_WEIGHTS = "save the generator's state_dict() alone with torch.save and export that"
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
 _UNSIGNED = (torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 _INTEGERS = frozenset(_SIGNED + _UNSIGNED)
@@ -40,10 +31,22 @@ _INTEGERS = frozenset(_SIGNED + _UNSIGNED)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All state dicts of a file, and the file's digest."""
+    """All state dicts of a file, or of the shards of one net, and their digest."""
 
+    path: Path
+    """The file as it was given, which for shards may be their index."""
     sha256: str
     parts: tuple[StateDict, ...]
+    unnamed: tuple[UnnamedTensors, ...] = ()
+    """Averaged weights without names that no state dict could give names to."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Return a sentence on each list of averaged weights that is not used, for the report."""
+        return tuple(
+            f"passed over {each.path} of {self.path}: averaged weights without names, {len(each.tensors)} tensors that "
+            "fit no net's parameters in one order alone; save them under names to export them"
+            for each in self.unnamed
+        )
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -55,13 +58,58 @@ def read_checkpoint(path: Path) -> Checkpoint:
             finite; the message says which. Values beside a usable state dict, such as the best loss so far, may be
             infinite.
     """
-    digest = sha256_of(path)
-    parts = tuple(state_dicts(_load_file(path), partial(_checked_tensor, path)))
-    if not parts:
-        raise CheckpointRefused(f"{path}: holds no state dict (names with tensors); export needs a generator's weights")
-    if all(faults := [_unusable(part.state) for part in parts]):
-        raise CheckpointRefused(f"{path}: {faults[0]}")
-    return Checkpoint(digest, parts)
+    (checkpoint,) = read_checkpoints([path])
+    return checkpoint
+
+
+def read_checkpoints(paths: Sequence[Path]) -> list[Checkpoint]:
+    """Read the files of one model; averaged weights in one file get the names of the net in another.
+
+    Raises:
+        CheckpointRefused: as `read_checkpoint`, or shards are missing.
+    """
+    checkpoints = [_read(path, files) for path, files in ((path, (path,)) for path in paths)]
+    parts = [part for checkpoint in checkpoints for part in checkpoint.parts]
+    named = [_with_named_averages(checkpoint, parts) for checkpoint in checkpoints]
+    for checkpoint in named:
+        if not checkpoint.parts:
+            raise CheckpointRefused(_no_state_dict_message(checkpoint))
+        if all(faults := [_unusable(part.state) for part in checkpoint.parts]):
+            raise CheckpointRefused(f"{checkpoint.path}: {faults[0]}")
+    return named
+
+
+def _read(path: Path, files: Sequence[Path]) -> Checkpoint:
+    """Read the files of one net; shards have the same paths, and their keys are put together."""
+    states: dict[str, State] = {}
+    unnamed: list[UnnamedTensors] = []
+    digests = [sha256_of(file) for file in files]
+    for file in files:
+        value = load_file(file)
+        check = partial(_checked_tensor, file)
+        unnamed += unnamed_averages(value, check)
+        for part in state_dicts(value, check):
+            states[part.path] = {**states.get(part.path, {}), **part.state}
+    parts = completed([StateDict(where, state) for where, state in states.items()])
+    return Checkpoint(path, joint_digest(digests), tuple(parts), tuple(unnamed))
+
+
+def _with_named_averages(checkpoint: Checkpoint, parts: Sequence[StateDict]) -> Checkpoint:
+    found = [(each, named_averages(each, parts)) for each in checkpoint.unnamed]
+    named = tuple(part for _, part in found if part is not None)
+    left = tuple(each for each, part in found if part is None)
+    return replace(checkpoint, parts=(*named, *checkpoint.parts), unnamed=left)
+
+
+def _no_state_dict_message(checkpoint: Checkpoint) -> str:
+    path = checkpoint.path
+    if not checkpoint.unnamed:
+        return f"{path}: holds no state dict (names with tensors); export needs a generator's weights"
+    (first, *_) = checkpoint.unnamed
+    return (
+        f"{path}: holds averaged weights without names ({first.path}, {len(first.tensors)} tensors), which fit no net "
+        f"in the files given; give the net's own .pth too: retouch export NET.pth {path}"
+    )
 
 
 def refuse_unusable(part: StateDict) -> None:
@@ -90,85 +138,11 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _load_file(path: Path, *, bundled: bool = False) -> object:
-    if path.suffix == ".safetensors":
-        return _load_safetensors(path)
-    if not zipfile.is_zipfile(path):
-        return _load_torch(path)
-    with open_zip(path) as entries:
-        if is_script(entries):
-            return read_script(entries)
-        if not bundled and (name := bundled_checkpoint(entries)) is not None:
-            return _load_bundled(entries, name)
-        _refuse_packed(entries)
-        try:
-            return _load_torch(path)
-        except _UnsafePickle:
-            return read_foreign_checkpoint(entries)
-
-
-def _load_bundled(entries: ZipEntries, name: str) -> object:
-    with unpacked(entries, name) as inner:
-        try:
-            return _load_file(inner, bundled=True)
-        except CheckpointRefused as error:
-            raise CheckpointRefused(str(error).replace(str(inner), f"{entries.path}, {name}")) from error
-
-
-class _UnsafePickle(CheckpointRefused):
-    """torch's safe loader met a name that it does not know."""
-
-
-def _load_torch(path: Path) -> object:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        if (found := re.search(r"(?:GLOBAL|global) ([\w.]+)", str(error))) is None:
-            raise CheckpointRefused(_unreadable_message(path)) from error
-        message = f"{path}: needs {found[1]} to be unpickled, which could run code; {_SAVE_WEIGHTS}"
-        raise _UnsafePickle(numpy_message(path, found[1]) if found[1].startswith("numpy.") else message) from error
-    except Exception as error:  # a hostile file can fail anywhere inside the reader, with any error
-        raise CheckpointRefused(_unreadable_message(path)) from error
-
-
-def _load_safetensors(path: Path) -> object:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointRefused(f"{path}: truncated or not a safetensors file; copy it again") from error
-
-
-def _refuse_packed(entries: ZipEntries) -> None:
-    """Refuse compressed zip entries, which could unpack to any size; torch stores its entries uncompressed."""
-    packed = [name for name, entry in entries.by_name.items() if entry.compress_type != zipfile.ZIP_STORED]
-    if packed:
-        raise CheckpointRefused(
-            f"{entries.path}: entry {packed[0]} is compressed; torch.save never does that, unpack it first"
-        )
-
-
-def _unreadable_message(path: Path) -> str:
-    """Return why torch cannot read a file. Torch's own message is not shown: it suggests loading the file unsafely."""
-    with path.open("rb") as file:
-        head = file.read(9)
-    if head[8:] == b"{" and int.from_bytes(head[:8], "little") < path.stat().st_size:
-        renamed = path.with_suffix(".safetensors").name
-        return f"{path}: a safetensors file under another name; rename it to {renamed}"
-    if head.startswith(b"\x1f\x8b"):
-        return f"{path}: compressed with gzip; unpack it first (gunzip, or tar -xzf)"
-    if path.suffix.lower() == ".onnx":
-        return f"{path}: not a torch checkpoint; an ONNX graph becomes a model by retouch import {path}"
-    return (
-        f"{path}: truncated or not a torch checkpoint; copy it again, or give the .pth, .pt or .safetensors file that "
-        "the training wrote"
-    )
-
-
 def _checked_tensor(path: Path, tensor: Tensor, name: str) -> Tensor:
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
         raise CheckpointRefused(f"{path}: {name} is sparse, nested or quantised; export needs dense weights")
     if tensor.is_meta:
-        raise CheckpointRefused(f"{path}: {name} has a shape and no values; {_SAVE_WEIGHTS}")
+        raise CheckpointRefused(f"{path}: {name} has a shape and no values; {SAVE_WEIGHTS}")
     if not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype in _INTEGERS):
         raise CheckpointRefused(f"{path}: {name} {_not_real(tensor)}")
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
@@ -243,8 +217,6 @@ def _list_keys(what: str, names: list[str]) -> str:
     return f"{what}: {shown}{more}" if names else ""
 
 
-def joint_digest(checkpoints: Sequence[Checkpoint]) -> str:
-    """Return the digest of a single file; for several, the digest of their digests in the order given."""
-    if len(checkpoints) == 1:
-        return checkpoints[0].sha256
-    return hashlib.sha256("".join(file.sha256 for file in checkpoints).encode()).hexdigest()
+def joint_digest(digests: Sequence[str]) -> str:
+    """Return a single file's digest; for several, the digest of their digests in the order given."""
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

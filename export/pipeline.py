@@ -16,7 +16,7 @@ from torch import nn
 
 from engines.manifest import ONNX_FILE, Manifest, Parity, ParityCase, Precision, Quantisation, read_manifest
 from export.activations import FP16_LARGEST, fits_fp16, largest_activation
-from export.checkpoint import Checkpoint, joint_digest, load_strictly, read_checkpoint, sha256_of
+from export.checkpoint import Checkpoint, joint_digest, load_strictly, read_checkpoints, sha256_of
 from export.errors import CheckpointRefused, OptionInvalid, ParityFailed
 from export.generators.family import Bars, Interface, Translation
 from export.int8.gate import WORST_DB
@@ -116,11 +116,12 @@ def export_model(request: ExportRequest, notify: Notify) -> ExportResult:
 
 def _recognised(request: ExportRequest, notify: Notify) -> tuple[list[Checkpoint], RecognisedNet]:
     notify("reading the checkpoint")
-    checkpoints = [read_checkpoint(path) for path in request.checkpoints]
+    checkpoints = read_checkpoints(request.checkpoints)
     found = recognise([part for file in checkpoints for part in file.parts], request.generator, request.options)
     _check_task(request, found)
-    unused = notes_on_files(found, dict(zip(request.checkpoints, (file.parts for file in checkpoints), strict=True)))
-    return checkpoints, replace(found, notes=(*found.notes, *unused))
+    unused = notes_on_files(found, {file.path: file.parts for file in checkpoints})
+    passed_over = [note for file in checkpoints for note in file.notes()]
+    return checkpoints, replace(found, notes=(*found.notes, *unused, *passed_over))
 
 
 def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, notify: Notify) -> tuple[ParityCase, ...]:
@@ -142,10 +143,10 @@ def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, noti
     manifest = read_manifest(directory)
     find_pictures(images)  # before the program is written, which can take minutes
     notify("reading the checkpoint")
-    files = [read_checkpoint(path) for path in checkpoints]
+    files = read_checkpoints(checkpoints)
     if manifest.precision == "int8":
         raise OptionInvalid(f"{manifest.key} is INT8, which has no program; add it to an FP16 model")
-    if joint_digest(files) != manifest.checkpoint_sha256:
+    if joint_digest([file.sha256 for file in files]) != manifest.checkpoint_sha256:
         raise CheckpointRefused(f"{manifest.key} was not exported from these files; give the same, in the same order")
     options = {name: str(value) for name, value in manifest.options.items()}
     found = recognise([part for file in files for part in file.parts], manifest.generator, options)
@@ -251,7 +252,7 @@ def _manifest(
         precision="fp32" if request.quantiser else request.precision,
         opset=OPSET,
         onnx_sha256="0" * 64,
-        checkpoint_sha256=joint_digest(checkpoints),
+        checkpoint_sha256=joint_digest([file.sha256 for file in checkpoints]),
         licence=request.licence,
         training_data=request.training_data,
         parity=Parity(bar_db=bars.fp16_psnr_db, fill_levels=bars.fill_levels, cases=cases),

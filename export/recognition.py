@@ -17,11 +17,11 @@ from export.checkpoint import layout_faults, refuse_unusable
 from export.errors import LayoutMismatch, OptionInvalid
 from export.generators import FAMILIES
 from export.generators.family import Family, GeneratorOptions, State
-from export.states.finding import StateDict
+from export.states.finding import AVERAGE, StateDict
 from export.states.folding import as_hooks, folded, folding_note, unfolded_message
 from export.states.joining import Joined, join_parts
 
-_PREFERRED = (r"ema|swa|averag", r"gen|net_?g\b|\bg\b", r"model|net|state_dict")
+_PREFERRED = (AVERAGE.pattern, r"gen|net_?g\b|\bg\b", r"model|net|state_dict")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,12 @@ _PREFIXES = ("module.", "_orig_mod.")
 _NET_PREFIX = re.compile(r"(?:net_?)?(?:g|gen|generator)(?:_\w+)?|ema\w*|\w+_ema|model|net|network", re.IGNORECASE)
 """First components of keys under which training scripts keep whole nets, as in `generator.enc_1.conv.weight`."""
 _NOT_WEIGHTS = re.compile(r"optim|sched|param_groups|scaler|rng", re.IGNORECASE)
-_AVERAGED = "n_averaged"
+AVERAGE = re.compile(r"(?:^|[^a-z])ema|ema(?:$|[^a-z])|swa|averag|shadow", re.IGNORECASE)
+"""Paths of averaged weights; no part of `semantic`."""
+_COUNTS = frozenset({"n_averaged", "steps", "step", "initted", "num_updates", "decay"})
+"""Names of the numbers that averaging keeps beside the weights."""
+_BACKUP = re.compile(r"collected|backup|stored", re.IGNORECASE)
+"""Lists beside the averages that hold the net's own weights while the averages are in use."""
 _DEEPEST_WRAPPER, _DEEPEST_PREFIX = 4, 2
 
 
@@ -27,6 +32,26 @@ class StateDict:
     state: State
 
 
+@dataclass(frozen=True)
+class UnnamedTensors:
+    """Averaged weights as a list, in the order of a net's parameters, and its path inside the file."""
+
+    path: str
+    tensors: tuple[Tensor, ...]
+
+
+def unnamed_averages(value: object, check: Callable[[Tensor, str], Tensor]) -> list[UnnamedTensors]:
+    """Return the lists of averaged weights in a loaded value; `check` as for `state_dicts`."""
+    return [
+        UnnamedTensors(path, tuple(check(tensor, f"{path}[{number}]") for number, tensor in enumerate(inner)))
+        for where, mapping in _mappings(value, "", 0, {})
+        for key, inner in mapping.items()
+        if isinstance(key, str) and isinstance(inner, list | tuple) and inner
+        if all(isinstance(one, Tensor) and one.is_floating_point() for one in inner)
+        if AVERAGE.search(path := f"{where}/{key}".lstrip("/")) and not _BACKUP.search(key)
+    ]
+
+
 def state_dicts(value: object, check: Callable[[Tensor, str], Tensor]) -> list[StateDict]:
     """Return every state dict in a loaded value, and the nets under the prefixes of their keys.
 
@@ -35,20 +60,23 @@ def state_dicts(value: object, check: Callable[[Tensor, str], Tensor]) -> list[S
         check: returns a tensor, named by its key, as a weight; raises if it cannot be one.
     """
     found: list[StateDict] = []
-    for where, state in _mappings(value, "", 0, {}):
-        checked = {name: check(tensor, name) for name, tensor in _without_prefixes(state).items()}
+    for where, mapping in _mappings(value, "", 0, {}):
+        state = {key: tensor for key, tensor in mapping.items() if isinstance(key, str) and isinstance(tensor, Tensor)}
+        if not state:
+            continue
+        checked = {name: check(tensor, name) for name, tensor in _without_prefixes(state, where).items()}
         found += _with_nets_by_prefix(StateDict(where, checked), _DEEPEST_PREFIX)
     return found
 
 
-def _mappings(value: object, where: str, depth: int, seen: dict[int, int]) -> Iterator[tuple[str, State]]:
-    """Yield each state dict with its path; `seen` maps the id of an opened mapping to its depth, against cycles."""
+def _mappings(
+    value: object, where: str, depth: int, seen: dict[int, int]
+) -> Iterator[tuple[str, Mapping[object, object]]]:
+    """Yield each mapping with its path; `seen` maps the id of an opened mapping to its depth, against cycles."""
     if not isinstance(value, Mapping) or seen.get(id(value), _DEEPEST_WRAPPER + 1) <= depth:
         return
     seen[id(value)] = depth
-    tensors = {key: tensor for key, tensor in value.items() if isinstance(key, str) and isinstance(tensor, Tensor)}
-    if tensors:
-        yield where, tensors
+    yield where, value
     for key, inner in value.items():
         if isinstance(key, str) and isinstance(inner, Mapping) and not _NOT_WEIGHTS.search(key):
             yield from _mappings(inner, f"{where}/{key}".lstrip("/"), depth + 1, seen)
@@ -69,13 +97,14 @@ def _nets_by_prefix(part: StateDict) -> Iterator[StateDict]:
         if rest and _NET_PREFIX.fullmatch(prefix):
             nets.setdefault(prefix, {})[rest] = tensor
     for prefix, state in nets.items():
-        yield StateDict(f"{part.path}/{prefix}".lstrip("/"), _without_prefixes(state))
+        path = f"{part.path}/{prefix}".lstrip("/")
+        yield StateDict(path, _without_prefixes(state, path))
 
 
-def _without_prefixes(state: State) -> State:
-    """Remove what wrappers of nets add: their prefixes, and the counter of torch's `AveragedModel`."""
-    if any(name.startswith(_PREFIXES) for name in state):
-        state = {name: tensor for name, tensor in state.items() if name != _AVERAGED}
-    while prefix := next((p for p in _PREFIXES if all(name.startswith(p) for name in state)), None):
+def _without_prefixes(state: State, path: str) -> State:
+    """Remove what wrappers of nets add: their prefixes, and the numbers beside averages, as torch's `n_averaged`."""
+    if AVERAGE.search(path) or any(name.startswith(_PREFIXES) for name in state):
+        state = {name: tensor for name, tensor in state.items() if name not in _COUNTS or tensor.numel() > 1}
+    while state and (prefix := next((p for p in _PREFIXES if all(name.startswith(p) for name in state)), None)):
         state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     return state

@@ -1,0 +1,110 @@
+"""Gives averaged weights the names and buffers that training scripts leave out when they save them.
+
+Averages come as a list in the order of the net's parameters (torch_ema and diffusers, `shadow_params`), as parameters
+without buffers, or under names without dots (`model_ema.encconvweight` for `enc.conv.weight`). Each is completed by the
+state dict of the net itself; where that is not unique, nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from export.generators.family import State
+from export.states.finding import AVERAGE, StateDict, UnnamedTensors
+
+_BUFFER = re.compile(r"(?:.*\.)?(?:running_mean|running_var|num_batches_tracked|\w+_u|0\._[uv])")
+"""Keys of tensors that no optimizer moves, so that they are in no list of parameters."""
+_SPECTRAL_V = "_v"
+
+
+def completed(parts: Sequence[StateDict]) -> list[StateDict]:
+    """Return the parts, where averages under names have what only the net's own state dict has, such as buffers."""
+    nets = [part for part in parts if not AVERAGE.search(part.path)]
+    return [_completed(part, nets) if AVERAGE.search(part.path) else part for part in parts]
+
+
+def _completed(part: StateDict, nets: Sequence[StateDict]) -> StateDict:
+    fitting = [(net, named) for net in nets if (named := _named_like(part.state, net.state)) is not None]
+    own = [each for each in fitting if (name := each[0].path.rpartition("/")[2]) and name in part.path]
+    chosen = own if len(own) == 1 else fitting
+    if len(_apart([net for net, _ in chosen])) != 1:
+        return part
+    net, named = chosen[0]
+    return StateDict(part.path, {**net.state, **named})
+
+
+def _named_like(state: State, net: State) -> State | None:
+    """Return averages under the net's names; None if they are not some of its tensors, or already all under them."""
+    dotless = {key.replace(".", ""): key for key in net} if not any("." in key for key in state) else {}
+    named = {dotless.get(key, key): tensor for key, tensor in state.items()}
+    fits = all(key in net and net[key].shape == tensor.shape for key, tensor in named.items())
+    whole = named.keys() == net.keys() == state.keys()
+    return named if fits and named and not whole and len(named) == len(state) else None
+
+
+def named_averages(averages: UnnamedTensors, parts: Iterable[StateDict]) -> StateDict | None:
+    """Return the state dict that the averages belong to, with them in place of its parameters.
+
+    None if no state dict has parameters of their shapes in their order, or several have.
+    """
+    found = [(part, state) for part in parts if (state := _in_order(averages.tensors, part.state)) is not None]
+    if len(_apart([part for part, _ in found])) != 1:
+        return None
+    return StateDict(averages.path, found[0][1])
+
+
+def _in_order(averages: Sequence[Tensor], state: State) -> State | None:
+    """Return the state with the averages in place of its parameters; None if they are not as many, of these shapes.
+
+    Constant kernels, which are not trained, may be missing from the list; tied weights are in it once.
+    """
+    keys = [key for key, tensor in state.items() if tensor.is_floating_point() and not _is_buffer(key, state)]
+    moved = [key for key in keys if state[key].ndim < 2 or not _is_constant(state[key])]
+    if _are_sorted(keys):
+        return None
+    wanted = [tensor.shape for tensor in averages]
+    for chosen in (keys, moved):
+        first = {key: _first_tied(key, chosen, state) for key in chosen}
+        names = list(dict.fromkeys(first.values()))
+        if [state[key].shape for key in names] == wanted:
+            named = dict(zip(names, averages, strict=True))
+            return {**state, **{key: named[other] for key, other in first.items()}}
+    return None
+
+
+def _first_tied(key: str, keys: Sequence[str], state: State) -> str:
+    """Return the first key that has the same trained weight, as where two layers share one; mostly the key itself."""
+    tensor = state[key]
+    if tensor.ndim < 2 or _is_constant(tensor):
+        return key
+    return next(other for other in keys if state[other].shape == tensor.shape and torch.equal(state[other], tensor))
+
+
+def _is_constant(tensor: Tensor) -> bool:
+    """Return whether all values are equal, as in the kernels that count a mask's pixels, which are not trained."""
+    return tensor.numel() > 1 and bool((tensor == tensor.flatten()[0]).all())
+
+
+def _is_buffer(key: str, state: State) -> bool:
+    spectral = key.endswith(_SPECTRAL_V) and f"{key.removesuffix(_SPECTRAL_V)}_u" in state
+    return spectral or _BUFFER.fullmatch(key) is not None
+
+
+def _are_sorted(keys: Sequence[str]) -> bool:
+    """Return whether the keys are sorted by name, as safetensors does, so that they do not show the net's order."""
+    return len(keys) > 1 and all(one < other for one, other in pairwise(keys))
+
+
+def _apart(parts: Sequence[StateDict]) -> list[StateDict]:
+    """Return the parts without those that were cut out of another, or that others were cut out of."""
+    apart: list[StateDict] = []
+    for part in parts:
+        tensors = {id(tensor) for tensor in part.state.values()}
+        if not any(id(tensor) in tensors for other in apart for tensor in other.state.values()):
+            apart.append(part)
+    return apart
