@@ -20,10 +20,12 @@ from export.generators.family import State
 from export.states.averages import completed, named_averages
 from export.states.finding import StateDict, UnnamedTensors, state_dicts, unnamed_averages
 from export.states.folding import unfolded_message
+from export.states.shards import files_of_nets
 
 _COUNTER = ".num_batches_tracked"
 """Suffix of batch norms' counters. Nothing reads them after training, so converted files may lack or overflow them."""
 _NAMES_SHOWN = 8
+_GIVE_ALL = "; if the net is in several files, give all of them"
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
 _UNSIGNED = (torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 _INTEGERS = frozenset(_SIGNED + _UNSIGNED)
@@ -52,6 +54,8 @@ class Checkpoint:
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read every state dict of a .pth, .pt, .pickle (zip or legacy format) or .safetensors file.
 
+    A shard of a net (`NAME-00001-of-00002.safetensors`) or the index of its shards stands for all of them.
+
     Raises:
         CheckpointRefused: the file is missing, truncated or not a checkpoint, needs unsafe unpickling, would unpack to
             more than it holds, has a weight that is not dense, or has no state dict whose values are all real and
@@ -68,7 +72,7 @@ def read_checkpoints(paths: Sequence[Path]) -> list[Checkpoint]:
     Raises:
         CheckpointRefused: as `read_checkpoint`, or shards are missing.
     """
-    checkpoints = [_read(path, files) for path, files in ((path, (path,)) for path in paths)]
+    checkpoints = [_read(path, files) for path, files in files_of_nets(paths)]
     parts = [part for checkpoint in checkpoints for part in checkpoint.parts]
     named = [_with_named_averages(checkpoint, parts) for checkpoint in checkpoints]
     for checkpoint in named:
@@ -180,7 +184,8 @@ def load_strictly(net: torch.nn.Module, state: State) -> None:
     """
     state = _with_counters(net, state)
     if faults := layout_faults(net, state):
-        raise LayoutMismatch(f"keys {'; '.join(faults)}{unfolded_message(state)}")
+        rest = _GIVE_ALL if len(faults) == 1 and faults[0].startswith("missing") else ""
+        raise LayoutMismatch(f"keys {'; '.join(faults)}{unfolded_message(state)}{rest}")
     net.load_state_dict(state, strict=True, assign=True)
     net.requires_grad_(requires_grad=False).eval()
 

@@ -288,5 +288,6 @@ def _unrecognised_message(parts: Sequence[StateDict]) -> str:
     keys = list(max(parts, key=lambda part: len(part.state)).state)  # a tie: the file's own, not a part cut out
     return (
         f"no known generator has keys such as {', '.join(keys[:4])}; known are {', '.join(FAMILIES)}: "
-        f"name one with --generator to see which keys differ{unfolded_message(dict.fromkeys(keys))}"
+        "name one with --generator to see which keys differ, and give all files of a net in several"
+        f"{unfolded_message(dict.fromkeys(keys))}"
     )
