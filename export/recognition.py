@@ -255,7 +255,8 @@ def _notes_on_parts(candidate: Joined, parts: Sequence[StateDict]) -> list[str]:
     if len(candidate.origins) > 1:
         return [candidate.note()]
     (chosen,) = candidate.origins
-    others = [part.path for part in parts if not _contain_each_other(part.path, chosen.path)]
+    nets = [part for part in parts if any(tensor.ndim for tensor in part.state.values())]  # no scores
+    others = [part.path for part in nets if not _contain_each_other(part.path, chosen.path)]
     others = [path for path in others if not any(_holds(other, path) for other in others if other != path)]
     others = list(dict.fromkeys([*others, *_beside(chosen, parts)]))
     notes = [f"used the weights of {chosen.path}"] if chosen.path else []

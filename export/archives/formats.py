@@ -23,6 +23,11 @@ from export.errors import CheckpointRefused
 SAVE_WEIGHTS = "save the generator's state_dict() alone with torch.save and export that"
 """What to do about a file whose weights cannot be read safely."""
 
+_TAR_BLOCK = 512
+"""Bytes of a tar archive's first header, which has `ustar` at byte 257."""
+_TORCH_PICKLE = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""Begin of torch's old format: its magic number as a pickle."""
+
 
 def load_file(path: Path, *, bundled: bool = False) -> object:
     """Return what a file holds: tensors in containers.
@@ -93,15 +98,44 @@ def _refuse_packed(entries: ZipEntries) -> None:
 def _unreadable_message(path: Path) -> str:
     """Return why torch cannot read a file. Torch's own message is not shown: it suggests loading the file unsafely."""
     with path.open("rb") as file:
-        head = file.read(9)
-    if head[8:] == b"{" and int.from_bytes(head[:8], "little") < path.stat().st_size:
-        renamed = path.with_suffix(".safetensors").name
-        return f"{path}: a safetensors file under another name; rename it to {renamed}"
-    if head.startswith(b"\x1f\x8b"):
-        return f"{path}: compressed with gzip; unpack it first (gunzip, or tar -xzf)"
-    if path.suffix.lower() == ".onnx":
-        return f"{path}: not a torch checkpoint; an ONNX graph becomes a model by retouch import {path}"
-    return (
-        f"{path}: truncated or not a torch checkpoint; copy it again, or give the .pth, .pt or .safetensors file that "
-        "the training wrote"
+        head = file.read(_TAR_BLOCK)
+    renamed, tar = path.with_suffix(".safetensors").name, head[257:262] == b"ustar"
+    kinds = (
+        (
+            head[8:9] == b"{" and int.from_bytes(head[:8], "little") < path.stat().st_size,
+            f"a safetensors file under another name; rename it to {renamed}",
+        ),
+        (head.startswith(b"\x1f\x8b"), "compressed with gzip; unpack it first (gunzip, or tar -xzf)"),
+        (
+            tar and head.startswith(b"sys_info\0"),
+            f"in the format of torch before 0.2; load it in torch where you trust it, and {SAVE_WEIGHTS}",
+        ),
+        (tar, "a tar archive; unpack it first (tar -xf)"),
+        (
+            head[:1] == b"\x80" and not head.startswith(_TORCH_PICKLE),
+            (
+                "truncated or not a torch checkpoint, but a pickle of another program, which could run code; in "
+                "Python, where you trust it, load it, make a dictionary of names with tensors (torch.from_numpy for NumPy's "
+                "arrays), save that with torch.save and export it"
+            ),
+        ),
+        (
+            path.suffix.lower() == ".distcp",
+            (
+                "a part of a distributed checkpoint; make one file of its folder: python -m "
+                "torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER net.pth"
+            ),
+        ),
+        (
+            path.suffix.lower() == ".onnx",
+            f"not a torch checkpoint; an ONNX graph becomes a model by retouch import {path}",
+        ),
+        (
+            True,
+            (
+                "truncated or not a torch checkpoint; copy it again, or give the .pth, .pt or .safetensors file that "
+                "the training wrote"
+            ),
+        ),
     )
+    return f"{path}: {next(message for found, message in kinds if found)}"

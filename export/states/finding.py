@@ -11,8 +11,16 @@ from torch import Tensor
 from export.generators.family import State
 
 _PREFIXES = ("module.", "_orig_mod.")
-_NET_PREFIX = re.compile(r"(?:net_?)?(?:g|gen|generator)(?:_\w+)?|ema\w*|\w+_ema|model|net|network", re.IGNORECASE)
+_WRAPPED = re.compile(r"(?:_orig_mod|_forward_module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+"""What torch.compile, Lightning's Fabric, FSDP and checkpointing put into the keys of a module that they wrap."""
+_NET_PREFIX = re.compile(
+    r"_?(?:net_?)?(?:g|gen|generator)(?:_\w+|[ab](?:2[ab]|to[ab])?|\d+)?|\w*generator\w*|\w*netg(?:_\w+)?"
+    r"|ema\w*|\w+_ema|_?model|_?net|network|inpaint\w*",
+    re.IGNORECASE,
+)
 """First components of keys under which training scripts keep whole nets, as in `generator.enc_1.conv.weight`."""
+_PROFILED = re.compile(r"(?:.*\.)?total_(?:ops|params)")
+"""Keys that thop, a counter of operations, leaves in every module."""
 _NOT_WEIGHTS = re.compile(r"optim|sched|param_groups|scaler|rng", re.IGNORECASE)
 AVERAGE = re.compile(r"(?:^|[^a-z])ema|ema(?:$|[^a-z])|swa|averag|shadow", re.IGNORECASE)
 """Paths of averaged weights; no part of `semantic`."""
@@ -20,7 +28,7 @@ _COUNTS = frozenset({"n_averaged", "steps", "step", "initted", "num_updates", "d
 """Names of the numbers that averaging keeps beside the weights."""
 _BACKUP = re.compile(r"collected|backup|stored", re.IGNORECASE)
 """Lists beside the averages that hold the net's own weights while the averages are in use."""
-_DEEPEST_WRAPPER, _DEEPEST_PREFIX = 4, 2
+_DEEPEST_WRAPPER, _DEEPEST_PREFIX, _LONGEST_LIST = 4, 2, 16
 
 
 @dataclass(frozen=True)
@@ -72,13 +80,20 @@ def state_dicts(value: object, check: Callable[[Tensor, str], Tensor]) -> list[S
 def _mappings(
     value: object, where: str, depth: int, seen: dict[int, int]
 ) -> Iterator[tuple[str, Mapping[object, object]]]:
-    """Yield each mapping with its path; `seen` maps the id of an opened mapping to its depth, against cycles."""
-    if not isinstance(value, Mapping) or seen.get(id(value), _DEEPEST_WRAPPER + 1) <= depth:
+    """Yield each mapping with its path; `seen` maps the id of an opened container to its depth, against cycles."""
+    if isinstance(value, list | tuple) and len(value) <= _LONGEST_LIST:  # of nets
+        inside: dict[object, object] = {str(number): inner for number, inner in enumerate(value)}
+    elif isinstance(value, Mapping):
+        inside = dict(value)
+    else:
+        return
+    if seen.get(id(value), _DEEPEST_WRAPPER + 1) <= depth:
         return
     seen[id(value)] = depth
-    yield where, value
-    for key, inner in value.items():
-        if isinstance(key, str) and isinstance(inner, Mapping) and not _NOT_WEIGHTS.search(key):
+    if isinstance(value, Mapping):
+        yield where, value
+    for key, inner in inside.items():
+        if isinstance(key, str) and not _NOT_WEIGHTS.search(key):
             yield from _mappings(inner, f"{where}/{key}".lstrip("/"), depth + 1, seen)
 
 
@@ -102,7 +117,9 @@ def _nets_by_prefix(part: StateDict) -> Iterator[StateDict]:
 
 
 def _without_prefixes(state: State, path: str) -> State:
-    """Remove what wrappers of nets add: their prefixes, and the numbers beside averages, as torch's `n_averaged`."""
+    """Remove what wrappers of nets add: parts of keys, and the numbers beside averages, as torch's `n_averaged`."""
+    if any(_WRAPPED.search(name) or _PROFILED.fullmatch(name) for name in state):
+        state = {_WRAPPED.sub("", name): tensor for name, tensor in state.items() if not _PROFILED.fullmatch(name)}
     if AVERAGE.search(path) or any(name.startswith(_PREFIXES) for name in state):
         state = {name: tensor for name, tensor in state.items() if name not in _COUNTS or tensor.numel() > 1}
     while state and (prefix := next((p for p in _PREFIXES if all(name.startswith(p) for name in state)), None)):
