@@ -65,7 +65,7 @@ def model_name_from_file(checkpoint: Path) -> str:
     Raises:
         typer.BadParameter: the file's name has no usable letter or digit.
     """
-    stem = checkpoint.name
+    stem = re.sub(r"-\d{4,6}-of-\d{4,6}(?=\.)|\.index\.json$", "", checkpoint.name)  # of a net in several files
     while (path := Path(stem)).suffix.lower() in _SUFFIXES:
         stem = path.stem
     plain = unicodedata.normalize("NFKD", stem).encode("ascii", "ignore").decode().lower()

@@ -156,6 +156,8 @@ def test_a_file_that_is_not_there_is_named_before_anything_else(tmp_path):
         ("edges2shoes_v1.5.safetensors", "edges2shoes_v1-5"),
         ("__G__.PT", "g"),
         ("big-lama.zip", "big-lama"),
+        ("net-00001-of-00002.safetensors", "net"),
+        ("net.safetensors.index.json", "net"),
         ("-rf.pt", "rf"),
         ("a" * 80 + ".pth", "a" * 64),
         ("a" * 63 + "--b.pth", "a" * 63),
