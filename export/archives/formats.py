@@ -115,8 +115,8 @@ def _unreadable_message(path: Path) -> str:
             head[:1] == b"\x80" and not head.startswith(_TORCH_PICKLE),
             (
                 "truncated or not a torch checkpoint, but a pickle of another program, which could run code; in "
-                "Python, where you trust it, load it, make a dictionary of names with tensors (torch.from_numpy for NumPy's "
-                "arrays), save that with torch.save and export it"
+                "Python, where you trust it, load it, make a dictionary of names with tensors "
+                "(torch.from_numpy for NumPy's arrays), save that with torch.save and export it"
             ),
         ),
         (
