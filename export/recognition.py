@@ -153,7 +153,7 @@ def notes_on_files(found: RecognisedNet, files: Mapping[Path, Sequence[StateDict
     Raises:
         LayoutMismatch: such a file holds another model, as when `*.pth` was given; one command makes one model.
     """
-    used = [part.state for part in found.origins]
+    used = [part.state for origin in found.origins for part in (origin, *origin.made_of)]
     whole = [path for path, parts in files.items() if any(part.state is state for part in parts for state in used)]
     others = [path for path in files if whole and path not in whole]
     for path in others:

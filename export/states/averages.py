@@ -55,7 +55,8 @@ def named_averages(averages: UnnamedTensors, parts: Iterable[StateDict]) -> Stat
     found = [(part, state) for part in parts if (state := _in_order(averages.tensors, part.state)) is not None]
     if len(_apart([part for part, _ in found])) != 1:
         return None
-    return StateDict(averages.path, found[0][1])
+    part, state = found[0]
+    return StateDict(averages.path, state, (part,))
 
 
 def _in_order(averages: Sequence[Tensor], state: State) -> State | None:

@@ -38,6 +38,8 @@ class StateDict:
     path: str
     """Path inside the file, as in `model` or `checkpoint/generator`; empty if the file itself is the state dict."""
     state: State
+    made_of: tuple[StateDict, ...] = ()
+    """The parts, also of other files, that gave names to its tensors; empty if the file has the names."""
 
 
 @dataclass(frozen=True)

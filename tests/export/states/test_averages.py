@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from export.checkpoint import read_checkpoint, read_checkpoints
 from export.errors import CheckpointRefused
 from export.generators.family import State
-from export.recognition import recognise
+from export.recognition import notes_on_files, recognise
 from export.states.averages import completed, named_averages
 from export.states.finding import StateDict, UnnamedTensors
 from tests.export.generators.tiny_nets import TINY, made, outputs, reread
@@ -57,6 +57,7 @@ def test_a_list_in_a_file_of_its_own_is_used_with_the_file_of_the_net(make_net, 
     files = read_checkpoints([tmp_path / "net.pth", tmp_path / "ema.pth"])
     found = recognise([part for file in files for part in file.parts], None, {})
     assert all(torch.equal(found.state[key], tensor) for key, tensor in _wanted(net).items())
+    assert notes_on_files(found, {file.path: file.parts for file in files}) == ()
     with pytest.raises(CheckpointRefused, match=r"averaged weights without names \(shadow_params, .* export NET\.pth"):
         read_checkpoint(tmp_path / "ema.pth")
 
