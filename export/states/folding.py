@@ -111,8 +111,8 @@ def _fits(weight: str, parts: Mapping[str, Tensor], state: State) -> bool:
     whole = parts["orig"] if "orig" in parts else parts["bar"]
     if "mask" in parts or whole.ndim == 0:
         return "mask" in parts and parts["mask"].shape == whole.shape
-    if "orig" in parts and (stored := state.get(weight)) is not None:
-        return stored.shape == whole.shape
+    if parts.keys() == {"orig", "u"} and (stored := state.get(weight)) is not None:
+        return stored.shape == whole.shape and stored.is_floating_point()
     axis = _axis(whole, parts["u"], parts.get("v"))
     return axis is not None and (axis == 0 or _FOLDS[frozenset(parts)] is _fold_spectral)
 
@@ -123,9 +123,9 @@ def _are_one_or_equal(g: Tensor, v: Tensor) -> bool:
 
 def _axis(weight: Tensor, u: Tensor, v: Tensor | None) -> int | None:
     """Return the axis along which u was taken: 0, or 1 as in torch's transposed convolutions; None if unclear."""
-    if u.ndim != 1 or (v is not None and (v.ndim != 1 or len(u) * len(v) != weight.numel())):
+    if weight.ndim < 2 or u.ndim != 1 or (v is not None and (v.ndim != 1 or len(u) * len(v) != weight.numel())):
         return None
-    axes = [axis for axis in range(min(2, weight.ndim)) if weight.shape[axis] == len(u)]
+    axes = [axis for axis in (0, 1) if weight.shape[axis] == len(u)]
     if len(axes) < 2 or v is None or weight.is_meta:
         return axes[0] if axes else None
     cosines = {axis: float(F.cosine_similarity(u, torch.mv(_matrix(weight, axis), v), dim=0)) for axis in axes}

@@ -125,6 +125,9 @@ def test_names_that_only_look_like_a_norm_stay() -> None:
         {"a_orig": torch.rand(3, 2), "a_mask": torch.rand(3)},
         {"a_orig": torch.ones(3, 2).int(), "a_u": torch.rand(3), "a_v": torch.rand(2)},
         {"a_orig": torch.tensor(1.0), "a_u": torch.rand(1), "a_v": torch.rand(1)},
+        {"a_bar": torch.rand(2), "a_u": torch.rand(2)},
+        {"a": torch.rand(2, 2), "a_orig": torch.rand(2, 2), "a_u": torch.rand(2, 3), "a_v": torch.rand(2)},
+        {"a": torch.ones(2, 2).bool(), "a_orig": torch.rand(2, 2), "a_u": torch.rand(2)},
     ):
         assert folded(state) is state
         assert as_hooks(state) is state
