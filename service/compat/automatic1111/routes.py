@@ -9,9 +9,14 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from service.app import Service
+from service.compat.automatic1111.drawn_masks import may_be_drawn, white_where_drawn
 from service.compat.automatic1111.replies import error_body, img2img_json, models_json
 from service.compat.automatic1111.requests import Img2ImgRequest, img2img_of
 from service.compat.json_fields import off_loop, read_json
+from service.core.errors import about_file
+from service.core.order import Order
+from service.imaging.files.decode_cost import decoded_bytes
+from service.imaging.files.header import read_header
 from service.intake.options import check_same_model, ignored_header
 from service.web.foreign_api import NO_FIELD_FOR_IT, ForeignApi, request_body
 from service.web.intake import HttpIntake, admitted
@@ -84,7 +89,7 @@ async def _read(intake: HttpIntake) -> Img2ImgRequest:
 
 
 async def _respond(intake: HttpIntake, asked: Img2ImgRequest) -> Response:
-    reply = await intake.run(asked.order)
+    reply = await intake.run(await _with_white_mask(intake, asked.order))
     settings = intake.service.settings
     pixels = 0
     if asked.size is not None and asked.size != reply.size:
@@ -92,6 +97,18 @@ async def _respond(intake: HttpIntake, asked: Img2ImgRequest) -> Response:
         intake.count_bytes(8 * pixels)
     body = await intake.on_codec_thread(partial(img2img_json, reply, asked.size, settings.max_pixels), pixels)
     return JSONResponse(body, headers={**reply_headers(reply), **ignored_header(set(asked.ignored))})
+
+
+async def _with_white_mask(intake: HttpIntake, order: Order) -> Order:
+    """Return the order with a mask that is white where it was drawn on a transparent ground."""
+    data, max_pixels = order.files["mask"], intake.service.settings.max_pixels
+    header = about_file("mask", partial(read_header, data, max_pixels=max_pixels))
+    if not may_be_drawn(header):
+        return order
+    intake.count_bytes(2 * decoded_bytes(header, len(data)))
+    whiten = partial(about_file, "mask", partial(white_where_drawn, data, header, max_pixels))
+    mask = await intake.on_codec_thread(whiten, header.size.height * header.size.width)
+    return Order(order.task, {**order.files, "mask": mask}, order.options)
 
 
 AUTOMATIC1111 = ForeignApi(

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from tests.serving.image_files import saved
+
 Native = Callable[..., bytes]
 OF_WEBUIAPI = {
     "denoising_strength": 0.75,
@@ -42,6 +44,34 @@ def test_an_inverted_mask_fills_what_is_black(
     ImageOps.invert(Image.open(io.BytesIO(mask))).save(file, "PNG")
     inverted = {**pair, "mask": base64.b64encode(file.getvalue()).decode()}
     assert base64.b64decode(img2img(client, inverted, inpainting_mask_invert=invert).json()["images"][0]) == native()
+
+
+@pytest.mark.parametrize("ink", [0, 255])
+@pytest.mark.parametrize("invert", [False, True])
+def test_a_mask_drawn_on_a_transparent_ground_is_its_strokes_whatever_their_colour(
+    client: httpx.Client, native: Native, pair: dict[str, str], mask: bytes, ink: int, invert: bool
+) -> None:
+    strokes = Image.open(io.BytesIO(mask)).convert("L")
+    alpha = np.asarray(ImageOps.invert(strokes) if invert else strokes) // 255 * 200
+    drawn = saved(np.dstack([*[np.full(alpha.shape, ink)] * 3, alpha]).astype(np.uint8), "PNG")
+    reply = img2img(client, {**pair, "mask": base64.b64encode(drawn).decode()}, inpainting_mask_invert=invert)
+    assert reply.status_code == 200, reply.text
+    assert base64.b64decode(reply.json()["images"][0]) == native()
+
+
+def test_a_mask_with_opaque_alpha_everywhere_is_its_colours(
+    client: httpx.Client, native: Native, pair: dict[str, str], mask: bytes
+) -> None:
+    opaque = saved(np.asarray(Image.open(io.BytesIO(mask)).convert("RGBA")), "PNG")
+    reply = img2img(client, {**pair, "mask": base64.b64encode(opaque).decode()})
+    assert base64.b64decode(reply.json()["images"][0]) == native()
+
+
+def test_a_drawn_mask_that_is_cut_off_is_refused_by_its_name(client: httpx.Client, pair: dict[str, str]) -> None:
+    noise = np.random.default_rng(1).integers(0, 255, (64, 64, 4), dtype=np.uint8)
+    refused = img2img(client, {**pair, "mask": base64.b64encode(saved(noise, "PNG")[:-2000]).decode()})
+    assert (refused.status_code, refused.json()["code"]) == (400, "invalid_image")
+    assert refused.json()["detail"].startswith("`mask`: ")
 
 
 @pytest.mark.parametrize("size", [(32, 48), (100, 80)])
