@@ -19,6 +19,8 @@ _EDIT_FIELDS = ("model", "n", "seed", "mask_mode", "mask_resize", "strategy", "t
 _GENERATION_FIELDS = ("model", "n", "seed", "save")
 _SHAPING_FIELDS = ("output_format", "output_compression", "response_format", "stream")
 """Fields of both calls that decide the form of the response."""
+_QUALITY = "100"
+"""OpenAI's default of `output_compression`."""
 _FALSE = ("", "false", "0")
 
 
@@ -137,9 +139,9 @@ def _wants_links(fields: Mapping[str, str]) -> bool:
     return wanted == "url"
 
 
-def _quality(fields: Mapping[str, str]) -> str | None:
-    """Return the quality; OpenAI also allows 0, which becomes 1, the lowest here."""
-    text = fields.get("output_compression")
+def _quality(fields: Mapping[str, str]) -> str:
+    """Return the quality, by default OpenAI's; OpenAI also allows 0, which becomes 1, the lowest here."""
+    text = fields.get("output_compression") or _QUALITY
     return "1" if text == "0" else text
 
 

@@ -71,11 +71,13 @@ def test_an_image_that_cannot_be_used_is_named_also_where_it_is_its_own_mask(
     assert edit(client, {"image": damage(file)}).json()["error"]["message"].startswith("`image`: ")
 
 
-def test_format_and_compression_are_those_of_the_request(
-    client: httpx.Client, native: Native, photo: bytes, alpha_mask: bytes
+@pytest.mark.parametrize(("compression", "quality"), [("80", "80"), ("0", "1"), ("", "100"), (None, "100")])
+def test_format_and_compression_are_those_of_the_request_or_openais_default(
+    client: httpx.Client, native: Native, photo: bytes, alpha_mask: bytes, compression: str | None, quality: str
 ) -> None:
-    reply = edit(client, {"image": photo, "mask": alpha_mask}, output_format="jpeg", output_compression="80")
-    assert picture(reply) == native(format="jpeg", quality="80")
+    asked = {} if compression is None else {"output_compression": compression}
+    reply = edit(client, {"image": photo, "mask": alpha_mask}, output_format="jpeg", **asked)
+    assert picture(reply) == native(format="jpeg", quality=quality)
     assert (reply.json()["output_format"], reply.json()["size"]) == ("jpeg", "64x64")
 
 
