@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from time import perf_counter
 
 from grpc import aio
@@ -44,6 +45,24 @@ _OPTIONS = {
 }
 
 
+class _WithoutGoneClients(logging.Filter):
+    """Drops grpcio's errors, with tracebacks, about answers whose client left just before they were sent."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = record.exc_info[0] if record.exc_info else None
+        return kind is None or kind.__name__ != "ExecuteBatchError"
+
+
+@contextmanager
+def _quiet_about_gone_clients() -> Iterator[None]:
+    logger, dropping = logging.getLogger("grpc._cython.cygrpc"), _WithoutGoneClients()
+    logger.addFilter(dropping)
+    try:
+        yield
+    finally:
+        logger.removeFilter(dropping)
+
+
 @asynccontextmanager
 async def open_grpc_server(service: Service) -> AsyncIterator[None]:
     """Serve on `grpc_port` until the block ends; unless the drain is forced, calls then have `_REPLY_GRACE_S` to end.
@@ -62,13 +81,14 @@ async def open_grpc_server(service: Service) -> AsyncIterator[None]:
         server.add_insecure_port(address)
     except RuntimeError as error:
         raise SettingsInvalid(f"cannot listen on {address} for gRPC; choose another --grpc-port") from error
-    await server.start()
-    try:
-        yield
-    finally:
-        drain = service.drain
-        await wait_until_quiet(lambda: calls.latest_at, lambda: drain.forced)
-        await server.stop(None if drain.forced else _REPLY_GRACE_S)
+    with _quiet_about_gone_clients():
+        await server.start()
+        try:
+            yield
+        finally:
+            drain = service.drain
+            await wait_until_quiet(lambda: calls.latest_at, lambda: drain.forced)
+            await server.stop(None if drain.forced else _REPLY_GRACE_S)
 
 
 async def wait_until_quiet(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 import threading
@@ -10,9 +11,11 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from grpc import StatusCode
+from grpc._cython import cygrpc
 
 from service.app import Service
 from service.core.settings import Settings
@@ -200,3 +203,29 @@ def test_a_second_request_to_end_closes_grpc_at_once_though_clients_send_on(mode
         clients.join(30)
         assert not thread.is_alive()
     assert took_s[0] < 1.5
+
+
+class _Kept(logging.Handler):
+    """Keeps the messages of log records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+def test_clients_that_leave_as_they_are_answered_are_not_logged_as_errors(serve_grpc: Any) -> None:
+    """Grpcio logs a traceback for each: of clients with short deadlines, that was one call in 170."""
+    kept, logger = _Kept(), logging.getLogger("grpc._cython.cygrpc")
+    logger.addHandler(kept)
+    try:
+        running = serve_grpc()
+        for error in (cygrpc.ExecuteBatchError("SendStatusFromServer"), ValueError("another")):
+            logger.error("%s raised in core", type(error).__name__, exc_info=error)
+        running.stop()
+    finally:
+        logger.removeHandler(kept)
+    assert kept.messages == ["ValueError raised in core"]
+    assert not logger.filters
