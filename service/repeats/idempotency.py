@@ -30,6 +30,8 @@ REPLAYED = "idempotency-replayed"
 _KEY = re.compile(r'"[^"\\]{1,255}"|[^"\\\s]{1,255}')
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.25
+_LONGEST_RELEASE_S = 1.0
+"""Longest time that an error waits until its key is released, in seconds; a ledger that is away may take longer."""
 T = TypeVar("T")
 
 
@@ -178,8 +180,11 @@ class Idempotency:
     async def _answer_first_request(self, mine: Claim, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
         try:
             response = await work()
-        except BaseException:
+        except asyncio.CancelledError:
             self._release_in_background(mine)
+            raise
+        except Exception:  # the client may send a corrected request with this key as soon as it has the error
+            await asyncio.wait({self._release_in_background(mine)}, timeout=_LONGEST_RELEASE_S)
             raise
         # shielded from the client's disconnection, so that two answers to one key are never stored concurrently
         return await asyncio.shield(self._in_background(self._record(mine, response)))
@@ -209,8 +214,8 @@ class Idempotency:
         if self.deleted(response.result_ids):  # a result was deleted while the answer was written
             self.kept.replace_deleted(mine)
 
-    def _release_in_background(self, mine: Claim) -> None:
-        self._in_background(self._release(mine))
+    def _release_in_background(self, mine: Claim) -> asyncio.Task[None]:
+        return self._in_background(self._release(mine))
 
     def _in_background(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
@@ -228,7 +233,7 @@ class Idempotency:
         released = await self.ledger.write_until_done(partial(self._release_claim, mine))
         self._held.remove(mine)
         if released:
-            await self._drop_own_files([mine])
+            self._in_background(self._drop_own_files([mine]))
 
     async def _drop_own_files(self, gone: Collection[Claim]) -> None:
         """Remove the stored answers of removed claims, if each claim has its own file (`by_claim`).

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import sqlite3
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from service.core.errors import Conflict, InvalidImage, InvalidOption, NotReady
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
-from service.repeats import idempotency_table
+from service.repeats import idempotency, idempotency_table
 from service.repeats.idempotency import fingerprint_of, key_name
 from service.repeats.response_files import KeptResponse
 from service.saving.local_disk.disk import Disk
@@ -131,6 +132,40 @@ async def test_a_failed_request_gives_its_key_back_and_so_does_one_whose_client_
         waiting = asyncio.create_task(one.run_once(NAME, "a", Work()))
         left.cancel()
         assert (await waiting).status == 200
+
+
+async def test_a_failed_request_has_given_its_key_back_before_its_error_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = idempotency_table.release_unanswered
+
+    def slow_release(ledger: sqlite3.Connection, claimed: idempotency_table.Claim) -> bool:
+        time.sleep(0.05)  # as long as a busy disk takes
+        return release(ledger, claimed)
+
+    monkeypatch.setattr(idempotency_table, "release_unanswered", slow_release)
+    async with process(tmp_path) as one, process(tmp_path) as other:
+        for next_one in (one, other):
+            with pytest.raises(InvalidImage):
+                await one.run_once(NAME, "broken", Work(InvalidImage("not an image")))
+            with pytest.raises(InvalidImage):  # a corrected request may use the key
+                await next_one.run_once(NAME, "corrected", Work(InvalidImage("not this one either")))
+
+
+async def test_an_error_waits_for_its_key_only_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+
+    def hanging_release(*_: Any) -> bool:
+        assert gate.wait(20)
+        return True
+
+    monkeypatch.setattr(idempotency_table, "release_unanswered", hanging_release)
+    monkeypatch.setattr(idempotency, "_LONGEST_RELEASE_S", 0.01)
+    async with process(tmp_path) as one:
+        with pytest.raises(InvalidImage):
+            await one.run_once(NAME, "a", Work(InvalidImage("not an image")))
+        assert not gate.is_set()
+        gate.set()
 
 
 async def test_who_leaves_while_the_key_is_being_claimed_leaves_it_free(
