@@ -41,6 +41,13 @@ class ForeignApi:
     """Paths of POST requests that request no pictures and do not count towards a key's daily quota."""
     basic_keys: bool = False
     """Whether a key may also come as the password of HTTP Basic."""
+    shared: str = ""
+    """Prefix of the server's own paths that this API's clients request, too, without a trailing slash; empty: none.
+    Problem documents of these paths, and of paths that do not exist, also have the members of `error_body`."""
+
+    def shares(self, path: str) -> bool:
+        """Return whether this API's clients request this path of the server's own."""
+        return bool(self.shared) and f"{path}/".startswith(f"{self.shared}/")
 
     def error_response(self, error: ServiceError) -> Response:
         """Return an error in this API's format, with the headers that every error has."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from fastapi.responses import JSONResponse, Response
@@ -85,9 +87,12 @@ def from_stored_response(kept: KeptResponse) -> Response:
     return Response(kept.body, kept.status, dict(kept.headers))
 
 
-def problem_response(error: ServiceError, request_id: str, path: str) -> Response:
-    """Return an error as RFC 9457 problem details; with Retry-After if the error has one."""
-    return JSONResponse(error.problem(request_id, path), error.status, error_headers(error), PROBLEM_TYPE)
+def problem_response(
+    error: ServiceError, request_id: str, path: str, further: Mapping[str, Any] = MappingProxyType({})
+) -> Response:
+    """Return an error as RFC 9457 problem details with `further` members; with Retry-After if the error has one."""
+    problem = {**error.problem(request_id, path), **further}
+    return JSONResponse(problem, error.status, error_headers(error), PROBLEM_TYPE)
 
 
 def error_headers(error: ServiceError, scheme: str = "Bearer") -> dict[str, str]:

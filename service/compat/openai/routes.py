@@ -147,5 +147,6 @@ OPENAI = ForeignApi(
         "no_alpha": _WHITE,
         "format_too_small": "ask for output_format=png",
     },
+    shared="/v1/models",
 )
 """The API as the application serves it; docs/compatible_apis.md says what differs from OpenAI's."""

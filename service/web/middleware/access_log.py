@@ -58,6 +58,7 @@ class AccessLog:
 
     def __init__(self, app: ASGIApp, apis: Sequence[ForeignApi] = ()) -> None:
         self._app, self._foreign = app, ForeignPaths(apis)
+        self._sharing = tuple(api for api in apis if api.shared)
         self._random = random.Random()  # noqa: S311 -- request ids are not secret
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,6 +69,7 @@ class AccessLog:
         head = state["head"] = RequestHead(scope)
         request_id = acceptable_request_id(head.get("x-request-id")) or f"{self._random.getrandbits(128):032x}"
         state["request_id"], state["foreign_api"] = request_id, self._foreign.api_of(scope["path"])
+        state["sharing_apis"] = self._sharing
         trace = self._begin_trace(scope)
 
         async def send_with_id(message: Message) -> None:
@@ -151,18 +153,23 @@ async def reply_with_problem(request: Request, error: Exception) -> Response:
     state = request.scope["state"]
     state["code"] = problem.code
     count_refusal(state["service"], problem)
-    response = _error_response(problem, request.scope)
+    unknown_path = isinstance(error, HTTPException) and error.status_code == 404
+    response = _error_response(problem, request.scope, unknown_path=unknown_path)
     if isinstance(error, HTTPException) and error.headers:
         response.headers.update(dict(error.headers))
     return response
 
 
-def _error_response(error: ServiceError, scope: Scope) -> Response:
+def _error_response(error: ServiceError, scope: Scope, *, unknown_path: bool = False) -> Response:
     """Return an error in the format of the API to which the request's path belongs."""
-    api: ForeignApi | None = scope["state"].get("foreign_api")
+    state, path, further = scope["state"], scope["path"], dict[str, Any]()
+    api: ForeignApi | None = state.get("foreign_api")
     if api is not None:
         return api.error_response(error)
-    return problem_response(error, scope["state"]["request_id"], scope["path"])
+    for sharing in state.get("sharing_apis", ()):
+        if unknown_path or sharing.shares(path):
+            further |= sharing.error_body(error)
+    return problem_response(error, state["request_id"], path, further)
 
 
 def _as_service_error(error: Any) -> ServiceError:

@@ -31,3 +31,10 @@ def test_of_two_prefixes_the_longer_one_counts() -> None:
     for order in ((outer, nested), (nested, outer)):
         assert ForeignPaths(order).api_of(f"{outer.prefix}/inner/x") is nested
         assert ForeignPaths(order).api_of(f"{outer.prefix}/other") is outer
+
+
+def test_an_api_shares_the_paths_under_its_shared_prefix() -> None:
+    openai = next(api for api in APIS if api.name == "openai")
+    assert all(openai.shares(path) for path in ("/v1/models", "/v1/models/", "/v1/models/photos"))
+    assert not any(openai.shares(path) for path in ("/v1/modelsX", "/v1/results", "/", ""))
+    assert not any(api.shares("/") for api in APIS)

@@ -157,3 +157,24 @@ def test_an_idempotency_key_gives_the_first_answer_again(
     assert again.content == first.content
     assert again.headers["Idempotency-Replayed"] == "true"
     assert edit(client, files, key, stream="true").json()["error"]["code"] == "idempotency_mismatch"
+
+
+@pytest.mark.parametrize("path", ["/v1/models/nope", "/v1/chat/completions"])
+def test_problems_of_shared_and_unknown_paths_have_openais_error_too(client: httpx.Client, path: str) -> None:
+    found = client.get(path)
+    problem = found.json()
+    assert (found.status_code, found.headers["Content-Type"]) == (404, "application/problem+json")
+    wanted = {"message": problem["detail"], "type": "invalid_request_error", "param": None, "code": problem["code"]}
+    assert problem["error"] == wanted
+
+
+def test_problems_of_other_paths_have_only_their_own_members(client: httpx.Client) -> None:
+    assert "error" not in client.get("/v1/results/nope").json()
+    assert "error" not in client.get("/v1/inpaint").json()
+    assert "error" not in client.post("/v1/inpaint").json()
+
+
+def test_without_openais_api_no_problem_has_its_error(serve: Callable[..., Running]) -> None:
+    with serve(apis="iopaint").client() as client:
+        assert "error" not in client.get("/v1/models/nope").json()
+        assert "error" not in client.get("/v1/nope").json()

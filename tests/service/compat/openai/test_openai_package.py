@@ -31,8 +31,19 @@ def test_it_edits_streams_and_lists(
 def test_it_retrieves_each_model_that_it_lists_and_no_other(package: openai.OpenAI) -> None:
     for model in package.models.list():
         assert package.models.retrieve(model.id).id == model.id
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.NotFoundError, match="no model 'gpt-image-1'") as missing:
         package.models.retrieve("gpt-image-1")
+    assert missing.value.code == "model_not_found"
+
+
+def test_it_tells_that_a_path_does_not_exist(server: Running, package: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="no such path"):
+        package.chat.completions.create(model="photos", messages=[])
+    with (
+        openai.OpenAI(base_url=server.url, api_key="none", max_retries=0) as without_v1,
+        pytest.raises(openai.NotFoundError, match="no such path"),
+    ):
+        without_v1.images.generate(prompt="")
 
 
 def test_it_raises_its_own_errors(package: openai.OpenAI, photo: bytes, alpha_mask: bytes) -> None:
