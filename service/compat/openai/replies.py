@@ -12,6 +12,15 @@ from service.core.reply import Reply
 
 _KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 """Values of `type` by status; other statuses below 500 are invalid_request_error."""
+_NO_TOKENS = {
+    "input_tokens": 0,
+    "input_tokens_details": {"image_tokens": 0, "text_tokens": 0},
+    "output_tokens": 0,
+    "total_tokens": 0,
+}
+_REQUIRED_OF_EVENTS = {"background": "auto", "quality": "auto", "usage": _NO_TOKENS}
+"""Fields without a meaning here that OpenAI's schema requires of events, but not of other responses, where the first
+two may not even be `auto`."""
 
 
 def images_json(reply: Reply, created: int, link_to: Callable[[str], str] | None = None) -> dict[str, Any]:
@@ -38,6 +47,7 @@ def images_events(reply: Reply, created: int, event: str) -> bytes:
             "b64_json": _encoded(picture.body),
             "created_at": created,
             **_described(reply),
+            **_REQUIRED_OF_EVENTS,
         }
         lines.append(f"event: {event}\ndata: {json.dumps(data)}\n\n")
     return "".join([*lines, "data: [DONE]\n\n"]).encode("ascii")
@@ -57,6 +67,4 @@ def _described(reply: Reply) -> dict[str, str]:
     return {
         "size": f"{reply.size.width}x{reply.size.height}",
         "output_format": reply.media_type.removeprefix("image/"),
-        "background": "auto",
-        "quality": "auto",
     }

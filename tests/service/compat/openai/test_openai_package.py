@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import openai
 import pytest
+from openai.types import ImageEditCompletedEvent, ImageGenCompletedEvent, ImagesResponse, Model
 
 from tests.serving.local_server import Running
 
@@ -44,6 +45,17 @@ def test_it_tells_that_a_path_does_not_exist(server: Running, package: openai.Op
         pytest.raises(openai.NotFoundError, match="no such path"),
     ):
         without_v1.images.generate(prompt="")
+
+
+def test_responses_and_events_are_valid_by_its_schema(package: openai.OpenAI, photo: bytes, alpha_mask: bytes) -> None:
+    """The package itself accepts anything, but clients in other languages check fields and their values."""
+    found = package.images.edit(image=photo, mask=alpha_mask, prompt="", output_format="webp")
+    ImagesResponse.model_validate_json(found.model_dump_json(exclude_unset=True))
+    (edited,) = package.images.edit(image=photo, mask=alpha_mask, prompt="", stream=True)
+    ImageEditCompletedEvent.model_validate_json(edited.model_dump_json(exclude_unset=True))
+    (made,) = package.images.generate(model="faces", prompt="", stream=True)
+    ImageGenCompletedEvent.model_validate_json(made.model_dump_json(exclude_unset=True))
+    Model.model_validate_json(package.models.retrieve("photos").model_dump_json(exclude_unset=True))
 
 
 def test_it_raises_its_own_errors(package: openai.OpenAI, photo: bytes, alpha_mask: bytes) -> None:
