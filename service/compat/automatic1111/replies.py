@@ -28,19 +28,30 @@ def img2img_json(reply: Reply, size: Size | None, max_pixels: int) -> dict[str, 
         "prompt": "",
         "negative_prompt": "",
         "all_prompts": [""] * len(files),
+        "all_negative_prompts": [""] * len(files),
         "seed": seed,
         "all_seeds": [seed] * len(files),
         "subseed": -1,
+        "all_subseeds": [-1] * len(files),
         "width": shown.width,
         "height": shown.height,
         "batch_size": len(files),
         "steps": 0,
         "sampler_name": "",
         "sd_model_name": reply.model,
+        "index_of_first_image": 0,
         "infotexts": [""] * len(files),
     }
     images = [base64.b64encode(file).decode("ascii") for file in files]
     return {"images": images, "parameters": {}, "info": json.dumps(info)}
+
+
+def idle_progress() -> dict[str, Any]:
+    """Return the progress of a server that does nothing; clients read counts from `state` while they wait."""
+    flags = dict.fromkeys(("skipped", "interrupted", "stopping_generation"), False)
+    counts = dict.fromkeys(("job_count", "job_no", "sampling_step", "sampling_steps"), 0)
+    state = {**flags, "job": "", "job_timestamp": "0", **counts}
+    return {"progress": 0.0, "eta_relative": 0.0, "state": state, "current_image": None, "textinfo": None}
 
 
 def scaled(file: bytes, size: Size, max_pixels: int) -> bytes:

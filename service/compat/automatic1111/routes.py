@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 
 from service.app import Service
 from service.compat.automatic1111.drawn_masks import may_be_drawn, white_where_drawn
-from service.compat.automatic1111.replies import error_body, img2img_json, models_json
+from service.compat.automatic1111.replies import error_body, idle_progress, img2img_json, models_json
 from service.compat.automatic1111.requests import Img2ImgRequest, img2img_of
 from service.compat.json_fields import off_loop, read_json
 from service.core.errors import about_file
@@ -80,7 +80,7 @@ async def samplers() -> Response:
 @router.get("/sdapi/v1/progress", name="automatic_progress", summary="Get the progress")
 async def progress() -> Response:
     """Get a progress of 0 at all times: a fill has no steps."""
-    return JSONResponse({"progress": 0.0, "eta_relative": 0.0, "state": {}, "current_image": None, "textinfo": None})
+    return JSONResponse(idle_progress())
 
 
 async def _read(intake: HttpIntake) -> Img2ImgRequest:

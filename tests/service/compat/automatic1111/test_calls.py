@@ -33,7 +33,10 @@ def img2img(client: httpx.Client, pair: dict[str, str], **fields: Any) -> httpx.
 def test_a_fill_is_that_of_v1_inpaint_bit_by_bit(client: httpx.Client, native: Native, pair: dict[str, str]) -> None:
     found = img2img(client, pair, width=64, height=64).json()
     assert [base64.b64decode(image) for image in found["images"]] == [native()]
-    assert (json.loads(found["info"])["width"], found["parameters"]) == (64, {})
+    info = json.loads(found["info"])
+    assert (info["width"], info["index_of_first_image"], found["parameters"]) == (64, 0, {})
+    lists = ("all_prompts", "all_negative_prompts", "all_seeds", "all_subseeds", "infotexts")
+    assert all(len(info[name]) == 1 for name in lists)
 
 
 @pytest.mark.parametrize("invert", [1, True, "1"])
@@ -143,7 +146,8 @@ def test_what_clients_ask_before_they_fill(client: httpx.Client) -> None:
     assert client.get("/sdapi/v1/options").json()["sd_model_checkpoint"] == "photos"
     assert [one["title"] for one in client.get("/sdapi/v1/sd-models").json()] == ["photos"]
     assert client.get("/sdapi/v1/samplers").json() == []
-    assert client.get("/sdapi/v1/progress").json()["progress"] == 0
+    progress = client.get("/sdapi/v1/progress").json()
+    assert (progress["progress"], progress["state"]["job_count"], progress["state"]["sampling_steps"]) == (0, 0, 0)
     assert client.post("/sdapi/v1/options", json={"sd_model_checkpoint": "photos"}).status_code == 200
     refused = client.post("/sdapi/v1/options", json={"sd_model_checkpoint": "sd15"})
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_option")
