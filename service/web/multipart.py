@@ -23,6 +23,9 @@ _LONGEST_REMEMBERED = 512
 """Largest size in bytes of a part's head that is cached, as clients repeat the same heads."""
 _QUOTED = re.compile(r'"(?:\\.|[^"\\])*"?')
 """Matches quoted text; also without the closing quote, so that the search takes linear time for any input."""
+_UNQUOTED_BOUNDARY = re.compile(r";\s*boundary=([^\s\";]+)", re.IGNORECASE)
+"""Matches a boundary without quotes, also with characters that need them (`=`, `:`, `/`), because some clients leave
+them out; the package would read it only up to the first such character."""
 _EXTENDED_FILE_NAME = re.compile(r";\s*filename\*\s*=", re.IGNORECASE)
 
 
@@ -74,7 +77,8 @@ class PartsReader:
             InvalidRequest: the boundary is missing or invalid.
         """
         _, options = parse_options_header(content_type)  # type: ignore[no-untyped-call]
-        boundary = options.get("boundary")
+        unquoted = _UNQUOTED_BOUNDARY.search(_QUOTED.sub('""', content_type))
+        boundary = unquoted[1] if unquoted else options.get("boundary")
         if not boundary:
             raise InvalidRequest("malformed multipart body: the Content-Type names no boundary")
         self.parts: list[Part] = []

@@ -84,6 +84,13 @@ def test_only_multipart_with_a_boundary_is_read(server: Running, content_type: s
     assert response.json()["code"] in ("invalid_request", "unsupported_type")
 
 
+@pytest.mark.parametrize("boundary", ["----=_Part_1", "===1==", "a/b:c?d(e),f", '"a;b"', 'x; charset="; boundary=y"'])
+def test_a_boundary_is_read_whole_also_without_the_quotes_that_it_needs(boundary: str) -> None:
+    reader, line = PartsReader(f"multipart/form-data; boundary={boundary}"), boundary.partition(" ")[0].strip('";')
+    reader.feed(f'--{line}\r\nContent-Disposition: form-data; name="seed"\r\n\r\n7\r\n--{line}--\r\n'.encode())
+    assert [(part.name, part.text) for part in reader.finish()] == [("seed", "7")]
+
+
 def test_an_announced_body_that_is_too_large_is_refused_before_it_is_read(serve: Serve) -> None:
     with serve(max_body_mb=0.01).client() as client:
         response = client.post("/v1/inpaint", content=b"x" * 20_000, headers=HEADERS)
