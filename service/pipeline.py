@@ -94,12 +94,11 @@ class Pipeline:
 
     async def _run_until_spooled(self, order: Order, call: Call) -> Reply:
         reference = self.model_of(order)
-        headers = read_headers(order.files, self.settings.max_pixels)
-        weight = estimate_cost(order.files, headers)
         with ExitStack() as leased:
-            model = await self._lease_model(leased, reference, order)
+            model = await self._lease_model(leased, reference, order, call)
             manifest = model.manifest
-            weight = weight.with_results(order, headers, manifest)
+            headers = read_headers(order.files, self.settings.max_pixels)
+            weight = estimate_cost(order.files, headers).with_results(order, headers, manifest)
             texture = self.texture if order.wants_texture else None
             trace = self.tracer.resume(call.traceparent) if self.tracer is not None and call.traceparent else None
             timings = Timings(on_ended=trace.stage_ended if trace is not None else None)
@@ -143,7 +142,7 @@ class Pipeline:
             raise InvalidOption(missing, code="model_required", advice="name a `model`")
         return reference
 
-    async def _lease_model(self, leased: ExitStack, reference: str, order: Order) -> BackendModel:
+    async def _lease_model(self, leased: ExitStack, reference: str, order: Order, call: Call) -> BackendModel:
         """Lease the model of an order until `leased` ends, after checking that it can compute the order."""
         name, _, version = reference.partition("/")
         lease = self.models.lease(name, int(version) if version else None)
@@ -154,6 +153,7 @@ class Pipeline:
         except (ModelError, EngineError) as error:
             why = without_folders(str(error))
             raise NotReady(f"model {reference} cannot be loaded: {why}", code="model_refused") from error
+        call.on_model(served.manifest.key)
         _check_model_suits_order(served.manifest, order, reference)
         if order.wants_texture and self.texture is None:
             raise InvalidOption(f"this server cannot copy texture: {HOW_TO_INSTALL}", code="texture_not_installed")

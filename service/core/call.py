@@ -71,6 +71,8 @@ class Call:
     have been removed already. Called with the ledger's transaction that enters them; None for other requests."""
     stop_if_left: Callable[[], None] = lambda: None
     """Raises Cancelled if the client has left; does nothing for a job, and where other requests share the result."""
+    on_model: Callable[[str], None] = lambda _: None
+    """Callback with the model's name and version as soon as they are known, so that a failure is counted as theirs."""
 
     @property
     def has_repeats(self) -> bool:

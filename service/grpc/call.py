@@ -58,6 +58,7 @@ class RemoteCall:
 
     path: `/inference.GRPCInferenceService/METHOD`. client: set once the key has been checked.
     traceparent: the identity of its span; empty if it is not traced.
+    model: name and version of the model that is to compute it; empty until they are known.
     """
 
     service: Service
@@ -68,6 +69,7 @@ class RemoteCall:
     request_id: str
     client: Client = _NONE
     traceparent: str = ""
+    model: str = ""
 
     async def read(self, max_bytes: int | None = None) -> bytes:
         """Wait for a place in memory, and read the message.

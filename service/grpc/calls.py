@@ -60,6 +60,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no types
         try:
             code = await self._reply(call, outcome, trace)
         finally:
+            outcome.model = outcome.model or call.model
             outcome.client = call.client.id if call.client.name else ""
             outcome.record(self._service.metrics, perf_counter() - started_at, grpc_status=code.name)
             if trace is not None:

@@ -40,6 +40,7 @@ def _arrival(call: RemoteCall) -> Arrival:
         allowed_s(call.context.time_remaining(), asked_s),
         asked_priority(single_value(call.lines, "x-priority")),
         call.traceparent,
+        on_model=partial(setattr, call, "model"),
     )
 
 

@@ -36,6 +36,7 @@ class Arrival:
     asked_s: seconds that the client allows; None if it did not say. priority: 0 (last) to 9 (first).
     traceparent: the identity of its span; empty if it is not traced.
     presence: tells whether the client has disconnected; None if the request's task is cancelled instead, as in gRPC.
+    on_model: callback with the name and version of the model that is to compute it, as soon as they are known.
     """
 
     request_id: str
@@ -44,6 +45,7 @@ class Arrival:
     priority: int
     traceparent: str = ""
     presence: ClientPresence | None = None
+    on_model: Callable[[str], None] = lambda _: None
 
 
 @dataclass(slots=True)
@@ -121,6 +123,7 @@ class Intake:
             own_deadline=self.own_deadline,
             on_large=partial(self.service.admission.mark_large, self.place),
             stop_if_left=stop_if_left,
+            on_model=self.arrival.on_model,
         )
 
     async def run(self, order: Order) -> Reply:

@@ -17,6 +17,9 @@ from service.open_inference.requests import OUTPUT
 from service.telemetry.redaction import without_folders
 
 _NOTHING = {"count": 0, "ns": 0}
+_REQUESTS = "retouch_request_duration_seconds"
+_FAILED = "failed "
+"""Added before the names of samples of failed requests; no name of a metric has a space."""
 
 
 def find_status(statuses: Sequence[ModelStatus], name: str, version: str = "") -> ModelStatus:
@@ -90,7 +93,7 @@ def statistics(exposition: bytes, statuses: Sequence[ModelStatus]) -> dict[str, 
 
 
 def _statistics(status: ModelStatus, values: Mapping[str, float]) -> dict[str, Any]:
-    answered = _timed(values, "retouch_request_duration_seconds")
+    answered = _timed(values, _REQUESTS)
     batches = _timed(values, "retouch_batch_duration_seconds")
     return {
         "name": status.name,
@@ -100,8 +103,9 @@ def _statistics(status: ModelStatus, values: Mapping[str, float]) -> dict[str, A
         "execution_count": batches["count"],
         "inference_stats": {
             "success": answered,
+            "fail": _timed(values, _FAILED + _REQUESTS),
             "compute_infer": batches,
-            **dict.fromkeys(("fail", "queue", "compute_input", "compute_output"), _NOTHING),
+            **dict.fromkeys(("queue", "compute_input", "compute_output"), _NOTHING),
         },
         "batch_stats": [],
     }
@@ -112,12 +116,13 @@ def _timed(values: Mapping[str, float], name: str) -> dict[str, int]:
 
 
 def _by_model(exposition: str) -> defaultdict[str, defaultdict[str, float]]:
-    """Return the sums of all samples of successful requests, by model and by name of the sample."""
+    """Return the sums of all samples by model and by name of the sample; failed requests have names of their own."""
     sums: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for family in text_string_to_metric_families(exposition):
         for sample in family.samples:
-            if "model" in sample.labels and sample.labels.get("code", "200") == "200":
-                sums[sample.labels["model"]][sample.name] += sample.value
+            if "model" in sample.labels:
+                failed = "" if sample.labels.get("code", "200") == "200" else _FAILED
+                sums[sample.labels["model"]][failed + sample.name] += sample.value
     return sums
 
 

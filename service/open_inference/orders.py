@@ -48,6 +48,7 @@ async def order_of(intake: Intake, request: InferRequest, name: str, version: st
         Overloaded: as raised by `Intake.count_bytes`.
     """
     status = models.find_status(intake.service.models.statuses(), name, version)
+    intake.arrival.on_model(f"{status.name}/{status.version}")
     if status.manifest is None:
         raise refused_error(status)
     check_inputs(request.tensors, models.inputs_of(status.manifest), status.name)

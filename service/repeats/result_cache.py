@@ -91,6 +91,7 @@ class ResultCache:
         manifest = self._current_manifest(order)
         if manifest is None or (manifest.has_latent and order.options.seed is None):
             return await self.pipeline.run(order, call)
+        call.on_model(manifest.key)  # here, as a request that joins another one does not reach the pipeline
         saved = order.is_saved(self.pipeline.settings.save)
         varies_with = (manifest.key, manifest.onnx_sha256, str(saved), call.flow.owner)
         key = await asyncio.to_thread(fingerprint_of, _without_names(order, manifest), *varies_with)

@@ -83,5 +83,6 @@ def admitted(request: Request, unasked_s: float | None = None) -> AbstractContex
         asked_priority(single_value(request.headers, "X-Priority")),
         state.get("traceparent", ""),
         state.get("presence"),
+        partial(state.__setitem__, "model"),
     )
     return admitted_intake(service, arrival, partial(HttpIntake, request=request), unasked_s)

@@ -88,6 +88,7 @@ class AccessLog:
             if error is not None and not outcome.started:
                 await _error_response(error, scope)(scope, receive, send_with_id)
         finally:
+            outcome.model = outcome.model or state.get("model", "")
             self._count_and_log(scope, outcome, perf_counter() - started_at)
             if trace is not None:
                 self._end_trace(trace, scope, outcome)

@@ -74,6 +74,17 @@ def test_statistics_count_requests_of_all_apis(client: GrpcClient, photo: bytes,
     assert {model.name for model in every} == {"photos", "facades", "faces"}
 
 
+def test_statistics_count_failures(client: GrpcClient, mask: bytes) -> None:
+    def failures() -> int:
+        asked = messages.ModelStatisticsRequest(name="photos")
+        (one,) = read(client, "ModelStatistics", asked, messages.ModelStatisticsResponse).model_stats
+        return int(one.inference_stats.fail.count)
+
+    before = failures()
+    assert client.call("ModelInfer", files_request(b"no picture", mask)).code is StatusCode.INVALID_ARGUMENT
+    assert failures() == before + 1
+
+
 def test_a_fill_of_files_is_that_of_v1_byte_by_byte(
     client: GrpcClient, photo: bytes, mask: bytes, native: bytes
 ) -> None:

@@ -117,7 +117,7 @@ def test_a_deadline_ends_the_work_and_is_logged_as_one(hanging: tuple[Running, E
         assert (ours.code, ours.trailing["x-error-code"]) == (StatusCode.DEADLINE_EXCEEDED, "deadline_exceeded")
     wait_until(lambda: running.service.admission.in_flight == 0)
     with running.client() as http:
-        wait_until(lambda: 'ModelInfer",model="",code="504"' in _ordered(http.get("/metrics").text))
+        wait_until(lambda: 'ModelInfer",model="photos/1",code="504"' in _ordered(http.get("/metrics").text))
 
 
 def _ordered(exposition: str) -> str:

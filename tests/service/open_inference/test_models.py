@@ -6,7 +6,7 @@ from engines.repository.versions import ModelStatus
 from service.open_inference.models import statistics
 
 
-def test_statistics_add_up_the_endpoints_and_leave_out_failures() -> None:
+def test_statistics_add_up_the_endpoints_and_count_failures_apart() -> None:
     lines = "# TYPE retouch_request_duration_seconds histogram\n" + "".join(
         f'retouch_request_duration_seconds_{kind}{{endpoint="{endpoint}",model="m/1",code="{code}"}} {value}\n'
         for endpoint, code in (("/v1/inpaint", "200"), ("/v2", "200"), ("/v2", "500"))
@@ -15,3 +15,4 @@ def test_statistics_add_up_the_endpoints_and_leave_out_failures() -> None:
     (found,) = statistics(lines.encode(), [ModelStatus("m", 1, "ready")])["model_stats"]
     assert (found["name"], found["version"], found["inference_count"]) == ("m", "1", 4)
     assert found["inference_stats"]["success"] == {"count": 4, "ns": 1_000_000_000}
+    assert found["inference_stats"]["fail"] == {"count": 2, "ns": 500_000_000}

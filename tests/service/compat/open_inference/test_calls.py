@@ -175,6 +175,26 @@ def test_statistics_count_what_was_computed(client: httpx.Client, native: Native
     assert {one["name"] for one in everything} == {"facades", "faces", "photos"}
 
 
+def failures(client: httpx.Client) -> int:
+    count: int = client.get("/v2/models/photos/stats").json()["model_stats"][0]["inference_stats"]["fail"]["count"]
+    return count
+
+
+@pytest.mark.parametrize("fault", ["an input is missing", "no picture", "over /v1", "unknown model"])
+def test_a_failure_is_counted_for_its_model_if_that_is_known(client: httpx.Client, mask: bytes, fault: str) -> None:
+    before = failures(client)
+    if fault == "over /v1":
+        refused = client.post("/v1/inpaint", files={"image": b"no picture", "mask": mask})
+    else:
+        model = "nobodys" if fault == "unknown model" else "photos"
+        inputs = as_json(b"no picture", mask)
+        if fault == "an input is missing":
+            del inputs["inputs"][1]
+        refused = client.post(f"/v2/models/{model}/infer", json=inputs)
+    assert refused.is_client_error, refused.text
+    assert failures(client) == before + (fault != "unknown model")
+
+
 def test_models_are_neither_loaded_nor_unloaded_from_outside(client: httpx.Client) -> None:
     assert client.post("/v2/models/photos/load").json() == {
         "error": "no such path; GET /docs lists them",
