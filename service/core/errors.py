@@ -42,6 +42,8 @@ class ServiceError(RetouchError):
 
     `code` is stable, for programs; the message is for people and says what to do. What it says after the semicolon may
     be `advice` that names fields and headers of this server's own API: other APIs give their own (`with_advice`).
+    `field` is the field or file part that an error is about, if it is about one; the message begins with it, and other
+    APIs give its name in their requests (`with_field`).
     """
 
     status: ClassVar[int] = 500
@@ -58,9 +60,17 @@ class ServiceError(RetouchError):
         self.code = code or self.default_code
         self.retry_after_s = retry_after_s
         self.advice = advice
+        self.field = ""
 
     def __str__(self) -> str:
-        return "; ".join(filter(None, (super().__str__(), self.advice)))
+        about = f"`{self.field}`: " if self.field else ""
+        return "; ".join(filter(None, (f"{about}{super().__str__()}", self.advice)))
+
+    def with_field(self, field: str) -> ServiceError:
+        """Return the same error about the field of that name."""
+        changed = copy(self)
+        changed.field = field
+        return changed
 
     def with_advice(self, advice: str) -> ServiceError:
         """Return the same error with other advice; one without advice stays as it is."""
@@ -248,14 +258,12 @@ def about_file(part: str, work: Callable[[], T]) -> T:
     """Return the result of `work`, which reads the file of the part named `part`.
 
     Raises:
-        InvalidImage, UnsupportedType, TooLarge: as `work`; the part's name is added to the message.
+        InvalidImage, UnsupportedType, TooLarge: as `work`, with the part's name as `field`.
     """
     try:
         return work()
     except (InvalidImage, UnsupportedType, TooLarge) as error:
-        named = copy(error)
-        named.args = (f"`{part}`: {error.args[0]}",)
-        raise named from error
+        raise error.with_field(part) from error
 
 
 def problem_kinds() -> tuple[type[ServiceError], ...]:

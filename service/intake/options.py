@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from engines.validation import validation_message
+from engines.validation import faults_message
 from service.core.errors import InvalidOption, NotFound
 
 OptionsT = TypeVar("OptionsT", bound=BaseModel)
@@ -37,10 +37,13 @@ def options_of(kind: type[OptionsT], values: Mapping[str, Any], names: Mapping[s
     try:
         return kind.model_validate(present)
     except ValidationError as error:
-        message = validation_message(error, "field", kind.model_fields)
-        for ours, theirs in (names or {}).items():
-            message = message.replace(f"{ours}:", f"{theirs}:")
-        raise InvalidOption(message) from error
+        faults = [{**fault, "loc": _renamed(fault["loc"], names or {})} for fault in error.errors(include_url=False)]
+        raise InvalidOption(faults_message(faults, "field")) from error
+
+
+def _renamed(loc: tuple[int | str, ...], names: Mapping[str, str]) -> tuple[int | str, ...]:
+    """Return the location of one of pydantic's errors, with the foreign name of its option."""
+    return (names.get(str(loc[0]), loc[0]), *loc[1:]) if loc else loc
 
 
 def check_same_model(name: str, current: str, advice: str) -> None:

@@ -35,6 +35,8 @@ class ForeignApi:
     """Converts an error to the JSON body of its response."""
     advice: Mapping[str, str] = field(default_factory=dict)
     """Advice by error `code`, which replaces the advice for this server's own API."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """This API's names of fields that an error can be about, by this server's own names; others have the same name."""
     public: frozenset[str] = frozenset()
     """Paths that need no key."""
     idle_posts: frozenset[str] = frozenset()
@@ -53,7 +55,8 @@ class ForeignApi:
         """Return an error in this API's format, with the headers that every error has."""
         scheme = "Basic" if self.basic_keys else "Bearer"
         advised = error.with_advice(self.advice[error.code]) if error.code in self.advice else error
-        return JSONResponse(self.error_body(advised), error.status, error_headers(error, scheme))
+        named = advised.with_field(self.fields[error.field]) if error.field in self.fields else advised
+        return JSONResponse(self.error_body(named), error.status, error_headers(error, scheme))
 
 
 class ForeignPaths:

@@ -73,9 +73,8 @@ def models_json(statuses: Iterable[ModelStatus]) -> list[dict[str, Any]]:
 
 
 def error_body(error: ServiceError) -> dict[str, Any]:
-    """Return the body of an error, which names the image by the field that it came in."""
-    said = str(error).replace("`image`", "`init_images`")
-    return {"error": error.title, "detail": said, "body": "", "errors": said, "code": error.code}
+    """Return the body of an error."""
+    return {"error": error.title, "detail": str(error), "body": "", "errors": str(error), "code": error.code}
 
 
 def _resized(pixels: Pixels, size: Size) -> Pixels:

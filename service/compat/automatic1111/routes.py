@@ -122,6 +122,7 @@ AUTOMATIC1111 = ForeignApi(
         **dict.fromkeys(("mask_empty", "mask_full"), "is another inpainting_mask_invert meant?"),
         "model_required": "name one in override_settings.sd_model_checkpoint",
     },
+    {"image": "init_images"},
     idle_posts=frozenset({"/sdapi/v1/options"}),
     basic_keys=True,
 )

@@ -56,7 +56,7 @@ def images_events(reply: Reply, created: int, event: str) -> bytes:
 def error_body(error: ServiceError) -> dict[str, Mapping[str, Any]]:
     """Return the body of an error."""
     kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
-    return {"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}
+    return {"error": {"message": str(error), "type": kind, "param": error.field or None, "code": error.code}}
 
 
 def _encoded(body: bytes) -> str:

@@ -31,6 +31,11 @@ def test_a_message_has_the_foreign_name_of_an_option() -> None:
         options_of(InpaintOptions, {"samples": 9}, {"samples": "n"})
 
 
+def test_foreign_names_may_be_those_of_other_options() -> None:
+    with pytest.raises(InvalidOption, match=r"^seed: .*; quality: [^:]*$"):
+        options_of(InpaintOptions, {"samples": 9, "seed": -1}, {"samples": "seed", "seed": "quality"})
+
+
 def test_ignored_fields_are_named_in_order_and_at_most_forty() -> None:
     assert ignored_header(set()) == {}
     assert ignored_header({"b", "a", "x\r\ny", "ü"}) == {"X-Ignored-Fields": "a, b"}

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from service.compat.assembly import foreign_apis
+from service.core.errors import InvalidImage, about_file
 from service.core.settings import Settings
 from service.web.foreign_api import ForeignPaths
 
@@ -38,3 +42,16 @@ def test_an_api_shares_the_paths_under_its_shared_prefix() -> None:
     assert all(openai.shares(path) for path in ("/v1/models", "/v1/models/", "/v1/models/photos"))
     assert not any(openai.shares(path) for path in ("/v1/modelsX", "/v1/results", "/", ""))
     assert not any(api.shares("/") for api in APIS)
+
+
+@pytest.mark.parametrize(("part", "named"), [("image", "picture"), ("mask", "mask")])
+def test_an_error_about_a_field_has_its_foreign_name_and_nothing_else_is_renamed(part: str, named: str) -> None:
+    def fail() -> None:
+        raise InvalidImage("the file says `image`: no", advice="send another `image`")
+
+    with pytest.raises(InvalidImage) as raised:
+        about_file(part, fail)
+    assert raised.value.field == part
+    api = replace(APIS[0], fields={"image": "picture"}, error_body=lambda error: {"detail": str(error)})
+    said = json.loads(bytes(api.error_response(raised.value).body))["detail"]
+    assert said == f"`{named}`: the file says `image`: no; send another `image`"

@@ -116,6 +116,14 @@ def test_an_error_names_the_field_in_which_the_file_came(
     assert refused.json()["detail"].startswith(f"`{field}`: ")
 
 
+def test_an_error_that_only_quotes_a_name_like_a_fields_quotes_it_unchanged(
+    client: httpx.Client, pair: dict[str, str]
+) -> None:
+    refused = img2img(client, pair, override_settings={"sd_model_checkpoint": "`image`"})
+    assert (refused.status_code, refused.json()["code"]) == (404, "model_not_found")
+    assert refused.json()["detail"].startswith("no model '`image`'")
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "code"),
     [

@@ -68,7 +68,9 @@ def test_an_image_that_cannot_be_used_is_named_also_where_it_is_its_own_mask(
     client: httpx.Client, damage: Callable[[bytes], bytes]
 ) -> None:
     file = image_files.png(np.zeros((64, 64, 4), np.uint8))
-    assert edit(client, {"image": damage(file)}).json()["error"]["message"].startswith("`image`: ")
+    refused = edit(client, {"image": damage(file)}).json()["error"]
+    assert refused["message"].startswith("`image`: ")
+    assert refused["param"] == "image"
 
 
 @pytest.mark.parametrize(("compression", "quality"), [("80", "80"), ("0", "1"), ("", "100"), (None, "100")])
