@@ -118,15 +118,19 @@ def check_ledger(settings: Settings) -> None:
     Raises:
         SettingsInvalid: no bucket is shared by all hosts, or the address is not valid.
     """
+    _check_results_are_shared(settings)
+    if _has_psycopg():
+        from service.ledger.postgres.address import parse_address  # noqa: PLC0415 -- psycopg is an extra
+
+        parse_address(settings.ledger_url)
+
+
+def _check_results_are_shared(settings: Settings) -> None:
     if not settings.results_url:
         raise SettingsInvalid(
             "ledger_url needs results_url: jobs, answers and results that any host serves must be where all hosts can "
             "read them, and results_dir is on this one; set results_url to s3://BUCKET/PREFIX, or leave ledger_url out"
         )
-    if _has_psycopg():
-        from service.ledger.postgres.address import parse_address  # noqa: PLC0415 -- psycopg is an extra
-
-        parse_address(settings.ledger_url)
 
 
 def _has_psycopg() -> bool:
@@ -141,7 +145,7 @@ def make_server(settings: Settings) -> PostgresServer:
     """
     if not _has_psycopg():
         raise SettingsInvalid("ledger_url needs psycopg: install the extra, pip install '.[postgres]'")
-    check_ledger(settings)
+    _check_results_are_shared(settings)
     from service.ledger.postgres.address import parse_address  # noqa: PLC0415 -- psycopg is an extra
     from service.ledger.postgres.server import PostgresServer  # noqa: PLC0415 -- as above
 
