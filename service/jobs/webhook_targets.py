@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from service.core.errors import InvalidOption
 
@@ -22,8 +23,12 @@ _NOT_PUBLIC = "goes to an address that is not public"
 _RESOLVE_WITHIN_S = 2.0
 """Time limit of a look-up while a client waits for its 202; slower names are checked when the webhook is sent."""
 _LONGEST_URL = 2048
-_LEADING_TO_IPV4 = tuple(map(ipaddress.ip_network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48")))
-"""Prefixes of IPv4-compatible and NAT64 addresses (RFC 6052, RFC 8215): which IPv4 address they reach is unknown."""
+_EXPECTED = "send an address like https://HOST/PATH"
+_LEADING_TO_IPV4 = tuple(map(ipaddress.ip_network, ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")))
+"""Prefixes of IPv4-compatible, IPv4-translated and NAT64 addresses (RFC 4291, 2765, 6052, 8215): which IPv4 address
+they reach is unknown."""
+_AUTHORITY = re.compile(r"(?:[^@]*@)?(?:\[[^]@]+\]|[A-Za-z0-9._-]+)(?::[0-9]*)?")
+"""User, host and port of a URL: with other characters in a host, URL parsers disagree on where it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ class Destinations:
             InvalidOption: as raised by `check`.
         """
         parts = urlsplit(url)
-        if self.private or not parts.hostname or _is_address(parts.hostname):
+        if self.private or not parts.hostname or _as_address(parts.hostname) is not None:
             return
         try:
             found = await asyncio.wait_for(resolve(parts.hostname, parts.port or 443, 0), _RESOLVE_WITHIN_S)
@@ -66,7 +71,8 @@ class Destinations:
 
     def allows_address(self, address: str) -> bool:
         """Return whether connections to that IP address are allowed."""
-        return self.private or _is_public(address)
+        found = _as_address(address)
+        return self.private or (found is not None and _is_public(found))
 
     def _refusal(self, url: str) -> str | None:
         if why := _why_unusable(url):
@@ -88,27 +94,47 @@ class Destinations:
     def _is_known_private(self, host: str) -> bool:
         """Return whether the host is known not to be public without resolving it, such as `localhost` (RFC 6761)."""
         is_local = f".{host.rstrip('.')}".endswith(".localhost")
-        return (is_local and not self.private) or (_is_address(host) and not self.allows_address(host))
+        return (is_local and not self.private) or (_as_address(host) is not None and not self.allows_address(host))
+
+
+def with_usual_address(url: str) -> str:
+    """Return a URL that passed `Destinations.check` with its IPv4 address, if it has one, as four decimal numbers.
+
+    The HTTP client connects to no other notation, such as `127.1`.
+    """
+    parts = urlsplit(url)
+    address = _as_address(parts.hostname or "")
+    if not isinstance(address, ipaddress.IPv4Address):
+        return url
+    port = "" if parts.port is None else f":{parts.port}"
+    return urlunsplit(parts._replace(netloc=f"{address}{port}"))
 
 
 def _why_unusable(url: str) -> str | None:
     """Return why a text is not a URL with a host, and what to send instead; None if it is one."""
-    expected = "send an address like https://HOST/PATH"
     if len(url) > _LONGEST_URL:
-        return f"is longer than {_LONGEST_URL} characters; {expected}"
+        return f"is longer than {_LONGEST_URL} characters; {_EXPECTED}"
     if not url.isascii() or not url.isprintable() or " " in url:
-        return f"has spaces or other characters that no URL has; {expected}, percent-encode them, and a host's as xn--"
+        return f"has spaces or other characters that no URL has; {_EXPECTED}, percent-encode them, and a host's as xn--"
     try:
         parts = urlsplit(url)
     except ValueError:
-        return f"cannot be read; {expected}, with an IPv6 address in [ ]"
+        return f"cannot be read; {_EXPECTED}, with an IPv6 address in [ ]"
+    return _why_authority_unusable(parts)
+
+
+def _why_authority_unusable(parts: SplitResult) -> str | None:
     try:
         port = parts.port
     except ValueError:
         port = 0
     if port == 0:
-        return f"has an invalid port; {expected}, or https://HOST:PORT/PATH with 1 to 65535"
-    return None if parts.hostname else f"names no host; {expected}"
+        return f"has an invalid port; {_EXPECTED}, or https://HOST:PORT/PATH with 1 to 65535"
+    if not parts.hostname:
+        return f"names no host; {_EXPECTED}"
+    if not _AUTHORITY.fullmatch(parts.netloc):
+        return f"has a host that is neither a name nor an address; {_EXPECTED}"
+    return None
 
 
 def _host_matches(host: str, pattern: str) -> bool:
@@ -116,23 +142,22 @@ def _host_matches(host: str, pattern: str) -> bool:
     return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
 
 
-def _is_address(host: str) -> bool:
-    """Return whether the host is an address in any notation that resolvers accept, such as `127.1` or `0x7f000001`."""
+def _as_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address that a host is; None if it is a name.
+
+    IPv4 addresses are read in every notation that a resolver or a browser accepts: `127.1`, `0x7f000001`, `127.0.0.1.`.
+    """
+    host = host.partition("%")[0].rstrip(".")
     try:
-        ipaddress.ip_address(host.partition("%")[0])
+        return ipaddress.ip_address(host)
     except ValueError:
         try:
-            socket.inet_aton(host)
+            return ipaddress.IPv4Address(socket.inet_aton(host))
         except OSError:
-            return False
-    return True
+            return None
 
 
-def _is_public(address: str) -> bool:
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:  # an old notation of IPv4
-        found = ipaddress.ip_address(socket.inet_aton(address))
+def _is_public(found: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     if isinstance(found, ipaddress.IPv6Address):
         if found.sixtofour is not None or found.teredo is not None:
             return False

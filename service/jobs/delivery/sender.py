@@ -35,7 +35,7 @@ from service.jobs.delivery.places import AT_ONCE, MOST_CONSIDERED, PLACE_S, Answ
 from service.jobs.jobs_table import Job
 from service.jobs.webhook_signing import Secrets
 from service.jobs.webhook_table import Delivery, origin_of
-from service.jobs.webhook_targets import Destinations, Resolve
+from service.jobs.webhook_targets import Destinations, Resolve, with_usual_address
 from service.ledger.contract import Transaction
 from service.ledger.database import Database
 
@@ -166,7 +166,7 @@ class Deliverer:
             self.destinations.check(message.url)
             headers = webhook_signing.signature_headers(self.secrets, message.id, int(self.now()), message.body)
             async with session.post(
-                message.url, data=message.body.encode(), headers=headers, allow_redirects=False
+                with_usual_address(message.url), data=message.body.encode(), headers=headers, allow_redirects=False
             ) as response:
                 return AttemptResult(response.status, why_not_delivered(response.status))
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError, InvalidOption, ValueError) as error:

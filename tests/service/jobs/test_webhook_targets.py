@@ -10,13 +10,20 @@ import pytest
 
 from service.core.errors import InvalidOption
 from service.jobs.delivery.client import CheckedResolver
-from service.jobs.webhook_targets import Destinations
+from service.jobs.webhook_targets import Destinations, with_usual_address
+
+STRANGE_HOSTS = (
+    *("127.0.0.%31", "localhos%74", "example.com\\.org", "a;b", "a+b", "a,b", "[2606:4700::1111]a.com"),
+    *("[2606:4700::1111]]", "$(id)", "a`b", "{a}", "a|b", "a*b.com"),
+)
+"""Hosts that some URL parsers accept, and read differently."""
 
 
 @pytest.mark.parametrize(
     "url",
     [
         "https://example.com/hook?x=1",
+        "https://a_service.xn--bcher-kva.example./",
         "https://example.com:8443/",
         "https://8.8.8.8/",
         "https://[2606:4700::1111]/",
@@ -47,7 +54,8 @@ def test_public_https_urls_are_allowed(url: str) -> None:
         *("https://0.0.0.0", "https://100.64.0.1", "https://224.0.0.1", "https://127.1", "https://2130706433"),
         *("https://0x7f000001", "https://0177.0.0.1", "https://[::1]", "https://[::]", "https://[fd00::1]"),
         *("https://[fe80::1]", "https://[::ffff:10.0.0.1]", "https://[64:ff9b::a00:1]", "https://[2002:a00:1::]"),
-        *("https://[64:ff9b:1::a00:1]", "https://[::10.0.0.1]"),
+        *("https://[64:ff9b:1::a00:1]", "https://[::10.0.0.1]", "https://[::ffff:0:10.0.0.1]"),
+        *("https://127.0.0.1.", "https://127.1.", "https://0x7f.1", "https://017700000001", "https://0"),
         *("https://localhost/", "https://LOCALHOST", "https://localhost.:8443/", "https://a.b.localhost/x"),
         *("https://[ff02::1]", "https://ex\u00e4mple.com", "https://example.com/\n", "https://e.com/" + "x" * 2048),
     ],
@@ -68,6 +76,7 @@ def test_everything_else_is_refused(url: str) -> None:
         ("https://example.com:0/", "an invalid port"),
         ("https://exa mple.com/", "percent-encode"),
         ("https://ex\u00e4mple.com/", "percent-encode"),
+        *((f"https://{host}/", "neither a name nor an address") for host in STRANGE_HOSTS),
         ("https://example.com/" + "x" * 2048, "longer than 2048 characters"),
     ],
 )
@@ -93,6 +102,23 @@ def test_a_list_of_hosts_allows_these_alone() -> None:
 
 def test_a_private_network_can_be_allowed() -> None:
     Destinations(private=True).check("http://10.0.0.1:8080/hook")
+
+
+@pytest.mark.parametrize(
+    ("url", "usual"),
+    [
+        ("http://127.1:8080/a?b#c", "http://127.0.0.1:8080/a?b#c"),
+        ("http://0x7f.1", "http://127.0.0.1"),
+        ("http://2130706433/", "http://127.0.0.1/"),
+        ("http://0177.0.0.1./", "http://127.0.0.1/"),
+        ("https://Example.com:8443/A", "https://Example.com:8443/A"),
+        ("http://[::1]:80/", "http://[::1]:80/"),
+        ("http://127.1.example/", "http://127.1.example/"),
+    ],
+)
+def test_an_address_is_sent_to_in_its_usual_notation(url: str, usual: str) -> None:
+    Destinations(private=True).check(url)
+    assert with_usual_address(url) == usual
 
 
 def found(*addresses: str) -> list[Any]:

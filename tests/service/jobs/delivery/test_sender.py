@@ -50,6 +50,17 @@ async def test_the_end_of_a_job_arrives_signed_and_once(tmp_path: Path, receiver
     assert headers["webhook-signature"] == signature
 
 
+@pytest.mark.parametrize("host", ["127.1", "0x7f.1", "2130706433", "0177.0.0.1", "127.0.0.1."])
+async def test_a_receiver_may_be_named_by_any_notation_of_its_address(
+    tmp_path: Path, receiver: Receiver, host: str
+) -> None:
+    async with deliverer(tmp_path, Clock(1e9)) as one:
+        await announce(one, ended(receiver.url.replace("127.0.0.1", host)))
+        await one.deliver_due()
+        assert outcomes(one) == {"delivered": 1}
+    assert len(receiver.got) == 1
+
+
 async def test_only_the_events_that_were_asked_for_are_told(tmp_path: Path, receiver: Receiver) -> None:
     async with deliverer(tmp_path, Clock(1e9)) as one:
         await announce(one, ended(receiver.url, "succeeded", ["failed"]))
