@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import binascii
+import json
+import re
 import string
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
@@ -28,6 +30,10 @@ _LARGE_BYTES = 1 << 20
 _DATA_URL_BYTES = 256
 """Largest prefix of a data URL, up to its comma."""
 _OF_BASE64 = (string.ascii_letters + string.digits + string.whitespace + "+/=").encode()
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_LONE = re.compile("[\ud800-\udfff]")
+_ASCII = bytes(range(128)) + b"?" * 128
+"""Table that makes any UTF-8 ASCII, so that the text of a body takes one byte for each of its bytes."""
 _BLOCK_BYTES = 1 << 16
 """Bytes of a text that are copied at a time to check their characters."""
 
@@ -136,9 +142,41 @@ def parse_fields(body: bytes | bytearray) -> JsonFields:
     try:
         raws = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except (ValueError, RecursionError) as error:
+        if (place := _place_of_lone_surrogate(body)) is not None:
+            raise InvalidRequest(
+                f"{place} has half of a surrogate pair, as of an emoji that was cut in two; send whole characters"
+            ) from error
         why = str(error).removeprefix("JSON is malformed: ")[:200] if body else "it is empty"
         raise InvalidRequest(f"the body is no JSON object: {why}; send one, in UTF-8") from error
     return JsonFields(raws, escaped=b"\\" in body)
+
+
+def _place_of_lone_surrogate(body: bytes | bytearray) -> str | None:
+    """Return the place in a JSON text of a string with a lone surrogate, which is no character; None without one.
+
+    msgspec refuses the escape of one without saying so.
+    """
+    if not _SURROGATE.search(body):
+        return None
+    try:  # numbers stay text, as the conversion of a long one takes quadratic time
+        root = json.loads(body.translate(_ASCII), parse_int=str, parse_float=str, parse_constant=str)
+        return _lone_surrogate_in(root, "")
+    except (ValueError, RecursionError):  # malformed in another way, too
+        return None
+
+
+def _lone_surrogate_in(value: object, path: str) -> str | None:
+    if isinstance(value, str):
+        return f"`{path[-80:]}`" if not value.isascii() and _LONE.search(value) else None
+    if isinstance(value, dict):
+        if any(_LONE.search(name) for name in value):
+            return f"the name of a field in `{path[-80:]}`" if path else "the name of a field"
+        each = ((one, f"{path}.{name}" if path else name) for name, one in value.items())
+    elif isinstance(value, list):
+        each = ((one, f"{path}[{index}]") for index, one in enumerate(value))
+    else:
+        return None
+    return next((found for one, place in each if (found := _lone_surrogate_in(one, place))), None)
 
 
 def _converted(raw: msgspec.Raw, kind: type[T], name: str) -> T:

@@ -60,6 +60,36 @@ def test_a_body_that_is_no_object_is_refused_with_the_reason_and_what_to_send(bo
         parse_fields(body)
 
 
+CUT_EMOJI = r"\ud83d"
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        (f'{{"mask": "AAAA", "prompt": "a cat {CUT_EMOJI}"}}', "`prompt`"),
+        (f'{{"prompt": "{CUT_EMOJI} and {CUT_EMOJI}\\ude00"}}', "`prompt`"),
+        (r'{"prompt": "\udfff"}', "`prompt`"),
+        (r'{"prompt": "\\\ud800"}', "`prompt`"),
+        (f'{{"é": 1{"0" * 5000}, "inputs": [{{}}, {{"name": ["{CUT_EMOJI}"]}}]}}', r"`inputs\[1\].name\[0\]`"),
+        (f'{{"{CUT_EMOJI}": 1}}', "the name of a field"),
+        (f'{{"parameters": {{"{CUT_EMOJI}": 1}}}}', "the name of a field in `parameters`"),
+    ],
+)
+def test_a_text_that_was_cut_within_a_character_is_named(body: str, place: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"^{place} has half of a surrogate pair, .*; send whole characters$"):
+        parse_fields(body.encode())
+
+
+@pytest.mark.parametrize("end", ["", "[" * 100_000, ' "b": '], ids=["cut off", "deep", "no comma"])
+def test_a_body_that_is_malformed_in_another_way_too_is_refused_as_such(end: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"^the body is no JSON object: "):
+        parse_fields(f'{{"a": "{CUT_EMOJI}"{end}'.encode())
+
+
+def test_whole_characters_and_escaped_backslashes_are_read_as_they_are() -> None:
+    assert parse_fields(rf'{{"a": "{CUT_EMOJI}\ude00 \\ud800"}}'.encode()).value("a", str, "") == "😀 \\ud800"
+
+
 def test_null_is_absent_and_numbers_may_be_texts() -> None:
     fields = parse_fields(b'{"none": null, "n": "7", "x": 2.0, "flag": "true", "t": true}')
     assert "none" not in fields

@@ -123,6 +123,13 @@ def test_what_is_off_is_404_and_not_in_the_document(serve: Serve, good: ForeignR
             assert other is good or send(client, other).status_code == 200
 
 
+@pytest.mark.parametrize("good", OF_JSON, ids=lambda good: good.api)
+def test_a_text_that_was_cut_within_an_emoji_is_refused_by_name(client: httpx.Client, good: ForeignRequest) -> None:
+    cut = good.body[:-1] + rb', "prompt": "a \ud83d"}'
+    answered = refused(client.post(good.path, content=cut, headers=good.headers), good, 400)
+    assert good.message(answered.json()).startswith("`prompt` has half of a surrogate pair")
+
+
 @each
 def test_deadlines_are_kept_and_a_late_answer_is_504(client: httpx.Client, good: ForeignRequest) -> None:
     refused(send(client, good, X_Request_Timeout_Ms="0.001"), good, 504)
