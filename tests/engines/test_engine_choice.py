@@ -9,7 +9,6 @@ from pathlib import Path
 
 import onnxruntime
 import pytest
-from structlog.testing import capture_logs
 
 from engines import engine_choice
 from engines.base import BatchShape, Engine, Feed, Outputs
@@ -19,6 +18,7 @@ from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUna
 from engines.fake import FakeEngine
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, Manifest, read_manifest
 from tests.engines.conftest import INT8, conv_graph, int8_graph
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.cuda import FakeRuntime
 from tests.fakes.tensor_rt import FakeTensorRt
 

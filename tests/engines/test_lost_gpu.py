@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from engines.base import BatchShape, Engine, Feed, Outputs
 from engines.cuda.api import Cuda
@@ -22,6 +21,7 @@ from engines.fake import FakeEngine
 from engines.manifest import Manifest, read_manifest
 from engines.race.finding import Setup
 from tests.engines.conftest import conv_graph
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.cuda import FakeRuntime
 
 ILLEGAL = "CUDA error: an illegal memory access was encountered; start the process again"

@@ -6,9 +6,9 @@ import errno
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from engines.plan_cache import PlanCache
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.disk import fill, tmpfs
 
 FACTS = {"model": "photos/1", "gpu": "NVIDIA L4", "capability": (8, 9), "batch": 8}

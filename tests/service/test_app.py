@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from structlog.testing import capture_logs
-
 from engines.base import Engine
 from engines.fake import FakeEngine
 from engines.load_report import LoadReport
@@ -18,6 +16,7 @@ from engines.manifest import Manifest
 from service.app import Service, open_service
 from service.batching.local_backend import open_local_backend
 from service.core.settings import Settings
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.clock import Clock
 from tests.serving.waiting import until
 

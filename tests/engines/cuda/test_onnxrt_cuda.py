@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from structlog.testing import capture_logs
 
 from engines.base import BatchShape, blank_feed
 from engines.cuda.api import Cuda, DeviceBuffer
@@ -23,6 +22,7 @@ from engines.onnxrt import OnnxRuntimeEngine
 from engines.parity.comparison import Verdict
 from service.devices.gpu import StreamEngine
 from tests.engines.conftest import SEVERAL_SAMPLES, conv_graph, several_samples_graph
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.cuda import FakeRuntime, Status
 
 

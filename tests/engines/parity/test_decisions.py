@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from engines.parity.decisions import Decision, DecisionCache
+from tests.fakes.captured_logs import capture_logs
 
 DECISION = Decision(precision="bf16", why="52.0 dB")
 

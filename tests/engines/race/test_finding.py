@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 
 import pytest
-from structlog.testing import capture_logs
 
 from engines.base import BatchShape
 from engines.errors import DeviceLost, EngineOutOfMemory
 from engines.manifest import read_manifest
 from engines.race.finding import Setup, find_fastest, processor_facts
 from engines.race.timing import Raced
+from tests.fakes.captured_logs import capture_logs
 
 
 @pytest.fixture

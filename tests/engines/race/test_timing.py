@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from structlog.testing import capture_logs
 
 from engines.errors import EngineFailed, EngineUnavailable
 from engines.fake import FakeEngine
 from engines.race.timing import Racer
+from tests.fakes.captured_logs import capture_logs
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from engines.errors import (
     EngineOutOfMemory,
@@ -17,6 +16,7 @@ from engines.repository.listing import VersionKey
 from engines.repository.repository import ModelRepository
 from engines.repository.versions import VersionChange
 from tests.engines.repository.workshop import LATER_S, Workshop, leased, states
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.clock import Clock
 
 

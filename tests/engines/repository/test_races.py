@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from engines.base import BatchShape
 from engines.errors import (
@@ -19,6 +18,7 @@ from engines.fake import FakeEngine
 from engines.manifest import MANIFEST_FILE, Manifest
 from engines.repository.repository import ModelRepository
 from tests.engines.repository.workshop import CountsCloses, leased, states
+from tests.fakes.captured_logs import capture_logs
 
 
 def test_version_removed_while_it_loads_is_closed_again(tmp_path, publish):

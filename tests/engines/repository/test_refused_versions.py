@@ -6,7 +6,6 @@ import shutil
 import time
 
 import pytest
-from structlog.testing import capture_logs
 
 from engines.errors import (
     EngineUnavailable,
@@ -19,6 +18,7 @@ from engines.repository.listing import VersionKey
 from engines.repository.repository import ModelRepository
 from engines.repository.versions import VersionChange
 from tests.engines.repository.workshop import leased, states
+from tests.fakes.captured_logs import capture_logs
 
 
 def test_broken_version_is_refused_once_while_the_old_one_keeps_serving(repository, workshop, publish):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from structlog.testing import capture_logs
 
 from engines.errors import (
     EngineUnavailable,
@@ -14,6 +13,7 @@ from engines.errors import (
 from engines.fake import FakeEngine
 from engines.repository.repository import ModelRepository
 from tests.engines.repository.workshop import leased
+from tests.fakes.captured_logs import capture_logs
 
 
 def test_reload_puts_a_fresh_engine_in_place_and_the_old_lease_ends_in_peace(repository, workshop, publish):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from structlog.testing import capture_logs
 
 from engines.base import BatchShape
 from engines.cuda.api import Cuda
 from engines.errors import EngineDead, EngineFailed, EngineOutOfMemory
 from tests.engines.trt.bench import feed_of
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.cuda import Status
 
 

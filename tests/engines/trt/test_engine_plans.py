@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from engines.base import BatchShape
 from engines.errors import EngineUnavailable
 from engines.plan_cache import PlanCache
 from tests.engines.conftest import conv_graph
 from tests.engines.trt.bench import Bench, feed_of
+from tests.fakes.captured_logs import capture_logs
 
 
 def replace_content(file: Path, content: bytes) -> None:

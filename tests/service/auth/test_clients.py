@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from starlette.datastructures import Headers
-from structlog.testing import capture_logs
 
 from service.auth.clients import Clients
 from service.auth.keys import KeysInvalid, key_id_of, read_keys, with_key_revoked, write_keys
 from service.core.errors import Forbidden, TooManyRequests, Unauthorised
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.descriptors import no_descriptors_left
 from tests.serving.key_files import add_key
 

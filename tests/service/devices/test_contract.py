@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from structlog.testing import capture_logs
 
 from engines.base import BatchShape, Engine
 from engines.cuda.api import Cuda
@@ -26,6 +25,7 @@ from service.devices.cpu import CpuDevice
 from service.devices.cpu_lanes import LaneDevice
 from service.devices.gpu import GpuDevice, open_gpu_device
 from service.devices.gpu_cvcuda import GpuPixels
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.gpu import FakeCvCuda, FakeStreamEngine, RacingRuntime
 from tests.fakes.lanes import FakeLaneEngine
 from tests.serving.waiting import until

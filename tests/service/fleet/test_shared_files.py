@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from service.core.errors import NotReady, ServiceError
 from service.core.order import Order
@@ -18,6 +17,7 @@ from service.fleet.shared_files import SharedOrders, SharedResponses
 from service.repeats.idempotency_table import Claim
 from service.repeats.response_files import KeptResponse
 from service.saving.storage.s3 import ObjectLocation, ObjectStorage, open_object_storage
+from tests.fakes.captured_logs import capture_logs
 from tests.serving.backing.s3_server import KEY, SECRET, Bucket, serving_bucket, unused_port
 
 JOB = "ab" * 16

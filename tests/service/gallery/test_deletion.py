@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from service.core.errors import Gone, NotFound, NotReady
 from service.gallery.deletion import Deletion
 from service.gallery.thumbnails import ThumbnailFiles
 from service.saving.results import StoredResult
 from service.saving.store import ResultStore
+from tests.fakes.captured_logs import capture_logs
 from tests.service.saving.saver import OWNER, body_of, deletion_of, store_of
 
 ID, OTHER = "1" * 32, "2" * 32

@@ -9,7 +9,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from structlog.testing import capture_logs
 
 from service.core.errors import NotReady, ServiceError
 from service.core.order import Order
@@ -18,6 +17,7 @@ from service.jobs.assembly import look_after
 from service.jobs.request_files import KeptOrders
 from service.ledger.sqlite_file import LEDGER_FILE
 from service.lifecycle.background import run_in_background
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.descriptors import no_descriptors_left
 from tests.service.jobs.processes import ORDER, hang, open_process
 from tests.serving.waiting import until

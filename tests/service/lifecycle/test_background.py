@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from structlog.testing import capture_logs
-
 from service.lifecycle.background import run_in_background, wait_for_any
+from tests.fakes.captured_logs import capture_logs
 
 
 async def fails() -> None:

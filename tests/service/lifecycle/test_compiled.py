@@ -15,7 +15,6 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from structlog.testing import capture_logs
 
 from service.devices import planes_kernel
 from service.imaging.files import png_filters, scanlines
@@ -23,6 +22,7 @@ from service.imaging.pasting import kernel
 from service.imaging.texture import patch_match
 from service.lifecycle import compiled
 from service.lifecycle.compiled import HOW_TO_INSTALL, address, address_of_rows, load_library, reference
+from tests.fakes.captured_logs import capture_logs
 from tests.service.extensions import required
 
 CALLERS = {

@@ -8,12 +8,12 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from engines.repository.listing import VersionKey
 from service.core.errors import NotReady
 from service.remote_models.agreement import NoAgreement
 from service.remote_models.bucket import ModelBucket
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.clock import Clock
 from tests.service.remote_models.conftest import Follow, Never, Push, served, write_version
 

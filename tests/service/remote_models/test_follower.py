@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from structlog.testing import capture_logs
-
 from engines.repository.listing import VersionKey
 from service.remote_models.agreement import NoAgreement
 from service.remote_models.bucket import ModelBucket
 from service.remote_models.local_folder import LocalFolder
 from service.saving.storage.s3 import ObjectLocation, open_object_storage
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.clock import Clock
 from tests.service.remote_models.conftest import Follow, Never, Push, served, write_version
 from tests.serving.backing.s3_server import unused_port

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from engines.fake import FakeEngine
 from engines.manifest import Manifest
@@ -15,6 +14,7 @@ from engines.repository.versions import ServedModel
 from service.batching.batcher import Batcher, BatchPolicy
 from service.batching.supervisor import Supervisor
 from service.batching.worker import DeviceWorker
+from tests.fakes.captured_logs import capture_logs
 from tests.service.requests.overlap import Bench, Nobody, StepDevice
 
 

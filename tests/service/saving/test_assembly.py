@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from service.core.settings import Settings, SettingsInvalid
 from service.lifecycle.drain import Drain
@@ -16,6 +15,7 @@ from service.saving.assembly import flush_at_end, open_store
 from service.saving.results import Unobserved
 from service.saving.spool.process_folder import SPOOL, SpoolOwner
 from service.saving.storage.disk import ResultFiles
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.users import ONLY_ROOT, acting_as
 from tests.service.saving.store.slow_storage import QUICK, Elsewhere, SlowFiles, put, result
 from tests.service.saving.store.slow_storage import open_store as open_store_on

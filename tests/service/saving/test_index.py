@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from service.core.errors import NotReady
 from service.core.settings import SettingsInvalid
@@ -17,6 +16,7 @@ from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
 from service.saving import index_table
 from service.saving.index import ResultIndex, ledger_file
 from service.saving.index_table import row_of
+from tests.fakes.captured_logs import capture_logs
 
 ONE, TWO = "1" * 32, "2" * 32
 

@@ -6,10 +6,10 @@ import errno
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from service.core.errors import NotReady
 from service.saving.local_disk.disk_state import INCOMING, DiskState
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.clock import Clock
 from tests.fakes.disk import SYNCS, WRITES, FailingDisk, fill, tmpfs
 

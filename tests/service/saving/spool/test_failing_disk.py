@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from service.saving.local_disk.disk import Disk
 from service.saving.spool import own_records
 from service.saving.spool.process_folder import SPOOL
 from service.saving.spool.segment import SpooledResult
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.disk import FailingDisk, fill, tmpfs
 from tests.service.saving.spool.segments import BODY, ID, OTHER, SIDECAR, segments, spool
 

@@ -8,10 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from service.saving.spool.process_folder import SPOOL
 from service.saving.spool.segment import SEGMENT_BYTES, SpooledResult
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.disk import FailingDisk
 from tests.service.saving.spool.segments import BODY, ID, OTHER, SIDECAR, segments, spool
 

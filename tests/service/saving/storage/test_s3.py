@@ -11,7 +11,6 @@ from uuid import uuid4
 import obstore
 import pytest
 from obstore.store import S3Store
-from structlog.testing import capture_logs
 
 from service.core.errors import NotReady, ServiceError
 from service.core.settings import SettingsInvalid
@@ -21,6 +20,7 @@ from service.saving.spool.files import SpoolFiles
 from service.saving.spool.process_folder import SpoolOwner
 from service.saving.storage.s3 import ObjectLocation, ObjectStorage, open_object_storage
 from service.saving.store import ResultStore
+from tests.fakes.captured_logs import capture_logs
 
 ID = "ab" + "0" * 30
 BODY = bytes(range(256)) * 400

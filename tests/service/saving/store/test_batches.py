@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from service.saving.results import StoredResult
 from service.saving.spool.capacity import SpoolLimits
 from service.saving.spool.files import SpoolFiles
 from service.saving.storage.disk import ResultFiles
+from tests.fakes.captured_logs import capture_logs
 from tests.service.saving.store.slow_storage import (
     QUICK,
     ROOMY,

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from service.saving.index import ResultIndex
 from service.saving.result_finder import ResultFinder
@@ -15,6 +14,7 @@ from service.saving.spool.files import SpoolFiles
 from service.saving.spool.process_folder import SpoolOwner
 from service.saving.storage.disk import ResultFiles
 from service.saving.write_queue import UnsavedResult
+from tests.fakes.captured_logs import capture_logs
 from tests.service.saving.store.slow_storage import SlowFiles, files_directory, open_store, put, result
 from tests.serving.waiting import wait_until
 

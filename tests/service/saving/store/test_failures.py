@@ -7,12 +7,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from structlog.testing import capture_logs
 
 from service.core.errors import Overloaded
 from service.saving.results import Clock
 from service.saving.spool.capacity import SpoolLimits
 from service.saving.storage.disk import ResultFiles
+from tests.fakes.captured_logs import capture_logs
 from tests.service.saving.store.slow_storage import (
     QUICK,
     ROOMY,

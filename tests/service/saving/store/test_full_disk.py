@@ -9,7 +9,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from structlog.testing import capture_logs
 
 from service.core.errors import NotReady
 from service.saving.local_disk.disk import Disk
@@ -19,6 +18,7 @@ from service.saving.spool.files import SpoolFiles
 from service.saving.spool.process_folder import SpoolOwner
 from service.saving.storage.disk import ResultFiles
 from service.saving.store import ResultStore
+from tests.fakes.captured_logs import capture_logs
 from tests.fakes.disk import SYNCS, WRITES, FailingDisk
 from tests.service.saving.store.slow_storage import (
     QUICK,

@@ -13,13 +13,13 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Route
-from structlog.testing import capture_logs
 
 from service.auth.exposure import check_exposure
 from service.auth.keys import SCOPES, key_id_of, read_keys, with_key_revoked, write_keys
 from service.core.settings import Settings, SettingsInvalid
 from service.web.application import App
 from service.web.middleware.authorisation import PUBLIC
+from tests.fakes.captured_logs import capture_logs
 from tests.serving.key_files import add_key
 from tests.serving.waiting import wait_until
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from service.auth.keys import key_id_of
 from service.auth.links import LINK_S, SECRETS_FILE, Links, read_secrets
+from tests.fakes.captured_logs import capture_logs
 from tests.serving.key_files import add_key
 from tests.serving.local_server import Running, Serve
 from tests.serving.waiting import wait_until
