@@ -25,13 +25,16 @@ _LOCAL = re.compile(
         | (?<=[;}{])(?!(?:else\ )?(?:if|for|while|switch)\b)[\w#*\ ]+\(([^()]*)\)\{                # a method""",
     re.VERBOSE,
 )
-_LOCAL_NAME = re.compile(r"(?:^|[,[]|\.\.\.)(\w+)(?=[],]|$)")
+_LOCAL_NAME = re.compile(r"(?:^|[,[]|\.\.\.)(\w+)(?=[],=]|$)")
 _FIELD = re.compile(r"^  (?:static )?(\w+)(?: =|;)", re.MULTILINE)
 _PRIVATE = re.compile(r"^ +(?:static |async |get |set )*#(\w+)", re.MULTILINE)
 _PRIVATE_USED = re.compile(r"(?<=[.(\s])#(\w+)")
+_KEPT = r"""(?P<kept> "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' | `(?:\\.|[^`\\])*`
+    | (?:(?<=[(,=:!&|?\[])|(?<=[(,=:!&|?]\ )) / (?![*/\ ]) (?:\\.|\[(?:\\.|[^]\n])*]|[^/\\\n])+ / )"""
+_TEXT_OR_CODE = re.compile(_KEPT + r""" | [^"'`/]+ | /""", re.VERBOSE)
 _TOKEN = re.compile(
-    r"""(?P<kept> "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' | `(?:\\.|[^`\\])*`
-                | (?:(?<=[(,=:!&|?\[])|(?<=[(,=:!&|?]\ )) / (?![*/\ ]) (?:\\.|\[(?:\\.|[^]\n])*]|[^/\\\n])+ / )
+    _KEPT
+    + r"""
     | \s*//[^\n]* | \s*/\*.*?\*/                            # comments
     | ;(?=\s*\})
     | (?P<word>\b(?:const|true|false)\b)                   # has a shorter form
@@ -39,10 +42,13 @@ _TOKEN = re.compile(
     | (?P<line>\n)\s*""",
     re.VERBOSE | re.DOTALL,
 )
+_IN_TEMPLATE = re.compile(r"(?<=\$\{)[^}]*")
+_LETTERS = "etnirsoaclhdpmfugbvywkxqjz"  # the most frequent ones of the script first, which compresses best
 _SHORTER = {"const": "let", "true": "!0", "false": "!1"}
 _NAME = re.compile(r"(?<![\w$#])(?:(?<!\.)|(?<=\.\.\.))[A-Za-z]\w+(?![\w$])")
 _READ = re.compile(r"(?<!\.)\.(\w+)")
-_KEY = re.compile(r"(?<=[{,])\w+(?=[,}=:])|(?<!\w)(?<!function )(?<!function\*)\w+(?=\([^()]*\)\{)")
+_GROUP = re.compile(r"\([^(){}]*\)|\[[^][{}]*\]")
+_KEY = re.compile(r"(?<=[{,])\w+(?=[,}=:])|(?<!\w)(?<!function )(?<!function\*)\w+(?=@\{)")
 _NEEDLESS_LINE = re.compile(r"(?<=[;,{}(\[])\n|\n(?=[})\]])")
 
 
@@ -66,7 +72,8 @@ def joined(folder: Path, entry: str) -> str:
                 raise ScriptInvalid(f"{name} is declared in {declared[name]} and in {path.name}; name one of them anew")
             declared[name] = path.name
     code = "".join(_bare(path, declared) for path in order)
-    return _with_short_names(code, declared, string.ascii_uppercase)
+    read = (name for name in _READ.findall(code) if not name.isupper())  # a class may have a field of that name
+    return _with_short_names(code, declared, string.ascii_uppercase, read)
 
 
 def _visit(path: Path, above: tuple[Path, ...], order: list[Path]) -> None:
@@ -81,24 +88,34 @@ def _visit(path: Path, above: tuple[Path, ...], order: list[Path]) -> None:
     order.append(path)
 
 
-def _with_short_names(code: str, names: Iterable[str], first: str, kept: Iterable[str] = ()) -> str:
-    """Return the code with `names` shortened, except names in `kept` and names that occur in a string or template.
+def _with_short_names(code: str, names: Iterable[str], first: str, kept: Iterable[str]) -> str:
+    """Return the code with `names` shortened, except names in `kept` and names of an object's keys or methods.
 
-    The most used names get one letter of `first`; the others get such a letter and a lower-case one. A name stays if it
-    may be an object's key or method; names that are not constants stay also if a property of that name is read.
+    The most used names get one letter of `first`; the others get such a letter and a lower-case one.
     """
-    texts = " ".join(token["kept"] for token in _TOKEN.finditer(code) if token["kept"])
-    stay = {*_NAME.findall(texts), *_KEY.findall(code), *kept}
-    read = set(_READ.findall(code))
-    found = (name for name in dict.fromkeys(names) if _NAME.fullmatch(name))
-    renamed = [name for name in found if name not in stay and (name.isupper() or name not in read)]
+    stay = {*_keys(code), *kept}
+    renamed = [name for name in dict.fromkeys(names) if _NAME.fullmatch(name) and name not in stay]
     used = Counter(_NAME.findall(code))
     renamed.sort(key=lambda name: -used[name])
     taken = {"do", "if", "in", *re.findall(r"[\w$]+", code)}
-    two = ("".join(pair) for pair in itertools.product(first, string.ascii_lowercase))
+    two = ("".join(pair) for pair in itertools.product(first, _LETTERS))
     letters = (name for name in itertools.chain(first, two) if name not in taken)
     short = dict(zip(renamed, letters, strict=False))
-    return _NAME.sub(lambda used: short.get(used[0], used[0]), code)
+
+    def shortened(part: re.Match[str]) -> str:
+        if part["kept"] is None:
+            return _NAME.sub(lambda name: short.get(name[0], name[0]), part[0])
+        return _IN_TEMPLATE.sub(lambda code: _TEXT_OR_CODE.sub(shortened, code[0]), part[0])
+
+    return _TEXT_OR_CODE.sub(shortened, code)
+
+
+def _keys(code: str) -> set[str]:
+    """Return all names that may be an object's key or method: those that braces hold, and no other brackets inside."""
+    code = _TEXT_OR_CODE.sub(lambda part: '""' if part["kept"] else part[0], code)
+    while (fewer := _GROUP.sub("@", code)) != code:
+        code = fewer
+    return set(_KEY.findall(code))
 
 
 def _with_short_locals(statement: str, declared: Container[str]) -> str:
@@ -106,7 +123,7 @@ def _with_short_locals(statement: str, declared: Container[str]) -> str:
     code = _NEEDLESS_LINE.sub("", _TOKEN.sub(_sent, statement))
     lists = (re.sub(r"\{[^{}]*}", "", found[found.lastindex or 0]) for found in _LOCAL.finditer(code))
     names = (name for found in lists for name in _LOCAL_NAME.findall(found) if name not in declared)
-    return _with_short_names(code, names, string.ascii_lowercase, _FIELD.findall(statement))
+    return _with_short_names(code, names, _LETTERS, _FIELD.findall(statement))
 
 
 def _sent(token: re.Match[str]) -> str:
