@@ -179,7 +179,7 @@ def test_an_eraser_that_meets_no_mask_says_how_a_fill_is_taken_back(tab: Tab) ->
     tab.filled()
     tab.page.keyboard.press("e")
     tab.drag(LINE)
-    tab.says("Nothing is painted there. Undo takes a fill back.")
+    tab.says("There is no mask to erase here. Use Undo to remove a fill.")
 
 
 def test_a_model_that_is_gone_is_replaced_by_those_that_are_there(
@@ -226,7 +226,7 @@ def test_painting_everything_is_answered_with_what_a_person_can_do(tab: Tab) -> 
     tab.open(PICTURES / "dress.jpg").collect()
     tab.page.keyboard.press("i")
     tab.page.click("#fill")
-    tab.says("Everything is painted, so nothing is left to fill from: erase a part of it.")
+    tab.says("The whole picture is painted, so there is nothing to fill from: erase part of the mask.")
     assert tab.page.locator("#fill").is_enabled()
 
 

@@ -78,7 +78,7 @@ def test_results_are_shown_small_and_the_newest_first(open_tab: OpenTab, serve: 
     last = kept(server.url, 1)[0]
     shown(tab, 4)
     with tab.page.expect_response(f"**{last}") as reply:
-        tab.page.locator("#kept figure").first.get_by_text("Paint on it").click()
+        tab.page.locator("#kept figure").first.get_by_text("Edit", exact=True).click()
     assert reply.value.ok
 
 
@@ -133,7 +133,7 @@ def test_a_result_that_was_deleted_elsewhere_is_taken_out(open_tab: OpenTab, ser
     _, newest = kept(server.url, 2)
     tab = shown(open_tab(f"{server.url}/", expected=REFUSED), 2)
     httpx.delete(f"{server.url}{newest}")
-    tab.page.click("#kept button:has-text('Paint on it') >> nth=0")
+    tab.page.click("#kept button:has-text('Edit') >> nth=0")
     tab.says("was deleted")
     expect(tab.page.locator("#kept figure")).to_have_count(1)
     expect(tab.page.locator("#kept-count")).to_have_text("1 result.")
@@ -149,7 +149,7 @@ def test_a_result_is_painted_on_and_saved_as_it_is(open_tab: OpenTab, serve: Ser
     original = httpx.get(f"{server.url}{address}").content
     assert download.value.path().read_bytes() == original
     assert download.value.suggested_filename.endswith(".png")
-    tab.page.click("#kept button:has-text('Paint on it')")
+    tab.page.click("#kept button:has-text('Edit')")
     expect(tab.page.locator("#panel-inpaint")).to_be_visible()
     tab.says("is open")
     assert (np.asarray(tab.saved()) == np.asarray(Image.open(download.value.path()))).all()
@@ -162,7 +162,7 @@ def test_a_result_is_deleted_once_that_is_confirmed(open_tab: OpenTab, serve: Se
     asked: list[str] = []
     tab.page.once("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
     tab.page.locator("#kept button:has-text('Delete')").first.click()
-    assert "for good" in asked[0]
+    assert "cannot be undone" in asked[0]
     assert httpx.get(f"{server.url}{second}").status_code == 200
     tab.page.once("dialog", lambda dialog: dialog.accept())
     tab.page.locator("#kept button:has-text('Delete')").first.click()
@@ -188,7 +188,7 @@ def test_the_keyboard_alone_is_enough(open_tab: OpenTab, serve: Serve) -> None:
         reached.append(tab.page.evaluate("document.activeElement.textContent"))
         if reached[-1] == "Delete":
             break
-    assert reached[-3:] == ["Paint on it", "Save", "Delete"]
+    assert reached[-3:] == ["Edit", "Save", "Delete"]
     tab.page.keyboard.press("Enter")
     expect(tab.page.locator("#kept figure")).to_have_count(1)
     expect(tab.page.locator("#kept button").first).to_be_focused()

@@ -10,6 +10,10 @@ from tests.browser.conftest import OpenTab, Serve
 from tests.browser.tab import PICTURES, Tab
 
 CONTROL, ALT = 2, 1
+MAC = (
+    "Object.defineProperty(navigator, 'userAgentData', { value: undefined });"
+    "Object.defineProperty(navigator, 'platform', { value: 'MacIntel' });"
+)
 
 
 def press(tab: Tab, key: str, code: str, modifiers: int = 0) -> None:
@@ -199,6 +203,35 @@ def test_space_presses_the_button_that_the_tab_key_went_to(tab: Tab) -> None:
     expect(tab.page.locator("#undo")).to_be_focused()
     tab.page.keyboard.press(" ")
     expect(tab.page.locator("#undo")).to_be_disabled()
+
+
+def test_on_a_mac_the_command_key_does_what_its_labels_say(open_tab: OpenTab, url: str) -> None:
+    tab = open_tab(url)
+    tab.page.add_init_script(MAC)
+    tab.go().open(PICTURES / "dress.jpg").collect()
+    named = (("#undo", "Undo (⌘ Z)"), ("#redo", "Redo (⌘ Shift Z)"), ("#open", "Open photographs (⌘ O)"))
+    for button, title in named:
+        expect(tab.page.locator(button)).to_have_attribute("title", title)
+    assert "Command" in tab.page.inner_text("#surface-help")
+    tab.page.click("#save-menu summary")
+    assert tab.page.locator("#save-menu kbd").all_inner_texts() == ["⌘ S", "⌘ C"]
+    tab.page.keyboard.press("?")
+    keys = tab.page.inner_text("#keys")
+    assert "⌘ Z, ⌘ Shift Z" in keys
+    assert "Ctrl" not in keys
+    tab.page.keyboard.press("Escape")
+    tab.drag(((100, 150), (140, 150)))
+    tab.page.keyboard.press("Meta+z")
+    expect(tab.page.locator("#undo")).to_be_disabled()
+    tab.page.keyboard.press("Meta+Shift+z")
+    expect(tab.page.locator("#undo")).to_be_enabled()
+    with tab.page.expect_download():
+        tab.page.keyboard.press("Meta+s")
+
+
+def test_elsewhere_the_labels_name_the_control_key(tab: Tab) -> None:
+    expect(tab.page.locator("#undo")).to_have_attribute("title", "Undo (Ctrl Z)")
+    assert "⌘" not in tab.page.inner_text("body")
 
 
 @pytest.mark.parametrize("tool", ["b", "l", "r"])

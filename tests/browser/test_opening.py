@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Route, expect
@@ -17,6 +18,7 @@ from playwright.sync_api import Browser, Route, expect
 from tests.browser.conftest import CHROMIUM, ROOT, SWITCHES, OpenTab, Serve
 from tests.browser.tab import PICTURES, Tab, encoded, noise
 from tests.browser.test_gallery import REFUSED
+from tests.browser.test_recovery import KEPT_AFTER_MS
 from tests.serving.served_process import ServedProcess
 from tests.serving.waiting import wait_until
 
@@ -136,7 +138,8 @@ def test_it_loads_fills_and_saves_behind_a_prefix(open_tab: OpenTab, behind: str
 
 def test_photographs_are_dropped_and_what_is_none_is_named(tab: Tab) -> None:
     dropped = {path.name: list(path.read_bytes()) for path in PHOTOGRAPHS}
-    for files, said in (({"notes.txt": [65, 66]}, "notes.txt is neither"), (dropped, "2 photographs are open")):
+    refused = ({"notes.txt": [65, 66]}, "notes.txt cannot be opened: it is damaged")
+    for files, said in (refused, (dropped, "2 photographs are open")):
         data = tab.page.evaluate_handle(CARRIED, files)
         for kind in ("dragover", "drop"):
             tab.page.dispatch_event("#empty", kind, {"dataTransfer": data})
@@ -154,23 +157,40 @@ def test_a_picture_of_another_page_that_is_dropped_as_a_link_is_not_passed_over(
         }"""
     )
     tab.page.dispatch_event("#empty", "drop", {"dataTransfer": data})
-    tab.says("That is no file: save the picture first, then open it.")
+    tab.says("That is a link, not a file: save the picture first, then open it.")
 
 
-@pytest.mark.parametrize("kind", ["PNG", "WebP"])
-def test_an_animation_is_refused_by_its_name_and_one_frame_of_it_is_not(tab: Tab, kind: str) -> None:
-    frames = [Image.fromarray(noise(40, 30, seed=seed)) for seed in range(2)]
-    moving = encoded(frames[0], f"dancing.{kind.lower()}", kind, save_all=True, append_images=frames[1:])
-    tab.page.set_input_files("#pick-pictures", moving)
-    tab.says(f"dancing.{kind.lower()} is animated")
-    assert tab.page.locator("#empty").is_visible()
+@pytest.mark.parametrize("kind", ["GIF", "AVIF", "BMP"])
+def test_a_format_that_only_the_browser_reads_is_opened_as_png(tab: Tab, kind: str) -> None:
+    pixels = np.asarray(Image.new("RGB", (60, 40), (30, 140, 220)))
+    tab.open(encoded(pixels, f"sky.{kind.lower()}", kind)).collect()
+    tab.says(f"sky.png is open. sky.{kind.lower()} was converted to PNG; an animation becomes its first frame.")
+    tab.brush(10)
+    tab.drag(((20, 20), (30, 20)))
+    tab.fill()
+    saved = tab.saved()
+    assert saved.size == (60, 40)
+    assert np.abs(np.asarray(saved.convert("RGB"))[:8].astype(int) - pixels[:8]).max() <= 3
+    tab.page.wait_for_timeout(KEPT_AFTER_MS)
+    tab.go()  # what is kept for a reload is the PNG
+    expect(tab.page.locator("#surface")).to_have_attribute("aria-label", "Picture sky.png, 60 by 40 pixels")
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WebP", "GIF"])
+def test_of_an_animation_the_first_frame_is_opened(tab: Tab, kind: str) -> None:
+    frames = [Image.new("RGB", (40, 30), colour) for colour in ("#00f", "#f00")]
+    name = f"dancing.{kind.lower()}"
+    tab.open(encoded(frames[0], name, kind, save_all=True, append_images=frames[1:], lossless=True))
+    tab.says(f"{name} was converted to PNG; an animation becomes its first frame.")
+    assert tab.saved().convert("RGB").getpixel((10, 10)) == (0, 0, 255)
+    tab.page.click("#close")
     tab.open(encoded(frames[0], f"still.{kind.lower()}", kind, save_all=True))
 
 
 def test_a_folder_that_is_dropped_is_refused_by_its_name(tab: Tab, tmp_path: Path) -> None:
     (tmp_path / "holiday").mkdir()
     tab.drop(tmp_path / "holiday", (200, 200))
-    tab.says("holiday cannot be read: is it a folder")
+    tab.says("holiday cannot be read. Is it a folder")
 
 
 def test_a_photograph_that_leaves_the_disk_stays_open(tab: Tab, tmp_path: Path) -> None:
@@ -264,7 +284,8 @@ def test_what_cannot_be_opened_is_named_though_others_are_open(tab: Tab) -> None
     heic = {"name": "1.heic", "mimeType": "image/heic", "buffer": b"\0\0\0\x18ftypheic"}
     pictures = [encoded(noise(40, 40), "0.png"), heic, encoded(noise(40, 40), "2.png")]
     tab.open(*pictures)
-    tab.says("2 photographs are open. 1.heic is neither a JPEG, PNG nor WebP picture: save a copy as one.")
+    tab.says("2 photographs are open. 1.heic cannot be opened: it is damaged, or in a format that this browser ")
+    tab.says("does not know. Save a copy as JPEG or PNG.")
     expect(tab.page.locator("#status")).to_have_class("wrong")
     tab.page.set_input_files("#pick-pictures", [pictures[0], heic, {**heic, "name": "3.heic"}])
-    tab.says("0.png is open. 2 are not: 1.heic is neither a JPEG, PNG nor WebP picture: save a copy as one.")
+    tab.says("0.png is open. 2 files could not be opened: 1.heic cannot be opened: it is damaged")

@@ -99,7 +99,7 @@ def test_where_a_browser_does_not_copy_pictures_the_page_says_so(open_tab: OpenT
     url = serve(public_host="images.example").url.replace("127.0.0.1", "images.example")
     tab = open_tab(f"{url}/", expected="the server responded").open(PICTURES / "dress.jpg")
     tab.choose("save-menu", '[data-save="copy"]')
-    tab.says("This browser copies no pictures here: save it.")
+    tab.says("This browser cannot copy pictures here: save it instead.")
 
 
 def grey(pixels: NDArray[np.uint8]) -> Image.Image:
@@ -193,7 +193,7 @@ def test_a_file_that_is_no_picture_is_refused_in_words(open_tab: OpenTab, url: s
     tab.page.set_input_files(
         "#pick-pictures", {"name": evil, "mimeType": "image/png", "buffer": b"nothing of the kind"}
     )
-    tab.says("is neither a JPEG, PNG nor WebP picture")
+    tab.says("cannot be opened: it is damaged")
     assert evil in tab.page.inner_text("#status")
     assert tab.page.locator("#status img").count() == 0
 

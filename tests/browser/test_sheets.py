@@ -40,7 +40,7 @@ def test_a_label_map_becomes_a_picture_that_can_be_saved_and_painted_on(tab: Tab
     assert picture.evaluate("async image => { await image.decode(); return image.naturalWidth; }") > 0
     with tab.page.expect_download():
         tab.page.click("#translated button:has-text('Save')")
-    tab.page.press("#translated button:has-text('Paint on it')", "Enter")
+    tab.page.press("#translated button:has-text('Edit')", "Enter")
     expect(tab.page.locator("#panel-inpaint")).to_be_visible()
     expect(tab.page.locator("#surface")).to_be_focused()
     expect(tab.page.locator("#surface")).to_have_attribute(

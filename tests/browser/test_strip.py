@@ -12,6 +12,7 @@ from playwright.sync_api import Dialog, expect
 from tests.browser.conftest import OpenTab, Serve
 from tests.browser.tab import PICTURES, Tab, encoded, noise
 from tests.browser.test_gallery import REFUSED
+from tests.browser.test_recovery import KEPT_AFTER_MS
 
 COUNT = 20
 SLOW = """
@@ -70,7 +71,35 @@ def test_each_photograph_keeps_its_own_work_and_can_be_closed(tab: Tab) -> None:
     expect(tab.page.locator("#surface")).to_have_attribute("aria-label", "Picture 1.png, 200 by 200 pixels")
     tab.page.click('#strip button[aria-label="Close 1.png"]')
     expect(tab.page.locator("#strip")).to_be_hidden()
-    assert asked == ["Close 0.png? What was painted and filled on it is lost."] * 2
+    assert asked == ["Close 0.png? Your painting and fills on it will be lost."] * 2
+
+
+def test_a_single_photograph_is_closed_after_a_question_if_work_would_be_lost(blank: Tab) -> None:
+    close = blank.page.locator("#close")
+    blank.drag(((80, 80), (160, 80)))
+    asked: list[str] = []
+
+    def answer(dialog: Dialog) -> None:
+        asked.append(dialog.message)
+        dialog.accept() if len(asked) == 2 else dialog.dismiss()
+
+    blank.page.on("dialog", answer)
+    close.click()
+    expect(blank.page.locator("#empty")).to_be_hidden()
+    blank.page.keyboard.press("d")
+    close.focus()
+    blank.page.keyboard.press("Enter")
+    expect(blank.page.locator("#empty")).to_be_visible()
+    assert asked == ["Close noise.png? Your painting and fills on it will be lost."] * 2
+    expect(blank.page.locator("#open-first")).to_be_focused()
+    for button in ("#close", "#undo", "#fill"):
+        expect(blank.page.locator(button)).to_be_disabled()
+    blank.page.wait_for_timeout(KEPT_AFTER_MS)
+    blank.go()
+    assert blank.page.locator("#empty").is_visible(), "it was stored after it was closed"
+    blank.open(PICTURES / "dress.jpg")
+    close.click()  # without a question
+    expect(blank.page.locator("#empty")).to_be_visible()
 
 
 def test_a_narrow_photograph_is_chosen_beside_its_button_that_closes(tab: Tab) -> None:
@@ -181,7 +210,7 @@ def test_a_photograph_that_is_closed_ends_the_wait_for_its_fill(open_tab: OpenTa
     tab.page.route("**/v1/inpaint", lambda route: route.abort())
     tab.drag(LINE)
     tab.page.click("#fill")
-    expect(tab.page.locator("#busy-text")).to_contain_text("cannot be reached: again in", timeout=30_000)
+    expect(tab.page.locator("#busy-text")).to_contain_text("cannot be reached: trying again in", timeout=30_000)
     _close(tab, "dress.jpg")
     tab.says("Cancelled")
     expect(tab.page.locator("#busy")).to_be_hidden()
@@ -193,7 +222,7 @@ def test_a_photograph_that_is_closed_while_all_wait_lets_the_others_be_filled(op
     tab.page.route("**/v1/inpaint", lambda route: route.fulfill(**busy), times=1)
     tab.drag(LINE)
     tab.page.click("#mask-for-all")
-    expect(tab.page.locator("#busy-text")).to_contain_text("busy: again in", timeout=30_000)
+    expect(tab.page.locator("#busy-text")).to_contain_text("busy: trying again in", timeout=30_000)
     _close(tab, "dress.jpg")
     tab.says("1 photograph is filled")
     expect(tab.page.locator("#busy")).to_be_hidden()

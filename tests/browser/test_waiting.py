@@ -46,7 +46,7 @@ def test_a_busy_server_is_waited_for_as_long_as_it_says(open_tab: OpenTab, serve
             tab.page.click("#fill")
         assert refused.value.status == 503
         expect(tab.page.locator("#busy-text")).to_have_text(
-            re.compile(r"The server is busy: again in \d+ s"), timeout=30_000
+            re.compile(r"The server is busy: trying again in \d+ s"), timeout=30_000
         )
     tab.filled()
 
@@ -65,7 +65,7 @@ def test_a_server_that_says_to_come_back_at_once_is_not_asked_without_end(
     tab.page.route("**/v1/inpaint", answer)
     tab.drag(LINE)
     tab.page.click("#fill")
-    expect(tab.page.locator("#busy-text")).to_have_text(re.compile(r"^The server is busy: again in [23] s$"))
+    expect(tab.page.locator("#busy-text")).to_have_text(re.compile(r"^The server is busy: trying again in [23] s$"))
     assert len(asked) <= 3
 
 
@@ -104,7 +104,7 @@ def test_a_call_that_the_browser_stops_is_made_again(open_tab: OpenTab, serve: S
         tab.page.click("#fill")
         expect(tab.page.locator("#busy-text")).to_have_text("Filling… 0 s")
         tab.page.evaluate("window.stop()")
-    expect(tab.page.locator("#busy-text")).to_contain_text("cannot be reached: again in")
+    expect(tab.page.locator("#busy-text")).to_contain_text("cannot be reached: trying again in")
     tab.filled()
 
 
@@ -131,7 +131,7 @@ def test_a_person_who_sent_too_much_is_told_and_the_fill_is_tried_again(
     headers = {"Authorization": f"Bearer {key}"}
     wait_until(lambda: httpx.get(f"{server.url}/v1/models", headers=headers).status_code == 429)
     tab.page.click("#fill")
-    expect(tab.page.locator("#busy-text")).to_have_text(re.compile(r"^Too many requests were sent: again in \d s$"))
+    expect(tab.page.locator("#busy-text")).to_have_text(re.compile(r"^Too many requests were sent: trying again"))
     tab.filled()
 
 
@@ -153,7 +153,7 @@ def test_a_server_that_is_restarted_is_waited_for(open_tab: OpenTab, serve: Serv
     port = int(server.url.rpartition(":")[2])
     server.kill()
     tab.page.click("#fill")
-    expect(tab.page.locator("#busy-text")).to_contain_text("cannot be reached: again in", timeout=30_000)
+    expect(tab.page.locator("#busy-text")).to_contain_text("cannot be reached: trying again in", timeout=30_000)
     serve(fake_batch_ms=100, port=port)
     tab.filled()
 
@@ -186,7 +186,7 @@ def test_a_success_without_a_picture_is_told_and_not_asked_for_again(open_tab: O
     tab.page.route("**/v1/inpaint", answer)
     tab.drag(LINE)
     tab.page.click("#fill")
-    tab.says("The answer is empty or not from this server.")
+    tab.says("The reply is empty, or does not come from this server.")
     expect(tab.page.locator("#busy")).to_be_hidden()
     assert tab.page.locator("#fill").is_enabled()
     assert len(asked) == 1
@@ -207,7 +207,7 @@ def test_models_that_cannot_be_read_are_told_and_read_again_when_a_person_fills(
     tab = open_tab(f"{serve().url}/")
     tab.page.route("**/v1/models", answer)
     tab.page.reload()
-    tab.says("The answer is empty or not from this server.")
+    tab.says("The reply is empty, or does not come from this server.")
     expect(tab.page.locator("#status")).to_be_empty(timeout=30_000)  # the message is not repeated
     assert len(asked) == 1
     tab.page.unroute("**/v1/models")

@@ -21,7 +21,7 @@ export async function prepared(picture) {
   const area = windowFor(picture, hole);
   const sent = picture.mask.cut(hole);
   const mask = picture.mask.cut(area);
-  if (!mask.includes(0)) throw new Error("Everything is painted, so nothing is left to fill from: erase a part of it.");
+  if (!mask.includes(0)) throw new Error("The whole picture is painted, so there is nothing to fill from: erase part of the mask.");
   const shown = async () => {
     await picture.load(); // another picture may be shown by now
     return picture.render(area).convertToBlob({ type: "image/png" });

@@ -2,7 +2,7 @@
 //
 // The decoded pixels are never changed: undoing a fill removes its patch, and an export copies the original outside them.
 
-import { copied } from "../files/bytes.js";
+import { copied, stem } from "../files/bytes.js";
 import { inspect } from "../files/inspect.js";
 import { History } from "./history.js";
 import { Mask } from "./mask.js";
@@ -49,6 +49,19 @@ export class Patch {
   }
 }
 
+async function factsOf(file) {
+  return inspect(new Uint8Array(await file.arrayBuffer()));
+}
+
+/** A file in any format that the browser decodes as PNG: its first frame, in sRGB. @returns {Promise<Blob>} */
+async function stillPng(file) {
+  const bitmap = await createImageBitmap(file);
+  const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
+  canvas.getContext("2d").drawImage(bitmap, 0, 0);
+  bitmap.close();
+  return canvas.convertToBlob();
+}
+
 function canvasOf(pixels, { width, height }) {
   const canvas = new OffscreenCanvas(width, height);
   canvas.getContext("2d").putImageData(new ImageData(pixels, width, height), 0, 0);
@@ -63,6 +76,8 @@ export class Picture {
   /** @type {Patch[]} fills, the latest on top */
   patches = [];
   history = new History();
+  /** The name of the file from which this one was converted; empty for none. */
+  origin = "";
   /** Aborts work for the picture when it is closed. */
   closing = new AbortController();
 
@@ -77,18 +92,24 @@ export class Picture {
     this.mask = new Mask(size.width, size.height);
   }
 
-  /** Opens a file. If it is not a picture, throws an Error whose message can be shown to people. */
+  /** Opens a file. If the browser cannot decode it, throws an Error whose message can be shown to people. */
   static async open(chosen, name, id = newId()) {
-    const file = await copied(chosen, name);
-    const facts = inspect(new Uint8Array(await file.arrayBuffer()));
-    if (!facts) throw new Error(`${name} is neither a JPEG, PNG nor WebP picture: save a copy as one.`);
-    if (facts.animated) throw new Error(`${name} is animated: open one frame of it, as a still picture.`);
-    const bitmap = await createImageBitmap(file, RAW).catch(() => {
-      throw new Error(`${name} cannot be decoded.`);
-    });
-    const picture = new Picture(file, name, facts, bitmap, id);
-    await picture.#show(bitmap);
-    return picture;
+    let file = await copied(chosen, name);
+    try {
+      let facts = await factsOf(file);
+      const foreign = !facts || facts.animated; // the server would not take it
+      if (foreign) {
+        file = await stillPng(file);
+        facts = await factsOf(file);
+      }
+      const bitmap = await createImageBitmap(file, RAW);
+      const picture = new Picture(file, foreign ? `${stem(name)}.png` : name, facts, bitmap, id);
+      if (foreign) picture.origin = name;
+      await picture.#show(bitmap);
+      return picture;
+    } catch {
+      throw new Error(`${name} cannot be opened: it is damaged, or in a format that this browser does not know. Save a copy as JPEG or PNG.`);
+    }
   }
 
   /** Decodes the file again after `release`. */

@@ -59,7 +59,7 @@ export function stem(name) {
 export async function copied(file, name) {
   if (!(file instanceof File)) return file;
   const bytes = await file.arrayBuffer().catch(() => {
-    throw new Error(`${name} cannot be read: is it a folder, or gone?`);
+    throw new Error(`${name} cannot be read. Is it a folder, or was it deleted?`);
   });
   return new Blob([bytes], { type: file.type });
 }

@@ -22,7 +22,7 @@ export function connectOpening(open) {
     if (event.target.type === "file") return; // a field takes it itself
     event.preventDefault();
     $("stage").classList.remove("dropping");
-    if (!given(event.dataTransfer, open)) say("That is no file: save the picture first, then open it.", true);
+    if (!given(event.dataTransfer, open)) say("That is a link, not a file: save the picture first, then open it.", true);
   });
 }
 

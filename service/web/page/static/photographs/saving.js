@@ -15,7 +15,7 @@ export function resultName(name, format) {
 
 /** A sentence that says whether the pixels outside the fills are unchanged. */
 function told(format, exact) {
-  if (format !== "jpeg") return exact ? "Outside the fills every pixel is the file's." : "This kind of file had to be rounded: pixels outside the fills may differ a little.";
+  if (format !== "jpeg") return exact ? "Outside the fills, no pixel has changed." : "This kind of file cannot be kept exactly: pixels outside the fills may differ a little.";
   return exact ? "Only the fills and the blocks of pixels that they touch were encoded again." : "JPEG changes every pixel a little.";
 }
 
@@ -51,7 +51,7 @@ export class Saving {
       await navigator.clipboard.write([new ClipboardItem({ "image/png": blob })]);
       say("Copied.");
     } catch {
-      say("This browser copies no pictures here: save it.", true); // without https the clipboard is closed to pages
+      say("This browser cannot copy pictures here: save it instead.", true); // without https the clipboard is closed to pages
     }
   }
 

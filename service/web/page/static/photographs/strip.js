@@ -3,7 +3,7 @@
 import { replace } from "../editing/morphology.js";
 import { exportPicture, download } from "../files/export.js";
 import { zip } from "../files/zip.js";
-import { $, element, icon, thumbnail } from "../ui/dom.js";
+import { $, disable, element, icon, thumbnail } from "../ui/dom.js";
 import { explained } from "../ui/busy.js";
 import { resultName } from "./saving.js";
 import { say } from "../ui/status.js";
@@ -23,12 +23,14 @@ export class Strip {
     workspace.addEventListener("active", () => this.#update());
     $("mask-for-all").onclick = () => this.fillAll();
     $("zip").onclick = () => this.saveAll();
+    $("close").onclick = () => this.close(workspace.active);
+    this.#update();
   }
 
   /** Fills every photograph under the active one's mask, scaled to its size. */
   async fillAll() {
     const { active, pictures } = this.workspace;
-    if (!active?.mask.area) return say("Paint a mask first: it is used for all photographs.", true);
+    if (!active?.mask.area) return say("Paint a mask first: it will be used for all photographs.", true);
     const source = { data: active.mask.data.slice(), width: active.mask.width, height: active.mask.height };
     const failures = [];
     const done = await this.busy.run("Filling all", async (call, name) => {
@@ -75,24 +77,29 @@ export class Strip {
     }
   }
 
+  /** Closes a photograph, after a question if work would be lost. @param {import("../editing/picture.js").Picture | null} picture */
+  close(picture) {
+    if (!picture || (picture.history.canUndo && !confirm(`Close ${picture.name}? Your painting and fills on it will be lost.`))) return;
+    this.workspace.remove(picture);
+  }
+
   #update() {
     const { pictures, active } = this.workspace;
     const strip = $("strip");
     const focused = strip.contains(document.activeElement);
+    disable($("close"), !active);
     strip.hidden = pictures.length < 2;
     strip.querySelector("ul").replaceChildren(...pictures.map((picture) => this.#item(picture, picture === active)));
     strip.querySelector("[aria-current=true]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
     if (focused) $("surface").focus(); // the button that was pressed is gone
+    if (document.activeElement === $("close") && !active) $("open-first").focus();
   }
 
   #item(picture, current) {
     const choose = element("button", { ariaLabel: picture.name, title: picture.name, ariaCurrent: current }, this.#thumbnail(picture));
     choose.onclick = () => this.workspace.activate(picture);
     const remove = element("button", { className: "icon", ariaLabel: `Close ${picture.name}` }, icon("close"));
-    remove.onclick = () => {
-      if (picture.history.canUndo && !confirm(`Close ${picture.name}? What was painted and filled on it is lost.`)) return;
-      this.workspace.remove(picture);
-    };
+    remove.onclick = () => this.close(picture);
     return element("li", {}, choose, remove);
   }
 

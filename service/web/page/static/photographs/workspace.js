@@ -30,8 +30,10 @@ export class Workspace extends EventTarget {
       }
     }
     const told = { 0: "", 1: `${opened[0]?.name} is open. ` }[opened.length] ?? `${opened.length} photographs are open. `;
+    const converted = opened.flatMap(({ origin }) => origin || []).join(", ");
+    const note = converted && `${converted} was converted to PNG; an animation becomes its first frame. `;
     const [first = ""] = failures;
-    say(told + (failures.length > 1 ? `${failures.length} are not: ${first}` : first), first !== "");
+    say(told + note + (failures.length > 1 ? `${failures.length} files could not be opened: ${first}` : first), first !== "");
   }
 
   /** Adds a picture; while it is not edited, its decoded pixels are freed. */

@@ -36,7 +36,7 @@ export class Recovery {
   /** Restores stored work and stores further work; not in a second tab, which would overwrite the first one's. */
   async start() {
     addEventListener("beforeunload", (event) => this.#lossy && event.preventDefault());
-    if (!(await locked())) return this.#tell("Retouch is open in another tab, which keeps its work: a reload of this one loses it.");
+    if (!(await locked())) return this.#tell("Retouch is open in another tab. Work in this tab is not stored: reloading loses it.");
     try {
       await this.#restore();
       this.#on = true;
@@ -63,7 +63,7 @@ export class Recovery {
       await this.workspace.add(picture, id === edited.id);
     }
     await this.#store.keep(new Set(this.#stored));
-    if (fresh.length) say("Your work is back. Save, Forget stored work removes it from this browser.");
+    if (fresh.length) say("Your work is back. To remove it from this browser, choose Save, Delete stored work.");
   }
 
   /** Whether there is work that is not stored. */
@@ -80,7 +80,7 @@ export class Recovery {
   #flush() {
     clearTimeout(this.#timer);
     if (!this.#on || !this.#changed.size) return;
-    this.#writing = this.#writing.then(() => this.#write()).catch(() => this.#tell("This browser has no space to keep the work: a reload would lose it."));
+    this.#writing = this.#writing.then(() => this.#write()).catch(() => this.#tell("This browser has no space to store your work: reloading loses it."));
   }
 
   async #write() {
@@ -88,7 +88,7 @@ export class Recovery {
     const changed = [...this.#changed].filter((picture) => pictures.includes(picture));
     this.#changed.clear();
     if (pictures.reduce((sum, picture) => sum + bytesOf(picture), 0) > LARGEST_WORK) {
-      this.#tell("The work is too large to be kept in this browser: a reload would lose it.");
+      this.#tell("Your work is too large to be stored in this browser: reloading loses it.");
       return;
     }
     const saved = Date.now();
@@ -107,7 +107,7 @@ export class Recovery {
     await this.#writing;
     await this.#store.keep(new Set());
     this.#stored.clear();
-    say("Forgotten: this browser keeps nothing of this work. What is open stays open until you leave.");
+    say("Deleted: this browser stores none of this work. Open photographs stay open until you leave.");
   }
 
   #tell(text) {

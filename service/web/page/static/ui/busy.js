@@ -37,7 +37,7 @@ export class Busy {
    */
   async run(label, work) {
     if (this.#running) {
-      say("Something is being computed: wait for it or cancel it.", true);
+      say("A request is still running: wait for it or cancel it.", true);
       return null;
     }
     const { signal } = (this.#running = new AbortController());
@@ -76,8 +76,8 @@ export class Busy {
   #wait(seconds, error) {
     const until = Date.now() + seconds * 1000;
     const reason = error.status === 429 ? "Too many requests were sent" : error instanceof Refusal ? "The server is busy" : error.message.replace(/\.$/, "");
-    this.#show(() => `${reason}: again in ${Math.max(0, Math.ceil((until - Date.now()) / 1000))} s`);
-    say(`${reason}: again in ${seconds} s`, false, false);
+    this.#show(() => `${reason}: trying again in ${Math.max(0, Math.ceil((until - Date.now()) / 1000))} s`);
+    say(`${reason}: trying again in ${seconds} s`, false, false);
   }
 
   #show(text) {
@@ -97,7 +97,7 @@ export class Busy {
 
 /** An error as a sentence for people. @param {Error} error */
 export function explained(error) {
-  if (error instanceof SyntaxError) return "The answer is empty or not from this server.";
+  if (error instanceof SyntaxError) return "The reply is empty, or does not come from this server.";
   if (!(error instanceof Refusal)) return error.message;
   const text = error.message.charAt(0).toUpperCase() + error.message.slice(1);
   const when = error.retryAfter === null ? "" : ` Try again in ${duration(error.retryAfter)}.`;

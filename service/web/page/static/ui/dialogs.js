@@ -9,23 +9,23 @@ const KEYS = [
   ["B E L R", "brush, eraser, lasso, rectangle"],
   ["[ ]", "smaller and larger brush"],
   ["Shift and click", "a straight line from the last stroke"],
-  ["F", "fill; Esc cancels it, or a stroke"],
+  ["F", "fill; Esc cancels a fill or a stroke"],
   ["Ctrl Z, Ctrl Shift Z", "undo, redo"],
   ["G S I Del", "grow, shrink, invert, clear the mask"],
-  ["A", "fill the last mask again, as with another model"],
-  ["+ − 0 1", "zoom in, out, whole picture, 100 %"],
-  ["Space and drag", "pan; so do two fingers and the middle button"],
-  ["D, hold C", "before and after; the original"],
-  ["Page Up, Page Down", "the photograph before, the next one"],
+  ["A", "fill the last mask again, for instance with another model"],
+  ["+ − 0 1", "zoom in, zoom out, whole picture, 100 %"],
+  ["Space and drag", "pan, also with two fingers or the middle button"],
+  ["D, hold C", "before and after; see the original"],
+  ["Page Up, Page Down", "previous photograph, next photograph"],
   ["Ctrl O, Ctrl S, Ctrl C", "open, save as PNG, copy"],
-  ["Arrows, Enter", "on the picture: move the brush, put it down or lift it"],
+  ["Arrows, Enter", "on the picture: move the brush, start or end a stroke"],
   ["Ctrl arrows", "on the picture: pan"],
 ];
 
 /** Asks for an API key. @param {string} reason of the server against the key before @returns {Promise<boolean>} false if it was not given */
 export function askForKey(reason) {
   const dialog = $("key-dialog");
-  $("key-reason").textContent = currentKey() ? reason : "Whoever runs it gives you one.";
+  $("key-reason").textContent = currentKey() ? reason : "Ask whoever runs the server for one.";
   $("key").value = "";
   dialog.showModal();
   return new Promise((resolve) => {
@@ -59,6 +59,15 @@ export function connectDialogs(currentCall) {
     button.onclick = () => copy($(button.dataset.copy));
   }
   connectMenus();
+  if (/mac|iP/i.test(navigator.userAgentData?.platform ?? navigator.platform)) nameCommandKey();
+}
+
+/** Names the Command key of Apple's keyboards in place of Ctrl. */
+function nameCommandKey() {
+  for (const button of document.querySelectorAll("[title*=Ctrl]")) button.title = button.title.replaceAll("Ctrl", "⌘");
+  for (const text of document.querySelectorAll("kbd, #surface-help")) {
+    text.textContent = text.textContent.replaceAll("Ctrl", "⌘").replace("Control", "Command");
+  }
 }
 
 async function copy(source) {
@@ -67,7 +76,7 @@ async function copy(source) {
     say("Copied.");
   } catch {
     getSelection().selectAllChildren(source); // without https the clipboard is closed to pages
-    say("Selected: copy it with Ctrl C.");
+    say("The text is selected: copy it.");
   }
 }
 

@@ -82,7 +82,7 @@ export class EditMenu {
   async #import(file) {
     const picture = this.workspace.active;
     const bitmap = await createImageBitmap(file).catch(() => null);
-    if (!picture || !bitmap) return say(`${file.name} is no mask that can be read.`, true);
+    if (!picture || !bitmap) return say(`${file.name} cannot be read as a mask.`, true);
     const context = new OffscreenCanvas(bitmap.width, bitmap.height).getContext("2d", { willReadFrequently: true });
     context.drawImage(bitmap, 0, 0);
     const { data } = context.getImageData(0, 0, bitmap.width, bitmap.height);

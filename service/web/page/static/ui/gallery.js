@@ -85,13 +85,13 @@ export class Gallery {
     const made = figure(
       image,
       caption,
-      button("Paint on it", async () => this.edit(await file())),
+      button("Edit", async () => this.edit(await file())),
       button("Save", async () => {
         const result = await file();
         download(result, result.name);
       }),
       button("Delete", async () => {
-        if (!confirm(`Delete this result (${caption}) on the server, for good?`)) return;
+        if (!confirm(`Delete this result (${caption}) from the server? This cannot be undone.`)) return;
         await this.api.blob(path, { method: "DELETE" });
         this.#drop(made);
         say("Deleted.");

@@ -124,7 +124,7 @@ export class Painting {
     this.#last = this.#cursor ?? this.#hover;
     const changed = stroke?.end();
     this.view.redraw();
-    if (!changed) return stroke?.value === 0 && say("Nothing is painted there. Undo takes a fill back.");
+    if (!changed) return stroke?.value === 0 && say("There is no mask to erase here. Use Undo to remove a fill.");
     this.workspace.edited(stroke.picture);
     if (stroke.value && stroke.picture === this.workspace.active) this.onStroke();
   }

@@ -117,7 +117,7 @@ export class Sheets {
     return figure(
       element("img", { src: URL.createObjectURL(blob), alt: caption }),
       caption,
-      element("button", { textContent: "Paint on it", onclick: () => this.edit(new File([blob], name, { type: blob.type })) }),
+      element("button", { textContent: "Edit", onclick: () => this.edit(new File([blob], name, { type: blob.type })) }),
       element("button", { textContent: "Save", onclick: () => download(blob, name) }),
     );
   }
