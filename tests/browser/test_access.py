@@ -99,7 +99,7 @@ def test_a_picture_is_opened_seen_and_filled_in_a_window_enlarged_four_times(ope
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= 320
 
 
-@pytest.mark.parametrize("width", [1000, 999, 844, 821])
+@pytest.mark.parametrize("width", [1024, 999, 844, 821])
 def test_the_row_under_the_picture_is_as_high_as_a_button(open_tab: OpenTab, url: str, width: int) -> None:
     tab = open_tab(url, viewport={"width": width, "height": 390})
     assert tab.page.locator("#actions").bounding_box()["height"] <= LEAST_TARGET + 17

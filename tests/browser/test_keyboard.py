@@ -33,6 +33,12 @@ def test_the_picture_is_in_hand_once_it_is_opened_with_the_keyboard(tab: Tab) ->
     expect(tab.page.locator("#surface")).to_be_focused()
 
 
+@pytest.mark.parametrize("key", ["Control+s", "g"])
+def test_what_needs_a_photograph_asks_for_one(tab: Tab, key: str) -> None:
+    tab.page.keyboard.press(key)
+    tab.says("Open a photograph first.")
+
+
 def test_every_control_has_a_name_and_is_reached_with_the_tab_key(tab: Tab) -> None:
     tab.open(PICTURES / "dress.jpg").collect()
     wanted = {
@@ -198,7 +204,7 @@ def test_space_pans_after_a_control_was_used_with_the_mouse(open_tab: OpenTab, u
 def test_space_presses_the_button_that_the_tab_key_went_to(tab: Tab) -> None:
     tab.open(PICTURES / "dress.jpg").collect()
     tab.drag(((60, 60), (90, 60)))  # the mouse rests on the picture
-    tab.page.focus("#open")
+    tab.page.focus("#close")
     tab.page.keyboard.press("Tab")
     expect(tab.page.locator("#undo")).to_be_focused()
     tab.page.keyboard.press(" ")

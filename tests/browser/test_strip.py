@@ -90,6 +90,7 @@ def test_a_single_photograph_is_closed_after_a_question_if_work_would_be_lost(bl
     close.focus()
     blank.page.keyboard.press("Enter")
     expect(blank.page.locator("#empty")).to_be_visible()
+    expect(blank.page.locator("#divider")).to_be_hidden()
     assert asked == ["Close noise.png? Your painting and fills on it will be lost."] * 2
     expect(blank.page.locator("#open-first")).to_be_focused()
     for button in ("#close", "#undo", "#fill"):

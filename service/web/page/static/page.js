@@ -52,6 +52,7 @@ export async function startPage() {
   workspace.addEventListener("active", ({ detail: picture }) => {
     view.show(picture);
     hide($("empty"), picture !== null);
+    if (!picture && view.divider !== null) compare.toggle(); // there is nothing to compare
     $("surface").ariaLabel = picture ? `Picture ${picture.name}, ${picture.width} by ${picture.height} pixels` : "Picture";
   });
   workspace.addEventListener("edit", ({ detail }) => detail === workspace.active && view.redraw());

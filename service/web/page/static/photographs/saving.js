@@ -32,7 +32,7 @@ export class Saving {
   /** Saves the active picture as a download, or copies it. @param {"png" | "jpeg" | "webp" | "copy"} format */
   async save(format) {
     const picture = this.workspace.active;
-    if (!picture) return;
+    if (!picture) return say("Open a photograph first.", true);
     if (format === "copy") return this.#copy(picture);
     say(`Saving ${picture.name}…`);
     try {

@@ -44,7 +44,7 @@ export class EditMenu {
   /** Changes the whole mask. @param {"grow" | "shrink" | "invert" | "clear" | "again" | "import" | "export"} what */
   run(what) {
     const picture = this.workspace.active;
-    if (!picture) return;
+    if (!picture) return say("Open a photograph first.", true);
     this.painting.lift();
     if (what === "import") $("pick-mask").click();
     else if (what === "export") this.#export(picture);
@@ -54,6 +54,7 @@ export class EditMenu {
       const radius = Math.max(2, Math.round(Math.max(picture.width, picture.height) / 400));
       if (picture.edit((mask) => CHANGES[what](mask, radius))) this.workspace.edited();
     }
+    return null;
   }
 
   /** Paints the mask of the last fill once more, to be filled in another way. */

@@ -1,6 +1,7 @@
 // The tasks as tabs, and the model chosen for each. A task that no model does is not shown.
 
 import { $, element } from "./dom.js";
+import { say } from "./status.js";
 
 const TASKS = ["inpaint", "translate", "generate", "results"];
 
@@ -15,7 +16,12 @@ export class Tabs extends EventTarget {
 
   constructor() {
     super();
-    for (const task of TASKS) $(`tab-${task}`).onclick = () => this.choose(task);
+    for (const task of TASKS) {
+      $(`tab-${task}`).onclick = () => {
+        say(""); // it was about the task before
+        this.choose(task);
+      };
+    }
     $("tabs").onkeydown = (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       const shown = TASKS.filter((task) => !$(`tab-${task}`).hidden);
