@@ -206,3 +206,10 @@ def test_variants_drawings_and_translations_run_too(
     tab.page.set_input_files("#translate-form input", tmp_path / "labels.png")
     run(copied(tab, language), language, tmp_path)
     assert Image.open(tmp_path / "result.png").size == (256, 256)
+
+
+def test_a_message_about_one_task_is_not_shown_over_the_next(tab: Tab) -> None:
+    tab.page.keyboard.press("Control+s")
+    tab.says("Open a photograph first.")
+    tab.page.click("#tab-results")
+    expect(tab.page.locator("#status")).to_be_empty()
