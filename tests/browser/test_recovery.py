@@ -55,7 +55,7 @@ def test_one_button_forgets_everything(tab: Tab) -> None:
     tab.drag(((100, 150), (140, 150)))
     tab.page.wait_for_timeout(KEPT_AFTER_MS)
     tab.choose("save-menu", "#forget")
-    tab.says("Forgotten")
+    tab.says("Deleted: this browser")
     tab.go()
     expect(tab.page.locator("#empty")).to_be_visible()
 
@@ -96,7 +96,7 @@ def test_what_one_tab_forgets_no_other_tab_writes_again(tab: Tab, url: str) -> N
     second = Tab(tab.page.context.new_page(), url).go()
     second.open(PICTURES / "skirt.jpg")
     second.choose("save-menu", "#forget")
-    tab.says("Forgotten")
+    tab.says("Deleted: this browser")
     tab.drag(((60, 60), (90, 60)))
     tab.page.wait_for_timeout(KEPT_AFTER_MS)
     assert tab.page.evaluate(STORED_WORK) == "[]"
