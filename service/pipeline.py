@@ -170,7 +170,7 @@ class Pipeline:
         allowed_s = call.deadline - call.received_at
         claim = Claim(weight.decoded_bytes, call.flow, weight.slow, call.deadline, allowed_s)
         on_waited = partial(self._record_memory_wait, timings)
-        return self.memory.share(claim, own_deadline=call.own_deadline, on_waited=on_waited)
+        return self.memory.share(claim, deadline_from_client=call.deadline_from_client, on_waited=on_waited)
 
     def _record_memory_wait(self, timings: Timings, waited_s: float, granted: bool) -> None:
         timings.ended("memory", waited_s)
@@ -197,7 +197,7 @@ class Pipeline:
         prepare = partial(PREPARE[order.task], order, request.headers, self.settings.max_pixels, manifest, timings)
         work, large = request.work_ahead, request.weight.large
         prepared = await self.codec_work.run_decoding(prepare, request.effort, work, large=large)
-        request.call.stop_if_left()
+        request.call.raise_if_disconnected()
         return prepared
 
     async def _compute(self, request: RequestToCompute, prepared: PreparedRequest, seed: int) -> list[ComputedSample]:
@@ -255,7 +255,7 @@ class Pipeline:
         """
         slow = result.texture is not None
         if slow:
-            result.call.stop_if_left()
+            result.call.raise_if_disconnected()
             if result.call.on_large is not None:
                 result.call.on_large(computed=True)
         finish, file_format = partial(self.codec_work.run_encoding, slow=slow), result.order.format

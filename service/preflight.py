@@ -242,7 +242,7 @@ def _check_default_models(settings: Settings) -> None:
     for task, reference in settings.default_models.items():
         if reference and not re.fullmatch(MODEL_REF, reference):
             raise SettingsInvalid(
-                f"{task}_model: {reference!r} is no name of a model; write NAME or NAME/VERSION, as photos or photos/5"
+                f"{task}_model: {reference!r} is not a model name; use NAME or NAME/VERSION, such as photos/5"
             )
 
 

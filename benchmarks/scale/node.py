@@ -28,7 +28,7 @@ class Request:
     model: int
     arrived_at: float
     allowed_s: float
-    own_deadline: bool
+    deadline_from_client: bool
     request_id: str
     attempts: int = 0
 
@@ -98,7 +98,7 @@ class Node:
         """
         if self.times.front_ends > 1:
             self._front_end = int(self._rng.random() * self.times.front_ends)
-        asked = AdmissionRequest(request.allowed_s, request.own_deadline, request.flow, request.request_id)
+        asked = AdmissionRequest(request.allowed_s, request.deadline_from_client, request.flow, request.request_id)
         admitted = self.admission.begin(asked)
         try:
             self.admission.count_in_flight(admitted)

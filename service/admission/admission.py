@@ -37,7 +37,7 @@ class AdmissionRequest:
 
     allowed_s: float
     """Seconds from now to its deadline."""
-    is_clients_deadline: bool = False
+    deadline_from_client: bool = False
     """Whether the client chose the deadline (`X-Request-Timeout-Ms`)."""
     flow: Flow = ANYONE
     request_id: str = ""
@@ -126,7 +126,7 @@ class Admission:
         )
         if others and self.bodies_bytes + nbytes + reserved > self.max_bodies_bytes:
             raise Overloaded(
-                f"request bodies take {self.bodies_bytes / 2**20:.0f} MiB; try again later",
+                f"request bodies already use {self.bodies_bytes / 2**20:.0f} MiB of memory; try again later",
                 retry_after_s=self.retry_after_s(),
             )
         admitted.body_bytes += nbytes
@@ -189,7 +189,10 @@ class Admission:
         if self.draining.is_set():
             return ShuttingDown("the server is shutting down; ask another replica")
         if self.uploading >= self.max_uploads:
-            return Overloaded(f"{self.max_uploads} uploads are being read", retry_after_s=self.retry_after_s())
+            return Overloaded(
+                f"{self.max_uploads} uploads are in progress, the limit; try again later",
+                retry_after_s=self.retry_after_s(),
+            )
         request_s = self._seconds_per_request(now)
         wait_s = _MARGIN * self.predicted_wait_s(request.flow, request_s) + self.service_rate.unloaded_s
         limit = self._limit_for_flow(request.flow)
@@ -205,17 +208,19 @@ class Admission:
         if taken < limit and spare_s >= 0:
             return None
         until_s = max(-spare_s, (taken - limit) * request_s)
-        pause_s = self.reservations.reserve(request.retry_key, until_s, request_s, now)
+        retry_after_s = self.reservations.reserve(request.retry_key, until_s, request_s, now)
         if taken >= limit:
-            return self._overloaded_error(pause_s)
+            return self._overloaded_error(retry_after_s)
         queue = f"the answer would take {wait_s * 1e3:.0f} ms"
-        if request.is_clients_deadline:
+        if request.deadline_from_client:
             return DeadlineExceeded(
-                f"{queue} and {request.allowed_s * 1e3:.0f} ms were allowed; allow more, or come back with this "
-                f"request's X-Request-ID in {pause_s} s",
-                retry_after_s=pause_s,
+                f"{queue} and {request.allowed_s * 1e3:.0f} ms were allowed; allow more time, or retry in "
+                f"{retry_after_s} s with this request's X-Request-ID",
+                retry_after_s=retry_after_s,
             )
-        return Overloaded(f"{queue}; come back with this X-Request-ID in {pause_s} s", retry_after_s=pause_s)
+        return Overloaded(
+            f"{queue}; retry in {retry_after_s} s with this request's X-Request-ID", retry_after_s=retry_after_s
+        )
 
     def _seconds_per_request(self, now: float) -> float:
         """Seconds that each request here adds to the wait of the next, including the share of other front ends."""
@@ -242,9 +247,10 @@ class Admission:
         return self.max_requests + (self.max_requests // _RESERVED_DIVISOR if below else 0)
 
     @staticmethod
-    def _overloaded_error(pause_s: int) -> Overloaded:
+    def _overloaded_error(retry_after_s: int) -> Overloaded:
         return Overloaded(
-            f"all places are taken; come back with this request's X-Request-ID in {pause_s} s", retry_after_s=pause_s
+            f"the server is full; retry in {retry_after_s} s with this request's X-Request-ID",
+            retry_after_s=retry_after_s,
         )
 
     def _end_in_flight(self, admitted: AdmittedRequest) -> None:

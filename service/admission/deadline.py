@@ -12,13 +12,15 @@ from service.core.errors import Cancelled, DeadlineExceeded
 T = TypeVar("T")
 
 
-async def await_with_deadline(work: Awaitable[T], timeout_s: float, gone: asyncio.Future[None] | None = None) -> T:
+async def await_with_deadline(
+    work: Awaitable[T], timeout_s: float, disconnected: asyncio.Future[None] | None = None
+) -> T:
     """Await `work` in the caller's task, and cancel it at the deadline or when the client disconnects.
 
     Args:
         work: awaitable with the result.
         timeout_s: seconds until the deadline.
-        gone: a future that is done when the client has disconnected; several calls may share it.
+        disconnected: a future that is done when the client has disconnected; several calls may share it.
 
     Raises:
         DeadlineExceeded: the deadline came first.
@@ -26,8 +28,8 @@ async def await_with_deadline(work: Awaitable[T], timeout_s: float, gone: asynci
     """
     canceller = _TaskCanceller()
     timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), canceller.cancel_at_deadline)
-    if gone is not None:
-        gone.add_done_callback(canceller.cancel_on_disconnect)
+    if disconnected is not None:
+        disconnected.add_done_callback(canceller.cancel_on_disconnect)
     try:
         return await work
     except asyncio.CancelledError:
@@ -36,8 +38,8 @@ async def await_with_deadline(work: Awaitable[T], timeout_s: float, gone: asynci
         raise canceller.reason from None
     finally:
         timer.cancel()
-        if gone is not None:
-            gone.remove_done_callback(canceller.cancel_on_disconnect)
+        if disconnected is not None:
+            disconnected.remove_done_callback(canceller.cancel_on_disconnect)
         del canceller  # breaks a reference cycle through the error's traceback that would keep the pictures in memory
 
 
@@ -49,10 +51,10 @@ class _TaskCanceller:
         self._task = asyncio.current_task()
 
     def cancel_at_deadline(self) -> None:
-        self._cancel_with_reason(DeadlineExceeded("the deadline passed before the answer was ready; allow more"))
+        self._cancel_with_reason(DeadlineExceeded("the deadline passed before the answer was ready; allow more time"))
 
     def cancel_on_disconnect(self, _: asyncio.Future[None]) -> None:
-        self._cancel_with_reason(Cancelled("the client left"))
+        self._cancel_with_reason(Cancelled("the client disconnected"))
 
     def is_cancelled_by_others(self) -> bool:
         """Whether the task was also cancelled from elsewhere; Python counts cancellations from 3.11 on."""

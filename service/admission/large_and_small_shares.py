@@ -63,7 +63,7 @@ class LateClaim:
     """Predicted seconds until the answer."""
     left_s: float
     """Seconds until the deadline."""
-    pause_s: float
+    retry_after_s: float
     """Seconds after which a retry should meet its deadline, after the clients that were told to retry earlier."""
 
 
@@ -147,8 +147,8 @@ class _ClaimQueue:
         """Refusals of these claims, whose retry times follow one another, after the claims that wait now."""
         ahead, late = sum(queued.nbytes for queued in self.waiting), []
         for queued, answer_s in late_claims:
-            pause_s = max(0.0, self.predicted_answer_s(queued, ahead, now) - queued.claim.allowed_s)
-            late.append(LateClaim(queued, answer_s, queued.claim.deadline - now, pause_s))
+            retry_after_s = max(0.0, self.predicted_answer_s(queued, ahead, now) - queued.claim.allowed_s)
+            late.append(LateClaim(queued, answer_s, queued.claim.deadline - now, retry_after_s))
             ahead += queued.nbytes
         return late
 
@@ -162,7 +162,7 @@ class MemoryShares:
 
     def __init__(self, total: int) -> None:
         self._total = total
-        self._kept = total // SMALL_DIVISOR
+        self._reserved = total // SMALL_DIVISOR
         self._small, self._large = _ClaimQueue(), _ClaimQueue()
 
     @property
@@ -237,11 +237,11 @@ class MemoryShares:
         Each queue may always have one share, so that an oversized picture is granted while small ones hold theirs.
         """
         if queue is self._large:
-            beside = max(self._small.held, self._kept)
+            beside = max(self._small.held, self._reserved)
             return self._large.held + beside + nbytes <= self._total or (
-                not self._large.holders and self._small.held <= self._kept
+                not self._large.holders and self._small.held <= self._reserved
             )
-        if not self._small.holders or self._small.held + nbytes <= self._kept:
+        if not self._small.holders or self._small.held + nbytes <= self._reserved:
             return True
         return not self._small_shares_block_large() and self.granted_bytes + nbytes <= self._total
 
@@ -250,10 +250,10 @@ class MemoryShares:
         large = self._large
         if not large.waiting:
             return False
-        return not large.holders or large.held + self._kept + large.waiting[0].nbytes <= self._total
+        return not large.holders or large.held + self._reserved + large.waiting[0].nbytes <= self._total
 
     def _share_nbytes(self, claim: Claim) -> int:
-        return min(claim.nbytes, self._total - self._kept if claim.large else self._total)
+        return min(claim.nbytes, self._total - self._reserved if claim.large else self._total)
 
     def _queue_of(self, claim: Claim) -> _ClaimQueue:
         return self._large if claim.large else self._small

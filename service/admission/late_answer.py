@@ -8,23 +8,23 @@ from service.core.errors import DeadlineExceeded, Overloaded, ServiceError
 
 
 def late_answer_error(
-    why: str, answer_s: float, left_s: float, pause_s: float, *, own_deadline: bool, way_out: str = ""
+    reason: str, answer_s: float, left_s: float, retry_after_s: float, *, deadline_from_client: bool, remedy: str = ""
 ) -> ServiceError:
     """Make the error, with a Retry-After at which there should be enough time.
 
     Args:
-        why: what delays the answer; the message begins with it.
+        reason: what delays the answer; the message begins with it.
         answer_s: predicted seconds until the answer.
         left_s: seconds until the deadline.
-        pause_s: seconds after which the client should retry; rounded up, at least 1.
-        own_deadline: whether the client chose the deadline.
-        way_out: another remedy, for the end of the message; begins with a comma.
+        retry_after_s: seconds after which the client should retry; rounded up, at least 1.
+        deadline_from_client: whether the client chose the deadline.
+        remedy: another thing to do, for the end of the message; begins with a comma.
     """
-    pause = max(1, math.ceil(pause_s))
+    rounded_s = max(1, math.ceil(retry_after_s))
     message = (
-        f"{why}: the answer would take {answer_s:.1f} s and {max(0.0, left_s):.1f} s are left; come back in {pause} s"
-        f"{way_out}"
+        f"{reason}: the answer would take {answer_s:.1f} s and {max(0.0, left_s):.1f} s are left; "
+        f"retry in {rounded_s} s{remedy}"
     )
-    if own_deadline:
-        return DeadlineExceeded(f"{message}, or allow more", retry_after_s=pause)
-    return Overloaded(message, retry_after_s=pause)
+    if deadline_from_client:
+        return DeadlineExceeded(f"{message}, or allow more time", retry_after_s=rounded_s)
+    return Overloaded(message, retry_after_s=rounded_s)

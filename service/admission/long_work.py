@@ -44,9 +44,11 @@ class LongWork:
         """
         answer_s, left_s = self.predicted_s(work, pieces), call.deadline - self.clock()
         if self.pending and answer_s > left_s:  # alone it always runs, so that a wrong prediction can be corrected
-            pause_s = answer_s - (call.deadline - call.received_at)
-            why, way_out = "others wait for texture", ", or ask for none"
-            raise late_answer_error(why, answer_s, left_s, pause_s, own_deadline=call.own_deadline, way_out=way_out)
+            retry_after_s = answer_s - (call.deadline - call.received_at)
+            reason, remedy = "the queue for texture is long", ", or request no texture"
+            raise late_answer_error(
+                reason, answer_s, left_s, retry_after_s, deadline_from_client=call.deadline_from_client, remedy=remedy
+            )
         self.pending += work * pieces
         try:
             yield

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 MEASURE_EVERY_S = 0.01
 LOOP_PASSES = 2
 """A request waits for the loop twice: when it arrives, and when it has been computed."""
-_MOST_UNASKED = 5
+_MAX_UNREAD = 5
 """Measurements that may go unread before measuring pauses; they would be most of an idle server's work."""
 
 
@@ -24,7 +24,7 @@ class LoopLag:
     _due: float = float("inf")
     _late_s: float = 0.0
     """Delay of the timer when it fired last."""
-    _unasked: int = 0
+    _unread: int = 0
     """Measurements since `wait_s` was last read."""
     _paused: asyncio.Future[None] | None = None
     """Ends the pause; None while it measures."""
@@ -32,7 +32,7 @@ class LoopLag:
     @property
     def wait_s(self) -> float:
         """Seconds that a request arriving now will wait for the event loop in total."""
-        self._unasked = 0
+        self._unread = 0
         if self._paused is not None:
             self._end_pause(self._paused)
         return LOOP_PASSES * max(self._late_s, self.clock() - self._due)
@@ -44,8 +44,8 @@ class LoopLag:
                 self._due = self.clock() + MEASURE_EVERY_S
                 await asyncio.sleep(MEASURE_EVERY_S)
                 self._late_s = max(0.0, self.clock() - self._due)
-                self._unasked += 1
-                if self._unasked > _MOST_UNASKED:
+                self._unread += 1
+                if self._unread > _MAX_UNREAD:
                     await self._pause()
         finally:
             self._due, self._late_s, self._paused = float("inf"), 0.0, None

@@ -39,37 +39,37 @@ class MemoryBudget:
         """Number of requests that wait for their share."""
         return self._shares.waiting_claims
 
-    def share(self, claim: Claim, *, own_deadline: bool = False, on_waited: OnWaited | None = None) -> _Share:
+    def share(self, claim: Claim, *, deadline_from_client: bool = False, on_waited: OnWaited | None = None) -> _Share:
         """Wait for a share of the memory, and hold it for the length of an `async with` block.
 
         Args:
             claim: the memory; a claim of no bytes neither waits nor reports.
-            own_deadline: whether the client chose the deadline.
+            deadline_from_client: whether the client chose the deadline.
             on_waited: called with the length of the wait, also when it ends in an error.
 
         Raises:
-            DeadlineExceeded: the request would miss its deadline, which the client chose (`own_deadline`).
+            DeadlineExceeded: the request would miss its deadline, which the client chose (`deadline_from_client`).
             Overloaded: the request would miss the server's deadline.
         """
-        return _Share(self, claim, own_deadline, on_waited)
+        return _Share(self, claim, deadline_from_client, on_waited)
 
-    async def take(self, claim: Claim, own_deadline: bool, on_waited: OnWaited | None) -> QueuedClaim:
-        """Wait for a share that the caller must `give_back`; `share` calls this and describes arguments and errors."""
+    async def acquire(self, claim: Claim, deadline_from_client: bool, on_waited: OnWaited | None) -> QueuedClaim:
+        """Wait for a share that the caller must `release`; `share` calls this and describes arguments and errors."""
         begun, queued = self._clock(), None
         try:
-            queued = self._shares.grant_at_once(claim, begun) or await self._wait_for_share(claim, own_deadline)
+            queued = self._shares.grant_at_once(claim, begun) or await self._wait_for_share(claim, deadline_from_client)
         finally:
             if on_waited is not None:
                 on_waited(self._clock() - begun, queued is not None)
         return queued
 
-    def give_back(self, queued: QueuedClaim, *, finished: bool) -> None:
+    def release(self, queued: QueuedClaim, *, finished: bool) -> None:
         """End a share; `finished` tells whether its request was computed, so that its duration is learned."""
         self._shares.release(queued, self._clock(), finished=finished)
         if self._outcomes:
             self._settle_claims()
 
-    async def _wait_for_share(self, claim: Claim, own_deadline: bool) -> QueuedClaim:
+    async def _wait_for_share(self, claim: Claim, deadline_from_client: bool) -> QueuedClaim:
         queued = self._shares.add(claim)
         outcome = self._outcomes[queued] = asyncio.get_running_loop().create_future()
         self._settle_claims()
@@ -84,7 +84,11 @@ class MemoryBudget:
             raise
         if late is not None:
             raise late_answer_error(
-                "pictures wait for memory", late.answer_s, late.left_s, late.pause_s, own_deadline=own_deadline
+                "the queue for memory is long",
+                late.answer_s,
+                late.left_s,
+                late.retry_after_s,
+                deadline_from_client=deadline_from_client,
             )
         return queued
 
@@ -112,16 +116,23 @@ class MemoryBudget:
 class _Share:
     """A share of the memory, held for the length of an `async with` block."""
 
-    __slots__ = ("_budget", "_claim", "_on_waited", "_own_deadline", "_queued")
+    __slots__ = ("_budget", "_claim", "_deadline_from_client", "_on_waited", "_queued")
 
-    def __init__(self, budget: MemoryBudget, claim: Claim, own_deadline: bool, on_waited: OnWaited | None) -> None:
-        self._budget, self._claim, self._own_deadline, self._on_waited = budget, claim, own_deadline, on_waited
+    def __init__(
+        self, budget: MemoryBudget, claim: Claim, deadline_from_client: bool, on_waited: OnWaited | None
+    ) -> None:
+        self._budget, self._claim, self._deadline_from_client, self._on_waited = (
+            budget,
+            claim,
+            deadline_from_client,
+            on_waited,
+        )
         self._queued: QueuedClaim | None = None
 
     async def __aenter__(self) -> None:
         if self._claim.nbytes:
-            self._queued = await self._budget.take(self._claim, self._own_deadline, self._on_waited)
+            self._queued = await self._budget.acquire(self._claim, self._deadline_from_client, self._on_waited)
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._queued is not None:
-            self._budget.give_back(self._queued, finished=kind is None)
+            self._budget.release(self._queued, finished=kind is None)

@@ -54,11 +54,11 @@ class Reservations:
         phase = int(now % 1.0 * _PHASES)
         free_at = max(self._free_at[phase], now + wait_s)
         self._free_at[phase] = min(free_at + request_s * max(self.show_rate, 0.05) * _PHASES / _FILL, now + _LONGEST_S)
-        pause_s = max(1, math.ceil(free_at - now))
+        retry_after_s = max(1, math.ceil(free_at - now))
         if due is not None:
             self.store.remove(key)
-        self.store.add(key, math.floor(now + pause_s))
-        return pause_s
+        self.store.add(key, math.floor(now + retry_after_s))
+        return retry_after_s
 
     def redeem(self, key: Hashable, now: float) -> bool:
         """Use up the key's reservation if it is due now; return whether it was."""

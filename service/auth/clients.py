@@ -20,9 +20,9 @@ from service.auth.limits import KeyUsage, LocalKeyUsage
 from service.core.errors import Forbidden, TooManyRequests, Unauthorised
 
 log = structlog.get_logger(__name__)
-_HOW = "send a key: Authorization: Bearer KEY, or X-API-Key: KEY"
-_ANOTHER = "ask whoever runs this server for another"
-_UNKNOWN = f"the key is not known; check that it is whole, or {_ANOTHER}"
+_SEND_KEY = "send a key: Authorization: Bearer KEY, or X-API-Key: KEY"
+_GET_NEW_KEY = "ask the server's operator for a new one"
+_UNKNOWN_KEY = f"the key is not known; check that it was copied completely, or {_GET_NEW_KEY}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Client:
     def require(self, *scopes: Scope) -> None:
         """Raise Forbidden if the client's key has none of the scopes."""
         if self.scopes.isdisjoint(scopes):
-            raise Forbidden(f"this key has no scope {' or '.join(map(repr, scopes))}; ask for one that has")
+            raise Forbidden(f"this key lacks the scope {' or '.join(map(repr, scopes))}; use a key that has it")
 
 
 class HeaderLines(Protocol):
@@ -70,7 +70,9 @@ def presented_key(headers: HeaderLines, *, basic: bool = False) -> str | None:
     if basic and scheme.lower() == "basic":
         return _password(key.strip())
     if scheme.lower() != "bearer":
-        raise Unauthorised("the scheme is not known; send Authorization: Bearer KEY", code="unknown_key")
+        raise Unauthorised(
+            "the Authorization scheme is not supported; send Authorization: Bearer KEY", code="unknown_key"
+        )
     return key.strip()
 
 
@@ -156,16 +158,16 @@ class Clients:
             return Client(f"address:{address}")
         key = presented_key(headers, basic=basic)
         if key is None:
-            raise Unauthorised(_HOW, code="no_key")
+            raise Unauthorised(_SEND_KEY, code="no_key")
         record = self._records.get(key_id_of(key) or "")
         if record is None:
             key_digest(key)  # the same work as for a known id, so that timing does not reveal which ids exist
         if record is None or not record.matches(key):
-            raise Unauthorised(_UNKNOWN if key else f"the key is empty; {_HOW}", code="unknown_key")
+            raise Unauthorised(_UNKNOWN_KEY if key else f"the key is empty; {_SEND_KEY}", code="unknown_key")
         if record.revoked_at is not None:
-            raise Unauthorised(f"the key was revoked; {_ANOTHER}", code="revoked_key")
+            raise Unauthorised(f"the key was revoked; {_GET_NEW_KEY}", code="revoked_key")
         if record.expires_at is not None and record.expires_at <= self.now():
-            raise Unauthorised(f"the key has expired; {_ANOTHER}", code="expired_key")
+            raise Unauthorised(f"the key has expired; {_GET_NEW_KEY}", code="expired_key")
         return Client(f"key:{record.id}", record.name, record.scopes)
 
     def charge(self, client: Client, *, work: bool) -> None:
@@ -186,7 +188,7 @@ class Clients:
             wait_s = self._usage.take_token(record.id, record.rate_per_s, record.burst)
             if wait_s:
                 raise TooManyRequests(
-                    f"over this key's rate of {record.rate_per_s:g} a second; wait as long as Retry-After says",
+                    f"this key's limit of {record.rate_per_s:g} requests a second is exceeded; wait for Retry-After",
                     code="rate_limited",
                     retry_after_s=wait_s,
                 )
@@ -194,7 +196,7 @@ class Clients:
             wait_s = self._usage.take_request(record.id, record.requests_per_day)
             if wait_s:
                 raise TooManyRequests(
-                    f"this key's {record.requests_per_day} requests a day are used up; it counts anew at midnight UTC",
+                    f"this key's {record.requests_per_day} requests a day are used up; they reset at midnight UTC",
                     code="quota_exhausted",
                     retry_after_s=wait_s,
                 )

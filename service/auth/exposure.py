@@ -17,8 +17,8 @@ def check_exposure(settings: Settings) -> None:
     if settings.keys_file or settings.allow_anonymous or is_loopback(settings.host):
         return
     raise SettingsInvalid(
-        f"host {settings.host!r} can be reached from other machines and no key would be asked for: make keys with "
-        "`retouch keys create NAME` and name their file with --keys-file, or say --allow-anonymous"
+        f"host {settings.host!r} can be reached from other machines without an API key: create keys with "
+        "`retouch keys create NAME` and pass their file with --keys-file, or pass --allow-anonymous"
     )
 
 

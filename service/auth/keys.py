@@ -95,13 +95,13 @@ def read_keys(path: Path) -> tuple[KeyRecord, ...]:
     try:
         keys = KeyFile.model_validate_json(read_regular(path, _MAX_FILE_BYTES)).keys
     except OSError as error:
-        raise KeysInvalid(f"key file {path}: {error.strerror}; `retouch keys create` makes one") from error
+        raise KeysInvalid(f"key file {path}: {error.strerror}; create it with `retouch keys create`") from error
     except ValidationError as error:
         raise KeysInvalid(
             f"key file {path}: {validation_message(error, 'field', KeyFile.model_fields)}"
         ) from None  # pydantic's own text quotes the content
     if len({key.id for key in keys}) != len(keys):
-        raise KeysInvalid(f"key file {path}: an id occurs twice")
+        raise KeysInvalid(f"key file {path}: an id occurs twice; remove one of the two keys")
     return keys
 
 

@@ -72,9 +72,9 @@ class Links:
         sent = signature.encode("utf-8", "replace")
         made = [_signature(key, result_id, expires).encode() for key in self.keys if _EXPIRES.fullmatch(expires)]
         if True not in [hmac.compare_digest(one, sent) for one in made]:
-            raise Forbidden("the link is not valid: open it as it was sent, with its whole query", code="link_invalid")
+            raise Forbidden("the link is not valid; open the complete link, with its query string", code="link_invalid")
         if self.now() >= int(expires):
-            raise Forbidden("the link has expired; ask for the result by its id, with a key", code="link_expired")
+            raise Forbidden("the link has expired; fetch the result by its id, with an API key", code="link_expired")
 
 
 def _signature(key: bytes, result_id: str, expires: str) -> str:
@@ -107,9 +107,9 @@ def read_secrets(path: Path) -> tuple[bytes, ...]:
         lines = read_regular(path, _MAX_FILE_BYTES).split()
         keys = tuple(base64.b64decode(line, validate=True) for line in lines)
     except OSError as error:
-        raise SettingsInvalid(f"{path} cannot be read or made ({error.strerror or error})") from None
+        raise SettingsInvalid(f"{path} cannot be read or created ({error.strerror or error})") from None
     except binascii.Error:
-        raise SettingsInvalid(f"{path} is not lines of base64") from None
+        raise SettingsInvalid(f"{path} must have one base64 secret per line") from None
     if not keys or any(len(key) < _SECRET_BYTES for key in keys):
         raise SettingsInvalid(f"{path} needs secrets of at least {_SECRET_BYTES} bytes: openssl rand -base64 32")
     return keys

@@ -26,9 +26,9 @@ BatchRows = Callable[[Engine, Sample, int, int], int]
 """`Device.batch_rows`: (engine, next sample, engine's largest batch, samples queued in total) to a batch size."""
 
 
-def full_batch(_engine: Engine, _first: Sample, most: int, _waiting: int) -> int:
+def full_batch(_engine: Engine, _first: Sample, max_size: int, _waiting: int) -> int:
     """Take a full batch, whatever the engine."""
-    return most
+    return max_size
 
 
 def never_interrupted() -> bool:
@@ -254,8 +254,8 @@ class Batcher:
             engine = first.model.current.engine
             if engine.device in waited_for:
                 continue
-            most = self._policy.largest_batch(first.model.manifest.max_batch, first.sample.samples)
-            if size := rows(engine, first.sample, most, waiting):
+            max_size = self._policy.largest_batch(first.model.manifest.max_batch, first.sample.samples)
+            if size := rows(engine, first.sample, max_size, waiting):
                 return key, size
             waited_for.add(engine.device)
         return None, 0
@@ -268,7 +268,9 @@ def _is_still_wanted(entry: Entry, now: float) -> bool:
     if now < entry.deadline:
         return True
     waited_ms = (now - entry.enqueued_at) * 1e3
-    fail_entries([entry], DeadlineExceeded(f"the deadline passed after {waited_ms:.0f} ms in the queue; allow more"))
+    fail_entries(
+        [entry], DeadlineExceeded(f"the deadline passed after {waited_ms:.0f} ms in the queue; allow more time")
+    )
     return False
 
 

@@ -45,7 +45,9 @@ log = structlog.get_logger(__name__)
 OpenEngine = Callable[[Path, Manifest], Engine]
 OpenDevice = Callable[[Callable[[], None]], Device]
 """Opens the device; its argument is called, on any thread, when a batch was computed."""
-_TO_DO = "name another folder with --models-dir, or make a model with `retouch export`; this one is looked at again"
+_EMPTY_HINT = (
+    "pass another folder with --models-dir, or export a model with `retouch export`; the folder is checked regularly"
+)
 _SUPERVISE_EVERY_S = 0.1
 _JOIN_TIMEOUT_S = 5.0
 """Seconds to wait at shutdown for the worker, whose thread is a daemon and does not keep the process alive."""
@@ -83,7 +85,7 @@ class LocalBackend:
         """Load and unload models to match the models folder."""
         await asyncio.to_thread(self.models.scan)
         if self.serves:
-            self._tell_misnamed(self.models.misnamed)
+            self._log_misnamed(self.models.misnamed)
         self.metrics.models_loaded(
             frozenset(
                 (f"{status.name}/{status.version}", status.engine, status.precision)
@@ -93,19 +95,21 @@ class LocalBackend:
         )
         if not self.loaded.is_set():
             self.loaded.set()
-            if (why := why_empty(self.settings.models_dir)) is not None:
-                log.warning("no models", folder=str(self.settings.models_dir.absolute()), reason=why, to_do=_TO_DO)
+            if (reason := why_empty(self.settings.models_dir)) is not None:
+                log.warning(
+                    "no models", folder=str(self.settings.models_dir.absolute()), reason=reason, to_do=_EMPTY_HINT
+                )
             elif self.serves:
-                self._tell_unserved_defaults()
+                self._log_unserved_defaults()
             gc.collect()
             gc.freeze()  # models and modules are permanent: the garbage collector need not traverse them
 
-    def _tell_misnamed(self, misnamed: Mapping[Path, str]) -> None:
+    def _log_misnamed(self, misnamed: Mapping[Path, str]) -> None:
         for folder in sorted(set(misnamed) - self.misnamed):
             log.warning("folder is not served", folder=str(folder.absolute()), reason=misnamed[folder])
         self.misnamed = set(misnamed)
 
-    def _tell_unserved_defaults(self) -> None:
+    def _log_unserved_defaults(self) -> None:
         statuses = self.models.statuses()
         for setting, model in unserved_defaults(self.settings, statuses).items():
             log.warning(
@@ -113,7 +117,7 @@ class LocalBackend:
                 setting=setting,
                 model=model,
                 models=[f"{status.name}/{status.version}" for status in statuses if status.state != "refused"],
-                to_do=f"name one of its task with --{setting.replace('_', '-')}: requests that name none are refused",
+                to_do=f"pass a served model with --{setting.replace('_', '-')}; requests without a model are refused",
             )
 
     async def follow_models(self) -> None:

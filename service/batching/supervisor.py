@@ -60,14 +60,14 @@ class Supervisor:
         state = state or self.state
         if self.device_lost is not None or state in ("idle", "busy"):
             return False
-        lost, self.device_lost = self.worker.give_up(), self.worker.device_lost
+        lost, self.device_lost = self.worker.abandon(), self.worker.device_lost
         if state == "dead" and not lost and self.worker.batcher.closed:  # a shutdown, not a loss
             return False
         log.error("worker lost", state=state, batch_size=len(lost))
-        said = f"the device worker {state}; it is being restarted"
+        message = f"the device worker {'hangs' if state == 'hung' else 'died'} and is being restarted; try again"
         if self.device_lost is not None:
-            said = "the server lost its GPU and must be started again; ask another replica"
-        fail_entries(lost, NotReady(said, code="worker_lost"))
+            message = "the server lost its GPU and must be restarted; ask another replica"
+        fail_entries(lost, NotReady(message, code="worker_lost"))
         if self.device_lost is not None:
             return False
         for entry in {id(entry.model.engine): entry for entry in lost}.values():

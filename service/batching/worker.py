@@ -84,8 +84,8 @@ class DeviceWorker:
     """Batches on the device, oldest first; replaced as a whole, so that the supervisor can read it at any time."""
     _progress_at: float = field(default=0.0, init=False)
     """Time when the last batch finished; the oldest one in flight has had the device to itself since then."""
-    _given_up: bool = field(default=False, init=False)
-    _giving_up: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _abandoned: bool = field(default=False, init=False)
+    _abandon_lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     """Lock for starting a batch: either the supervisor sees the batch, or the worker sees that it was given up."""
     _thread: threading.Thread = field(init=False)
 
@@ -108,19 +108,19 @@ class DeviceWorker:
             return "idle"
         return "hung" if now - flights[0].begun_at(progress_at) > hang_timeout_s else "busy"
 
-    def give_up(self) -> list[Entry]:
+    def abandon(self) -> list[Entry]:
         """Disown the thread, so that its later answers are ignored; returns the entries that it leaves unanswered."""
-        with self._giving_up:
-            self._given_up = True
+        with self._abandon_lock:
+            self._abandoned = True
             return [entry for flight in self._flights for entry in flight.batch]
 
     def _run(self) -> None:
         try:
-            while not self._given_up:
+            while not self._abandoned:
                 if (batch := self._next_batch()) is not None:
                     self._launch(batch)
                     del batch  # or it would stay in memory while the worker waits for the next
-                elif self._flights and not self._given_up:
+                elif self._flights and not self._abandoned:
                     self._collect(self._collectable_batch or self._flights[0])
                 else:
                     return
@@ -146,7 +146,7 @@ class DeviceWorker:
 
     def _should_stop_waiting(self) -> bool:
         """Return whether to stop waiting for a new batch: one can be collected, or the thread was given up."""
-        return self._given_up or self._collectable_batch is not None
+        return self._abandoned or self._collectable_batch is not None
 
     @property
     def _collectable_batch(self) -> _BatchInFlight | None:
@@ -155,8 +155,8 @@ class DeviceWorker:
 
     def _launch(self, batch: list[Entry]) -> None:
         flight = _BatchInFlight(batch, self.clock())
-        with self._giving_up:
-            if not self._given_up:
+        with self._abandon_lock:
+            if not self._abandoned:
                 self._flights = (*self._flights, flight)
         if flight not in self._flights:
             fail_entries(batch, NotReady("the device worker was replaced; try again", code="worker_lost"))
@@ -170,7 +170,7 @@ class DeviceWorker:
         except Exception as error:  # one bad batch must not end the thread
             self._handle_failed_batch(flight, error)
         else:
-            if len(self._flights) == 1 and flight.ticket.done and not self._given_up:  # computed while it was launched
+            if len(self._flights) == 1 and flight.ticket.done and not self._abandoned:  # computed while it was launched
                 self._collect(flight)
 
     def _collect(self, flight: _BatchInFlight) -> None:
@@ -249,7 +249,9 @@ def _reply_for_outcome(
     outcome: Outcome, queue_s: float, computed: Callable[..., ComputedSample]
 ) -> ComputedSample | ServiceError:
     if outcome is None:
-        return InferenceFailed("the generator gave a value that is not finite", code="not_finite")
+        return InferenceFailed(
+            "the model's output has NaN or infinite values; try another picture or another model", code="not_finite"
+        )
     if isinstance(outcome, Exception):
         return InferenceFailed(f"the batch failed: {without_folders(str(outcome))}; try again")
     return computed(outcome, queue_s=queue_s)

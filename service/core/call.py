@@ -59,7 +59,7 @@ class Call:
     """The identity of the request's span (W3C Trace Context); empty if it is not traced."""
     repeat_key: str | None = None
     """Digest that the request shares with its repeats and with no other one; None if it has no Idempotency-Key."""
-    own_deadline: bool = False
+    deadline_from_client: bool = False
     """Whether the client set the deadline."""
     is_job: bool = False
     """Whether the request is a job: no client holds a connection open, so it may wait where others are refused."""
@@ -69,7 +69,7 @@ class Call:
     may_share: Callable[[Any], bool] | None = None
     """Protects the results of a job from removal, so that other requests can be given them; returns False if they may
     have been removed already. Called with the ledger's transaction that enters them; None for other requests."""
-    stop_if_left: Callable[[], None] = lambda: None
+    raise_if_disconnected: Callable[[], None] = lambda: None
     """Raises Cancelled if the client has left; does nothing for a job, and where other requests share the result."""
     on_model: Callable[[str], None] = lambda _: None
     """Callback with the model's name and version as soon as they are known, so that a failure is counted as theirs."""

@@ -11,7 +11,7 @@ from service.grpc.requests import named_request_of, response_of
 from service.intake.intake import Arrival, Intake, admitted
 from service.intake.options import ignored_header
 from service.intake.reply_facts import reply_facts
-from service.intake.request_metadata import asked_priority, asked_timeout_s, single_value
+from service.intake.request_metadata import parse_priority, parse_timeout_s, single_value
 from service.open_inference.orders import InferOrder, compute_reply, order_of, output_of
 from service.repeats.response_files import KeptResponse
 
@@ -22,23 +22,23 @@ _LARGE_BYTES = 1 << 20
 async def infer(call: RemoteCall) -> Answer:
     """Compute pictures: from `image` and `mask`, from other inputs of the model, or from none."""
     with admitted(call.service, _arrival(call), Intake) as intake:
-        asked = await intake.arrived(_read(call, intake))
+        asked = await intake.receive_body(_read(call, intake))
         intake.take_timeout_and_priority(asked.request.timeout_s, asked.request.priority)
         key = single_value(call.lines, "idempotency-key")
         work = partial(_respond, intake, asked)
         if key is not None:
-            work = partial(intake.kept_once, key, asked.order, asked.varies_with("open-inference-grpc"), work)
-        kept = await intake.answered(work)
+            work = partial(intake.run_idempotent, key, asked.order, asked.varies_with("open-inference-grpc"), work)
+        kept = await intake.run_until_deadline(work)
         return Answer(kept.body, dict(kept.headers))
 
 
 def _arrival(call: RemoteCall) -> Arrival:
-    asked_s = asked_timeout_s(single_value(call.lines, "x-request-timeout-ms"))
+    asked_s = parse_timeout_s(single_value(call.lines, "x-request-timeout-ms"))
     return Arrival(
         call.request_id,
         call.client.id,
         allowed_s(call.context.time_remaining(), asked_s),
-        asked_priority(single_value(call.lines, "x-priority")),
+        parse_priority(single_value(call.lines, "x-priority")),
         call.traceparent,
         on_model=partial(setattr, call, "model"),
     )

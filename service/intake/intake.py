@@ -1,7 +1,7 @@
 """A request for pictures from its admission to its answer: the steps that every API has in common.
 
-Between `admitted` and `Intake.answered` an API reads its own request format, and afterwards it writes its own response
-format.
+Between `admitted` and `Intake.run_until_deadline` an API reads its own request format, and afterwards it writes its
+own response format.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ IntakeT = TypeVar("IntakeT", bound="Intake")
 class Arrival:
     """Facts about a request that are known before its body is read.
 
-    asked_s: seconds that the client allows; None if it did not say. priority: 0 (last) to 9 (first).
+    timeout_s: seconds that the client allows; None if it did not say. priority: 0 (last) to 9 (first).
     traceparent: the identity of its span; empty if it is not traced.
     presence: tells whether the client has disconnected; None if the request's task is cancelled instead, as in gRPC.
     on_model: callback with the name and version of the model that is to compute it, as soon as they are known.
@@ -41,7 +41,7 @@ class Arrival:
 
     request_id: str
     client: str
-    asked_s: float | None
+    timeout_s: float | None
     priority: int
     traceparent: str = ""
     presence: ClientPresence | None = None
@@ -54,12 +54,12 @@ class Intake:
 
     arrival: Arrival
     service: Service
-    place: AdmittedRequest
-    admitted: ExitStack
-    """Holds the request's place; a job takes it over."""
+    admitted_request: AdmittedRequest
+    slot: ExitStack
+    """Ends the request's admission when it is closed; a job takes it over."""
     received_at: float
     allowed_s: float
-    own_deadline: bool
+    deadline_from_client: bool
     """Whether the client chose the deadline."""
     flow: Flow
     result_ids: tuple[str, ...] = ()
@@ -78,15 +78,15 @@ class Intake:
         Raises:
             Overloaded: the bodies of other requests leave too little memory.
         """
-        self.service.admission.count_body_bytes(self.place, nbytes)
+        self.service.admission.count_body_bytes(self.admitted_request, nbytes)
 
-    async def arrived(self, reading: Awaitable[T]) -> T:
+    async def receive_body(self, reading: Awaitable[T]) -> T:
         """Await the reading of the body, then count the request as in flight.
 
         Raises:
             UploadTimeout, DeadlineExceeded: the body takes too long.
             ShuttingDown, Overloaded: the server drains, or the limit was reached in the meantime.
-            Cancelled: the client left.
+            Cancelled: the client disconnected.
         """
         limit_s = min(self.allowed_s, self.service.settings.body_timeout_s)
         try:
@@ -99,7 +99,7 @@ class Intake:
             if self.service.admission.draining.is_set():
                 raise ShuttingDown("the server is shutting down; ask another replica") from None
             raise
-        self.service.admission.count_in_flight(self.place)
+        self.service.admission.count_in_flight(self.admitted_request)
         return body
 
     def take_timeout_and_priority(self, timeout_s: float | None, priority: int | None) -> None:
@@ -109,20 +109,20 @@ class Intake:
         headers' one.
         """
         if timeout_s is not None:
-            self.allowed_s = min(timeout_s, self.allowed_s) if self.own_deadline else timeout_s
-            self.own_deadline = True
+            self.allowed_s = min(timeout_s, self.allowed_s) if self.deadline_from_client else timeout_s
+            self.deadline_from_client = True
         if priority is not None:
             self.flow = self.flow._replace(priority=priority)
 
-    def call(self, stop_if_left: Callable[[], None] = lambda: None) -> Call:
+    def call(self, raise_if_disconnected: Callable[[], None] = lambda: None) -> Call:
         """Return what the pipeline needs of the request: its id, times, deadline and place in the fair order."""
         return Call(
             *(self.arrival.request_id, self.received_at, self.received_at + self.allowed_s, self.flow),
             traceparent=self.arrival.traceparent,
             repeat_key=self.repeat_key,
-            own_deadline=self.own_deadline,
-            on_large=partial(self.service.admission.mark_large, self.place),
-            stop_if_left=stop_if_left,
+            deadline_from_client=self.deadline_from_client,
+            on_large=partial(self.service.admission.mark_large, self.admitted_request),
+            raise_if_disconnected=raise_if_disconnected,
             on_model=self.arrival.on_model,
         )
 
@@ -136,7 +136,7 @@ class Intake:
         """Convert a picture of that many pixels, on the threads that decode pictures."""
         return await self.service.pipeline.codec_work.run_decoding(lambda _: work(), pixels)
 
-    async def answered(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def run_until_deadline(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run `work` until the deadline, or until the client disconnects.
 
         Raises:
@@ -145,18 +145,18 @@ class Intake:
         """
         self._stop_if_left()
         presence = self.arrival.presence
-        return await await_with_deadline(work(), self.left_s, None if presence is None else presence.gone)
+        return await await_with_deadline(work(), self.left_s, None if presence is None else presence.disconnected)
 
     def _stop_if_left(self) -> None:
         if self.arrival.presence is not None:
-            self.arrival.presence.stop_if_left()
+            self.arrival.presence.raise_if_disconnected()
 
     @property
     def left_s(self) -> float:
         """Seconds until the deadline."""
         return self.received_at + self.allowed_s - self.service.clock()
 
-    async def kept_once(
+    async def run_idempotent(
         self, key: str, order: Order, varies_with: Sequence[str], work: Callable[[], Awaitable[KeptResponse]]
     ) -> KeptResponse:
         """Return the response to the first request with an Idempotency-Key; `work` makes it if this is the first.
@@ -176,11 +176,11 @@ class Intake:
         self.repeat_key = f"{name}-{fingerprint}"
 
         async def kept_work() -> KeptResponse:
-            return replace(await self._to_its_end_once_stored(work()), result_ids=self.result_ids)
+            return replace(await self._finish_once_stored(work()), result_ids=self.result_ids)
 
         return await self.service.idempotency.run_once(name, fingerprint, kept_work)
 
-    async def _to_its_end_once_stored(self, work: Awaitable[KeptResponse]) -> KeptResponse:
+    async def _finish_once_stored(self, work: Awaitable[KeptResponse]) -> KeptResponse:
         """Await `work`; once its results are stored, it continues without its client, so that repeats find the answer.
 
         Otherwise repeats would store the results a second time.
@@ -201,7 +201,7 @@ def admitted(
     service: Service,
     arrival: Arrival,
     make: Callable[..., IntakeT],
-    unasked_s: float | None = None,
+    default_timeout_s: float | None = None,
 ) -> Iterator[IntakeT]:
     """Admit a request by the facts that are known before its body is read, for the length of the block.
 
@@ -209,17 +209,17 @@ def admitted(
         service: the parts of the server.
         arrival: the request.
         make: makes the intake from the arguments of `Intake`.
-        unasked_s: seconds until the deadline if the client names none; by default the server's `request_timeout_s`.
+        default_timeout_s: seconds until the deadline if the client sets none; None: the setting `request_timeout_s`.
 
     Raises:
         ShuttingDown, Overloaded, DeadlineExceeded, NotReady: the request cannot be served now.
     """
-    received_at, own_deadline = service.clock(), arrival.asked_s is not None
-    allowed_s = arrival.asked_s or unasked_s or service.settings.request_timeout_s
+    received_at, deadline_from_client = service.clock(), arrival.timeout_s is not None
+    allowed_s = arrival.timeout_s or default_timeout_s or service.settings.request_timeout_s
     flow = Flow(arrival.client, arrival.priority)
     with ExitStack() as stack:
-        ask = AdmissionRequest(allowed_s, own_deadline, flow, arrival.request_id)
-        place = stack.enter_context(service.admission.admit(ask))
+        ask = AdmissionRequest(allowed_s, deadline_from_client, flow, arrival.request_id)
+        admitted_request = stack.enter_context(service.admission.admit(ask))
         if not service.outage.over and (reasons := service.outage_reasons()):
             raise NotReady("; ".join(reasons))
-        yield make(arrival, service, place, stack, received_at, allowed_s, own_deadline, flow)
+        yield make(arrival, service, admitted_request, stack, received_at, allowed_s, deadline_from_client, flow)

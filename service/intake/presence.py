@@ -33,33 +33,33 @@ class ClientPresence:
     class asks the kernel, which takes less than a microsecond.
 
     Args:
-        gone: a future that is done once the event loop has seen the client disconnect.
+        disconnected: a future that is done once the event loop has seen the client disconnect.
         descriptor: the connection's socket; None if it has none that could be asked.
         end: called, maybe more than once, when the kernel says that the client has disconnected. It ends the
             connection, so that the server handles the request as if the event loop had seen the disconnect.
     """
 
     def __init__(
-        self, gone: asyncio.Future[None], descriptor: int | None = None, end: Callable[[], None] = lambda: None
+        self, disconnected: asyncio.Future[None], descriptor: int | None = None, end: Callable[[], None] = lambda: None
     ) -> None:
-        self.gone, self._end = gone, end
+        self.disconnected, self._end = disconnected, end
         asked = descriptor is not None and _HUNG_UP is not None
         self._entry = ctypes.pointer(_PollEntry(descriptor, _HUNG_UP, 0)) if asked else None
 
-    def has_left(self) -> bool:
+    def has_disconnected(self) -> bool:
         """Return whether the client has disconnected, also if the event loop has not seen it yet."""
-        if self.gone.done():
+        if self.disconnected.done():
             return True
         left = self._entry is not None and _libc().poll(self._entry, 1, 0) > 0
         if left:
             self._end()
         return left
 
-    def stop_if_left(self) -> None:
+    def raise_if_disconnected(self) -> None:
         """Stop the request if its client has left.
 
         Raises:
             Cancelled: the client has disconnected.
         """
-        if self.has_left():
-            raise Cancelled("the client left")
+        if self.has_disconnected():
+            raise Cancelled("the client disconnected")

@@ -18,7 +18,7 @@ def count_refusal(service: Service, error: ServiceError) -> None:
 
 def internal_error() -> ServiceError:
     """Return the error that a client gets for a failure that only the log explains."""
-    return ServiceError("the server failed for a reason of its own; the log has the details")
+    return ServiceError("internal server error; the server's log has the details")
 
 
 def cut_off_error(service: Service) -> ShuttingDown:

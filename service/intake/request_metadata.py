@@ -29,7 +29,7 @@ def single_value(headers: HeaderLines, name: str) -> str | None:
     return values[0] if values else None
 
 
-def asked_timeout_s(text: str | None) -> float | None:
+def parse_timeout_s(text: str | None) -> float | None:
     """The client's timeout in seconds, from X-Request-Timeout-Ms; None without the header.
 
     Raises:
@@ -43,7 +43,7 @@ def asked_timeout_s(text: str | None) -> float | None:
     return timeout_ms / 1e3
 
 
-def asked_priority(text: str | None) -> int:
+def parse_priority(text: str | None) -> int:
     """The priority from X-Priority, 0 (last) to 9 (first); the normal one without the header.
 
     Raises:

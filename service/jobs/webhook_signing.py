@@ -46,7 +46,7 @@ def read_secrets(path: Path) -> Secrets:
     except OSError as error:
         raise SettingsInvalid(f"webhook_secret_file {path} cannot be read ({error.strerror})") from None
     except (UnicodeDecodeError, binascii.Error):
-        raise SettingsInvalid(f"webhook_secret_file {path} is not lines of whsec_BASE64") from None
+        raise SettingsInvalid(f"webhook_secret_file {path} must have one whsec_BASE64 secret per line") from None
     if not keys or any(len(key) < _SHORTEST_SECRET for key in keys):
         raise SettingsInvalid(f"webhook_secret_file {path} needs secrets of at least {_SHORTEST_SECRET} bytes")
     return Secrets(keys)

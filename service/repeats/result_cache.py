@@ -136,7 +136,7 @@ class ResultCache:
         if hit is not None:
             return _Found(replace(hit, cache="hit"))
         # other requests may have joined, possibly with repeats of their own: do not stop if this client leaves
-        joined = replace(call, stop_if_left=lambda: None, repeat_key=call.repeat_key or key)
+        joined = replace(call, raise_if_disconnected=lambda: None, repeat_key=call.repeat_key or key)
         reply = await self.pipeline.run(order, joined)
         stored = all(picture.result_id for picture in reply.pictures)
         of_job = stored and call.may_share is not None

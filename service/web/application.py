@@ -215,7 +215,7 @@ class LimitedHttp(FramedHttp):
         self._stop_header_timer()
         self._stop_write_timer()
         self._stop_ignored_body_timer()
-        self._presence.gone.set_result(None)
+        self._presence.disconnected.set_result(None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

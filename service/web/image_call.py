@@ -42,7 +42,7 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
     with admitted(request, KEPT_S if later else None) as intake:
         parts = (*endpoint.required, *endpoint.optional)
         reading = read_form(request, parts, intake.count_bytes, max_body_bytes=intake.max_body_bytes)
-        form = await intake.arrived(reading)
+        form = await intake.receive_body(reading)
         accept = joined_lines(request.headers, "accept")
         order = _build_order(form, endpoint, accept)
         accepted, preferred = "*/*", "respond-async"
@@ -55,7 +55,7 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
         # negotiated values, not header texts: the same wish can be written in several ways
         varies_with = [accepted, preferred, order.options.webhook or "", order.options.webhook_events]
         work = intake.once(order, varies_with, work)
-        return await (work() if later else intake.answered(work))
+        return await (work() if later else intake.run_until_deadline(work))
 
 
 async def _compute_response(intake: HttpIntake, order: Order, accept: str) -> Response:
@@ -68,7 +68,7 @@ async def _accept_job(intake: HttpIntake, order: Order) -> Response:
     if not order.is_saved(service.settings.save):
         raise InvalidOption("the result of a job must be saved; send save=true", code="job_needs_save")
     facts = await _webhook_facts(service, order)
-    job = await service.jobs.start(order, intake.call(), facts, intake.admitted)
+    job = await service.jobs.start(order, intake.call(), facts, intake.slot)
     return job_response(job, accepted=True)
 
 

@@ -15,7 +15,7 @@ from service.app import Service
 from service.core.order import Order
 from service.intake.intake import Arrival, Intake
 from service.intake.intake import admitted as admitted_intake
-from service.intake.request_metadata import asked_priority, asked_timeout_s, single_value
+from service.intake.request_metadata import parse_priority, parse_timeout_s, single_value
 from service.repeats.response_files import KeptResponse
 from service.web.form import read_up_to_limit
 from service.web.responses import from_stored_response, to_stored_response
@@ -60,15 +60,15 @@ class HttpIntake(Intake):
         async def kept_work() -> KeptResponse:
             return to_stored_response(await work())
 
-        return from_stored_response(await self.kept_once(key, order, varies_with, kept_work))
+        return from_stored_response(await self.run_idempotent(key, order, varies_with, kept_work))
 
 
-def admitted(request: Request, unasked_s: float | None = None) -> AbstractContextManager[HttpIntake]:
+def admitted(request: Request, default_timeout_s: float | None = None) -> AbstractContextManager[HttpIntake]:
     """Admit a request by its header, for the duration of the block.
 
     Args:
         request: the request, whose body has not been read.
-        unasked_s: seconds until the deadline if the client sets none; by default the server's `request_timeout_s`.
+        default_timeout_s: seconds until the deadline if the client sets none; None: the setting `request_timeout_s`.
 
     Raises:
         ShuttingDown, Overloaded, DeadlineExceeded, NotReady: the request cannot be served now.
@@ -79,10 +79,10 @@ def admitted(request: Request, unasked_s: float | None = None) -> AbstractContex
     arrival = Arrival(
         state["request_id"],
         state["client"].id,
-        asked_timeout_s(single_value(request.headers, "X-Request-Timeout-Ms")),
-        asked_priority(single_value(request.headers, "X-Priority")),
+        parse_timeout_s(single_value(request.headers, "X-Request-Timeout-Ms")),
+        parse_priority(single_value(request.headers, "X-Priority")),
         state.get("traceparent", ""),
         state.get("presence"),
         partial(state.__setitem__, "model"),
     )
-    return admitted_intake(service, arrival, partial(HttpIntake, request=request), unasked_s)
+    return admitted_intake(service, arrival, partial(HttpIntake, request=request), default_timeout_s)

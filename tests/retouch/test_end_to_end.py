@@ -110,7 +110,7 @@ def test_the_shipped_models_draw_a_picture_from_nothing_without_being_named(tmp_
 def test_without_a_server_a_wrong_option_is_named(tmp_path: Path) -> None:
     done = run_apart(tmp_path, "translate", DATA / "skirt.jpg", "-o", "o.png", "--model", "../secret", *HERE)
     assert done.returncode == 1
-    assert "skirt.jpg: model: it is no name of a model; send NAME or NAME/VERSION" in done.stderr
+    assert "skirt.jpg: model: it is not a model name; send NAME or NAME/VERSION" in done.stderr
 
 
 def test_without_a_server_a_wrong_setting_is_exit_code_2(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_an_interrupt_before_the_command_begins_is_no_traceback() -> None:
 def test_advice_on_a_setting_that_went_is_one_line_without_source_code() -> None:
     command = [sys.executable, "-m", "retouch", "serve", "--slots-mb", "3", "--print-config"]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert re.fullmatch(r"warning: the setting slots_mb has gone; remove it: [^\n]+\n", ended.stderr)
+    assert re.fullmatch(r"warning: the setting slots_mb no longer exists; remove it: [^\n]+\n", ended.stderr)
 
 
 def test_a_standard_stream_that_the_parent_closed_is_the_null_device() -> None:

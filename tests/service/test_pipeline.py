@@ -73,7 +73,9 @@ async def call(*, left: bool, repeat_key: str | None = None) -> Call:
     gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     if left:
         gone.set_result(None)
-    return Call("1", now, now + 60, repeat_key=repeat_key, stop_if_left=ClientPresence(gone).stop_if_left)
+    return Call(
+        "1", now, now + 60, repeat_key=repeat_key, raise_if_disconnected=ClientPresence(gone).raise_if_disconnected
+    )
 
 
 async def test_the_engine_computes_for_clients_that_wait_and_not_for_those_that_left(opened: Opened) -> None:
@@ -158,7 +160,7 @@ async def test_a_request_whose_batch_failed_is_freed_without_a_garbage_collectio
     async with opened(lambda _: faults.pop() if faults else None) as (service, _):
         faults.append(NotANumber())
         its_call = await call(left=False)
-        watched = weakref.ref(its_call.stop_if_left)
+        watched = weakref.ref(its_call.raise_if_disconnected)
         asked = asyncio.create_task(service.run(order(samples=3), its_call))
         await asyncio.wait({asked})
         assert isinstance(asked.exception(), InferenceFailed)

@@ -45,7 +45,7 @@ def refused(models_dir: Path, tmp_path: Path, *more: object) -> list[str]:
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(None, "cannot be read (No such file or directory)"), ("no secret", "is not lines of whsec_BASE64")],
+    [(None, "cannot be read (No such file or directory)"), ("no secret", "must have one whsec_BASE64 secret per line")],
 )
 def test_a_wrong_webhook_secret_stops_the_start(
     models_dir: Path, tmp_path: Path, workers: int, content: str | None, reason: str
@@ -61,7 +61,7 @@ def test_a_wrong_webhook_secret_stops_the_start(
 def test_a_key_file_that_is_not_there_stops_the_start(models_dir: Path, tmp_path: Path, workers: int) -> None:
     path = tmp_path / "keys.json"
     (said,) = refused(models_dir, tmp_path, "--workers", workers, "--keys-file", path)
-    assert f"keys_file: key file {path}: No such file or directory; `retouch keys create` makes one" in said
+    assert f"keys_file: key file {path}: No such file or directory; create it with `retouch keys create`" in said
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -102,8 +102,8 @@ def test_a_site_that_no_request_can_match_stops_the_start(tmp_path: Path, name: 
     ("name", "value", "said"),
     [
         ("otlp_endpoint", "collector:4318", "'collector:4318' is no address of a collector; write http://HOST:4318"),
-        ("inpaint_model", "My Model", "'My Model' is no name of a model; write NAME or NAME/VERSION"),
-        ("generate_model", "faces/new", "'faces/new' is no name of a model"),
+        ("inpaint_model", "My Model", "'My Model' is not a model name; use NAME or NAME/VERSION"),
+        ("generate_model", "faces/new", "'faces/new' is not a model name"),
         ("s3_endpoint", "minio", "'minio' is not http"),
         ("s3_endpoint", "minio:9000", "'minio:9000' is not http"),
     ],

@@ -38,9 +38,9 @@ async def img2img(request: Request) -> Response:
     The results are PNG files in base64, scaled to `width` × `height` if both are sent.
     """
     with admitted(request) as intake:
-        asked = await intake.arrived(_read(intake))
+        asked = await intake.receive_body(_read(intake))
         work = partial(_respond, intake, asked)
-        return await intake.answered(intake.once(asked.order, ("automatic1111", str(asked.size)), work))
+        return await intake.run_until_deadline(intake.once(asked.order, ("automatic1111", str(asked.size)), work))
 
 
 @router.get("/sdapi/v1/options", name="automatic_options", summary="Get the options")
@@ -57,7 +57,7 @@ async def set_options(request: Request) -> Response:
     """Accept options and ignore them, because they would apply to all clients. Another model is refused."""
     service: Service = request.state.service
     with admitted(request) as intake:
-        fields = await intake.arrived(read_json(intake))
+        fields = await intake.receive_body(read_json(intake))
     current = service.settings.inpaint_model
     advice = "can be named in a request's override_settings"
     check_same_model(fields.value("sd_model_checkpoint", str, current), current, advice)
@@ -85,7 +85,7 @@ async def progress() -> Response:
 
 async def _read(intake: HttpIntake) -> Img2ImgRequest:
     fields, max_pixels = await read_json(intake), intake.service.settings.max_pixels
-    return await off_loop(intake.place.body_bytes, lambda: img2img_of(fields, max_pixels))
+    return await off_loop(intake.admitted_request.body_bytes, lambda: img2img_of(fields, max_pixels))
 
 
 async def _respond(intake: HttpIntake, asked: Img2ImgRequest) -> Response:

@@ -36,9 +36,9 @@ _INFO_BODY = {"type": "object", "properties": {"file": {"type": "string", "forma
 async def inpaint(request: Request) -> Response:
     """Fill the white part of the mask. With an empty mask the reply is the upload, unchanged."""
     with admitted(request) as intake:
-        asked = await intake.arrived(_read(intake))
+        asked = await intake.receive_body(_read(intake))
         work = partial(_respond, intake, asked)
-        return await intake.answered(intake.once(asked.order, ("iopaint", str(asked.seed)), work))
+        return await intake.run_until_deadline(intake.once(asked.order, ("iopaint", str(asked.seed)), work))
 
 
 @router.get("/api/v1/server-config", name="iopaint_config", summary="Get the configuration")
@@ -65,7 +65,7 @@ async def switch_model(request: Request) -> Response:
     """Get the model that fills holes. Another one is refused, because it would change for all clients."""
     service: Service = request.state.service
     with admitted(request) as intake:
-        fields = await intake.arrived(read_json(intake))
+        fields = await intake.receive_body(read_json(intake))
     current = service.settings.inpaint_model
     check_same_model(fields.value("name", str, current), current, "cannot be chosen")
     return JSONResponse(model_info(current))
@@ -86,7 +86,7 @@ async def samplers() -> Response:
 async def gen_info(request: Request) -> Response:
     """Get empty prompts: no model here uses any. The upload is discarded as it arrives."""
     with admitted(request) as intake:
-        await intake.arrived(_drop(intake))
+        await intake.receive_body(_drop(intake))
     return JSONResponse({"prompt": "", "negative_prompt": ""})
 
 
@@ -98,7 +98,7 @@ async def _drop(intake: HttpIntake) -> None:
 async def _read(intake: HttpIntake) -> InpaintRequest:
     fields = await read_json(intake)
     max_pixels = intake.service.settings.max_pixels
-    return await off_loop(intake.place.body_bytes, lambda: inpaint_of(fields, max_pixels))
+    return await off_loop(intake.admitted_request.body_bytes, lambda: inpaint_of(fields, max_pixels))
 
 
 async def _respond(intake: HttpIntake, asked: InpaintRequest) -> Response:

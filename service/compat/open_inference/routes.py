@@ -133,10 +133,10 @@ async def infer(request: Request) -> Response:
     The output has the same form.
     """
     with admitted(request) as intake:
-        asked = await intake.arrived(_read(intake))
+        asked = await intake.receive_body(_read(intake))
         intake.take_timeout_and_priority(asked.request.timeout_s, asked.request.priority)
         work = intake.once(asked.order, asked.varies_with("open-inference"), partial(_respond, intake, asked))
-        return await intake.answered(work)
+        return await intake.run_until_deadline(work)
 
 
 async def _read(intake: HttpIntake) -> InferOrder:

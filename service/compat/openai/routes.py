@@ -91,14 +91,14 @@ async def generations(request: Request) -> Response:
 
 async def _answer(request: Request, read: Callable[[HttpIntake], Awaitable[ImagesRequest]], event: str) -> Response:
     with admitted(request) as intake:
-        asked = await intake.arrived(read(intake))
+        asked = await intake.receive_body(read(intake))
         if asked.links and intake.service.links is None:
             raise InvalidOption(
                 "response_format: this server makes no links, as it has no --public-url; ask for b64_json",
                 code="links_off",
             )
         work = partial(_respond, intake, asked, event)
-        return await intake.answered(intake.once(asked.order, asked.varies_with, work))
+        return await intake.run_until_deadline(intake.once(asked.order, asked.varies_with, work))
 
 
 async def _read_edit(intake: HttpIntake) -> ImagesRequest:

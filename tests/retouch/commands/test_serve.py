@@ -91,7 +91,7 @@ def test_help_lists_settings_by_group_and_none_that_went() -> None:
 
 
 def test_a_flag_that_went_is_accepted_with_advice() -> None:
-    with pytest.warns(FutureWarning, match="save_threads has gone"):
+    with pytest.warns(FutureWarning, match="save_threads no longer exists"):
         assert "save_threads" not in resolved("--save-threads", "4")
 
 
@@ -146,9 +146,9 @@ def test_a_wrong_setting_stops_the_start_with_exit_code_2(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--host", "0.0.0.0"], "name their file with --keys-file"),
+        (["--host", "0.0.0.0"], "pass their file with --keys-file"),
         (["--cors-origins", "app.example"], "cors_origins: 'app.example' is no origin"),
-        (["--inpaint-model", "My Model"], "inpaint_model: 'My Model' is no name of a model"),
+        (["--inpaint-model", "My Model"], "inpaint_model: 'My Model' is not a model name"),
         (["--s3-endpoint", "minio:9000"], "s3_endpoint: 'minio:9000' is not http"),
         (["--otlp-endpoint", "collector"], "otlp_endpoint: 'collector' is no address"),
         (["--results-url", "https://bucket"], "results_url 'https://bucket' is not s3://"),

@@ -63,10 +63,10 @@ def test_slow_uploads_take_no_place_and_lengthen_no_prediction() -> None:
     admission = admission_of(1, service_s=10.0, max_uploads=3)
     with ExitStack() as uploads:
         for _ in range(3):
-            uploads.enter_context(admission.admit(AdmissionRequest(1.0, is_clients_deadline=True)))
+            uploads.enter_context(admission.admit(AdmissionRequest(1.0, deadline_from_client=True)))
         assert admission.predicted_wait_s() == 0
         assert "3 uploads" in str(refused(admission, PATIENT))
-    with admission.admit(AdmissionRequest(1.0, is_clients_deadline=True)) as admitted:
+    with admission.admit(AdmissionRequest(1.0, deadline_from_client=True)) as admitted:
         admission.count_in_flight(admitted)
         assert admission.predicted_wait_s() == 10
 
@@ -95,7 +95,7 @@ def test_the_wait_for_the_decoders_counts_too() -> None:
     admission = Admission(10, codec_wait_s=lambda: 7.0, clock=Clock())
     with ExitStack() as stack:
         enter(stack, admission, 1)
-        assert isinstance(refused(admission, AdmissionRequest(5.0, is_clients_deadline=True)), DeadlineExceeded)
+        assert isinstance(refused(admission, AdmissionRequest(5.0, deadline_from_client=True)), DeadlineExceeded)
 
 
 def test_a_server_that_begins_to_drain_refuses_bodies_that_are_being_read() -> None:
@@ -117,16 +117,16 @@ def test_a_full_server_refuses_and_says_when_there_will_be_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_clients_deadline", "error"),
+    ("deadline_from_client", "error"),
     [pytest.param(True, DeadlineExceeded, id="the client's own: 504"), pytest.param(False, Overloaded, id="ours: 503")],
 )
 def test_a_queue_longer_than_the_deadline_refuses_at_arrival(
-    is_clients_deadline: bool, error: type[ServiceError]
+    deadline_from_client: bool, error: type[ServiceError]
 ) -> None:
     admission = admission_of(100, 0.5)
     with ExitStack() as stack:
         enter(stack, admission, 10)
-        refusal = refused(admission, AdmissionRequest(2.0, is_clients_deadline))
+        refusal = refused(admission, AdmissionRequest(2.0, deadline_from_client))
         assert isinstance(refusal, error)
         assert refusal.retry_after_s is not None
         assert 3 <= refusal.retry_after_s <= 5
@@ -136,11 +136,11 @@ def test_a_queue_shorter_than_the_deadline_lets_in() -> None:
     admission = admission_of(100, 0.5)
     with ExitStack() as stack:
         enter(stack, admission, 10)
-        assert is_let_in(admission, AdmissionRequest(7.0, is_clients_deadline=True))
+        assert is_let_in(admission, AdmissionRequest(7.0, deadline_from_client=True))
 
 
 def test_an_idle_server_admits_whatever_it_has_learned() -> None:
-    assert is_let_in(admission_of(10, 100.0), AdmissionRequest(0.1, is_clients_deadline=True))
+    assert is_let_in(admission_of(10, 100.0), AdmissionRequest(0.1, deadline_from_client=True))
 
 
 def test_a_draining_server_refuses_with_another_code_than_a_full_one() -> None:

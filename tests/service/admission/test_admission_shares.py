@@ -56,9 +56,9 @@ def test_who_comes_back_when_told_to_is_let_in_before_newcomers() -> None:
                 refusals.append(refused(admission, AdmissionRequest(60.0, request_id=str(name))))
                 clock.now += 0.06
         enter(stack, admission, 35)
-        pause_s = refusals[4].retry_after_s
-        assert pause_s is not None
-        clock.now += pause_s - 0.06
+        retry_after_s = refusals[4].retry_after_s
+        assert retry_after_s is not None
+        clock.now += retry_after_s - 0.06
         assert not is_let_in(admission, AdmissionRequest(60.0, request_id="new"))
         assert is_let_in(admission, AdmissionRequest(60.0, request_id="4"))
 
@@ -143,7 +143,7 @@ def busy_elsewhere(**changes: Any) -> Admission:
 def test_a_front_end_with_nothing_in_flight_knows_the_queue_of_the_others() -> None:
     admission = busy_elsewhere()
     assert admission.predicted_wait_s(Flow("busy")) == pytest.approx(4.0)
-    late = refused(admission, AdmissionRequest(1.0, is_clients_deadline=True, flow=Flow("busy")))
+    late = refused(admission, AdmissionRequest(1.0, deadline_from_client=True, flow=Flow("busy")))
     assert isinstance(late, DeadlineExceeded)
     assert late.retry_after_s == 4
     assert isinstance(refused(admission, AdmissionRequest(4.5, flow=Flow("busy"))), Overloaded)
@@ -154,7 +154,7 @@ def test_a_front_end_with_nothing_in_flight_knows_the_queue_of_the_others() -> N
 def test_a_quiet_client_does_not_wait_there_behind_the_queue_of_a_busy_one() -> None:
     admission = busy_elsewhere()
     assert admission.predicted_wait_s(Flow("quiet")) == pytest.approx(0.1)
-    assert is_let_in(admission, AdmissionRequest(0.5, is_clients_deadline=True, flow=Flow("quiet")))
+    assert is_let_in(admission, AdmissionRequest(0.5, deadline_from_client=True, flow=Flow("quiet")))
 
 
 def test_two_engines_serve_the_queue_of_the_others_in_half_the_time() -> None:

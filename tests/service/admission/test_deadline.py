@@ -53,10 +53,10 @@ async def test_a_client_that_leaves_cancels_the_work() -> None:
         finally:
             stopped.set()
 
-    gone = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(0.01, gone.set_result, None)
+    disconnected = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(0.01, disconnected.set_result, None)
     with pytest.raises(Cancelled):
-        await await_with_deadline(work(), 60.0, gone)
+        await await_with_deadline(work(), 60.0, disconnected)
     assert stopped.is_set()
 
 
@@ -76,10 +76,10 @@ async def test_to_free_what_was_computed_until_the_deadline_takes_no_garbage_col
 
 
 async def test_a_client_that_left_before_is_not_waited_for() -> None:
-    gone = asyncio.get_running_loop().create_future()
-    gone.set_result(None)
+    disconnected = asyncio.get_running_loop().create_future()
+    disconnected.set_result(None)
     with pytest.raises(Cancelled):
-        await await_with_deadline(soon(60), 60.0, gone)
+        await await_with_deadline(soon(60), 60.0, disconnected)
 
 
 async def test_the_caller_goes_on_after_a_deadline() -> None:
@@ -89,9 +89,9 @@ async def test_the_caller_goes_on_after_a_deadline() -> None:
 
 
 async def test_an_answer_that_is_there_wins_over_a_client_that_leaves() -> None:
-    gone = asyncio.get_running_loop().create_future()
-    assert await await_with_deadline(soon(), 5.0, gone) == "done"
-    gone.set_result(None)
+    disconnected = asyncio.get_running_loop().create_future()
+    assert await await_with_deadline(soon(), 5.0, disconnected) == "done"
+    disconnected.set_result(None)
     assert await await_with_deadline(soon(), 5.0) == "done"
 
 

@@ -9,7 +9,7 @@ import pytest
 from service.admission.large_and_small_shares import Claim, LateClaim, MemoryShares, QueuedClaim
 from service.core.flow import Flow
 
-TOTAL, KEPT = 800, 100
+TOTAL, RESERVED = 800, 100
 BUSY, QUIET = Flow("busy"), Flow("quiet")
 
 
@@ -48,7 +48,7 @@ def taught(hold_s: float = 10.0, nbytes: int = 600) -> tuple[MemoryShares, Queue
         ([small(400), small(401)], [True, False]),
         ([large(350), large(350)], [True, True]),
         ([large(350), large(351)], [True, False]),
-        ([large(), large(), small(KEPT)], [True, False, True]),
+        ([large(), large(), small(RESERVED)], [True, False, True]),
         ([large(), large(), small(150), small(50), small(1)], [True, False, True, True, False]),
         ([large(300), small(200), large(350), small(1)], [True, True, False, False]),
         ([large(700), small(60), small(40), small(1)], [True, True, True, False]),
@@ -168,7 +168,7 @@ def test_what_is_held_side_by_side_is_given_back_side_by_side() -> None:
 def test_a_refusal_says_how_long_the_answer_would_take() -> None:
     shares, _, now = taught()
     queued = shares.add(large(deadline=now + 5.0, allowed_s=15.0))
-    assert shares.update(now)[1] == [LateClaim(queued, answer_s=20.0, left_s=5.0, pause_s=5.0)]
+    assert shares.update(now)[1] == [LateClaim(queued, answer_s=20.0, left_s=5.0, retry_after_s=5.0)]
 
 
 def test_those_that_are_refused_together_are_told_to_come_one_after_the_other() -> None:
@@ -179,7 +179,7 @@ def test_those_that_are_refused_together_are_told_to_come_one_after_the_other() 
         shares.add(large(deadline=30.0, allowed_s=30.0))
     shares.release(first, 10.0)
     came, late = shares.update(10.0)
-    assert (len(came), [one.pause_s for one in late]) == (1, [0.0, 10.0, 20.0, 30.0]), "one waits, and has time"
+    assert (len(came), [one.retry_after_s for one in late]) == (1, [0.0, 10.0, 20.0, 30.0]), "one waits, and has time"
 
 
 def test_those_that_wait_already_are_told_once_it_is_known_and_are_not_in_the_way() -> None:

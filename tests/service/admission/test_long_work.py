@@ -13,7 +13,7 @@ NOW = 1000.0
 
 
 def call(allowed_s: float, *, own: bool = False) -> Call:
-    return Call("id", NOW, NOW + allowed_s, own_deadline=own)
+    return Call("id", NOW, NOW + allowed_s, deadline_from_client=own)
 
 
 def learned(threads: int = 1) -> LongWork:

@@ -107,9 +107,9 @@ async def test_holders_and_waiters_that_leave_in_one_moment_leave_nothing_taken(
     assert log[-1] == "next"
 
 
-@pytest.mark.parametrize(("own_deadline", "error"), [(True, DeadlineExceeded), (False, Overloaded)])
+@pytest.mark.parametrize(("deadline_from_client", "error"), [(True, DeadlineExceeded), (False, Overloaded)])
 async def test_who_would_be_answered_too_late_is_refused_with_the_time_to_come_back(
-    own_deadline: bool, error: type[DeadlineExceeded | Overloaded]
+    deadline_from_client: bool, error: type[DeadlineExceeded | Overloaded]
 ) -> None:
     clock = Clock()
     budget = MemoryBudget(10, clock)
@@ -119,7 +119,7 @@ async def test_who_would_be_answered_too_late_is_refused_with_the_time_to_come_b
 
     async def one(claim: Claim, release: asyncio.Event) -> None:
         try:
-            async with budget.share(claim, own_deadline=own_deadline):
+            async with budget.share(claim, deadline_from_client=deadline_from_client):
                 await release.wait()
         except (DeadlineExceeded, Overloaded) as failure:
             refused.append(failure)

@@ -20,8 +20,8 @@ def test_the_refused_are_told_different_moments_as_fast_as_they_can_be_served() 
 
 def test_who_comes_when_told_is_expected_once() -> None:
     reservations = Reservations()
-    pause_s = reservations.reserve("a", 3.2, REQUEST_S, now=100.0)
-    assert pause_s == 4
+    retry_after_s = reservations.reserve("a", 3.2, REQUEST_S, now=100.0)
+    assert retry_after_s == 4
     assert not reservations.redeem("a", 102.0), "too soon"
     assert not reservations.redeem("b", 104.0), "another"
     assert reservations.expected_returns(104.0) > 0
@@ -39,8 +39,8 @@ def test_asking_again_too_soon_keeps_the_moment_and_books_no_other() -> None:
 
 def test_who_comes_much_later_is_a_newcomer() -> None:
     reservations = Reservations()
-    pause_s = reservations.reserve("a", 1.0, REQUEST_S, now=100.0)
-    assert not reservations.redeem("a", 100.0 + pause_s + 60)
+    retry_after_s = reservations.reserve("a", 1.0, REQUEST_S, now=100.0)
+    assert not reservations.redeem("a", 100.0 + retry_after_s + 60)
 
 
 def test_less_is_kept_and_sooner_told_when_few_come_back() -> None:

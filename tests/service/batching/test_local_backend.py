@@ -40,7 +40,7 @@ class BeginsToHang:
         self.looks += 1
         return "busy" if self.looks == 1 else "hung"
 
-    def give_up(self) -> list[Any]:
+    def abandon(self) -> list[Any]:
         self.given_up += 1
         return []
 

@@ -51,5 +51,5 @@ def test_the_setting_names_apis_and_refuses_others() -> None:
     assert Settings().api_names == set(FOREIGN_APIS)
     assert Settings(apis=" openai, iopaint ").api_names == {"openai", "iopaint"}
     assert Settings(apis="").api_names == frozenset()
-    with pytest.raises(SettingsInvalid, match=r"'openia' is none of openai"):
+    with pytest.raises(SettingsInvalid, match=r"'openia' is not one of openai"):
         load_settings({"apis": "openia"}, environ={})

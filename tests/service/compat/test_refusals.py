@@ -206,7 +206,7 @@ def test_the_memory_for_bodies_is_asked_for_before_base64_is_decoded(serve: Serv
     admission.bodies_bytes = int(admission.max_bodies_bytes) - len(good.body) - 100  # as if other requests held it
     with running.client() as client:
         full = refused(send(client, good), good, 503)
-        assert "request bodies take" in good.message(full.json())
+        assert "request bodies already use" in good.message(full.json())
         assert int(full.headers["Retry-After"]) >= 1
         admission.bodies_bytes -= len(good.body)
         assert send(client, good).status_code == 200

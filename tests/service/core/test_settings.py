@@ -122,7 +122,7 @@ def test_a_wrong_config_file_stops_the_start(tmp_path: Path, content: str) -> No
 def test_a_boolean_of_the_config_file_is_no_number(tmp_path: Path, name: str) -> None:
     config = tmp_path / "retouch.toml"
     config.write_text(f"{name} = true")
-    with pytest.raises(SettingsInvalid, match=rf"{name}: true is no number"):
+    with pytest.raises(SettingsInvalid, match=rf"{name}: true is neither a number nor text"):
         load_settings({}, {}, config)
 
 
@@ -159,7 +159,7 @@ def test_a_setting_that_went_is_accepted_anywhere_with_advice(name: str, tmp_pat
     assert name not in Settings.model_fields
     config = tmp_path / "retouch.toml"
     config.write_text(f"{name} = 1\n")
-    advice = f"the setting {name} has gone; remove it: "
+    advice = f"the setting {name} no longer exists; remove it: "
     with pytest.warns(FutureWarning, match=advice):
         load_settings({name: "1"}, {})
     with pytest.warns(FutureWarning, match=advice):

@@ -145,7 +145,7 @@ async def test_a_worker_that_was_given_up_takes_nobody_more_and_ends_when_its_la
     await asyncio.sleep(0)
     bench.worker.start()
     await bench.begun(1)
-    left = bench.worker.give_up()
+    left = bench.worker.abandon()
     assert len(left) == 2
     await asyncio.to_thread(bench.engine.compute, 1)
     later = bench.submit(3)

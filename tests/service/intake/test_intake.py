@@ -33,9 +33,9 @@ class Conversion:
 
     async def ask(self, service: Service, body: bytes) -> bytes:
         with admitted(service, Arrival("1", "address:127.0.0.1", None, 5), Intake) as intake:
-            await intake.arrived(asyncio.sleep(0))
-            once = partial(intake.kept_once, "key", self._order, (), partial(self, intake, body))
-            return bytes((await intake.answered(once)).body)
+            await intake.receive_body(asyncio.sleep(0))
+            once = partial(intake.run_idempotent, "key", self._order, (), partial(self, intake, body))
+            return bytes((await intake.run_until_deadline(once)).body)
 
 
 @pytest.mark.parametrize(("saved", "again"), [(True, b"first"), (False, b"second")])
@@ -69,4 +69,4 @@ async def test_of_two_deadlines_of_a_client_the_shorter_holds(
         await service.backend.loaded.wait()
         with admitted(service, Arrival("1", "address:127.0.0.1", of_header_s, 5), Intake) as intake:
             intake.take_timeout_and_priority(of_body_s, None)
-            assert (intake.allowed_s, intake.own_deadline) == (allowed_s, True)
+            assert (intake.allowed_s, intake.deadline_from_client) == (allowed_s, True)

@@ -21,7 +21,7 @@ def test_a_name_that_no_model_can_have_is_not_found(name: str) -> None:
 
 @pytest.mark.parametrize("events", ["done", "succeeded, failed", "succeeded,"])
 def test_what_names_no_ends_of_jobs_is_told_in_words_and_not_as_a_pattern(events: str) -> None:
-    said = "^webhook_events: it names no ends of jobs; send some of succeeded,failed,cancelled, without spaces$"
+    said = "^webhook_events: it is not a list of job events; send some of succeeded,failed,cancelled, without spaces$"
     with pytest.raises(InvalidOption, match=said):
         options_of(InpaintOptions, {"webhook_events": events})
 

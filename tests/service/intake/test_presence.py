@@ -15,14 +15,14 @@ async def test_a_client_that_hung_up_is_known_to_have_left_before_the_event_loop
         with server:
             presence = ClientPresence(asyncio.get_running_loop().create_future(), server.fileno())
             client.sendall(b"the next request")
-            assert not presence.has_left()
+            assert not presence.has_disconnected()
             client.close()
-            assert presence.has_left()
+            assert presence.has_disconnected()
 
 
 async def test_a_client_that_the_event_loop_saw_leave_has_left_whatever_became_of_its_socket() -> None:
-    gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    presence = ClientPresence(gone)
-    assert not presence.has_left()
-    gone.set_result(None)
-    assert presence.has_left()
+    disconnected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    presence = ClientPresence(disconnected)
+    assert not presence.has_disconnected()
+    disconnected.set_result(None)
+    assert presence.has_disconnected()

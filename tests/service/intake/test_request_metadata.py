@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from service.core.errors import InvalidOption
-from service.intake.request_metadata import acceptable_request_id, asked_priority, asked_timeout_s
+from service.intake.request_metadata import acceptable_request_id, parse_priority, parse_timeout_s
 
 
 def test_the_deadline_is_read_in_milliseconds() -> None:
-    assert asked_timeout_s("1500") == 1.5
-    assert asked_timeout_s(None) is None
+    assert parse_timeout_s("1500") == 1.5
+    assert parse_timeout_s(None) is None
 
 
 @pytest.mark.parametrize("text", ["", "soon", "0", "-1", "nan", "inf", "1e12", "1_0", "0x10", "1e-400"])
 def test_an_absurd_deadline_is_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match="X-Request-Timeout-Ms"):
-        asked_timeout_s(text)
+        parse_timeout_s(text)
 
 
 @pytest.mark.parametrize(
@@ -31,10 +31,10 @@ def test_a_clients_request_id_is_kept_only_if_it_is_safe_to_log(given: str | Non
     ("text", "level"), [(None, 5), ("high", 8), (" Normal ", 5), ("low", 2), ("0", 0), ("9", 9), ("7", 7)]
 )
 def test_a_priority_is_a_name_or_a_digit(text: str | None, level: int) -> None:
-    assert asked_priority(text) == level
+    assert parse_priority(text) == level
 
 
 @pytest.mark.parametrize("text", ["", "10", "-1", "urgent", "5.0", "٣"])
 def test_any_other_priority_is_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match="X-Priority"):
-        asked_priority(text)
+        parse_priority(text)

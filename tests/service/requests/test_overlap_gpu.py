@@ -109,7 +109,7 @@ async def test_death_of_the_engine_in_a_half_ends_the_worker(gpu_bench: GpuBench
     await asyncio.sleep(0)
     gpu_bench.worker.start()
     await asyncio.to_thread(gpu_bench.worker.join, 5)
-    assert len(gpu_bench.worker.give_up()) == 2
+    assert len(gpu_bench.worker.abandon()) == 2
     for task in tasks:
         task.cancel()
 

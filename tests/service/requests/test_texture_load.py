@@ -95,7 +95,7 @@ def test_a_request_whose_texture_would_be_late_is_told_at_once(serve: Serve, fil
         wait_until(lambda: held.searches == 1)
         late = ask(running, files, COPIED, 9000)
         assert (late.status_code, late.json()["code"]) == (504, "deadline_exceeded")
-        assert "others wait for texture" in late.json()["detail"]
+        assert "the queue for texture is long" in late.json()["detail"]
         assert int(late.headers["retry-after"]) > 0
         assert ask(running, files, {}, 9000).status_code == 200
         held.go_on.set()

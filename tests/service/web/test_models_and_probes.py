@@ -135,7 +135,7 @@ def test_what_is_no_name_of_a_model_is_told_in_words_and_not_as_a_pattern(server
         refused = client.post("/v1/inpaint", files=files, data={"model": "My Model"})
     problem = check_problem(refused, 422, "invalid_option")
     assert problem["detail"].startswith(
-        "model: it is no name of a model; send NAME or NAME/VERSION, as photos/5 (fields"
+        "model: it is not a model name; send NAME or NAME/VERSION, such as photos/5 (fields"
     )
 
 

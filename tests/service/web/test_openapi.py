@@ -16,7 +16,7 @@ import pytest
 from benchmarks.harness.otlp_receiver import OtlpReceiver
 from service.core.errors import codes_by_status, problem_kinds
 from service.core.schemas import OPTIONS
-from service.intake.request_metadata import asked_priority
+from service.intake.request_metadata import parse_priority
 from tests.serving.local_server import Running
 
 Serve = Callable[..., Any]
@@ -57,7 +57,7 @@ def test_the_document_names_every_call_and_error_of_the_contract(serve: Serve) -
     headers = {"X-Request-Timeout-Ms", "X-Request-ID", "X-Priority", "Prefer", "Idempotency-Key", "traceparent"}
     assert set(asked) == headers
     for level in asked["X-Priority"]["enum"]:
-        assert asked_priority(level) in range(10)
+        assert parse_priority(level) in range(10)
     generate = paths["/v1/generate"]["post"]["requestBody"]
     assert (generate["required"], len(generate["content"]), len(inpaint["requestBody"]["content"])) == (False, 2, 1)
     translate = paths["/v1/translate"]["post"]

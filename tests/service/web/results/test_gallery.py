@@ -133,7 +133,7 @@ def test_a_filter_that_cannot_be_is_refused(anna: httpx.Client, query: dict[str,
 
 def test_what_is_no_name_of_a_model_is_told_in_words_and_not_as_a_pattern(anna: httpx.Client) -> None:
     refused = check_problem(anna.get("/v1/results", params={"model": "My Model"}), 422, "invalid_option")
-    said = "model: it is no name of a model; send NAME or NAME/VERSION, as photos/5 (GET /docs lists the parameters)"
+    said = "model: it is not a model name; send NAME or NAME/VERSION, such as photos/5 (GET /docs lists the parameters)"
     assert refused["detail"] == said
 
 
