@@ -261,8 +261,8 @@ def _check_grpc(settings: Settings) -> None:
 def _warn_of_idle_settings(settings: Settings) -> None:
     """Warn of a setting that has no effect with the others; not an error, because hosts may share a settings file."""
     if settings.engine_processes and not settings.workers:
-        why, way_out = "one process does everything", "set workers to 1 or more, or leave engine_processes out"
-        _log.warning("engine_processes has no effect", reason=why, way_out=way_out)
+        why, remedy = "one process does everything", "set workers to 1 or more, or leave engine_processes out"
+        _log.warning("engine_processes has no effect", reason=why, remedy=remedy)
 
 
 def _raise_open_files_limit(max_queue_size: int) -> None:
@@ -275,5 +275,5 @@ def _raise_open_files_limit(max_queue_size: int) -> None:
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     if wanted < (needed := 2 * max_queue_size + _OTHER_OPEN_FILES):
-        way_out = f"allow {needed} with ulimit -n, LimitNOFILE= or --ulimit nofile, or lower --max-queue-size"
-        _log.warning("too few open files for a full queue", allowed=wanted, way_out=way_out)
+        remedy = f"allow {needed} with ulimit -n, LimitNOFILE= or --ulimit nofile, or lower --max-queue-size"
+        _log.warning("too few open files for a full queue", allowed=wanted, remedy=remedy)

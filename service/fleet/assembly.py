@@ -20,7 +20,7 @@ from service.jobs import jobs_table, webhook_table
 from service.jobs.earlier_runs import EarlierRuns
 from service.jobs.job_parts import JobRecords
 from service.jobs.job_queue import HostQueue
-from service.jobs.request_files import KeptOrders
+from service.jobs.request_files import LocalOrderFiles
 from service.jobs.shared_queue import SharedQueue
 from service.ledger.database import Database
 from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
@@ -28,7 +28,7 @@ from service.lifecycle.drain import Drain
 from service.remote_models.agreement import Agreement
 from service.remote_models.assembly import parse_models_url
 from service.repeats import cache_table, idempotency_table
-from service.repeats.response_files import KeptResponses, ResponseFiles
+from service.repeats.response_files import LocalResponseFiles, ResponseFiles
 from service.saving.assembly import open_objects, open_store
 from service.saving.results import SaveObserver
 from service.saving.spool.process_folder import SpoolOwner
@@ -181,10 +181,10 @@ def _state_of_host(settings: Settings, ledger: Database, store: ResultStore, own
         """Return at once: results in a spool are found by every process of the host."""
 
     folder = settings.results_dir
-    is_short = store.spooled_among if settings.promise == "store" else lambda _: False
-    queue, earlier = HostQueue(ledger, owner, time.time), EarlierRuns(store.sidecar, store.index.bury, is_short)
-    jobs = JobRecords(ledger, owner, queue, KeptOrders(folder), time.time, promised, earlier)
-    return SharedState(store, jobs, KeptResponses(folder), asyncio.sleep)
+    any_unstored = store.spooled_among if settings.promise == "store" else lambda _: False
+    queue, earlier = HostQueue(ledger, owner, time.time), EarlierRuns(store.sidecar, store.index.bury, any_unstored)
+    jobs = JobRecords(ledger, owner, queue, LocalOrderFiles(folder), time.time, promised, earlier)
+    return SharedState(store, jobs, LocalResponseFiles(folder), asyncio.sleep)
 
 
 def _state_of_hosts(settings: Settings, ledger: Database, store: ResultStore, node: Node) -> SharedState:

@@ -16,7 +16,7 @@ from service.core.errors import NotReady, ServiceError
 from service.core.order import Order
 from service.core.schemas import OPTIONS
 from service.repeats.idempotency_table import Claim
-from service.repeats.response_files import DELETED, KeptResponse, decode_response, encode_response
+from service.repeats.response_files import DELETED, StoredResponse, decode_response, encode_response
 from service.saving.local_disk.own_folders import ORDERS, RESPONSES
 from service.saving.storage.contract import is_result_id
 from service.saving.storage.s3 import ObjectStorage
@@ -50,7 +50,7 @@ class SharedOrders:
 
     def find(self, job_id: str) -> Order:
         """See `OrderFiles`."""
-        lost = "what this job was sent is not in the bucket any more; send it again"
+        lost = "this job's request is missing from the bucket; send the request again"
         try:
             data = self.objects.load(_order_name(job_id))
         except OSError as error:
@@ -88,39 +88,39 @@ class SharedResponses:
     objects: ObjectStorage
     by_claim: ClassVar[bool] = True
 
-    def keep(self, held: Claim, response: KeptResponse) -> None:
+    def keep(self, claim: Claim, response: StoredResponse) -> None:
         """See `ResponseFiles`."""
         try:
-            self.objects.put(_response_name(held), encode_response(response), _BYTES)
+            self.objects.put(_response_name(claim), encode_response(response), _BYTES)
         except OSError as error:
             raise _away("the answer to an Idempotency-Key cannot be stored", error) from error
 
-    def find(self, held: Claim) -> KeptResponse | None:
+    def find(self, claim: Claim) -> StoredResponse | None:
         """See `ResponseFiles`."""
         try:
-            data = self.objects.load(_response_name(held))
+            data = self.objects.load(_response_name(claim))
         except OSError as error:
             raise _away("the answer to this Idempotency-Key cannot be read", error) from error
         return None if data is None else decode_response(data)
 
-    def replace_deleted(self, held: Claim) -> None:
+    def replace_deleted(self, claim: Claim) -> None:
         """See `ResponseFiles`."""
-        if self.find(held) is not None:
-            self.keep(held, DELETED)
+        if self.find(claim) is not None:
+            self.keep(claim, DELETED)
 
-    def drop(self, held: Claim) -> None:
+    def drop(self, claim: Claim) -> None:
         """See `ResponseFiles`."""
-        self.objects.delete(_response_name(held))
+        self.objects.delete(_response_name(claim))
 
 
 def _order_name(job_id: str) -> str:
     if not is_result_id(job_id):
-        raise ValueError(f"{job_id!r} is no job id")
+        raise ValueError(f"{job_id!r} is not a job id")
     return f"{ORDERS}/{job_id}"
 
 
-def _response_name(held: Claim) -> str:
-    return f"{RESPONSES}/{held.name[:2]}/{held.name}-{held.owner}-{held.expires_at!r}"
+def _response_name(claim: Claim) -> str:
+    return f"{RESPONSES}/{claim.name[:2]}/{claim.name}-{claim.owner}-{claim.expires_at!r}"
 
 
 def _away(what: str, error: OSError) -> NotReady:

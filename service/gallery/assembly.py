@@ -74,7 +74,7 @@ async def _finish(deletion: Deletion) -> None:
             if look % _TIDY_EVERY == 0:
                 await deletion.tidy()
         except (ServiceError, OSError) as error:
-            _log.warning("deleted results cannot be looked after; it is tried again", error=str(error))
+            _log.warning("copies of deleted results cannot be removed; retrying", error=str(error))
         await asyncio.sleep(_FINISH_EVERY_S)
 
 
@@ -86,4 +86,4 @@ async def _read_in(pipeline: Pipeline, stop: threading.Event) -> None:
     try:
         await asyncio.to_thread(read_in, store.storage, store.index, settings.results_dir, stop)
     except (ServiceError, OSError) as error:
-        _log.warning("older results are not listed; the next start tries again", error=str(error))
+        _log.warning("older results cannot be indexed; the next start retries", error=str(error))

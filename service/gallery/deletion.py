@@ -116,7 +116,7 @@ class Deletion:
                 await forget(result_id)
             await asyncio.to_thread(self.store.index.write, partial(_count_removal, result_id))
         except (OSError, ServiceError) as error:
-            _log.warning("copies of a deleted result are left; it is tried again", result=result_id, error=str(error))
+            _log.warning("copies of a deleted result cannot be removed; retrying", result=result_id, error=str(error))
             return False
         return True
 

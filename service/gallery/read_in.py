@@ -64,7 +64,7 @@ def _read_all(storage: Storage, index: ResultIndex, stop: threading.Event) -> in
             return entered
     index.write(index_table.set_read_in)
     if entered:
-        _log.info("older results entered into the index", results=entered)
+        _log.info("older results indexed", results=entered)
     return entered
 
 

@@ -13,7 +13,7 @@ from service.intake.options import ignored_header
 from service.intake.reply_facts import reply_facts
 from service.intake.request_metadata import parse_priority, parse_timeout_s, single_value
 from service.open_inference.orders import InferOrder, compute_reply, order_of, output_of
-from service.repeats.response_files import KeptResponse
+from service.repeats.response_files import StoredResponse
 
 _LARGE_BYTES = 1 << 20
 """Size of a message above which it is parsed on a thread."""
@@ -53,7 +53,7 @@ async def _read(call: RemoteCall, intake: Intake) -> InferOrder:
     return await order_of(intake, named.request, named.model, named.version)
 
 
-async def _respond(intake: Intake, asked: InferOrder) -> KeptResponse:
+async def _respond(intake: Intake, asked: InferOrder) -> StoredResponse:
     reply, pixels = await compute_reply(intake, asked)
 
     def make() -> bytes:
@@ -62,4 +62,4 @@ async def _respond(intake: Intake, asked: InferOrder) -> KeptResponse:
 
     message = await intake.on_codec_thread(make, pixels)
     facts = {**reply_facts(reply), **ignored_header(set(asked.ignored))}
-    return KeptResponse(200, tuple((name.lower(), value) for name, value in facts.items()), message)
+    return StoredResponse(200, tuple((name.lower(), value) for name, value in facts.items()), message)

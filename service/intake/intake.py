@@ -23,7 +23,7 @@ from service.core.order import Order
 from service.core.reply import Reply
 from service.intake.presence import ClientPresence
 from service.repeats.idempotency import fingerprint_of, key_name
-from service.repeats.response_files import KeptResponse
+from service.repeats.response_files import StoredResponse
 
 T = TypeVar("T")
 IntakeT = TypeVar("IntakeT", bound="Intake")
@@ -55,7 +55,7 @@ class Intake:
     arrival: Arrival
     service: Service
     admitted_request: AdmittedRequest
-    slot: ExitStack
+    admission_scope: ExitStack
     """Ends the request's admission when it is closed; a job takes it over."""
     received_at: float
     allowed_s: float
@@ -157,8 +157,8 @@ class Intake:
         return self.received_at + self.allowed_s - self.service.clock()
 
     async def run_idempotent(
-        self, key: str, order: Order, varies_with: Sequence[str], work: Callable[[], Awaitable[KeptResponse]]
-    ) -> KeptResponse:
+        self, key: str, order: Order, varies_with: Sequence[str], work: Callable[[], Awaitable[StoredResponse]]
+    ) -> StoredResponse:
         """Return the response to the first request with an Idempotency-Key; `work` makes it if this is the first.
 
         Args:
@@ -175,12 +175,12 @@ class Intake:
         fingerprint = await asyncio.to_thread(fingerprint_of, order, *varies_with)
         self.repeat_key = f"{name}-{fingerprint}"
 
-        async def kept_work() -> KeptResponse:
+        async def kept_work() -> StoredResponse:
             return replace(await self._finish_once_stored(work()), result_ids=self.result_ids)
 
         return await self.service.idempotency.run_once(name, fingerprint, kept_work)
 
-    async def _finish_once_stored(self, work: Awaitable[KeptResponse]) -> KeptResponse:
+    async def _finish_once_stored(self, work: Awaitable[StoredResponse]) -> StoredResponse:
         """Await `work`; once its results are stored, it continues without its client, so that repeats find the answer.
 
         Otherwise repeats would store the results a second time.

@@ -20,7 +20,7 @@ from service.core.lists_and_folders import listed
 from service.core.order import Order
 from service.core.reply import Reply
 from service.core.settings import Settings
-from service.jobs.job_parts import KEPT_S, JobLimits, JobParts, JobRecords
+from service.jobs.job_parts import RETENTION_S, JobLimits, JobParts, JobRecords
 from service.jobs.jobs import Jobs
 from service.jobs.name_lookup import NameLookup
 from service.jobs.webhook_signing import read_secrets
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from service.jobs.delivery.sender import Deliverer
 
 _log = structlog.get_logger(__name__)
-_MOST_UNFINISHED = 1000
+_MAX_UNFINISHED = 1000
 """Limit of unfinished jobs across all processes: each keeps its request's files on disk."""
 _DELIVER_EVERY_S = 0.5
-_LONGEST_PAUSE_S = 5.0
+_MAX_PAUSE_S = 5.0
 """Longest pause of a job that waits for space in the spool."""
 _FORGET_EVERY = 120
 """Number of periodic checks between removals of old jobs."""
@@ -59,7 +59,7 @@ async def open_jobs(
 
     parts = JobParts(
         ledger=records.ledger,
-        kept=records.kept,
+        orders=records.orders,
         disk=pipeline.store.disk,
         owner=records.owner,
         queue=records.queue,
@@ -73,8 +73,8 @@ async def open_jobs(
         model_of=lambda order: order.options.model or pipeline.settings.default_models[order.task],
         **({"on_finished": deliverer.enqueue_job_ended} if deliverer else {}),
     )
-    jobs = Jobs(parts, JobLimits(_MOST_UNFINISHED, KEPT_S))
-    loops = [look_after(jobs, pipeline.admission, loaded)]
+    jobs = Jobs(parts, JobLimits(_MAX_UNFINISHED, RETENTION_S))
+    loops = [maintain_jobs(jobs, pipeline.admission, loaded)]
     if deliverer:
         loops.append(_deliver_webhooks(deliverer))
     async with run_in_background(*loops):
@@ -95,7 +95,7 @@ async def _run_when_there_is_space(run: Callable[[], Awaitable[Reply]], draining
         except Overloaded as error:
             if error.code != "spool_full":
                 raise
-            pause_s = min(_LONGEST_PAUSE_S, error.retry_after_s or _LONGEST_PAUSE_S)
+            pause_s = min(_MAX_PAUSE_S, error.retry_after_s or _MAX_PAUSE_S)
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(draining.wait(), pause_s)
             raise ShuttingDown("the server is shutting down")
@@ -107,7 +107,7 @@ def _served(models: BackendModels) -> set[str]:
     return ready | {f"{status.name}/{status.version}" for status in usable}
 
 
-async def look_after(jobs: Jobs, admission: Admission, loaded: asyncio.Event) -> None:
+async def maintain_jobs(jobs: Jobs, admission: Admission, loaded: asyncio.Event) -> None:
     """Until cancelled: stop lost jobs, take waiting ones, and remove old jobs and orphaned requests.
 
     Args:
@@ -125,7 +125,7 @@ async def look_after(jobs: Jobs, admission: Admission, loaded: asyncio.Event) ->
                 await jobs.forget()
                 await jobs.drop_orphans()
         except (ServiceError, OSError) as error:  # OSError: no file descriptor is left to check an owner's lock
-            _log.warning("the jobs cannot be looked after; it is tried again", error=str(error))
+            _log.warning("job maintenance failed; retrying", error=str(error))
         await jobs.wait_for_change()
 
 
@@ -153,6 +153,6 @@ async def _deliver_webhooks(deliverer: Deliverer) -> None:
             tried = await deliverer.deliver_due()
         except Exception as error:  # one error must not end all deliveries
             tried = 0
-            _log.warning("webhooks cannot be delivered; it is tried again", error=repr(error))
+            _log.warning("webhook delivery failed; retrying", error=repr(error))
         if not tried:
             await asyncio.sleep(_DELIVER_EVERY_S)

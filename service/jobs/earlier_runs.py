@@ -20,7 +20,7 @@ from service.core.reply import Encoded
 from service.jobs.jobs_table import Job
 
 _log = structlog.get_logger(__name__)
-_LOOK_EVERY_S = 0.5
+_POLL_EVERY_S = 0.5
 
 
 def result_id(job_id: str, run: int, picture: int) -> str:
@@ -40,13 +40,13 @@ class EarlierRuns:
 
     find: returns the sidecar of a result that every process can find; None if there is none. Blocks.
     bury: deletes all copies of a result, given its id and its owner, and prevents later ones. Blocks.
-    is_short: whether any of these stored results has not yet reached the place where a finished job's must be. Blocks.
+    any_unstored: whether any of these results has not yet reached the storage where a finished job's must be. Blocks.
     now: the ledger's clock, in seconds since the epoch.
     """
 
     find: Callable[[str], object | None]
     bury: Callable[[str, str], object]
-    is_short: Callable[[Sequence[str]], bool] = lambda _: False
+    any_unstored: Callable[[Sequence[str]], bool] = lambda _: False
     now: Callable[[], float] = time.time
 
     async def results(self, job: Job) -> list[str]:
@@ -65,20 +65,22 @@ class EarlierRuns:
         try:
             found = await asyncio.to_thread(self._take, job)
         except (ServiceError, OSError) as error:
-            _log.warning("results of earlier runs of a job may be left", job=job.id, error=str(error))
+            _log.warning("results of a job's earlier runs may not have been removed", job=job.id, error=str(error))
             return []
-        while found and await self._are_short(found):
+        while found and await self._any_unstored(found):
             if job.seconds_left(self.now()) <= 0:
-                why = "the result was computed, but the storage of results did not accept it in time; try again later"
-                raise NotReady(why, code="storage_unavailable")
-            await asyncio.sleep(_LOOK_EVERY_S)
+                reason = (
+                    "the result was computed, but the storage of results did not accept it in time; try again later"
+                )
+                raise NotReady(reason, code="storage_unavailable")
+            await asyncio.sleep(_POLL_EVERY_S)
         return [url for one in found if (url := Encoded(b"", one).url)]
 
-    async def _are_short(self, found: Sequence[str]) -> bool:
+    async def _any_unstored(self, found: Sequence[str]) -> bool:
         try:
-            return await asyncio.to_thread(self.is_short, found)
+            return await asyncio.to_thread(self.any_unstored, found)
         except (ServiceError, OSError) as error:
-            _log.warning("it cannot be known whether results are stored; it is tried again", error=str(error))
+            _log.warning("cannot check whether a job's results are stored; retrying", error=str(error))
             return True
 
     async def discard(self, job: Job) -> None:
@@ -86,7 +88,7 @@ class EarlierRuns:
         try:
             await asyncio.to_thread(self._bury, job, _ids_of_runs(job, job.attempts))
         except (ServiceError, OSError) as error:
-            _log.warning("results of a job that ended without one may be left", job=job.id, error=str(error))
+            _log.warning("results of a failed or cancelled job may not have been removed", job=job.id, error=str(error))
 
     def _take(self, job: Job) -> list[str]:
         runs, unknown, reason = _ids_of_runs(job, job.attempts - 1), dict[int, list[str]](), None
@@ -97,7 +99,7 @@ class EarlierRuns:
                 unknown[run], reason = ids, error
                 continue
             if is_complete:
-                _log.info("job was computed before", job=job.id)
+                _log.info("job reuses the results of an earlier run", job=job.id)
                 self._bury(job, unknown)
                 return ids
         if reason is not None:

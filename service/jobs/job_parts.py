@@ -17,7 +17,7 @@ from service.ledger.contract import Owner, Transaction
 from service.ledger.database import Database
 from service.saving.local_disk.disk_state import DiskState
 
-KEPT_S = 3600.0
+RETENTION_S = 3600.0
 """Seconds for which a finished job can be polled; also the time limit of a job without a deadline of its own."""
 
 
@@ -40,7 +40,7 @@ class JobRecords:
     """Records of jobs that all processes of a ledger share.
 
     owner: this process.
-    kept: the orders of unfinished jobs.
+    orders: the orders of unfinished jobs.
     now: the ledger's clock, in seconds since the epoch, for times that other processes and later starts read.
     promised: waits until every process can find the results with these ids.
     earlier: the results of earlier runs that did not end their jobs.
@@ -49,7 +49,7 @@ class JobRecords:
     ledger: Database
     owner: Owner
     queue: JobQueue
-    kept: OrderFiles
+    orders: OrderFiles
     now: Callable[[], float]
     promised: Callable[[list[str]], Awaitable[None]]
     earlier: EarlierRuns
@@ -60,7 +60,7 @@ class JobParts:
     """The dependencies of `Jobs`; see `JobRecords`."""
 
     ledger: Database
-    kept: OrderFiles
+    orders: OrderFiles
     disk: DiskState
     owner: Owner
     queue: JobQueue
@@ -92,5 +92,5 @@ class JobParts:
         """
         if job.seconds_left(self.now()) < 0 and not job.has_model_in(self.served()):
             model = job.facts.get("model") or "that it is for"
-            why = f"no server that has the model {model} took up the job before its deadline"
-            raise DeadlineExceeded(f"{why}; see whether it is still served, and send the request again")
+            reason = f"no server with the model {model} started the job before its deadline"
+            raise DeadlineExceeded(f"{reason}; check that the model is still served, and send the request again")

@@ -16,7 +16,7 @@ from service.jobs.jobs_table import Job
 from service.ledger.contract import Owner
 from service.ledger.database import Database
 
-_LOOK_EVERY_S = 0.5
+_POLL_EVERY_S = 0.5
 
 
 class JobQueue(Protocol):
@@ -73,14 +73,14 @@ class HostQueue:
             if not await asyncio.to_thread(self.owner.is_alive, owner_id):
                 left = await self.ledger.read(partial(jobs_table.unfinished_of, owner=owner_id))
                 if ids := [job.id for job in left if job.is_for(served, self.now())]:
-                    inherit = partial(jobs_table.inherit, dead=owner_id, heir=self.owner.id, only=ids)
+                    inherit = partial(jobs_table.inherit, dead_owner=owner_id, new_owner=self.owner.id, only=ids)
                     taken += await self.ledger.write(inherit)
         return taken
 
     async def _unknown(self, running: Collection[str]) -> list[Job]:
         """Unfinished jobs of this process that it does not run."""
         since = self.now() - jobs_table.IN_DOUBT_S
-        mine = await self.ledger.read(partial(jobs_table.entered_before, owner=self.owner.id, moment=since))
+        mine = await self.ledger.read(partial(jobs_table.inserted_before, owner=self.owner.id, moment=since))
         asked = [self.ledger.read(partial(jobs_table.find, job_id=job_id)) for job_id in mine - set(running)]
         return [job for job in await asyncio.gather(*asked) if job is not None and job.finished_at is None]
 
@@ -91,7 +91,7 @@ class HostQueue:
 
     async def pause(self) -> None:
         """See `JobQueue`."""
-        await asyncio.sleep(_LOOK_EVERY_S)
+        await asyncio.sleep(_POLL_EVERY_S)
 
     def slot_freed(self) -> None:
         """Do nothing: every admitted job runs at once."""

@@ -32,7 +32,7 @@ from service.ledger.contract import Transaction
 from service.saving.storage.contract import is_result_id
 
 log = structlog.get_logger(__name__)
-_READ_AGAIN_S = 1.0
+_READ_RETRY_S = 1.0
 _END_S = 2.0
 """Longest wait of an ending process until its computed jobs are recorded as ended; other jobs are run again."""
 
@@ -77,11 +77,10 @@ class Jobs:
         new = Job(job_id, "queued", owner_id, parts.now(), facts, attempts=1 if owner_id else 0)
         job, entered = await self._enter(new, order, call.repeat_key)
         if entered is not job and (entered is None or entered.id != job_id or entered.finished_at is not None):
-            await asyncio.to_thread(parts.kept.drop, job_id)
+            await asyncio.to_thread(parts.orders.drop, job_id)
         if entered is None:
-            raise Overloaded(
-                f"{self._limits.max_unfinished} jobs are unfinished", retry_after_s=parts.admission.retry_after_s()
-            )
+            message = f"{self._limits.max_unfinished} unfinished jobs are the limit; try again later"
+            raise Overloaded(message, retry_after_s=parts.admission.retry_after_s())
         if entered is job and job.owner:
             self._launch(job, admitted.pop_all(), partial(self._compute, job, order, call.on_large))
         return entered
@@ -95,7 +94,7 @@ class Jobs:
         parts, limit = self._parts, self._limits.max_unfinished
         self._entering[new.id] = new.owner
         try:
-            await asyncio.to_thread(parts.kept.keep, new.id, order)
+            await asyncio.to_thread(parts.orders.keep, new.id, order)
             job = replace(new, created_at=parts.now())
             insert = partial(jobs_table.insert, job=job, max_unfinished=limit, request_key=request_key)
             return job, await parts.ledger.write(insert)
@@ -133,7 +132,7 @@ class Jobs:
         """Run jobs that wait for a process, such as those of dead ones; called once the models are loaded."""
         entering = {job_id for job_id, owner in self._entering.items() if owner}  # `start` launches them
         for job in await self._parts.queue.take(self.running.keys() | entering, self._parts.served()):
-            log.info("job taken up", job=job.id, attempts=job.attempts)
+            log.info("job claimed", job=job.id, attempts=job.attempts)
             admitted = ExitStack()
             self._launch(job, admitted, partial(self._run_again, job, admitted))
 
@@ -181,7 +180,7 @@ class Jobs:
                 await self._record_failure(job, error)
             except Exception:  # a bug, or a record of another version, must still end the job
                 log.exception("job failed", job=job.id)
-                await self._record_failure(job, ServiceError("the job failed for a reason of the server's own"))
+                await self._record_failure(job, ServiceError("internal server error; the server's log has the details"))
             else:
                 await self._end(job, "succeeded", result_urls=urls)
 
@@ -189,8 +188,8 @@ class Jobs:
         if earlier := await self._parts.earlier.results(job):
             return earlier
         if job.attempts - job.given_back > self._limits.max_attempts:
-            why = f"the server died {self._limits.max_attempts} times while this job was unfinished; it is given up"
-            raise ServiceError(why, code="job_crashed")
+            times = f"the server died {self._limits.max_attempts} times while it ran this job"
+            raise ServiceError(f"{times}; report it to the operator", code="job_crashed")
         self._parts.refuse_if_too_late_for_model(job)
         on_large = await self._await_admission(job, admitted)
         return await self._compute(job, await self._read_order(job), on_large)  # read last: many may wait
@@ -204,23 +203,23 @@ class Jobs:
         """
         while True:
             try:
-                return await asyncio.to_thread(self._parts.kept.find, job.id)
+                return await asyncio.to_thread(self._parts.orders.find, job.id)
             except NotReady:  # noqa: PERF203 -- the loop is for retries
                 if job.seconds_left(self._parts.now()) <= 0:
                     raise
                 if self._parts.admission.draining.is_set():
                     raise ShuttingDown("the server is shutting down") from None
-                await asyncio.sleep(_READ_AGAIN_S)
+                await asyncio.sleep(_READ_RETRY_S)
 
     async def _await_admission(self, job: Job, admitted: ExitStack) -> OnLarge | None:
         """Wait for admission and return the callback for large pictures; None once the job's deadline has passed."""
         admission, flow = self._parts.admission, Flow(*job.facts["flow"])
         while True:
             allowed_s = max(0.0, job.seconds_left(self._parts.now()))
-            ask = AdmissionRequest(allowed_s, flow=flow, request_id=job.facts["request_id"])
+            request = AdmissionRequest(allowed_s, flow=flow, request_id=job.facts["request_id"])
             try:
-                place = admitted.enter_context(admission.admit(ask))
-                admission.count_in_flight(place)
+                admitted_request = admitted.enter_context(admission.admit(request))
+                admission.count_in_flight(admitted_request)
             except Overloaded as error:
                 admitted.close()
                 if not allowed_s:
@@ -228,7 +227,7 @@ class Jobs:
                 with suppress(asyncio.TimeoutError):  # a drain ends the wait, and the job is given back
                     await asyncio.wait_for(admission.draining.wait(), error.retry_after_s or 1.0)
             else:
-                return partial(admission.mark_large, place)
+                return partial(admission.mark_large, admitted_request)
 
     async def _compute(self, job: Job, order: Order, on_large: OnLarge | None) -> list[str]:
         parts, now, left_s = self._parts, self._parts.clock(), job.seconds_left(self._parts.now())
@@ -250,7 +249,7 @@ class Jobs:
     async def _end(self, job: Job, status: JobStatus, *, discards: bool = False, **ending: Any) -> None:
         """End a job that this task runs; until the end is recorded, `stop_lost` does not stop the task.
 
-        `discards`: remove the job's results, unless it had ended or belongs to another process, which may use them.
+        `discards`: remove the job's results, unless it had ended or belongs to another process.
         """
         with self._until_ended(job):
             if (ended := await self._record_end(job, status, **ending)) and discards:
@@ -277,7 +276,7 @@ class Jobs:
         if (first := await self._parts.ledger.write_until_done(finish)) is not None:
             code = (finished.problem or {}).get("code")
             log.info("job ended", job=job.id, request_id=job.facts.get("request_id"), status=status, code=code)
-            await asyncio.to_thread(self._parts.kept.drop, job.id)  # an heir's job keeps its request
+            await asyncio.to_thread(self._parts.orders.drop, job.id)  # another process's job keeps its request
         return first
 
     def _mark_begun(self, job_id: str) -> None:

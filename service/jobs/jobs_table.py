@@ -196,7 +196,7 @@ def owners(ledger: Transaction) -> list[str]:
     return [row["owner"] for row in ledger.execute("SELECT DISTINCT owner FROM jobs WHERE finished_at IS NULL")]
 
 
-def entered_before(ledger: Transaction, owner: str, moment: float) -> set[str]:
+def inserted_before(ledger: Transaction, owner: str, moment: float) -> set[str]:
     """Return the ids of a process's unfinished jobs that were created before `moment`, in seconds since the epoch."""
     rows = ledger.execute(
         "SELECT id FROM jobs WHERE finished_at IS NULL AND owner = ? AND created_at < ?", (owner, moment)
@@ -209,15 +209,15 @@ def unfinished_of(ledger: Transaction, owner: str) -> list[Job]:
     return [job_from_row(row) for row in ledger.execute(f"SELECT * FROM jobs WHERE {_UNFINISHED_OF}", (owner,))]  # noqa: S608 -- values are bound
 
 
-def inherit(ledger: Transaction, dead: str, heir: str, only: Sequence[str] | None = None) -> list[Job]:
-    """Transfer the unfinished jobs of a dead process to `heir` and return them, oldest first.
+def inherit(ledger: Transaction, dead_owner: str, new_owner: str, only: Sequence[str] | None = None) -> list[Job]:
+    """Transfer the unfinished jobs of a dead process to `new_owner` and return them, oldest first.
 
     `only`: ids of the jobs to transfer; None: all.
     """
     chosen = _UNFINISHED_OF if only is None else f"{_UNFINISHED_OF} AND id IN {named(only)}"
     rows = ledger.execute(
         f"UPDATE jobs SET owner = ?, status = 'queued', attempts = attempts + 1 WHERE {chosen} RETURNING *",  # noqa: S608 -- values are bound
-        (heir, dead, *(only or ())),
+        (new_owner, dead_owner, *(only or ())),
     ).fetchall()
     return sorted(map(job_from_row, rows), key=lambda job: job.created_at)
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from threading import BoundedSemaphore, Thread
 from typing import Any
 
-_MOST_AT_ONCE = 16
+_MAX_CONCURRENT = 16
 Lookup = Callable[[str, int, int], list[Any]]
 """A blocking function like `socket.getaddrinfo`, which takes host, port and family."""
 
@@ -25,9 +25,9 @@ class TooManyLookups(OSError):
 class NameLookup:
     """Resolver of host names with the interface of `loop.getaddrinfo`; called on the event loop."""
 
-    def __init__(self, lookup: Lookup | None = None, most_at_once: int = _MOST_AT_ONCE) -> None:
+    def __init__(self, lookup: Lookup | None = None, max_concurrent: int = _MAX_CONCURRENT) -> None:
         self._lookup = lookup or _getaddrinfo
-        self._places = BoundedSemaphore(most_at_once)
+        self._slots = BoundedSemaphore(max_concurrent)
 
     async def __call__(self, host: str, port: int, family: int) -> list[Any]:
         """Resolve a host name to addresses, as `socket.getaddrinfo` returns them.
@@ -35,8 +35,8 @@ class NameLookup:
         Raises:
             OSError: the name does not exist or cannot be resolved now.
         """
-        if not self._places.acquire(blocking=False):
-            raise TooManyLookups("too many names are being looked up")
+        if not self._slots.acquire(blocking=False):
+            raise TooManyLookups("too many DNS look-ups are running; try again later")
         loop = asyncio.get_running_loop()
         found: asyncio.Future[list[Any]] = loop.create_future()
 
@@ -54,7 +54,7 @@ class NameLookup:
             except (OSError, UnicodeError) as failure:  # UnicodeError: an invalid label in the name
                 addresses, error = [], failure if isinstance(failure, OSError) else OSError(str(failure))
             finally:
-                self._places.release()
+                self._slots.release()
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(settle, addresses, error)
 

@@ -16,7 +16,7 @@ from service.ledger.contract import Transaction
 _log = structlog.get_logger(__name__)
 _ORPHANED_AFTER_S = 600.0
 """Least age of an orphan: far longer than storing a request and inserting its job take, even on a slow disk."""
-_LONGEST_S = 90_000.0
+_MAX_JOB_AGE_S = 90_000.0
 """Age at which no job can run any more, in any ledger: its deadline, at most a day after its start, has passed."""
 
 
@@ -44,7 +44,7 @@ class Orphans:
     """
 
     parts: JobParts
-    _told: set[str] = field(default_factory=set)
+    _reported: set[str] = field(default_factory=set)
 
     async def drop(self) -> None:
         """Remove the orphans.
@@ -60,7 +60,7 @@ class Orphans:
         parts, now = self.parts, self.parts.now()
         if await parts.ledger.read(jobs_table.known_since) is None:
             await parts.ledger.write(partial(jobs_table.set_known_since, moment=now))
-        old = await asyncio.to_thread(parts.kept.older_than, now - _ORPHANED_AFTER_S)
+        old = await asyncio.to_thread(parts.orders.older_than, now - _ORPHANED_AFTER_S)
         known = await parts.ledger.read(_read_known) if old else None
         if known is None:  # there is nothing to remove, or another ledger has just replaced this one
             return
@@ -68,17 +68,17 @@ class Orphans:
         foreign = await self._of_another_ledger(known, now) if orphans else set()
         for job_id in orphans:
             if job_id not in foreign:
-                _log.info("request of no unfinished job removed", job=job_id)
-                await asyncio.to_thread(parts.kept.drop, job_id)
-        self._tell(foreign.intersection(orphans))
+                _log.info("orphaned job request removed", job=job_id)
+                await asyncio.to_thread(parts.orders.drop, job_id)
+        self._report_foreign(foreign.intersection(orphans))
 
     async def _of_another_ledger(self, known: _Known, now: float) -> set[str]:
-        before = set(await asyncio.to_thread(self.parts.kept.older_than, known.since))
-        before -= set(await asyncio.to_thread(self.parts.kept.older_than, now - _LONGEST_S))
+        before = set(await asyncio.to_thread(self.parts.orders.older_than, known.since))
+        before -= set(await asyncio.to_thread(self.parts.orders.older_than, now - _MAX_JOB_AGE_S))
         return before - known.jobs
 
-    def _tell(self, kept: set[str]) -> None:
-        if kept - self._told:
-            why = "they are older than the ledger; if another one has their jobs, put it back within a day"
-            _log.warning("requests of unknown jobs are kept for a day", requests=len(kept), reason=why)
-        self._told = kept
+    def _report_foreign(self, foreign: set[str]) -> None:
+        if foreign - self._reported:
+            reason = "they are older than the ledger; if they belong to another ledger, restore it within a day"
+            _log.warning("requests of unknown jobs are kept for a day", requests=len(foreign), reason=reason)
+        self._reported = foreign

@@ -51,7 +51,7 @@ class OrderFiles(Protocol):
         """Remove the order of a finished job; never raises. If that fails now, `older_than` lists the order later."""
 
 
-class KeptOrders:
+class LocalOrderFiles:
     """Orders stored under one directory, by job id."""
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
@@ -91,12 +91,12 @@ class KeptOrders:
             return Order(task, files, OPTIONS[task].model_validate(about["options"]))
         except (FileNotFoundError, PermissionError, ValueError, KeyError) as error:  # permanent: retrying cannot help
             raise ServiceError(
-                "the server restarted and what this job was sent is not there any more, or not readable; send it again",
+                "the server restarted, and this job's request is missing or unreadable; send the request again",
                 code="order_lost",
             ) from error
         except OSError as error:  # temporary, such as no file descriptor left: an accepted job is not given up for it
-            why = f"a job's request cannot be read now ({error.strerror or error}); try again later"
-            raise NotReady(why, code="storage_unavailable") from error
+            reason = f"a job's request cannot be read now ({error.strerror or error}); try again later"
+            raise NotReady(reason, code="storage_unavailable") from error
 
     def older_than(self, moment: float) -> list[str]:
         """Return the ids of jobs with orders last written before `moment` (seconds since the epoch).
@@ -121,5 +121,5 @@ class KeptOrders:
 
     def _folder(self, job_id: str) -> Path:
         if not is_result_id(job_id):
-            raise ValueError(f"{job_id!r} is no job id")
+            raise ValueError(f"{job_id!r} is not a job id")
         return self._directory / job_id

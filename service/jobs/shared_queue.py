@@ -16,7 +16,7 @@ from service.ledger.contract import SharedOwner, Transaction, named
 from service.ledger.database import Database
 
 TOPIC = "jobs"
-_LOOK_EVERY_S = 2.0
+_POLL_EVERY_S = 2.0
 """Longest wait for a notification: ended leases send none, and some are lost while the database is away."""
 _WAITING = (
     "SELECT id FROM jobs WHERE finished_at IS NULL AND (owner = '' OR (owner = ? AND created_at < ?) "
@@ -48,9 +48,9 @@ class SharedQueue:
         free = self.slots - len(running)
         if free <= 0:
             return []
-        judges = int(self.owner.is_steady)
+        is_steady = int(self.owner.is_steady)
         mine = (self.owner.id, self.now() - jobs_table.IN_DOUBT_S)
-        alive = (judges, self.owner.id, self.owner.lease_s)
+        alive = (is_steady, self.owner.id, self.owner.lease_s)
         values = (*mine, *alive, int(bool(served)), *served, self.now(), free + len(running))
         waiting = _WAITING.format(served=named(tuple(served)))
         if not (set(await self.ledger.read(partial(_waiting, waiting=waiting, values=values))) - set(running)):
@@ -65,7 +65,7 @@ class SharedQueue:
 
     async def pause(self) -> None:
         """See `JobQueue`."""
-        await self.owner.changed(TOPIC, _LOOK_EVERY_S)
+        await self.owner.changed(TOPIC, _POLL_EVERY_S)
 
     def slot_freed(self) -> None:
         """See `JobQueue`."""

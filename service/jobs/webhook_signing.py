@@ -20,7 +20,7 @@ from service.core.settings import SettingsInvalid
 from service.jobs.jobs_table import Job
 
 _PREFIX = "whsec_"
-_SHORTEST_SECRET = 24
+_MIN_SECRET_BYTES = 24
 """Shortest secret in bytes; the specification requires 24 to 64."""
 
 
@@ -47,8 +47,8 @@ def read_secrets(path: Path) -> Secrets:
         raise SettingsInvalid(f"webhook_secret_file {path} cannot be read ({error.strerror})") from None
     except (UnicodeDecodeError, binascii.Error):
         raise SettingsInvalid(f"webhook_secret_file {path} must have one whsec_BASE64 secret per line") from None
-    if not keys or any(len(key) < _SHORTEST_SECRET for key in keys):
-        raise SettingsInvalid(f"webhook_secret_file {path} needs secrets of at least {_SHORTEST_SECRET} bytes")
+    if not keys or any(len(key) < _MIN_SECRET_BYTES for key in keys):
+        raise SettingsInvalid(f"webhook_secret_file {path} needs secrets of at least {_MIN_SECRET_BYTES} bytes")
     return Secrets(keys)
 
 

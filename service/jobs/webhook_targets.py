@@ -22,7 +22,7 @@ Resolve = Callable[[str, int, int], Awaitable[list[Any]]]
 _NOT_PUBLIC = "goes to an address that is not public"
 _RESOLVE_WITHIN_S = 2.0
 """Time limit of a look-up while a client waits for its 202; slower names are checked when the webhook is sent."""
-_LONGEST_URL = 2048
+_MAX_URL_LENGTH = 2048
 _EXPECTED = "send an address like https://HOST/PATH"
 _LEADING_TO_IPV4 = tuple(map(ipaddress.ip_network, ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")))
 """Prefixes of IPv4-compatible, IPv4-translated and NAT64 addresses (RFC 4291, 2765, 6052, 8215): which IPv4 address
@@ -48,8 +48,8 @@ class Destinations:
         Raises:
             InvalidOption: code `webhook_refused`; the message gives the reason.
         """
-        if why := self._refusal(url):
-            raise InvalidOption(f"`webhook` {why}", code="webhook_refused")
+        if reason := self._refusal(url):
+            raise InvalidOption(f"`webhook` {reason}", code="webhook_refused")
 
     async def check_name(self, url: str, resolve: Resolve) -> None:
         """Refuse a URL whose host name resolves to a non-public address now; called after `check`.
@@ -75,8 +75,8 @@ class Destinations:
         return self.private or (found is not None and _is_public(found))
 
     def _refusal(self, url: str) -> str | None:
-        if why := _why_unusable(url):
-            return why
+        if reason := _why_unusable(url):
+            return reason
         parts = urlsplit(url)
         host = parts.hostname or ""
         if parts.scheme not in (("https", "http") if self.private else ("https",)):
@@ -112,14 +112,14 @@ def with_usual_address(url: str) -> str:
 
 def _why_unusable(url: str) -> str | None:
     """Return why a text is not a URL with a host, and what to send instead; None if it is one."""
-    if len(url) > _LONGEST_URL:
-        return f"is longer than {_LONGEST_URL} characters; {_EXPECTED}"
+    if len(url) > _MAX_URL_LENGTH:
+        return f"is longer than {_MAX_URL_LENGTH} characters; {_EXPECTED}"
     if not url.isascii() or not url.isprintable() or " " in url:
-        return f"has spaces or other characters that no URL has; {_EXPECTED}, percent-encode them, and a host's as xn--"
+        return f"has characters that are not allowed in URLs; {_EXPECTED}, percent-encode them, and write a host as xn--"
     try:
         parts = urlsplit(url)
     except ValueError:
-        return f"cannot be read; {_EXPECTED}, with an IPv6 address in [ ]"
+        return f"is not a valid URL; {_EXPECTED}, with an IPv6 address in [ ]"
     return _why_authority_unusable(parts)
 
 
@@ -131,7 +131,7 @@ def _why_authority_unusable(parts: SplitResult) -> str | None:
     if port == 0:
         return f"has an invalid port; {_EXPECTED}, or https://HOST:PORT/PATH with 1 to 65535"
     if not parts.hostname:
-        return f"names no host; {_EXPECTED}"
+        return f"has no host; {_EXPECTED}"
     if not _AUTHORITY.fullmatch(parts.netloc):
         return f"has a host that is neither a name nor an address; {_EXPECTED}"
     return None

@@ -63,9 +63,12 @@ class Database:
                 return await self.write(work)
             except NotReady as error:  # noqa: PERF203 -- the loop is for retries
                 if self.connections.refusal and self._ending():
-                    _log.error("the ledger is not waited for, as the server ends", error=str(error))
+                    _log.error(
+                        "the ledger needs repair, and the server is shutting down: a change was not recorded",
+                        error=str(error),
+                    )
                     raise
-                _log.warning("the ledger cannot be written; it is tried again", error=str(error))
+                _log.warning("the ledger cannot be written; retrying", error=str(error))
                 await asyncio.sleep(self._retry_s)
 
     def read(self, work: Callable[[Transaction], T]) -> asyncio.Future[T]:

@@ -14,8 +14,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-_RAISED_EVERY_S = 1.0
-_LOOK_AGAIN_S = 0.05
+_RAISE_EVERY_S = 1.0
+_RECHECK_S = 0.05
 """Pause before a file counts as overwritten: a checkpoint may be writing its header."""
 
 
@@ -50,7 +50,7 @@ class OverwriteWatch:
     def raise_version(self, writing: sqlite3.Connection) -> None:
         """Raise the version, in a writing transaction, at most once a second."""
         now = time.monotonic()
-        if now >= self._raised_at + _RAISED_EVERY_S:
+        if now >= self._raised_at + _RAISE_EVERY_S:
             (version,) = writing.execute("PRAGMA user_version").fetchone()
             writing.execute(f"PRAGMA user_version={version + 1}")
             self._raised_at = now
@@ -62,7 +62,7 @@ class OverwriteWatch:
             if seen != self._seen:
                 version = self._version()
                 if version < self._highest:
-                    time.sleep(_LOOK_AGAIN_S)
+                    time.sleep(_RECHECK_S)
                     version = self._version()
                 self._overwritten = version < self._highest
                 self._seen, self._highest = seen, max(self._highest, version)

@@ -22,15 +22,15 @@ import structlog
 
 from service.ledger.contract import Connections, Transaction, unavailable
 from service.ledger.overwriting import OverwriteWatch
-from service.ledger.sqlite_refusals import Overwritten, Refused, WithoutItsLog, not_usable
+from service.ledger.sqlite_refusals import LedgerLogMissing, LedgerOverwritten, LedgerRefused, not_usable
 
 _log = structlog.get_logger(__name__)
 LEDGER_FILE = ".ledger.sqlite3"
 _BUSY_TIMEOUT_S = 10.0
-_PATIENCE_S = 5.0
-_SWITCHED_AGAIN_S = 0.01
+_CLOSE_TIMEOUT_S = 5.0
+_SWITCH_RETRY_S = 0.01
 _MIB = 2**20
-_BESIDE = ("-wal", "-shm")
+_SIDE_FILE_SUFFIXES = ("-wal", "-shm")
 """Suffixes of SQLite's files beside the ledger: the write-ahead log and the shared memory."""
 _FileId = tuple[int, int]
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class SqliteFile(Connections):
         """See `Connections`; waits only briefly for a thread that hangs in a disk access."""
         self._closed = True
         for file in (self._writing, self._reading):
-            if file.lock.acquire(timeout=_PATIENCE_S):
+            if file.lock.acquire(timeout=_CLOSE_TIMEOUT_S):
                 with suppress(OSError):  # renaming them is a precaution
                     file.set_aside()
                 file.close()
@@ -120,11 +120,11 @@ class SqliteFile(Connections):
     def _follow(self, file: _OpenFile) -> None:
         """Connect to the file at the path if it is no longer the connected one. Raises sqlite3.Error or NotReady."""
         if self._closed:
-            raise sqlite3.ProgrammingError("it is closed")
+            raise sqlite3.ProgrammingError("the ledger is closed")
         try:
             if file.is_at_its_path:
                 if self._watch.is_overwritten():
-                    raise Overwritten(self.path)
+                    raise LedgerOverwritten(self.path)
                 self.refusal = ""
                 return
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,14 +133,14 @@ class SqliteFile(Connections):
         except OSError as error:
             self._on_failed()
             raise unavailable(error.strerror or error) from error
-        except Refused as error:
+        except LedgerRefused as error:
             if not self.refusal:
-                _log.error("the ledger is not used", reason=f"{error}; {error.way_out}", path=str(self.path))
-            self.refusal = f"{error}; {error.way_out}"
+                _log.error("the ledger is not used", reason=f"{error}; {error.remedy}", path=str(self.path))
+            self.refusal = f"{error}; {error.remedy}"
             raise
         self.refusal = ""
         if file is self._writing:
-            _log.warning("the ledger was moved or removed; what is at its path now is used", path=str(self.path))
+            _log.warning("the ledger was moved or removed; using the file that is now at its path", path=str(self.path))
 
 
 class _OpenFile:
@@ -153,7 +153,7 @@ class _OpenFile:
         self._path = path
         self._schemas = schemas
         self._file: _FileId | None = None
-        self._beside: set[_FileId] = set()
+        self._side_files: set[_FileId] = set()
         self._synced = False
 
     @property
@@ -168,7 +168,7 @@ class _OpenFile:
             OSError: the files there cannot be read.
             sqlite3.Error: the file cannot be used.
         """
-        is_new = self._refuse_parts_of_another()
+        is_new = self._refuse_foreign_side_files()
         self.close()
         self.connection = _connect(self._path, is_new)
         opened = _file_at(self._path)
@@ -177,14 +177,14 @@ class _OpenFile:
         self.connection.execute(f"PRAGMA journal_size_limit={16 * _MIB}")
         for schema in self._schemas:
             _create(self.connection, schema)
-        beside = {found for path in self._beside_the_path() if (found := _file_at(path))}
+        side_files = {found for path in self._side_file_paths() if (found := _file_at(path))}
         if opened is None or opened != _file_at(self._path):  # the log beside it may be another file's
             self.connection.close()
-            raise sqlite3.OperationalError("it was moved while it was opened")
+            raise sqlite3.OperationalError("it was moved while it was being opened")
         self._watch.begin()
-        self._file, self._beside, self._synced = opened, beside, False
+        self._file, self._side_files, self._synced = opened, side_files, False
 
-    def _refuse_parts_of_another(self) -> bool:
+    def _refuse_foreign_side_files(self) -> bool:
         """Refuse the path while a lost file's log or shared memory is there; return whether the path has no file.
 
         The log and the shared memory are not removed: the log may hold the only copy of some data, other processes may
@@ -192,13 +192,13 @@ class _OpenFile:
 
         Raises:
             OSError: the files there cannot be read.
-            WithoutItsLog: a lost file's log or shared memory is there.
+            LedgerLogMissing: a lost file's log or shared memory is there.
         """
-        beside = [path for path in self._beside_the_path() if os.access(path, os.F_OK)]
+        side_files = [path for path in self._side_file_paths() if os.access(path, os.F_OK)]
         is_new = not os.access(self._path, os.F_OK)  # checked last, because SQLite creates this file first
-        left = beside if is_new else [path for path in beside if _file_at(path) in self._beside]
+        left = side_files if is_new else [path for path in side_files if _file_at(path) in self._side_files]
         if left and (is_new or not self.is_at_its_path):
-            raise WithoutItsLog(left)
+            raise LedgerLogMissing(left)
         return is_new
 
     def set_aside(self) -> None:
@@ -208,19 +208,19 @@ class _OpenFile:
             OSError: they cannot be renamed.
         """
         if os.access(self._path, os.F_OK) and not self.is_at_its_path:
-            for path in self._beside_the_path():
-                if (left := _file_at(path)) and left in self._beside:
+            for path in self._side_file_paths():
+                if (left := _file_at(path)) and left in self._side_files:
                     path.rename(f"{path}.of-{left[1]}")
 
-    def _beside_the_path(self) -> list[Path]:
+    def _side_file_paths(self) -> list[Path]:
         """Return the paths of the log and the shared memory; SQLite puts them beside a symbolic link's target."""
-        return [Path(f"{os.path.realpath(self._path)}{end}") for end in _BESIDE]
+        return [Path(f"{os.path.realpath(self._path)}{end}") for end in _SIDE_FILE_SUFFIXES]
 
     def close(self) -> None:
         """Close the connection. SQLite does not change a file that was moved, or its log."""
         if self._file is not None:
             self._watch.leave()
-        self._file, self._beside = None, set()
+        self._file, self._side_files = None, set()
         if hasattr(self, "connection"):
             self.connection.close()
 
@@ -263,15 +263,15 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
     Raises:
         sqlite3.OperationalError: the file is read-only or stays locked.
     """
-    patient_until = time.monotonic() + _BUSY_TIMEOUT_S
+    give_up_at = time.monotonic() + _BUSY_TIMEOUT_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA incremental_vacuum(1)")  # needs permission to write, but writes nothing
         except sqlite3.OperationalError as error:  # noqa: PERF203 -- tried again until it works
-            if "locked" not in str(error) or time.monotonic() > patient_until:
+            if "locked" not in str(error) or time.monotonic() > give_up_at:
                 raise
-            time.sleep(_SWITCHED_AGAIN_S)
+            time.sleep(_SWITCH_RETRY_S)
         else:
             return
 

@@ -20,7 +20,7 @@ async def cancel_and_wait(task: asyncio.Task[None]) -> None:
         await task
 
 
-async def on_thread_to_its_end(call: Callable[[], T]) -> T:
+async def run_to_completion_on_thread(call: Callable[[], T]) -> T:
     """Run a function on a thread; a cancellation is raised only when it has ended, so that it changes nothing later."""
     task = asyncio.create_task(asyncio.to_thread(call))
     try:
@@ -62,5 +62,5 @@ async def _log_failure(loop: Coroutine[Any, Any, None]) -> None:
         await loop
     except Exception:  # nothing awaits the task before the end, so it must be logged here
         _log.exception(
-            "work beside the requests failed, and is not done any more", work=getattr(loop, "__qualname__", repr(loop))
+            "background task failed and will not be restarted", work=getattr(loop, "__qualname__", repr(loop))
         )

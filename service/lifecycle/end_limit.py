@@ -52,7 +52,9 @@ def waits_of_tasks(loop: asyncio.AbstractEventLoop) -> list[str]:
 
 def _end_later(seconds: float, loop: asyncio.AbstractEventLoop) -> None:
     time.sleep(seconds)
-    _log.error("the process does not end; it is ended", after_s=seconds, tasks_wait_in=waits_of_tasks(loop))
+    _log.error(
+        "the process did not exit in time; forcing it to exit", after_s=seconds, tasks_wait_in=waits_of_tasks(loop)
+    )
     faulthandler.dump_traceback(file=_STANDARD_ERROR)
     os._exit(1)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from engines.repository.versions import ModelStatus
 from service.telemetry.redaction import without_folders
 
-_EMPTY = "the models folder is empty or missing; the server's log says which one it is"
+_EMPTY = "the models folder is empty or missing; the server's log names it"
 """Does not name the folder, because clients see the message."""
 
 

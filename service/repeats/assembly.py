@@ -17,17 +17,17 @@ from service.repeats.response_files import ResponseFiles
 from service.saving.store import ResultStore
 
 _log = structlog.get_logger(__name__)
-_FORGET_EVERY_S = 60.0
-_KEPT_S = 86_400.0
+_DELETE_EVERY_S = 60.0
+_KEY_TTL_S = 86_400.0
 """Lifetime of a key and its answer in seconds: clients that retry do so within a day."""
-_LONGEST_WAIT_S = 30.0
+_MAX_WAIT_S = 30.0
 """Longest wait in seconds for the answer to an earlier request with the same key; after it, the reply is 409."""
 
 
 @asynccontextmanager
 async def open_idempotency(
     ledger: Database,
-    kept: ResponseFiles,
+    responses: ResponseFiles,
     owner: Owner,
     store: ResultStore,
     now: Callable[[], float],
@@ -37,7 +37,7 @@ async def open_idempotency(
 
     Args:
         ledger: the ledger, with the table of keys.
-        kept: storage of the answers.
+        responses: storage of the answers.
         owner: this process.
         store: this process's result store.
         now: the ledger's clock, in seconds since the epoch.
@@ -45,12 +45,12 @@ async def open_idempotency(
     """
     idempotency = Idempotency(
         ledger=ledger,
-        kept=kept,
+        responses=responses,
         disk=store.disk,
         owner=owner,
         now=now,
-        ttl_s=_KEPT_S,
-        wait_s=_LONGEST_WAIT_S,
+        ttl_s=_KEY_TTL_S,
+        wait_s=_MAX_WAIT_S,
         deleted=store.index.deleted,
         pause=pause,
     )
@@ -64,5 +64,5 @@ async def _delete_expired_keys(idempotency: Idempotency) -> None:
         try:
             await idempotency.delete_expired()
         except (ServiceError, OSError) as error:
-            _log.warning("expired idempotency keys are still there; it is tried again", error=str(error))
-        await asyncio.sleep(_FORGET_EVERY_S)
+            _log.warning("expired idempotency keys cannot be deleted; retrying", error=str(error))
+        await asyncio.sleep(_DELETE_EVERY_S)

@@ -23,13 +23,13 @@ from service.ledger.contract import Owner, Transaction
 from service.ledger.database import Database
 from service.repeats import idempotency_table
 from service.repeats.idempotency_table import Claim
-from service.repeats.response_files import KeptResponse, ResponseFiles
+from service.repeats.response_files import ResponseFiles, StoredResponse
 from service.saving.local_disk.disk_state import DiskState
 
 REPLAYED = "idempotency-replayed"
 _KEY = re.compile(r'"[^"\\]{1,255}"|[^"\\\s]{1,255}')
-_FIRST_PAUSE_S = 0.01
-_LONGEST_PAUSE_S = 0.25
+_MIN_PAUSE_S = 0.01
+_MAX_PAUSE_S = 0.25
 _LONGEST_RELEASE_S = 1.0
 """Longest time that an error waits until its key is released, in seconds; a ledger that is away may take longer."""
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Idempotency:
     """The idempotency keys of all processes that share a ledger. Used on the event loop."""
 
     ledger: Database
-    kept: ResponseFiles
+    responses: ResponseFiles
     disk: DiskState
     owner: Owner
     now: Callable[[], float]
@@ -52,13 +52,15 @@ class Idempotency:
     """Returns the deleted results among those with the given ids. Blocks."""
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     """Waits for a number of seconds, or until a key was answered in another process."""
-    _held: list[Claim] = field(default_factory=list)
+    _claims: list[Claim] = field(default_factory=list)
     """The claims of this process that are being inserted, answered or released; a list, because claims made at the same
     time may be equal."""
     _background: set[asyncio.Task[Any]] = field(default_factory=set)
     """Tasks that continue after their requests have ended."""
 
-    async def run_once(self, name: str, fingerprint: str, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
+    async def run_once(
+        self, name: str, fingerprint: str, work: Callable[[], Awaitable[StoredResponse]]
+    ) -> StoredResponse:
         """Return the stored answer to the key, or run `work` and store its answer.
 
         Args:
@@ -73,42 +75,40 @@ class Idempotency:
             NotReady: the ledger cannot be used, or the disk rejects the answer (`storage_unavailable`).
             ServiceError, CancelledError: raised by `work`; the key is released.
         """
-        started, pause_s = self.now(), _FIRST_PAUSE_S
+        started, pause_s = self.now(), _MIN_PAUSE_S
         while True:
-            held = await self._find(name)
-            if held is None or await self._is_orphan(held):
+            claim = await self._find(name)
+            if claim is None or await self._is_orphan(claim):
                 self.disk.refuse_if_failing()
                 mine = Claim(name, fingerprint, self.owner.id, self.now() + self.ttl_s)
-                dead = held.owner if held else None
+                dead = claim.owner if claim else None
                 if await self._try_to_claim(mine, dead):
                     return await self._answer_first_request(mine, work)
                 continue
-            if held.fingerprint != fingerprint:
+            if claim.fingerprint != fingerprint:
                 raise InvalidOption(
-                    "this Idempotency-Key came with another request before; use a new key", code="idempotency_mismatch"
+                    "this Idempotency-Key was used for a different request; use a new key", code="idempotency_mismatch"
                 )
-            if held.done:
-                if (again := await asyncio.to_thread(self._kept, held)) is not None:
-                    return replace(again, headers=(*again.headers, (REPLAYED, "true")))
-                await self.ledger.write(partial(idempotency_table.release, claimed=held))  # the file was deleted
+            if claim.done:
+                if (response := await asyncio.to_thread(self._stored_response, claim)) is not None:
+                    return replace(response, headers=(*response.headers, (REPLAYED, "true")))
+                await self.ledger.write(partial(idempotency_table.release, claimed=claim))  # the file was deleted
                 continue
             self.disk.refuse_if_failing()
             if self.now() - started > self.wait_s:
-                raise _in_progress(
-                    "an earlier request with this Idempotency-Key is still being answered; come back later"
-                )
+                raise _in_progress("an earlier request with this Idempotency-Key is in progress; try again later")
             await self.pause(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
     async def _find(self, name: str) -> Claim | None:
-        held = await self.ledger.read(partial(idempotency_table.find, name=name, now=self.now()))
-        if held is None or not self._is_forgotten(held):
-            return held
-        await self.ledger.write(partial(idempotency_table.release_unanswered, claimed=held))
+        claim = await self.ledger.read(partial(idempotency_table.find, name=name, now=self.now()))
+        if claim is None or not self._is_forgotten(claim):
+            return claim
+        await self.ledger.write(partial(idempotency_table.release_unanswered, claimed=claim))
         return None
 
-    def _kept(self, held: Claim) -> KeptResponse | None:
-        found = self.kept.find(held)
+    def _stored_response(self, claim: Claim) -> StoredResponse | None:
+        found = self.responses.find(claim)
         if found is not None and (found.deleted or self.deleted(found.result_ids)):
             raise Gone("the answer to this Idempotency-Key contained a result that was deleted; use a new key")
         return found
@@ -120,17 +120,17 @@ class Idempotency:
             OSError: an answer cannot be removed now.
             NotReady: code `ledger_unavailable`.
         """
-        for held in await self.ledger.read(partial(idempotency_table.containing, result_id=result_id)):
-            await asyncio.to_thread(self.kept.replace_deleted, held)
+        for claim in await self.ledger.read(partial(idempotency_table.containing, result_id=result_id)):
+            await asyncio.to_thread(self.responses.replace_deleted, claim)
 
     async def delete_expired(self) -> None:
         """Remove expired keys and their answers, and release claims that no request uses (`_is_forgotten`)."""
-        for held in await self.ledger.read(partial(idempotency_table.unanswered_of, owner=self.owner.id)):
-            if self._is_forgotten(held):
-                await self.ledger.write(partial(idempotency_table.release_unanswered, claimed=held))
+        for claim in await self.ledger.read(partial(idempotency_table.unanswered_of, owner=self.owner.id)):
+            if self._is_forgotten(claim):
+                await self.ledger.write(partial(idempotency_table.release_unanswered, claimed=claim))
         for expired in await self.ledger.write(partial(idempotency_table.delete_expired, now=self.now())):
-            if self.kept.by_claim:
-                await asyncio.to_thread(self.kept.drop, expired)
+            if self.responses.by_claim:
+                await asyncio.to_thread(self.responses.drop, expired)
             else:
                 await self.ledger.write(partial(self._drop_if_free, expired))
 
@@ -141,43 +141,43 @@ class Idempotency:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _is_forgotten(self, held: Claim) -> bool:
+    def _is_forgotten(self, claim: Claim) -> bool:
         """Return whether the claim is this process's but no request uses it: its commit only seemed to have failed."""
-        return not held.done and held.owner == self.owner.id and held not in self._held
+        return not claim.done and claim.owner == self.owner.id and claim not in self._claims
 
-    async def _is_orphan(self, held: Claim) -> bool:
-        return not held.done and not await asyncio.to_thread(self.owner.is_alive, held.owner)
+    async def _is_orphan(self, claim: Claim) -> bool:
+        return not claim.done and not await asyncio.to_thread(self.owner.is_alive, claim.owner)
 
     async def _try_to_claim(self, mine: Claim, instead_of: str | None) -> bool:
         """Try to claim the key; returns whether it succeeded. A cancelled call leaves the key free."""
         claim = partial(idempotency_table.claim, wanted=mine, now=self.now(), instead_of=instead_of)
-        self._held.append(mine)
+        self._claims.append(mine)
         claiming = self.ledger.write(claim)
         try:
-            gone = await asyncio.shield(claiming)
+            removed = await asyncio.shield(claiming)
         except asyncio.CancelledError:  # the ledger may still write the claim
             self._in_background(self._release_after_failure(claiming, mine))
             raise
         except NotReady:  # the claim may be written: the database can go away after a commit, before its answer
             self._release_in_background(mine)
             raise
-        if gone is None:
-            self._held.remove(mine)
-        elif gone:
-            self._in_background(self._drop_own_files(gone))
-        return gone is not None
+        if removed is None:
+            self._claims.remove(mine)
+        elif removed:
+            self._in_background(self._drop_own_files(removed))
+        return removed is not None
 
     async def _release_after_failure(self, claiming: asyncio.Future[list[Claim] | None], mine: Claim) -> None:
-        gone: list[Claim] | None = []
+        removed: list[Claim] | None = []
         with suppress(NotReady):  # the claim may be written nevertheless
-            gone = await claiming
-        if gone is None:
-            self._held.remove(mine)
+            removed = await claiming
+        if removed is None:
+            self._claims.remove(mine)
         else:
-            await self._drop_own_files(gone)
+            await self._drop_own_files(removed)
             await self._release(mine)
 
-    async def _answer_first_request(self, mine: Claim, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
+    async def _answer_first_request(self, mine: Claim, work: Callable[[], Awaitable[StoredResponse]]) -> StoredResponse:
         try:
             response = await work()
         except asyncio.CancelledError:
@@ -189,7 +189,7 @@ class Idempotency:
         # shielded from the client's disconnection, so that two answers to one key are never stored concurrently
         return await asyncio.shield(self._in_background(self._record(mine, response)))
 
-    async def _record(self, mine: Claim, response: KeptResponse) -> KeptResponse:
+    async def _record(self, mine: Claim, response: StoredResponse) -> StoredResponse:
         """Store the answer and return it; if that fails, the key is released."""
         try:
             if response.result_ids:  # before the answer is stored, so that a concurrent deletion finds it
@@ -205,14 +205,14 @@ class Idempotency:
             raise
         if not answered:
             self._release_in_background(mine)
-            raise _in_progress("this server lost the Idempotency-Key to another one; come back for its answer")
-        self._held.remove(mine)
+            raise _in_progress("another server has taken over this Idempotency-Key; retry to get its answer")
+        self._claims.remove(mine)
         return response
 
-    def _keep(self, mine: Claim, response: KeptResponse) -> None:
-        self.kept.keep(mine, response)
+    def _keep(self, mine: Claim, response: StoredResponse) -> None:
+        self.responses.keep(mine, response)
         if self.deleted(response.result_ids):  # a result was deleted while the answer was written
-            self.kept.replace_deleted(mine)
+            self.responses.replace_deleted(mine)
 
     def _release_in_background(self, mine: Claim) -> asyncio.Task[None]:
         return self._in_background(self._release(mine))
@@ -231,38 +231,38 @@ class Idempotency:
     async def _release(self, mine: Claim) -> None:
         """Release a key without an answer; if the answer was recorded after all, keep it, as it may have been sent."""
         released = await self.ledger.write_until_done(partial(self._release_claim, mine))
-        self._held.remove(mine)
+        self._claims.remove(mine)
         if released:
             self._in_background(self._drop_own_files([mine]))
 
-    async def _drop_own_files(self, gone: Collection[Claim]) -> None:
+    async def _drop_own_files(self, removed: Collection[Claim]) -> None:
         """Remove the stored answers of removed claims, if each claim has its own file (`by_claim`).
 
         Called after the commit, because a bucket may hang. A claim that was taken over may have an answer, too: its
         process may have stored one before it died.
         """
-        for one in gone if self.kept.by_claim else ():
+        for claim in removed if self.responses.by_claim else ():
             with suppress(OSError):  # a stored answer without a key is never sent
-                await asyncio.to_thread(self.kept.drop, one)
+                await asyncio.to_thread(self.responses.drop, claim)
 
     def _release_claim(self, mine: Claim, ledger: Transaction) -> bool:
         released = idempotency_table.release_unanswered(ledger, mine)
-        if released and not self.kept.by_claim:
+        if released and not self.responses.by_claim:
             with suppress(OSError):  # as above
                 self._drop_if_free(mine, ledger)
         return released
 
-    def _drop_if_free(self, gone: Claim, ledger: Transaction) -> None:
+    def _drop_if_free(self, removed: Claim, ledger: Transaction) -> None:
         """Remove the answer of a removed claim, unless there is a new claim on the key, which has the same file.
 
         Runs inside the transaction, so that no process claims the key in between.
         """
-        if idempotency_table.is_free(ledger, gone.name):
-            self.kept.drop(gone)
+        if idempotency_table.is_free(ledger, removed.name):
+            self.responses.drop(removed)
 
 
-def _in_progress(why: str) -> Conflict:
-    return Conflict(why, code="idempotency_in_progress", retry_after_s=1)
+def _in_progress(message: str) -> Conflict:
+    return Conflict(message, code="idempotency_in_progress", retry_after_s=1)
 
 
 def key_name(key: str, client: str, endpoint: str) -> str:
@@ -272,8 +272,8 @@ def key_name(key: str, client: str, endpoint: str) -> str:
         InvalidOption: the key is neither a quoted string (RFC 9651) nor one word, or longer than 255 characters.
     """
     if not _KEY.fullmatch(key):
-        why = "Idempotency-Key must be 1 to 255 characters, one word or in quotes, without a backslash; send a UUID"
-        raise InvalidOption(why, code="idempotency_key_invalid")
+        message = "Idempotency-Key must be 1 to 255 characters, one word or in quotes, without a backslash; send a UUID"
+        raise InvalidOption(message, code="idempotency_key_invalid")
     word = key.strip('"')
     return hashlib.sha256("\n".join((client, endpoint, word)).encode()).hexdigest()
 

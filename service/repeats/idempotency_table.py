@@ -61,21 +61,21 @@ def claim(ledger: Transaction, wanted: Claim, now: float, instead_of: str | None
 
     Returns the claims that it replaces, expired ones or that owner's; None if another process was first.
     """
-    over = "name = ? AND (expires_at <= ? OR (owner = ? AND done = 0))"
-    gone = _delete(ledger, over, (wanted.name, now, instead_of))
+    replaceable = "name = ? AND (expires_at <= ? OR (owner = ? AND done = 0))"
+    removed = _delete(ledger, replaceable, (wanted.name, now, instead_of))
     entered = ledger.execute(
         "INSERT INTO idempotency (name, fingerprint, owner, expires_at) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (name) DO NOTHING",
         (wanted.name, wanted.fingerprint, wanted.owner, wanted.expires_at),
     )
-    return gone if entered.rowcount == 1 else None
+    return removed if entered.rowcount == 1 else None
 
 
 def contain(ledger: Transaction, claimed: Claim, result_ids: Collection[str]) -> None:
     """Record which stored results the answer to a key contains; does nothing if the claim no longer exists."""
     # the update locks the row, so that no other process takes over the key before this is committed
-    held = ledger.execute(f"UPDATE idempotency SET owner = owner WHERE {_THIS}", _this(claimed))  # noqa: S608 -- values are bound
-    if held.rowcount:
+    locked = ledger.execute(f"UPDATE idempotency SET owner = owner WHERE {_THIS}", _this(claimed))  # noqa: S608 -- values are bound
+    if locked.rowcount:
         ledger.executemany(
             "INSERT INTO idempotency_results (result_id, name) VALUES (?, ?) ON CONFLICT (result_id, name) DO NOTHING",
             [(result_id, claimed.name) for result_id in result_ids],
@@ -94,8 +94,8 @@ def containing(ledger: Transaction, result_id: str) -> list[Claim]:
 def mark_answered(ledger: Transaction, claimed: Claim) -> bool:
     """Mark a claim as answered, as its response is stored; returns False if the claim no longer exists."""
     ledger.notify(TOPIC)
-    held = ledger.execute(f"UPDATE idempotency SET done = 1 WHERE {_THIS}", _this(claimed))  # noqa: S608 -- values are bound
-    return held.rowcount == 1
+    updated = ledger.execute(f"UPDATE idempotency SET done = 1 WHERE {_THIS}", _this(claimed))  # noqa: S608 -- values are bound
+    return updated.rowcount == 1
 
 
 def release(ledger: Transaction, claimed: Claim) -> None:

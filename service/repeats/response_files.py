@@ -18,7 +18,7 @@ from service.saving.local_disk.own_folders import RESPONSES
 
 
 @dataclass(frozen=True, slots=True)
-class KeptResponse:
+class StoredResponse:
     """The response to a request; `headers`: pairs of a lower-case name and a value, in order."""
 
     status: int
@@ -34,7 +34,7 @@ class KeptResponse:
 
 
 _GONE = 410
-DELETED = KeptResponse(_GONE, (), b"")
+DELETED = StoredResponse(_GONE, (), b"")
 """Marker in place of a response that was removed because one of its results was deleted."""
 
 
@@ -44,7 +44,7 @@ class ResponseFiles(Protocol):
     by_claim: ClassVar[bool]
     """Whether each claim has a file of its own; otherwise all claims on a key share one file."""
 
-    def keep(self, held: Claim, response: KeptResponse) -> None:
+    def keep(self, claim: Claim, response: StoredResponse) -> None:
         """Store a response.
 
         Raises:
@@ -52,17 +52,17 @@ class ResponseFiles(Protocol):
             NotReady: code `storage_unavailable`: the hosts' shared storage cannot be written now.
         """
 
-    def find(self, held: Claim) -> KeptResponse | None:
+    def find(self, claim: Claim) -> StoredResponse | None:
         """Return the response; None if it does not exist or is damaged.
 
         Raises:
             NotReady: code `storage_unavailable`: the disk, or the hosts' shared storage, cannot be read now.
         """
 
-    def replace_deleted(self, held: Claim) -> None:
+    def replace_deleted(self, claim: Claim) -> None:
         """Replace a claim's response, if it exists, by the marker `DELETED`. Raises as `keep` does."""
 
-    def drop(self, held: Claim) -> None:
+    def drop(self, claim: Claim) -> None:
         """Remove the response of a removed claim; without `by_claim`, called only while the key is free.
 
         Raises:
@@ -70,7 +70,7 @@ class ResponseFiles(Protocol):
         """
 
 
-class KeptResponses:
+class LocalResponseFiles:
     """Responses under one directory, by the name of their key, a hexadecimal digest."""
 
     by_claim: ClassVar[bool] = False
@@ -79,9 +79,9 @@ class KeptResponses:
         self._directory = directory / RESPONSES
         self._disk = disk or Disk()
 
-    def keep(self, held: Claim, response: KeptResponse) -> None:
+    def keep(self, claim: Claim, response: StoredResponse) -> None:
         """See `ResponseFiles`."""
-        path, temporary = self._path(held), self._unfinished(held)
+        path, temporary = self._path(claim), self._unfinished(claim)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._disk.write_soon(temporary, encode_response(response))
@@ -91,49 +91,51 @@ class KeptResponses:
                 temporary.unlink(missing_ok=True)
             raise
 
-    def find(self, held: Claim) -> KeptResponse | None:
+    def find(self, claim: Claim) -> StoredResponse | None:
         """See `ResponseFiles`."""
         try:
-            return decode_response(self._path(held).read_bytes())
+            return decode_response(self._path(claim).read_bytes())
         except FileNotFoundError:
             return None
         except OSError as error:  # temporary, such as no file descriptor left: no reason to compute the request again
-            why = f"the answer to this Idempotency-Key cannot be read now ({error.strerror or error}); try again later"
-            raise NotReady(why, code="storage_unavailable") from error
+            message = (
+                f"the answer to this Idempotency-Key cannot be read now ({error.strerror or error}); try again later"
+            )
+            raise NotReady(message, code="storage_unavailable") from error
 
-    def replace_deleted(self, held: Claim) -> None:
+    def replace_deleted(self, claim: Claim) -> None:
         """See `ResponseFiles`; if the disk is full, the response is removed. An unfinished file is removed, too."""
-        self._unfinished(held).unlink(missing_ok=True)
-        if self._path(held).exists():
+        self._unfinished(claim).unlink(missing_ok=True)
+        if self._path(claim).exists():
             with suppress(OSError):  # the disk is full: without a response the key counts as new
-                self.keep(held, DELETED)
+                self.keep(claim, DELETED)
                 return
-            self.drop(held)
+            self.drop(claim)
 
-    def drop(self, held: Claim) -> None:
+    def drop(self, claim: Claim) -> None:
         """See `ResponseFiles`."""
-        for path in (self._path(held), self._unfinished(held)):
+        for path in (self._path(claim), self._unfinished(claim)):
             path.unlink(missing_ok=True)
 
-    def _unfinished(self, held: Claim) -> Path:
-        return self._path(held).with_suffix(".new")
+    def _unfinished(self, claim: Claim) -> Path:
+        return self._path(claim).with_suffix(".new")
 
-    def _path(self, held: Claim) -> Path:
-        return self._directory / held.name[:2] / held.name
+    def _path(self, claim: Claim) -> Path:
+        return self._directory / claim.name[:2] / claim.name
 
 
-def encode_response(response: KeptResponse) -> bytes:
+def encode_response(response: StoredResponse) -> bytes:
     """Encode a response as a line of JSON (status, headers, results) and the body."""
     head = {"status": response.status, "headers": response.headers, "results": response.result_ids}
     return json.dumps(head).encode() + b"\n" + response.body
 
 
-def decode_response(data: bytes) -> KeptResponse | None:
+def decode_response(data: bytes) -> StoredResponse | None:
     """Decode a response from `encode_response`; None if it is damaged."""
     try:
         line, _, body = data.partition(b"\n")
         head = json.loads(line)
         headers = tuple((str(header), str(value)) for header, value in head["headers"])
-        return KeptResponse(int(head["status"]), headers, body, tuple(map(str, head.get("results", ()))))
+        return StoredResponse(int(head["status"]), headers, body, tuple(map(str, head.get("results", ()))))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -12,7 +12,7 @@ import structlog
 from service.core.errors import ServiceError
 from service.core.settings import Settings, SettingsInvalid
 from service.ledger.contract import Connections
-from service.lifecycle.background import on_thread_to_its_end, run_in_background
+from service.lifecycle.background import run_in_background, run_to_completion_on_thread
 from service.lifecycle.drain import Drain
 from service.saving.promise import StorePromise
 from service.saving.results import SaveObserver
@@ -68,7 +68,7 @@ async def open_store(
     storage = open_storage(settings)
     store = ResultStore(storage, spool_files, limits, ledger, threads=threads, observer=observer)
     try:
-        await on_thread_to_its_end(store.start)  # an interrupted command removes the folder at once
+        await run_to_completion_on_thread(store.start)  # an interrupted command removes the folder at once
     except OSError as error:  # such as a spool that another user made
         raise unusable_folder(settings.results_dir, error) from error
     try:

@@ -15,7 +15,7 @@ from service.core.errors import InvalidOption
 from service.core.order import Order
 from service.core.schemas import OPTIONS
 from service.jobs.assembly import webhook_destinations
-from service.jobs.job_parts import KEPT_S
+from service.jobs.job_parts import RETENTION_S
 from service.web.form import Form, read_form, refuse_query
 from service.web.intake import HttpIntake, Work, admitted
 from service.web.request_headers import joined_lines, wanted_form, wanted_format, wants_job
@@ -39,7 +39,7 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
     """
     refuse_query(request.scope["query_string"])
     later = wants_job(joined_lines(request.headers, "prefer"))
-    with admitted(request, KEPT_S if later else None) as intake:
+    with admitted(request, RETENTION_S if later else None) as intake:
         parts = (*endpoint.required, *endpoint.optional)
         reading = read_form(request, parts, intake.count_bytes, max_body_bytes=intake.max_body_bytes)
         form = await intake.receive_body(reading)
@@ -68,7 +68,7 @@ async def _accept_job(intake: HttpIntake, order: Order) -> Response:
     if not order.is_saved(service.settings.save):
         raise InvalidOption("the result of a job must be saved; send save=true", code="job_needs_save")
     facts = await _webhook_facts(service, order)
-    job = await service.jobs.start(order, intake.call(), facts, intake.slot)
+    job = await service.jobs.start(order, intake.call(), facts, intake.admission_scope)
     return job_response(job, accepted=True)
 
 

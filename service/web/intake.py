@@ -16,7 +16,7 @@ from service.core.order import Order
 from service.intake.intake import Arrival, Intake
 from service.intake.intake import admitted as admitted_intake
 from service.intake.request_metadata import parse_priority, parse_timeout_s, single_value
-from service.repeats.response_files import KeptResponse
+from service.repeats.response_files import StoredResponse
 from service.web.form import read_up_to_limit
 from service.web.responses import from_stored_response, to_stored_response
 
@@ -57,7 +57,7 @@ class HttpIntake(Intake):
         return partial(self._once, key, order, varies_with, work)
 
     async def _once(self, key: str, order: Order, varies_with: Sequence[str], work: Work) -> Response:
-        async def kept_work() -> KeptResponse:
+        async def kept_work() -> StoredResponse:
             return to_stored_response(await work())
 
         return from_stored_response(await self.run_idempotent(key, order, varies_with, kept_work))

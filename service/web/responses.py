@@ -15,7 +15,7 @@ from service.core.reply import Reply
 from service.core.schemas import EncodedImage, ImageReply, ImagesReply
 from service.intake.reply_facts import reply_facts, whole_seconds_to_return
 from service.jobs.jobs_table import Job
-from service.repeats.response_files import KeptResponse
+from service.repeats.response_files import StoredResponse
 from service.web.request_headers import wants_json, wants_multipart
 
 PROBLEM_TYPE = "application/problem+json"
@@ -77,12 +77,12 @@ def job_response(job: Job, *, accepted: bool = False) -> Response:
     return JSONResponse(job.reply().model_dump(), status_code=202, headers=headers)
 
 
-def to_stored_response(response: Response) -> KeptResponse:
+def to_stored_response(response: Response) -> StoredResponse:
     """Convert a response to the form that is stored for repeated requests."""
-    return KeptResponse(response.status_code, tuple(response.headers.items()), bytes(response.body))
+    return StoredResponse(response.status_code, tuple(response.headers.items()), bytes(response.body))
 
 
-def from_stored_response(kept: KeptResponse) -> Response:
+def from_stored_response(kept: StoredResponse) -> Response:
     """Convert a stored response to an HTTP response."""
     return Response(kept.body, kept.status, dict(kept.headers))
 

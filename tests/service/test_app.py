@@ -101,9 +101,7 @@ async def test_an_empty_models_folder_is_named_in_the_log_and_not_to_clients(tmp
     (line,) = named(lines, "no models")
     assert (line["log_level"], line["folder"]) == ("warning", str(tmp_path / "nowhere"))
     assert line["reason"] == "the folder is not there"
-    assert reasons == [
-        "no model can be served (the models folder is empty or missing; the server's log says which one it is)"
-    ]
+    assert reasons == ["no model can be served (the models folder is empty or missing; the server's log names it)"]
     assert not named(lines, "ready")
 
 

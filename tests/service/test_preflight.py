@@ -255,5 +255,5 @@ def test_a_limit_of_open_files_that_a_full_queue_exceeds_is_told_with_what_to_do
     start += "run_preflight(Settings(results_dir=Path(sys.argv[1]), max_queue_size=int(sys.argv[2])))"
     limited = ["prlimit", f"--nofile={allowed}:{allowed}", sys.executable, "-c", start, str(tmp_path), str(queue)]
     ran = subprocess.run(limited, capture_output=True, text=True, timeout=60, check=True)
-    way_out = f"allow {2 * queue + 100} with ulimit -n, LimitNOFILE= or --ulimit nofile, or lower --max-queue-size"
-    assert (way_out in ran.stdout + ran.stderr) == told
+    remedy = f"allow {2 * queue + 100} with ulimit -n, LimitNOFILE= or --ulimit nofile, or lower --max-queue-size"
+    assert (remedy in ran.stdout + ran.stderr) == told

@@ -20,7 +20,7 @@ from aiohttp.connector import Connection
 from service.core.errors import InvalidOption
 from service.jobs.webhook_targets import Destinations, Resolve
 
-_MOST_HEADS = 100
+_MAX_RESPONSES = 100
 """Limit of responses to one request, interim ones and the final one; a slow receiver may send one a second."""
 
 
@@ -96,27 +96,27 @@ class CheckedResolver(AbstractResolver):
         """Do nothing: there are no resources to release."""
 
 
-class AnswerEndless(aiohttp.ClientError):
+class EndlessResponse(aiohttp.ClientError):
     """A receiver sent too many interim responses."""
 
 
-class FinalAnswer(aiohttp.ClientResponse):
+class FinalResponse(aiohttp.ClientResponse):
     """A response that limits the interim responses before it; the client uses it as its response class."""
 
     async def start(self, connection: Connection) -> aiohttp.ClientResponse:
         """Read interim responses and the head of the final one.
 
         Raises:
-            AnswerEndless: the limit was reached before the final response.
+            EndlessResponse: the limit was reached before the final response.
         """
         protocol: Any = connection.protocol
-        read, left = protocol.read, _MOST_HEADS
+        read, left = protocol.read, _MAX_RESPONSES
 
         async def read_counted() -> Any:
             nonlocal left
             left -= 1
             if left < 0:
-                raise AnswerEndless
+                raise EndlessResponse
             return await read()
 
         protocol.read = read_counted
@@ -130,7 +130,7 @@ def open_client(resolver: CheckedResolver) -> aiohttp.ClientSession:
         connector=aiohttp.TCPConnector(limit=0, resolver=resolver, ttl_dns_cache=0, force_close=True),
         timeout=aiohttp.ClientTimeout(total=None),
         cookie_jar=aiohttp.DummyCookieJar(),
-        response_class=FinalAnswer,
+        response_class=FinalResponse,
     )
 
 
@@ -138,19 +138,20 @@ def why_not_delivered(status: int) -> str | None:
     """Return why a response does not count as delivered; None if it does."""
     if 200 <= status < 300:
         return None
-    return f"answered {status}, and redirects are not followed" if 300 <= status < 400 else f"answered {status}"
+    reason = f"the receiver answered with status {status}"
+    return f"{reason}; redirects are not followed" if 300 <= status < 400 else reason
 
 
 def attempt_without_response(error: Exception) -> AttemptResult:
     """Explain why there was no response, without revealing anything about the server's network."""
     if isinstance(error, InvalidOption) or isinstance(error.__cause__, AddressRefused):
-        return AttemptResult(0, "goes where this server sends no webhooks", refused=True)
+        return AttemptResult(0, "this server does not send webhooks to that address", refused=True)
     reasons: dict[type[Exception], str] = {  # the first match
-        aiohttp.ClientConnectorDNSError: "its name cannot be resolved",
-        aiohttp.ClientSSLError: "its certificate or its TLS is not accepted",
-        asyncio.TimeoutError: "no answer in time",
-        AnswerEndless: "its answer does not end",
-        aiohttp.ClientConnectorError: "it cannot be connected to",
+        aiohttp.ClientConnectorDNSError: "the receiver's host name cannot be resolved",
+        aiohttp.ClientSSLError: "the receiver's TLS certificate or version is not accepted",
+        asyncio.TimeoutError: "the receiver did not answer in time",
+        EndlessResponse: "the receiver's response does not end",
+        aiohttp.ClientConnectorError: "the receiver refused the connection or is unreachable",
     }
     return AttemptResult(
         0, next((said for kind, said in reasons.items() if isinstance(error, kind)), "the connection broke")

@@ -5,7 +5,7 @@ lease. A message arrives twice only if, after the receiver has it and before the
 ends while the receiver takes longer than `_END_S`, or loses the ledger for longer than the lease. Both copies have the
 same id.
 
-places.py chooses which messages are next.
+slots.py chooses which messages are next.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from service.jobs.delivery.client import (
     open_client,
     why_not_delivered,
 )
-from service.jobs.delivery.places import AT_ONCE, MOST_CONSIDERED, PLACE_S, Answers, Attempts, host_of
+from service.jobs.delivery.slots import MAX_CONCURRENT, MAX_CONSIDERED, SLOT_S, Attempts, OriginHistory, host_of
 from service.jobs.jobs_table import Job
 from service.jobs.webhook_signing import Secrets
 from service.jobs.webhook_table import Delivery, origin_of
@@ -42,7 +42,7 @@ from service.ledger.database import Database
 _log = structlog.get_logger(__name__)
 RETRY_AFTER_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0)
 """Pauses between attempts, as Standard Webhooks proposes, about 31 hours in all; after the last, one more attempt."""
-_LOOK_EVERY_S = 0.5
+_POLL_EVERY_S = 0.5
 _TIMEOUT_S = 15.0
 _READ_S = 1.0
 """Time to read an answer that arrived while this process was paused, such as with its whole host."""
@@ -72,9 +72,9 @@ class Deliverer:
     resolve: Resolve
     retry_after_s: Sequence[float] = RETRY_AFTER_S
     timeout_s: float = _TIMEOUT_S
-    place_s: float = PLACE_S
+    slot_s: float = SLOT_S
     end_s: float = _END_S
-    answers: Answers = field(default_factory=Answers)
+    history: OriginHistory = field(default_factory=OriginHistory)
 
     def enqueue_job_ended(self, ledger: Transaction, job: Job) -> None:
         """In the transaction that ends a job, insert the message about its end if its request asked for one."""
@@ -86,22 +86,22 @@ class Deliverer:
     async def deliver_due(self) -> int:
         """Attempt all messages that are due, or become due meanwhile; returns the number of attempts.
 
-        A place that becomes free is filled at once, so an attempt that hangs blocks only its own place.
+        A slot that becomes free is filled at once, so an attempt that hangs blocks only its own slot.
         """
         tried = 0
         resolver = CheckedResolver(self.destinations, self.resolve)
-        attempts = Attempts(self.answers, resolver.looking_up, self.place_s, self.end_s)
+        attempts = Attempts(self.history, resolver.looking_up, self.slot_s, self.end_s)
         async with open_client(resolver) as session, attempts:
             while True:
-                claimed = await self._claim_for_free_places(attempts)
+                claimed = await self._claim_for_free_slots(attempts)
                 tried += len(claimed)
                 for message in claimed:
                     attempts.begin(origin_of(message.url), self._attempt_delivery(session, message))
-                if not attempts.under_way:
+                if not attempts.in_flight:
                     return tried
-                await attempts.wait_for_place(min(self.place_s, _LOOK_EVERY_S) if attempts.due else _LOOK_EVERY_S)
+                await attempts.wait_for_slot(min(self.slot_s, _POLL_EVERY_S) if attempts.due else _POLL_EVERY_S)
 
-    async def _claim_for_free_places(self, attempts: Attempts) -> list[Delivery]:
+    async def _claim_for_free_slots(self, attempts: Attempts) -> list[Delivery]:
         try:
             now = self.now()
             ids = await self._choose(attempts, now)
@@ -109,18 +109,18 @@ class Deliverer:
                 return []
             return await self.ledger.write(partial(webhook_table.claim, ids=ids, now=now, again_at=now + _LEASE_S))
         except NotReady as error:
-            if not attempts.under_way:
+            if not attempts.in_flight:
                 raise
-            _log.warning("no more webhooks can be claimed; it is tried again", error=str(error))
+            _log.warning("webhooks cannot be claimed; retrying", error=str(error))
             return []
 
     async def _choose(self, attempts: Attempts, now: float) -> list[str]:
         """Choose messages to attempt; queries the ledger only if the last result is used up or old."""
         time = asyncio.get_running_loop().time()
-        if time >= attempts.look_again_at or not attempts.due:
-            attempts.look_again_at = time + _LOOK_EVERY_S
-            known = self.answers.known()
-            find_due = partial(webhook_table.due_in_turn, most_each=AT_ONCE, most=MOST_CONSIDERED, always=known)
+        if time >= attempts.next_query_at or not attempts.due:
+            attempts.next_query_at = time + _POLL_EVERY_S
+            known = self.history.known()
+            find_due = partial(webhook_table.due_in_turn, most_each=MAX_CONCURRENT, most=MAX_CONSIDERED, always=known)
             found = await self.ledger.read(partial(find_due, now=now))
             attempts.due = {message_id: origin_of(url) for message_id, url in found}
         return attempts.choose()
@@ -128,8 +128,8 @@ class Deliverer:
     async def _attempt_delivery(self, session: aiohttp.ClientSession, message: Delivery) -> None:
         if self.now() + self.timeout_s + _READ_S > message.next_at:
             return  # this process was paused since its claim: after the lease another process sends the message
-        answer = await self._answer_in_time(self._post_message(session, message))
-        self.answers.record(origin_of(message.url), answered=bool(answer.status))
+        answer = await self._await_response(self._post_message(session, message))
+        self.history.record(origin_of(message.url), answered=bool(answer.status))
         outcome = answer.outcome(is_last=message.tries > len(self.retry_after_s))
         # retried until recorded: a delivered message that is not recorded would be sent again
         await self.ledger.write_until_done(
@@ -148,10 +148,10 @@ class Deliverer:
                 return
         else:
             webhook_table.remove(ledger, message.id)
-        told = WebhookReply(state=STATES[outcome], tries=message.tries, reason=reason)
-        webhook_table.set_state(ledger, message.id.removeprefix(_ID_PREFIX), told)
+        reply = WebhookReply(state=STATES[outcome], tries=message.tries, reason=reason)
+        webhook_table.set_state(ledger, message.id.removeprefix(_ID_PREFIX), reply)
 
-    async def _answer_in_time(self, posting: Coroutine[Any, Any, AttemptResult]) -> AttemptResult:
+    async def _await_response(self, posting: Coroutine[Any, Any, AttemptResult]) -> AttemptResult:
         """Wait for an attempt; after the timeout, briefly once more, as the answer may have arrived during a pause."""
         attempt = asyncio.create_task(posting)
         try:

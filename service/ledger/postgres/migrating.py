@@ -69,7 +69,7 @@ def _apply(connection: psycopg.Connection[dict[str, Any]], lacking: Sequence[tup
             if not left:
                 raise
             if left == _TRIES - 1:
-                _log.warning("the migration of the ledger waits for a transaction that uses its tables")
+                _log.warning("ledger migration is waiting for a transaction that uses its tables")
             time.sleep(_PAUSE_S)
         else:
             _log.info("ledger migrated", versions=[number for number, _ in lacking])
@@ -88,4 +88,4 @@ def _version(connection: psycopg.Connection[dict[str, Any]]) -> int:
 def _log_if_newer(known: int) -> None:
     own = migrations()[-1][0]
     if known > own:
-        _log.info("the ledger is of a newer version; both are served", version=known, own=own)
+        _log.info("the ledger's schema is newer than this server, which can still use it", version=known, own=own)

@@ -20,13 +20,13 @@ from service.ledger.postgres.server import CHANNEL, Connection, PostgresServer
 
 _log = structlog.get_logger(__name__)
 LEASE_S = 10.0
-_BEATS = 5
+_BEATS_PER_LEASE = 5
 """Number of heartbeats per lease."""
-_LOOKS = 20
+_CHECKS_PER_LEASE = 20
 """Number of times per lease that the thread checks whether it should end."""
-_AGAIN_S = 0.5
-_FORGOTTEN = "1 day"
-_BEAT = (
+_RETRY_S = 0.5
+_FORGET_AFTER = "1 day"
+_HEARTBEAT = (
     "INSERT INTO nodes (id, seen_at) VALUES (%s, clock_timestamp()) "
     "ON CONFLICT (id) DO UPDATE SET seen_at = clock_timestamp() RETURNING extract(epoch FROM seen_at)::float8 AS now"
 )
@@ -55,19 +55,19 @@ class Node:
         self._clock = clock
         self._offset = 0.0
         """Time on the database's clock minus time on `clock`, in seconds."""
-        self._beaten_at = self._steady_since = 0.0
+        self._heartbeat_at = self._steady_since = 0.0
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._live, name="ledger-node", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="ledger-node", daemon=True)
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
         """Connect, take the lease and renew it until `close`. Blocks; raises as `Connections.open` does."""
         self._loop = loop
         self.server.open()
         now = self.server.write(self._take_lease)
-        self._beaten_at = self._steady_since = self._clock()
-        self._offset = now - self._beaten_at
+        self._heartbeat_at = self._steady_since = self._clock()
+        self._offset = now - self._heartbeat_at
         self._thread.start()
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class Node:
     def is_steady(self) -> bool:
         """See `SharedOwner`; needed because after a database outage all leases seem to have ended for a moment."""
         now = self._clock()
-        return now - self._beaten_at < self.lease_s / 2 and now - self._steady_since >= self.lease_s
+        return now - self._heartbeat_at < self.lease_s / 2 and now - self._steady_since >= self.lease_s
 
     def is_alive(self, owner_id: str) -> bool:
         """See `Owner`; every process counts as alive while this one is not steady."""
@@ -113,45 +113,47 @@ class Node:
             event.set()
 
     def _take_lease(self, ledger: Transaction) -> float:
-        ledger.execute(f"DELETE FROM nodes WHERE seen_at < clock_timestamp() - interval '{_FORGOTTEN}'")  # noqa: S608 -- ours
-        return float(ledger.execute(_BEAT.replace("%s", "?"), (self.id,)).fetchone()["now"])
+        ledger.execute(f"DELETE FROM nodes WHERE seen_at < clock_timestamp() - interval '{_FORGET_AFTER}'")  # noqa: S608 -- ours
+        return float(ledger.execute(_HEARTBEAT.replace("%s", "?"), (self.id,)).fetchone()["now"])
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         failed = False
         while not self._ended.is_set():
             try:
                 with self.server.connect() as connection:
                     connection.execute(f"LISTEN {CHANNEL}".encode())
-                    self._beat(connection)
+                    self._send_heartbeat(connection)
                     if failed:
-                        _log.info("the database is back", ledger=self.server.address.shown)
+                        _log.info("the database is reachable again", ledger=self.server.address.shown)
                     failed = False
                     self._wake_soon(None)  # for notifications that were missed meanwhile
                     self._listen(connection)
             except psycopg.Error as error:  # noqa: PERF203 -- the loop is for retries
                 if not failed:
-                    _log.warning("the database is away", error=self.server.address.without_secrets(error))
+                    _log.warning(
+                        "the database is unreachable; retrying", error=self.server.address.without_secrets(error)
+                    )
                 failed = True
-                self._ended.wait(_AGAIN_S)
+                self._ended.wait(_RETRY_S)
 
     def _listen(self, connection: Connection) -> None:
         while not self._ended.is_set():
-            for notification in connection.notifies(timeout=self.lease_s / _LOOKS):
+            for notification in connection.notifies(timeout=self.lease_s / _CHECKS_PER_LEASE):
                 self._wake_soon(notification.payload)
-            if self._clock() - self._beaten_at >= self.lease_s / _BEATS:
-                self._beat(connection)
+            if self._clock() - self._heartbeat_at >= self.lease_s / _BEATS_PER_LEASE:
+                self._send_heartbeat(connection)
 
-    def _beat(self, connection: Connection) -> None:
+    def _send_heartbeat(self, connection: Connection) -> None:
         """Send a heartbeat and compare the clocks; a late one, as after a pause of the host, resets `is_steady`."""
         sent = self._clock()
         with self.server.watch.over(connection):
-            row = connection.execute(_BEAT.encode(), (self.id,)).fetchone()
+            row = connection.execute(_HEARTBEAT.encode(), (self.id,)).fetchone()
         got = self._clock()
         if row is not None:
             self._offset = row["now"] - (sent + got) / 2
-        if got - self._beaten_at >= self.lease_s / 2:
+        if got - self._heartbeat_at >= self.lease_s / 2:
             self._steady_since = got
-        self._beaten_at = sent
+        self._heartbeat_at = sent
 
     def _wake_soon(self, topic: str | None) -> None:
         """Wake the tasks that wait for the topic; None: for any topic."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-_LOOK_S = 0.5
+_CHECK_EVERY_S = 0.5
 _PAUSE_S = 2.0
 """If this many seconds pass between two checks, the process was paused between them."""
 
@@ -33,10 +33,10 @@ class OverdueWatch:
         self._clock = clock
         self._lock = threading.Lock()
         self._since: dict[psycopg.Connection[Any], float] = {}
-        self._cut: set[psycopg.Connection[Any]] = set()
-        self._looked_at: float | None = None
+        self._closed: set[psycopg.Connection[Any]] = set()
+        self._checked_at: float | None = None
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look_until_closed, name="ledger-overdue", daemon=True)
+        self._thread = threading.Thread(target=self._check_until_closed, name="ledger-overdue", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -52,7 +52,7 @@ class OverdueWatch:
         """Watch a connection while the block runs.
 
         Raises:
-            Hung: the connection was closed because it was overdue.
+            ConnectionHung: the connection was closed because it was overdue.
         """
         with self._lock:
             self._since[connection] = self._clock()
@@ -61,30 +61,30 @@ class OverdueWatch:
         finally:
             with self._lock:
                 del self._since[connection]
-                cut = connection in self._cut
-                self._cut.discard(connection)
-            if cut:
-                raise Hung(f"it has not answered for {self._limit_s:.0f} s")
+                closed = connection in self._closed
+                self._closed.discard(connection)
+            if closed:
+                raise ConnectionHung(f"the database has not answered for {self._limit_s:.0f} s")
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Close the connections that are overdue now; called twice a second."""
         with self._lock:  # held throughout, so that a block that ends meanwhile cannot close its socket yet
             now = self._clock()
-            paused_s = now - (now if self._looked_at is None else self._looked_at)
-            self._looked_at = now
+            paused_s = now - (now if self._checked_at is None else self._checked_at)
+            self._checked_at = now
             if paused_s > _PAUSE_S:
                 self._since = {connection: since + paused_s for connection, since in self._since.items()}
             for connection, since in self._since.items():
-                if now - since > self._limit_s and connection not in self._cut:
-                    self._cut.add(connection)
+                if now - since > self._limit_s and connection not in self._closed:
+                    self._closed.add(connection)
                     _shut_down(connection)
 
-    def _look_until_closed(self) -> None:
-        while not self._ended.wait(_LOOK_S):
-            self.look()
+    def _check_until_closed(self) -> None:
+        while not self._ended.wait(_CHECK_EVERY_S):
+            self.check()
 
 
-class Hung(psycopg.OperationalError):
+class ConnectionHung(psycopg.OperationalError):
     """The connection was closed because the database did not answer."""
 
 

@@ -16,16 +16,16 @@ from service.core.settings import SettingsInvalid
 from service.ledger.contract import Connections, Transaction, unavailable
 from service.ledger.postgres.address import Address
 from service.ledger.postgres.migrating import migrate
-from service.ledger.postgres.overdue import Hung, OverdueWatch
+from service.ledger.postgres.overdue import ConnectionHung, OverdueWatch
 
 CHANNEL = "retouch"
 """PostgreSQL's channel for all notifications; the payload is the topic."""
-_MOST_CONNECTIONS = 8
-_PATIENCE_S = 2.0
+_MAX_CONNECTIONS = 8
+_POOL_TIMEOUT_S = 2.0
 """Longest wait for a connection from the pool, in seconds."""
-_PAUSE_S = 2 * _PATIENCE_S
+_PAUSE_S = 2 * _POOL_TIMEOUT_S
 """A wait that exceeded its limit by this factor shows that this process was paused meanwhile."""
-_AWAY_S = 0.5
+_UNREACHABLE_S = 0.5
 """Seconds in which every transaction is refused at once, after the database could not be reached."""
 _IDLE_S = 60.0
 _OVERDUE_S = 12.0
@@ -51,14 +51,14 @@ class PostgresServer(Connections):
         self.address = address
         self.watch = OverdueWatch(overdue_s, clock)
         self._clock = clock
-        self._away_until = 0.0
+        self._unreachable_until = 0.0
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             address.conninfo,
             connection_class=cast("type[Connection]", psycopg.Connection),
             kwargs={"autocommit": True, "row_factory": dict_row},
             min_size=1,
-            max_size=_MOST_CONNECTIONS,
-            timeout=_PATIENCE_S,
+            max_size=_MAX_CONNECTIONS,
+            timeout=_POOL_TIMEOUT_S,
             max_idle=_IDLE_S,
             reconnect_timeout=0.0,  # the next transaction tries again and reports the failure
             open=False,
@@ -86,10 +86,10 @@ class PostgresServer(Connections):
                 "minute; wait for it or end it (pg_stat_activity shows it), and start again"
             ) from None
         except psycopg.Error as error:
-            why = self.address.without_secrets(error)
+            reason = self.address.without_secrets(error)
             raise SettingsInvalid(
-                f"the ledger {self.address.shown} cannot be used ({why}); check ledger_url, and that the database runs "
-                "and its user may create tables"
+                f"the ledger {self.address.shown} cannot be used ({reason}); check ledger_url, and that the database "
+                "runs and its user may create tables"
             ) from None
         self._pool.open()
         self.watch.start()
@@ -112,17 +112,17 @@ class PostgresServer(Connections):
         return self._run(work, writing=True)
 
     def _run(self, work: Callable[[Transaction], T], *, writing: bool) -> T:
-        if self._clock() < self._away_until:
+        if self._clock() < self._unreachable_until:
             raise unavailable("the database cannot be reached")
         try:
             return self._try(work, writing=writing, again=True)
         except psycopg.Error as error:
-            if isinstance(error, (PoolTimeout, Hung)):  # other errors affect only one connection or statement
-                self._away_until = self._clock() + _AWAY_S
-            if isinstance(error, (Hung, psycopg.errors.ReadOnlySqlTransaction)):
+            if isinstance(error, (PoolTimeout, ConnectionHung)):  # other errors affect only one connection or statement
+                self._unreachable_until = self._clock() + _UNREACHABLE_S
+            if isinstance(error, (ConnectionHung, psycopg.errors.ReadOnlySqlTransaction)):
                 self._pool.drain()  # the idle connections also hang or refuse writes
-            why = "the database cannot be reached" if isinstance(error, PoolTimeout) else error
-            raise unavailable(self.address.without_secrets(why)) from None
+            reason = "the database cannot be reached" if isinstance(error, PoolTimeout) else error
+            raise unavailable(self.address.without_secrets(reason)) from None
 
     def _try(self, work: Callable[[Transaction], T], *, writing: bool, again: bool) -> T:
         """Run `work`; with `again`, retry it once after a failure that is safe and useful to retry.
@@ -132,7 +132,7 @@ class PostgresServer(Connections):
         prepared its statements.
         """
         committing, broken = False, False
-        asked = self._clock()
+        started_at = self._clock()
         try:
             with self._pool.connection() as connection, self.watch.over(connection):
                 try:
@@ -145,10 +145,10 @@ class PostgresServer(Connections):
                 finally:
                     broken = connection.broken
         except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.FeatureNotSupported) as error:
-            paused = isinstance(error, PoolTimeout) and self._clock() - asked > _PAUSE_S
+            paused = isinstance(error, PoolTimeout) and self._clock() - started_at > _PAUSE_S
             outdated = isinstance(error, psycopg.errors.FeatureNotSupported)  # cached plan must not change result type
             repeatable = broken or paused or outdated or isinstance(error, psycopg.errors.TransactionRollback)
-            if committing or isinstance(error, Hung) or not (again and repeatable):
+            if committing or isinstance(error, ConnectionHung) or not (again and repeatable):
                 raise
         if outdated:
             self._pool.drain()  # the other connections have outdated statements, too

@@ -15,7 +15,7 @@ from service.core.order import Order
 from service.core.schemas import OPTIONS
 from service.fleet.shared_files import SharedOrders, SharedResponses
 from service.repeats.idempotency_table import Claim
-from service.repeats.response_files import KeptResponse
+from service.repeats.response_files import StoredResponse
 from service.saving.storage.s3 import ObjectLocation, ObjectStorage, open_object_storage
 from tests.fakes.captured_logs import capture_logs
 from tests.serving.backing.s3_server import KEY, SECRET, Bucket, serving_bucket, unused_port
@@ -47,16 +47,16 @@ def test_an_order_comes_back_as_it_was_until_it_is_dropped(bucket: Bucket) -> No
     assert orders.older_than(time.time() + 60) == [JOB]
     assert orders.older_than(time.time() - 60) == []
     orders.drop(JOB)
-    with pytest.raises(ServiceError, match="not in the bucket any more") as lost:
+    with pytest.raises(ServiceError, match="missing from the bucket") as lost:
         orders.find(JOB)
     assert lost.value.code == "order_lost"
-    with pytest.raises(ValueError, match="is no job id"):
+    with pytest.raises(ValueError, match="is not a job id"):
         orders.keep("../escape", order())
 
 
 def test_an_answer_belongs_to_one_claim_on_a_key(bucket: Bucket) -> None:
     responses = SharedResponses(storage_at(bucket.port))
-    answer = KeptResponse(200, (("content-type", "image/png"),), b"\x89PNG", ("cd" * 16,))
+    answer = StoredResponse(200, (("content-type", "image/png"),), b"\x89PNG", ("cd" * 16,))
     assert responses.find(HELD) is None
     responses.keep(HELD, answer)
     assert responses.find(HELD) == answer
@@ -76,7 +76,7 @@ def test_while_the_bucket_is_away_nothing_is_kept_and_that_is_said(bucket: Bucke
     for call in (
         lambda: orders.keep(JOB, order()),
         lambda: orders.find(JOB),
-        lambda: responses.keep(HELD, KeptResponse(200, (), b"")),
+        lambda: responses.keep(HELD, StoredResponse(200, (), b"")),
         lambda: responses.find(HELD),
     ):
         with pytest.raises(NotReady) as refused:

@@ -15,7 +15,7 @@ from service.core.order import Order
 from service.core.schemas import InpaintOptions
 from service.core.settings import Settings
 from service.intake.intake import Arrival, Intake, admitted
-from service.repeats.response_files import KeptResponse
+from service.repeats.response_files import StoredResponse
 
 
 class Conversion:
@@ -25,11 +25,11 @@ class Conversion:
         self._order = order
         self.begun, self.go_on = asyncio.Event(), asyncio.Event()
 
-    async def __call__(self, intake: Intake, body: bytes) -> KeptResponse:
+    async def __call__(self, intake: Intake, body: bytes) -> StoredResponse:
         await intake.run(self._order)
         self.begun.set()
         await self.go_on.wait()
-        return KeptResponse(200, (), body)
+        return StoredResponse(200, (), body)
 
     async def ask(self, service: Service, body: bytes) -> bytes:
         with admitted(service, Arrival("1", "address:127.0.0.1", None, 5), Intake) as intake:

@@ -21,7 +21,7 @@ from service.jobs.job_parts import JobLimits, JobParts
 from service.jobs.job_queue import HostQueue
 from service.jobs.jobs import Jobs
 from service.jobs.jobs_table import Job
-from service.jobs.request_files import KeptOrders
+from service.jobs.request_files import LocalOrderFiles
 from service.ledger.database import Database
 from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
 from service.saving.local_disk.disk import Disk
@@ -88,7 +88,7 @@ async def open_process(
     run: Run = succeed,
     max_jobs: int = 10,
     disk: Disk | None = None,
-    kept: KeptOrders | None = None,
+    orders: LocalOrderFiles | None = None,
     earlier: EarlierRuns = NONE_BEFORE,
     *,
     served: Collection[str] = ("photos",),
@@ -104,7 +104,7 @@ async def open_process(
 
         parts = JobParts(
             ledger=ledger,
-            kept=kept or KeptOrders(root, disk),
+            orders=orders or LocalOrderFiles(root, disk),
             disk=state,
             owner=owner,
             queue=HostQueue(ledger, owner, clock),

@@ -101,7 +101,7 @@ async def test_a_job_fails_if_what_was_computed_is_not_where_its_end_promises_it
 ) -> None:
     results, asked = Results(), list[Sequence[str]]()
 
-    def is_short(ids: Sequence[str]) -> bool:
+    def any_unstored(ids: Sequence[str]) -> bool:
         asked.append(ids)
         if len(asked) == 1:
             raise NotReady("the spool cannot be read now", code="storage_unavailable")
@@ -112,7 +112,7 @@ async def test_a_job_fails_if_what_was_computed_is_not_where_its_end_promises_it
         await until(lambda: bool(dying.asked))
     results.stored = {result_id(job.id, 1, 0)}
     async with open_process(tmp_path) as heir:
-        earlier = EarlierRuns(results.find, results.bury, is_short, heir.clock)
+        earlier = EarlierRuns(results.find, results.bury, any_unstored, heir.clock)
         late = replace(job, attempts=2)
         waiting = asyncio.ensure_future(earlier.results(late))
         await until(lambda: len(asked) > 1)
@@ -214,7 +214,7 @@ async def test_a_process_that_has_lost_its_job_and_fails_late_deletes_nothing(tm
     async with open_process(tmp_path, fail_late, earlier=earlier) as lost:
         job = await lost.start()
         results.stored = {result_id(job.id, 1, 0)}
-        (taken,) = await lost.ledger.write(partial(jobs_table.inherit, dead=lost.owner.id, heir="heir"))
+        (taken,) = await lost.ledger.write(partial(jobs_table.inherit, dead_owner=lost.owner.id, new_owner="heir"))
         urls = await earlier.results(taken)
         named = replace(taken, status="succeeded", finished_at=lost.clock(), result_urls=urls)
         assert await lost.ledger.write(partial(jobs_table.finish, job=named))

@@ -141,7 +141,7 @@ async def test_a_finished_job_is_forgotten_after_its_time_and_an_unfinished_one_
 async def test_no_more_jobs_are_unfinished_than_allowed_over_all_processes(tmp_path: Path) -> None:
     async with open_process(tmp_path, hang) as other, open_process(tmp_path, max_jobs=1) as process:
         job = await other.start()
-        with pytest.raises(Overloaded, match="1 jobs are unfinished") as refusal:
+        with pytest.raises(Overloaded, match="1 unfinished jobs are the limit") as refusal:
             await process.start()
         assert refusal.value.retry_after_s is not None
         assert len(list((tmp_path / ".jobs").iterdir())) == 1, "nothing of the refused one is kept"

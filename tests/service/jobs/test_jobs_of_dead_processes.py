@@ -17,8 +17,8 @@ from service.core.errors import NotReady, ShuttingDown
 from service.core.flow import Flow
 from service.core.order import Order
 from service.jobs import jobs_table
-from service.jobs.assembly import look_after
-from service.jobs.request_files import KeptOrders
+from service.jobs.assembly import maintain_jobs
+from service.jobs.request_files import LocalOrderFiles
 from service.ledger.contract import Transaction
 from service.lifecycle.background import run_in_background
 from tests.service.jobs.processes import ORDER, hang, open_process
@@ -97,14 +97,14 @@ async def test_a_job_whose_time_is_over_is_ended_by_a_process_without_its_model(
     async with open_process(tmp_path, hang, served=served) as other:
         loaded = asyncio.Event()
         loaded.set()
-        async with run_in_background(look_after(other.jobs, other.admission, loaded)):
+        async with run_in_background(maintain_jobs(other.jobs, other.admission, loaded)):
             await asyncio.sleep(0.05)
             assert not other.jobs.running
             other.clock.now += 61
             ended = await other.until(job.id, "succeeded", "failed")
         assert ended.problem is not None
         assert ended.problem["code"] == "deadline_exceeded"
-        assert "no server that has the model photos took up the job" in ended.problem["detail"]
+        assert "no server with the model photos started the job" in ended.problem["detail"]
 
 
 async def test_a_job_of_a_model_that_was_not_there_is_taken_up_by_any_process(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ async def test_a_job_of_a_model_that_was_not_there_is_taken_up_by_any_process(tm
         assert (await heir.until(job.id, "succeeded", "failed")).status == "succeeded"
 
 
-class AwayOrders(KeptOrders):
+class AwayOrders(LocalOrderFiles):
     """Orders that are stored but cannot be read at present."""
 
     def find(self, job_id: str) -> Order:
@@ -128,7 +128,7 @@ class AwayOrders(KeptOrders):
 async def test_a_drain_gives_back_a_job_whose_request_cannot_be_read_now(tmp_path: Path) -> None:
     async with open_process(tmp_path, hang) as dying:
         job = await dying.start()
-    async with open_process(tmp_path, kept=AwayOrders(tmp_path)) as heir:
+    async with open_process(tmp_path, orders=AwayOrders(tmp_path)) as heir:
         await heir.jobs.take()
         await until(lambda: heir.admission.in_flight == 1)
         heir.admission.draining.set()
@@ -257,7 +257,7 @@ async def test_a_look_at_other_processes_that_fails_is_tried_again(
         monkeypatch.setattr(heir.owner, "is_alive", lives_or_fails)
         loaded = asyncio.Event()
         loaded.set()
-        async with run_in_background(look_after(heir.jobs, heir.admission, loaded)):
+        async with run_in_background(maintain_jobs(heir.jobs, heir.admission, loaded)):
             await heir.until(job.id, "succeeded")
     assert not answers
 

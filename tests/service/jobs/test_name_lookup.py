@@ -37,7 +37,7 @@ async def test_slow_names_are_bounded_and_hold_up_nothing_else() -> None:
         go.wait()
         return FOUND
 
-    names = NameLookup(slow, most_at_once=2)
+    names = NameLookup(slow, max_concurrent=2)
     waiting = [asyncio.create_task(names("slow.example", 443, 0)) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(TooManyLookups):

@@ -13,8 +13,8 @@ import pytest
 from service.core.errors import NotReady, ServiceError
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
-from service.jobs.assembly import look_after
-from service.jobs.request_files import KeptOrders
+from service.jobs.assembly import maintain_jobs
+from service.jobs.request_files import LocalOrderFiles
 from service.ledger.sqlite_file import LEDGER_FILE
 from service.lifecycle.background import run_in_background
 from tests.fakes.captured_logs import capture_logs
@@ -32,7 +32,7 @@ def move_ledger(source: Path, target: Path) -> None:
 
 def test_a_request_that_cannot_be_read_now_is_not_lost(tmp_path: Path) -> None:
     """An accepted job waits for its order until its deadline, as the files exist."""
-    kept = KeptOrders(tmp_path)
+    kept = LocalOrderFiles(tmp_path)
     kept.keep(JOB, ORDER)
     with no_descriptors_left(), pytest.raises(NotReady, match="Too many open files") as refused:
         kept.find(JOB)
@@ -46,18 +46,18 @@ def test_a_request_that_asks_for_nothing_new_can_be_read_by_an_earlier_version(
 ) -> None:
     """Earlier versions refuse unknown fields, and during an upgrade hosts of two versions share a queue."""
     order = Order("inpaint", ORDER.files, InpaintOptions.model_validate({"texture": texture}))
-    KeptOrders(tmp_path).keep(JOB, order)
+    LocalOrderFiles(tmp_path).keep(JOB, order)
     assert ("texture" in (tmp_path / ".jobs" / JOB / "order.json").read_text()) == stored
-    assert KeptOrders(tmp_path).find(JOB) == order
+    assert LocalOrderFiles(tmp_path).find(JOB) == order
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", None])
 def test_a_request_that_is_damaged_or_gone_is_lost(tmp_path: Path, content: bytes | None) -> None:
-    kept = KeptOrders(tmp_path)
+    kept = LocalOrderFiles(tmp_path)
     kept.keep(JOB, ORDER)
     path = tmp_path / ".jobs" / JOB / "order.json"
     path.unlink() if content is None else path.write_bytes(content)
-    with pytest.raises(ServiceError, match="send it again") as lost:
+    with pytest.raises(ServiceError, match="send the request again") as lost:
         kept.find(JOB)
     assert lost.value.code == "order_lost"
 
@@ -69,7 +69,7 @@ async def test_what_a_killed_process_left_of_a_request_is_removed_and_no_other(t
         unfinished, ended = await other.start(), await process.start()
         await process.until(ended.id, "succeeded")
         await until(lambda: not (tmp_path / ".jobs" / ended.id).exists())
-        kept, (never_entered, fresh) = KeptOrders(tmp_path), (uuid4().hex for _ in range(2))
+        kept, (never_entered, fresh) = LocalOrderFiles(tmp_path), (uuid4().hex for _ in range(2))
         for job_id in (never_entered, ended.id, fresh):
             kept.keep(job_id, ORDER)
         for job_id in (never_entered, ended.id, unfinished.id):
@@ -110,9 +110,9 @@ async def test_no_job_is_lost_if_its_ledger_is_moved_away_while_orphans_are_look
     folder, away = tmp_path / "results", tmp_path / "away"
     folder.mkdir()
     away.mkdir()
-    list_older = KeptOrders.older_than
+    list_older = LocalOrderFiles.older_than
 
-    def move_then_list(kept: KeptOrders, moment: float) -> list[str]:
+    def move_then_list(kept: LocalOrderFiles, moment: float) -> list[str]:
         if (folder / LEDGER_FILE).exists() and not list(away.iterdir()):
             move_ledger(folder, away)
         return list_older(kept, moment)
@@ -123,7 +123,7 @@ async def test_no_job_is_lost_if_its_ledger_is_moved_away_while_orphans_are_look
         job = await process.start(allowed_s=7200.0)
         os.utime(folder / ".jobs" / job.id, (process.clock(),) * 2)
         process.clock.now += 3000
-        monkeypatch.setattr(KeptOrders, "older_than", move_then_list)
+        monkeypatch.setattr(LocalOrderFiles, "older_than", move_then_list)
         with suppress(NotReady):  # raised while the ledger is missing
             await process.jobs.drop_orphans()
         assert list(away.iterdir())
@@ -135,7 +135,7 @@ async def test_a_request_of_a_job_that_the_ledger_knows_is_no_other_ledgers_howe
         ended = await process.start()
         await process.until(ended.id, "succeeded")
         await until(lambda: not (tmp_path / ".jobs" / ended.id).exists())
-        KeptOrders(tmp_path).keep(ended.id, ORDER)
+        LocalOrderFiles(tmp_path).keep(ended.id, ORDER)
         os.utime(tmp_path / ".jobs" / ended.id, (process.clock() - 1,) * 2)
         process.clock.now += 3000
         with capture_logs() as lines:
@@ -147,7 +147,7 @@ async def test_a_request_of_a_job_that_the_ledger_knows_is_no_other_ledgers_howe
 async def test_a_request_of_an_unknown_job_is_kept_no_longer_than_that_could_run(tmp_path: Path) -> None:
     async with open_process(tmp_path) as process:
         job_id = uuid4().hex
-        KeptOrders(tmp_path).keep(job_id, ORDER)
+        LocalOrderFiles(tmp_path).keep(job_id, ORDER)
         os.utime(tmp_path / ".jobs" / job_id, (process.clock(),) * 2)
         process.clock.now += 86_400
         await process.jobs.drop_orphans()
@@ -160,16 +160,16 @@ async def test_a_request_of_an_unknown_job_is_kept_no_longer_than_that_could_run
 async def test_the_look_at_all_jobs_removes_orphans(tmp_path: Path) -> None:
     async with open_process(tmp_path) as process:
         job_id, loaded = uuid4().hex, asyncio.Event()
-        KeptOrders(tmp_path).keep(job_id, ORDER)
+        LocalOrderFiles(tmp_path).keep(job_id, ORDER)
         os.utime(tmp_path / ".jobs" / job_id, (0, 0))
         process.clock.now = 1e6
         loaded.set()
-        async with run_in_background(look_after(process.jobs, process.admission, loaded)):
+        async with run_in_background(maintain_jobs(process.jobs, process.admission, loaded)):
             await until(lambda: not (tmp_path / ".jobs" / job_id).exists())
 
 
 async def test_a_request_that_comes_again_over_an_orphan_is_no_orphan(tmp_path: Path) -> None:
-    kept, job_id = KeptOrders(tmp_path), uuid4().hex
+    kept, job_id = LocalOrderFiles(tmp_path), uuid4().hex
     kept.keep(job_id, ORDER)
     os.utime(tmp_path / ".jobs" / job_id, (0, 0))
     assert kept.older_than(1000) == [job_id]

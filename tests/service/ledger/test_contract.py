@@ -126,7 +126,7 @@ def test_jobs_of_a_process_are_told_by_their_age(ledger: Connections) -> None:
     for one in (job(1), job(2), job(3, owner="another"), job(9)):
         insert(ledger, one)
     ledger.write(partial(jobs_table.finish, job=job(2, status="failed", finished_at=3.0)))
-    assert ledger.read(partial(jobs_table.entered_before, owner="me", moment=9.0)) == {job(1).id}
+    assert ledger.read(partial(jobs_table.inserted_before, owner="me", moment=9.0)) == {job(1).id}
 
 
 def test_a_job_ends_once_and_is_forgotten_with_its_webhook(ledger: Connections) -> None:
@@ -167,7 +167,7 @@ def test_jobs_of_a_dead_process_are_inherited_oldest_first(ledger: Connections) 
         insert(ledger, job(number, owner="dead"))
     ledger.write(partial(jobs_table.give_back, job_ids=[job(2).id], owner="dead", to="dead"))
     assert ledger.read(jobs_table.owners) == ["dead"]
-    jobs = ledger.write(partial(jobs_table.inherit, dead="dead", heir="me"))
+    jobs = ledger.write(partial(jobs_table.inherit, dead_owner="dead", new_owner="me"))
     assert jobs == [job(1, attempts=2), job(2, attempts=2, given_back=1), job(3, attempts=2)]
 
 

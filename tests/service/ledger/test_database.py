@@ -133,7 +133,7 @@ def put_much(ledger: sqlite3.Connection) -> None:
 def test_a_start_on_a_full_disk_says_to_make_room(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "small", "256k") as folder:
         fill(folder)
-        with pytest.raises(SettingsInvalid, match="make room"), Database(SqliteFile(folder / "ledger", [SCHEMA])):
+        with pytest.raises(SettingsInvalid, match="free space"), Database(SqliteFile(folder / "ledger", [SCHEMA])):
             pass
 
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from service.ledger.postgres.address import parse_address
-from service.ledger.postgres.overdue import Hung, OverdueWatch
+from service.ledger.postgres.overdue import ConnectionHung, OverdueWatch
 from tests.fakes.clock import Clock
 from tests.serving.backing.postgres_server import PostgresCluster
 
@@ -31,12 +31,12 @@ def look_until(watch: OverdueWatch, clock: Clock, end_s: float) -> None:
     """Advance the clock to `end_s` in steps of 0.5 s, with a look at each, as the watching thread does."""
     while clock.now < end_s:
         clock.now += 0.5
-        watch.look()
+        watch.check()
 
 
 def test_a_connection_in_use_for_too_long_is_cut(clock: Clock, connection: psycopg.Connection[Any]) -> None:
     watch = OverdueWatch(LIMIT_S, clock)
-    with pytest.raises(Hung, match="has not answered for 12 s"), watch.over(connection):
+    with pytest.raises(ConnectionHung, match="has not answered for 12 s"), watch.over(connection):
         look_until(watch, clock, clock.now + LIMIT_S + 1.0)
 
 
@@ -47,7 +47,7 @@ def test_time_in_which_this_process_stood_still_does_not_count(
     with watch.over(connection):
         look_until(watch, clock, clock.now + 1.0)
         clock.now += 100.0
-        watch.look()
+        watch.check()
         assert connection.execute("SELECT 1").fetchone() == (1,)
-    with pytest.raises(Hung), watch.over(connection):
+    with pytest.raises(ConnectionHung), watch.over(connection):
         look_until(watch, clock, clock.now + LIMIT_S + 1.0)

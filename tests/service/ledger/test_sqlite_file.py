@@ -82,7 +82,7 @@ def test_a_file_that_another_program_keeps_locked_is_not_to_be_moved_away(
     monkeypatch.setattr("service.ledger.sqlite_file._BUSY_TIMEOUT_S", 0.05)
     holder = sqlite3.connect(tmp_path / "ledger", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(SettingsInvalid, match=r"locked.*end that one"):
+    with pytest.raises(SettingsInvalid, match=r"locked.*stop that program"):
         SqliteFile(tmp_path / "ledger", [SCHEMA]).open()
     holder.close()
 
@@ -200,7 +200,7 @@ def test_a_log_without_its_ledger_is_refused_at_the_start(tmp_path: Path) -> Non
     killed = opened(path)
     add(killed, "in the log")
     path.rename(old)
-    with pytest.raises(SettingsInvalid, match=r"without ledger-wal and ledger-shm.*move those to it, or remove them"):
+    with pytest.raises(SettingsInvalid, match=r"without ledger-wal and ledger-shm.*files to it, or remove them"):
         opened(path)
     for end in ("-wal", "-shm"):
         path.with_name(f"ledger{end}").rename(f"{old}{end}")

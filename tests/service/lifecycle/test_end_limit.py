@@ -43,7 +43,7 @@ asyncio.run(close())
 """)
     assert status == 1
     (line,) = [json.loads(one) for one in written.splitlines() if one.startswith("{")]
-    assert line["event"] == "the process does not end; it is ended"
+    assert line["event"] == "the process did not exit in time; forcing it to exit"
     (waits,) = line["tasks_wait_in"]
     names = [step.partition(":")[0] for step in waits.split(" > ")]
     assert names == ["close", "_AsyncGeneratorContextManager.__aexit__", "opened", "hang", "Event.wait"]

@@ -11,7 +11,7 @@ from service.ledger.database import Database
 from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
 from service.repeats import idempotency_table
 from service.repeats.idempotency import Idempotency
-from service.repeats.response_files import KeptResponses
+from service.repeats.response_files import LocalResponseFiles
 from service.saving.local_disk.disk import Disk
 from service.saving.local_disk.disk_state import DiskState
 from service.saving.spool.process_folder import SpoolOwner
@@ -26,7 +26,7 @@ async def process(
     owner.create()
     with Database(SqliteFile(root / LEDGER_FILE, [idempotency_table.SCHEMA]), retry_s=retry_s) as ledger:
         idempotency = Idempotency(
-            ledger, KeptResponses(root, disk), DiskState(root), owner, clock or Clock(), ttl_s=60.0, wait_s=30.0
+            ledger, LocalResponseFiles(root, disk), DiskState(root), owner, clock or Clock(), ttl_s=60.0, wait_s=30.0
         )
         yield idempotency
         await idempotency.close()

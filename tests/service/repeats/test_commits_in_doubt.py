@@ -17,7 +17,7 @@ from service.ledger.contract import Transaction, unavailable
 from service.repeats import idempotency_table
 from service.repeats.idempotency import key_name
 from service.repeats.idempotency_table import Claim
-from service.repeats.response_files import KeptResponse, KeptResponses
+from service.repeats.response_files import LocalResponseFiles, StoredResponse
 from tests.fakes.clock import Clock
 from tests.fakes.lost_answers import LosesAnswers
 from tests.service.repeats.processes import kept, process
@@ -27,7 +27,7 @@ T = TypeVar("T")
 NAME = key_name("key", "someone", "inpaint")
 
 
-class HangingBucket(KeptResponses):
+class HangingBucket(LocalResponseFiles):
     """Responses in a bucket that refuses to store any, and hangs when one is deleted."""
 
     by_claim: ClassVar[bool] = True
@@ -36,17 +36,17 @@ class HangingBucket(KeptResponses):
         super().__init__(directory)
         self.dropping, self.go_on = threading.Event(), threading.Event()
 
-    def keep(self, held: Claim, response: KeptResponse) -> None:
+    def keep(self, claim: Claim, response: StoredResponse) -> None:
         raise NotReady("the bucket is away", code="storage_unavailable")
 
-    def drop(self, held: Claim) -> None:
+    def drop(self, claim: Claim) -> None:
         self.dropping.set()
         assert self.go_on.wait(20)
 
 
 async def test_a_key_whose_claim_was_written_although_it_seemed_to_fail_is_free_again(tmp_path: Path) -> None:
-    async def work() -> KeptResponse:
-        return KeptResponse(200, (), b"picture")
+    async def work() -> StoredResponse:
+        return StoredResponse(200, (), b"picture")
 
     async with process(tmp_path) as one:
         one.ledger.connections = ledger = LosesAnswers(tmp_path)
@@ -63,11 +63,11 @@ async def test_an_answer_that_was_recorded_although_it_seemed_to_fail_is_what_a_
         one.ledger.connections = ledger = LosesAnswers(tmp_path)
         ledger.open()
 
-        async def work() -> KeptResponse:
+        async def work() -> StoredResponse:
             nonlocal done
             done += 1
             ledger.lose = done == 1
-            return KeptResponse(200, (), b"%d" % done)
+            return StoredResponse(200, (), b"%d" % done)
 
         with pytest.raises(NotReady):
             await one.run_once(NAME, "a", work)
@@ -80,10 +80,10 @@ async def test_a_claim_that_is_released_late_leaves_the_answer_to_the_next_one(t
     done = 0
     clock = Clock()
 
-    async def work() -> KeptResponse:
+    async def work() -> StoredResponse:
         nonlocal done
         done += 1
-        return KeptResponse(200, (), b"%d" % done)
+        return StoredResponse(200, (), b"%d" % done)
 
     async with process(tmp_path, clock, retry_s=0.3) as one:
         one.ledger.connections = ledger = LosesAnswers(tmp_path)
@@ -118,8 +118,8 @@ class CommitsLate(LosesAnswers):
 
 
 async def test_a_key_whose_claim_was_committed_after_its_release_is_free_for_its_process(tmp_path: Path) -> None:
-    async def work() -> KeptResponse:
-        return KeptResponse(200, (), b"picture")
+    async def work() -> StoredResponse:
+        return StoredResponse(200, (), b"picture")
 
     async with process(tmp_path) as one:
         one.ledger.connections = ledger = CommitsLate(tmp_path)
@@ -132,10 +132,10 @@ async def test_a_key_whose_claim_was_committed_after_its_release_is_free_for_its
 
 
 async def test_a_key_whose_claim_was_committed_after_its_release_is_free_for_others_soon(tmp_path: Path) -> None:
-    async def work() -> KeptResponse:
-        return KeptResponse(200, (), b"picture")
+    async def work() -> StoredResponse:
+        return StoredResponse(200, (), b"picture")
 
-    async def slow_work() -> KeptResponse:
+    async def slow_work() -> StoredResponse:
         await one.delete_expired()  # takes no key from a request that is being computed
         return await work()
 
@@ -152,12 +152,12 @@ async def test_a_key_whose_claim_was_committed_after_its_release_is_free_for_oth
 
 
 async def test_an_answer_that_is_dropped_slowly_holds_up_no_transaction(tmp_path: Path) -> None:
-    async def work() -> KeptResponse:
-        return KeptResponse(200, (), b"picture")
+    async def work() -> StoredResponse:
+        return StoredResponse(200, (), b"picture")
 
     async with process(tmp_path) as local:
         bucket = HangingBucket(tmp_path)
-        one = replace(local, kept=bucket)
+        one = replace(local, responses=bucket)
         with pytest.raises(NotReady):
             await one.run_once(NAME, "a", work)
         assert await asyncio.to_thread(bucket.dropping.wait, 20)
@@ -173,10 +173,10 @@ async def test_a_key_that_is_used_anew_while_its_expired_answer_is_removed_keeps
     clock = Clock()
     committed, go_on = threading.Event(), threading.Event()
 
-    async def work() -> KeptResponse:
+    async def work() -> StoredResponse:
         nonlocal done
         done += 1
-        return KeptResponse(200, (), b"%d" % done)
+        return StoredResponse(200, (), b"%d" % done)
 
     def hold() -> None:
         committed.set()
@@ -196,30 +196,30 @@ async def test_a_key_that_is_used_anew_while_its_expired_answer_is_removed_keeps
     assert done == 2
 
 
-class PerClaim(KeptResponses):
+class PerClaim(LocalResponseFiles):
     """Responses in one file per claim, as all hosts' are in a bucket."""
 
     by_claim: ClassVar[bool] = True
 
-    def _path(self, held: Claim) -> Path:
-        return super()._path(held).with_name(f"{held.name}-{held.owner}-{held.expires_at:.0f}")
+    def _path(self, claim: Claim) -> Path:
+        return super()._path(claim).with_name(f"{claim.name}-{claim.owner}-{claim.expires_at:.0f}")
 
 
-@pytest.mark.parametrize("files", [KeptResponses, PerClaim])
+@pytest.mark.parametrize("files", [LocalResponseFiles, PerClaim])
 async def test_nothing_is_left_of_an_answer_that_a_killed_process_had_kept_and_not_recorded(
-    tmp_path: Path, files: type[KeptResponses]
+    tmp_path: Path, files: type[LocalResponseFiles]
 ) -> None:
     """Both its file and the record of its result are removed: deleting that result leaves the next answer valid."""
 
-    async def work() -> KeptResponse:
-        return KeptResponse(200, (), b"second", ("result2",))
+    async def work() -> StoredResponse:
+        return StoredResponse(200, (), b"second", ("result2",))
 
     left = Claim(NAME, "a", "killed", 1e9)
     async with process(tmp_path) as local:
-        one = replace(local, kept=files(tmp_path))
+        one = replace(local, responses=files(tmp_path))
         await one.ledger.write(partial(idempotency_table.claim, wanted=left, now=0.0))
         await one.ledger.write(partial(idempotency_table.contain, claimed=left, result_ids=["result1"]))
-        one.kept.keep(left, KeptResponse(200, (), b"first", ("result1",)))
+        one.responses.keep(left, StoredResponse(200, (), b"first", ("result1",)))
         assert (await one.run_once(NAME, "a", work)).body == b"second"
         await until(lambda: len(kept(tmp_path)) == 1)
         await one.forget_result("result1")
@@ -227,17 +227,17 @@ async def test_nothing_is_left_of_an_answer_that_a_killed_process_had_kept_and_n
         await one.close()
 
 
-@pytest.mark.parametrize("files", [KeptResponses, PerClaim])
+@pytest.mark.parametrize("files", [LocalResponseFiles, PerClaim])
 async def test_nothing_is_left_of_an_expired_answer_whose_key_is_used_anew(
-    tmp_path: Path, files: type[KeptResponses]
+    tmp_path: Path, files: type[LocalResponseFiles]
 ) -> None:
     clock = Clock()
 
-    async def work() -> KeptResponse:
-        return KeptResponse(200, (), b"at %d" % clock.now)
+    async def work() -> StoredResponse:
+        return StoredResponse(200, (), b"at %d" % clock.now)
 
     async with process(tmp_path, clock) as local:
-        one = replace(local, kept=files(tmp_path))
+        one = replace(local, responses=files(tmp_path))
         await one.run_once(NAME, "a", work)
         clock.now += 61
         answer = await one.run_once(NAME, "a", work)

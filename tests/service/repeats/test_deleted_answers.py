@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from service.core.errors import Gone
-from service.repeats.response_files import KeptResponse
+from service.repeats.response_files import StoredResponse
 from tests.fakes.clock import Clock
 from tests.fakes.disk import WRITES, FailingDisk
 from tests.service.repeats.processes import kept, process
@@ -26,8 +26,8 @@ class Deletions:
         return self.ids & set(result_ids)
 
 
-async def with_result() -> KeptResponse:
-    return KeptResponse(200, (("location", "/v1/results/one"),), b"picture", ("one",))
+async def with_result() -> StoredResponse:
+    return StoredResponse(200, (("location", "/v1/results/one"),), b"picture", ("one",))
 
 
 async def test_an_answer_with_a_deleted_result_is_removed_and_its_key_says_so(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ async def test_an_answer_with_a_deleted_result_is_removed_and_its_key_says_so(tm
 async def test_an_answer_whose_result_is_deleted_while_it_is_made_is_not_kept(tmp_path: Path) -> None:
     deletions = Deletions()
 
-    async def deleted_meanwhile() -> KeptResponse:
+    async def deleted_meanwhile() -> StoredResponse:
         deletions.ids.add("one")  # deleted before the answer is kept, when `forget_result` finds no answer yet
         return await with_result()
 

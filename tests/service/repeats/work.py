@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from service.repeats.response_files import KeptResponse
+from service.repeats.response_files import StoredResponse
 
 
 class Work:
@@ -17,11 +17,11 @@ class Work:
         if not held:
             self.gate.set()
 
-    async def __call__(self) -> KeptResponse:
+    async def __call__(self) -> StoredResponse:
         self.begun.set()
         await self.gate.wait()
         self.done += 1
         if self.error:
             raise self.error
         headers = (("x-model", "photos/1"), ("content-type", "image/png"))
-        return KeptResponse(200, headers, b"\x00\n" * 100 + b"%d" % self.done)
+        return StoredResponse(200, headers, b"\x00\n" * 100 + b"%d" % self.done)

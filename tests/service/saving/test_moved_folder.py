@@ -70,7 +70,7 @@ def test_a_server_is_not_ready_while_its_ledger_is_moved_without_its_log(
         (reason,) = client.get("/readyz").json()["reasons"]
         assert reason == (
             f"the ledger is not used: it was moved or replaced without {ledger.name}-wal and {ledger.name}-shm; "
-            "move these to it, or it back"
+            "move these files to it, or move it back"
         )
         assert client.get("/livez").status_code == 200
         assert client.post("/v1/inpaint", files=files, headers=AS_JOB).status_code == 503

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from service.jobs import webhook_table
-from service.jobs.delivery.places import Answers
 from service.jobs.delivery.sender import RETRY_AFTER_S
+from service.jobs.delivery.slots import OriginHistory
 from service.jobs.webhook_table import Delivery
 from service.ledger.contract import Transaction
 from service.lifecycle.background import cancel_and_wait
@@ -39,7 +39,7 @@ async def test_however_many_unknown_receivers_hang_one_that_answered_has_a_place
         assert await one.deliver_due() == 1
         for number in range(40):
             await announce_many(one, hung, f"unknown{number}", 1)
-        delivering = asyncio.create_task(replace(one, timeout_s=40.0, place_s=40.0).deliver_due())
+        delivering = asyncio.create_task(replace(one, timeout_s=40.0, slot_s=40.0).deliver_due())
         await until(lambda: hung.waiting == 12)
         clock.now += 1.0
         await announce(one, replace(ended(receiver.url.replace("127.0.0.1", "known.test")), id="second"))
@@ -65,7 +65,7 @@ async def test_a_message_to_a_receiver_that_answered_is_found_in_the_midst_of_th
             ledger.execute("UPDATE deliveries SET tries = ? WHERE id = 'msg_1000'", (tries,))
 
         await one.ledger.write(add)
-        delivering = asyncio.create_task(replace(one, timeout_s=40.0, place_s=40.0).deliver_due())
+        delivering = asyncio.create_task(replace(one, timeout_s=40.0, slot_s=40.0).deliver_due())
         await until(lambda: len(receiver.got) == 2)
         assert len(hung.got) <= 12
         await cancel_and_wait(delivering)
@@ -101,7 +101,7 @@ async def test_a_receiver_that_missed_one_attempt_does_not_wait_for_those_that_n
 
 
 def test_however_many_receivers_never_answer_those_that_did_are_not_forgotten() -> None:
-    answers = Answers()
+    answers = OriginHistory()
     answers.record("https://known.test", answered=True)
     for number in range(9000):
         answers.record(f"https://silent{number}.test", answered=False)

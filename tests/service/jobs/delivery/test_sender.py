@@ -122,7 +122,8 @@ class _Interim(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize(
-    ("interim", "state", "reason"), [(20, "delivered", None), (100_000, "pending", "its answer does not end")]
+    ("interim", "state", "reason"),
+    [(20, "delivered", None), (100_000, "pending", "the receiver's response does not end")],
 )
 async def test_interim_answers_come_before_the_final_one_but_not_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interim: int, state: str, reason: str | None
@@ -164,7 +165,7 @@ async def test_a_receiver_that_does_not_answer_in_time_is_tried_again(tmp_path: 
             await announce(one, ended(f"http://127.0.0.1:{silent.getsockname()[1]}/"))
             assert await replace(one, timeout_s=0.1).deliver_due() == 1
             assert outcomes(one) == {"failed": 1}
-            assert (await told(one) or {})["reason"] == "no answer in time"
+            assert (await told(one) or {})["reason"] == "the receiver did not answer in time"
 
 
 async def test_a_receiver_that_says_gone_or_never_answers_well_is_given_up(tmp_path: Path, receiver: Receiver) -> None:
@@ -193,7 +194,7 @@ async def test_nothing_is_sent_inside_the_network_even_if_it_was_asked_for_befor
         assert await one.deliver_due() == len(urls)
         assert outcomes(one) == {"given_up": len(urls)}, "whoever asks after the job is told at once"
         for index in range(len(urls)):
-            reason = "goes where this server sends no webhooks"
+            reason = "this server does not send webhooks to that address"
             assert await told(one, f"j{index}") == {"state": "failed", "tries": 1, "reason": reason}
     assert receiver.got == []
 
@@ -222,7 +223,7 @@ async def test_a_redirect_is_not_followed_and_the_job_says_so(tmp_path: Path, re
     async with deliverer(tmp_path, Clock(1e9)) as one:
         await announce(one, ended(receiver.url))
         await one.deliver_due()
-        reason = f"answered {status}, and redirects are not followed"
+        reason = f"the receiver answered with status {status}; redirects are not followed"
         assert await told(one) == {"state": "pending", "tries": 1, "reason": reason}
     assert len(receiver.got) == 1
 
@@ -234,14 +235,18 @@ async def test_the_job_tells_what_became_of_its_webhook(tmp_path: Path, receiver
         assert await told(one) == {"state": "pending", "tries": 0, "reason": None}
         receiver.statuses = [500]
         await one.deliver_due()
-        assert await told(one) == {"state": "pending", "tries": 1, "reason": "answered 500"}
+        assert await told(one) == {"state": "pending", "tries": 1, "reason": "the receiver answered with status 500"}
         clock.now += RETRY_AFTER_S[0]
         await one.deliver_due()
         assert await told(one) == {"state": "delivered", "tries": 2, "reason": None}
         receiver.statuses = [410]
         await announce(one, replace(ended(receiver.url), id="j2"))
         await one.deliver_due()
-        assert await told(one, "j2") == {"state": "failed", "tries": 1, "reason": "answered 410"}
+        assert await told(one, "j2") == {
+            "state": "failed",
+            "tries": 1,
+            "reason": "the receiver answered with status 410",
+        }
         await announce(one, replace(ended(receiver.url, "succeeded", ["failed"]), id="j3"))
         assert await told(one, "j3") == {"state": "skipped", "tries": 0, "reason": None}
         await announce(one, replace(ended(receiver.url), id="j4", facts={}))
@@ -254,8 +259,8 @@ async def test_the_job_tells_what_became_of_its_webhook(tmp_path: Path, receiver
 @pytest.mark.parametrize(
     ("failure", "reason"),
     [
-        (socket.gaierror(socket.EAI_NONAME, "unknown"), "its name cannot be resolved"),
-        (None, "it cannot be connected to"),
+        (socket.gaierror(socket.EAI_NONAME, "unknown"), "the receiver's host name cannot be resolved"),
+        (None, "the receiver refused the connection or is unreachable"),
     ],
 )
 async def test_the_job_tells_why_there_was_no_answer_and_nothing_of_the_network(
