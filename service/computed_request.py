@@ -101,11 +101,11 @@ class ComputedRequest:
         """Return the tiles of each picture."""
         return tiles_by_result([done.tile for done in self.computed], self.model.manifest, self.order.options.pictures)
 
-    def encode_and_spool(self, tiles: Sequence[Tile], side_by_side: StepRunner) -> Reply:
+    def encode_and_spool(self, tiles: Sequence[Tile], run_steps: StepRunner) -> Reply:
         """Run all steps for a single picture."""
-        return self.spool([self.encode(tiles, self.timings, side_by_side)])
+        return self.spool([self.encode(tiles, self.timings, run_steps)])
 
-    def encode(self, tiles: Sequence[Tile], timings: Timings, side_by_side: StepRunner) -> Finished:
+    def encode(self, tiles: Sequence[Tile], timings: Timings, run_steps: StepRunner) -> Finished:
         """Finish and encode one picture.
 
         Raises:
@@ -114,19 +114,19 @@ class ComputedRequest:
         self._stop_if_abandoned()
         with timed_stage(timings, "postprocess"):
             picture = self.prepared.finish(tiles)
-        copied = self._copy_texture(picture, timings, side_by_side)
+        copied = self._copy_texture(picture, timings, run_steps)
         with timed_stage(timings, "encode"):
             order, ahead = self.order, self.prepared.strips()
-            body = codec.encode(picture, order.format, order.options.quality, side_by_side, ahead)
+            body = codec.encode(picture, order.format, order.options.quality, run_steps, ahead)
         return Finished(body, copied)
 
-    def _copy_texture(self, picture: Picture, timings: Timings, side_by_side: StepRunner) -> bool:
+    def _copy_texture(self, picture: Picture, timings: Timings, run_steps: StepRunner) -> bool:
         plan = self.prepared.texture
         if self.texture is None or plan is None:
             return False
         with timed_stage(timings, "texture"):
             kernel = StoppableKernel(self.texture, self._stop_if_abandoned)
-            return copy_texture(picture, plan, kernel, side_by_side=side_by_side)
+            return copy_texture(picture, plan, kernel, run_steps=run_steps)
 
     def _stop_if_abandoned(self) -> None:
         if self.abandoned.is_set():

@@ -262,7 +262,7 @@ def _warn_of_idle_settings(settings: Settings) -> None:
     """Warn of a setting that has no effect with the others; not an error, because hosts may share a settings file."""
     if settings.engine_processes and not settings.workers:
         why, remedy = "one process does everything", "set workers to 1 or more, or leave engine_processes out"
-        _log.warning("engine_processes has no effect", reason=why, remedy=remedy)
+        _log.warning("engine_processes has no effect", reason=why, to_do=remedy)
 
 
 def _raise_open_files_limit(max_queue_size: int) -> None:
@@ -276,4 +276,4 @@ def _raise_open_files_limit(max_queue_size: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     if wanted < (needed := 2 * max_queue_size + _OTHER_OPEN_FILES):
         remedy = f"allow {needed} with ulimit -n, LimitNOFILE= or --ulimit nofile, or lower --max-queue-size"
-        _log.warning("too few open files for a full queue", allowed=wanted, remedy=remedy)
+        _log.warning("too few open files for a full queue", allowed=wanted, to_do=remedy)

@@ -21,7 +21,7 @@ from service.imaging.files import codec
 from service.imaging.files.header import read_header
 from service.imaging.files.pixels import to_8_bits
 from service.imaging.pool.codec_work import CodecWork
-from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
+from service.imaging.pool.parallel_steps import StepRunner, run_sequentially
 from service.imaging.tasks import estimate_cost
 from service.saving.index import ResultIndex
 from service.saving.local_disk.disk import Disk
@@ -43,7 +43,7 @@ def thumbnail_size(size: Size) -> Size:
     return Size(max(1, round(size.height * scale)), max(1, round(size.width * scale)))
 
 
-def make_thumbnail(body: bytes, side_by_side: StepRunner = run_one_by_one) -> bytes:  # noqa: ARG001 -- of a codec thread
+def make_thumbnail(body: bytes, run_steps: StepRunner = run_sequentially) -> bytes:  # noqa: ARG001 -- of a codec thread
     """Return the thumbnail of an encoded picture: WebP with 8 bits, its alpha and its colour profile.
 
     Raises:

@@ -2,7 +2,7 @@
 
 Every masked pixel is filled by exactly one crop. Crops keep the picture's resolution where hole and context fit the
 model's largest tile. They are scaled down where hole and context do not fit, or where a hole is thicker than the limit
-of the chosen way (service/imaging/fill_way.py). docs/images.md shows the rules.
+of the chosen strategy (service/imaging/fill_strategy.py). docs/images.md shows the rules.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from engines.manifest import FixedSize, SizeRule
 from service.core.batch_rows import Crop, Strategy
 from service.core.pictures import Bool2D, Box, Size
-from service.imaging.fill_way import choose_fill_way
+from service.imaging.fill_strategy import choose_fill_strategy
 from service.imaging.fixed_hole import crop_onto_fixed_hole
 from service.imaging.holes import (
     Holes,
@@ -34,7 +34,7 @@ from service.imaging.holes import (
 
 MIN_CONTEXT = 32
 """Required known pixels on every side of a hole; an eighth of the tile if that is less."""
-WORTHWHILE = 2
+MIN_CROP_SAVING = 2
 """A small picture is cropped only if crops have this many times fewer pixels, because a crop sees less context."""
 MAX_CROPS = 128
 MAX_TILES = 32
@@ -70,10 +70,11 @@ class _GroupedHoles:
 
 
 def plan_crops(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
-    """Plan the crops that fill a mask, in the way that `choose_fill_way` returns.
+    """Plan the crops that fill a mask, with the strategy that `choose_fill_strategy` returns.
 
-    `auto` may use the whole picture even if that way is crops: if the largest tile holds it, no hole would be scaled
-    down, and crops would not cost `WORTHWHILE` times less. A model with a fixed hole always gets crops, aligned to it.
+    `auto` may use the whole picture even if that strategy is crops: if the largest tile holds it, no hole would be
+    scaled down, and crops would not cost `MIN_CROP_SAVING` times less. A model with a fixed hole always gets crops,
+    aligned to it.
 
     Args:
         mask: H×W of the picture, True = fill, at least one pixel.
@@ -83,42 +84,46 @@ def plan_crops(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
     picture, sides = Size(*mask.shape), _tile_sides(rule)
     target = Box(*rule.hole) if isinstance(rule, FixedSize) and rule.hole else None
     fits = target is None and _fits_largest_tile(picture, sides)
-    way = choose_fill_way(mask, rule, "crop" if target else strategy)
-    if way.whole:
+    chosen = choose_fill_strategy(mask, rule, "crop" if target else strategy)
+    if chosen.whole:
         return [plan_whole(picture, rule)]
     whole = plan_whole(picture, rule) if fits and strategy == "auto" else None
-    most = way.max_hole_radius or math.inf
-    if whole is not None and _crop_cost(whole) < WORTHWHILE * _smallest_crop_cost(sides):  # whatever the crops
-        way = way if way.depths is not None or way.max_hole_radius is None else way._replace(depths=find_depths(mask))
-        if way.max_hole_radius is None or largest_radius(way.depths) <= most:
+    most = chosen.max_hole_radius or math.inf
+    if whole is not None and _crop_cost(whole) < MIN_CROP_SAVING * _smallest_crop_cost(sides):  # whatever the crops
+        chosen = (
+            chosen
+            if chosen.depths is not None or chosen.max_hole_radius is None
+            else chosen._replace(depths=find_depths(mask))
+        )
+        if chosen.max_hole_radius is None or largest_radius(chosen.depths) <= most:
             return [whole]
-    if whole is not None and way.max_hole_radius is None and not _may_be_worthwhile(mask, _crop_cost(whole), sides):
+    if whole is not None and chosen.max_hole_radius is None and not _may_be_worthwhile(mask, _crop_cost(whole), sides):
         return [whole]
-    holes = find_holes(mask, max(1, min(sides.largest) - 2 * sides.context), way.depths)
-    radii = holes.radii.tolist() if way.max_hole_radius else []
+    holes = find_holes(mask, max(1, min(sides.largest) - 2 * sides.context), chosen.depths)
+    radii = holes.radii.tolist() if chosen.max_hole_radius else []
 
     def group_of(members: tuple[int, ...], hole: Box, context: Size) -> _GroupedHoles:
         if target is not None and isinstance(rule, FixedSize):
             return _GroupedHoles(members, hole, context, crop_onto_fixed_hole(hole, picture, rule, target))
         radius = max((radii[number] for number in members), default=0.0) if radii else 0.0
-        crop = _crop_round(hole, context, picture, sides, max(1.0, radius / most))
+        crop = _crop_around(hole, context, picture, sides, max(1.0, radius / most))
         return _GroupedHoles(members, hole, context, _stretched_to_tile(crop, rule))
 
     groups = _merge_overlapping(_group_holes_within_budget(holes, sides, most, group_of), group_of)
-    worthwhile = WORTHWHILE * sum(_crop_cost(group.crop) for group in groups)
+    worthwhile = MIN_CROP_SAVING * sum(_crop_cost(group.crop) for group in groups)
     if whole is not None and float(holes.radii.max()) <= most and _crop_cost(whole) < worthwhile:
         return [whole]
     return [replace(group.crop, hole=_mask_of_group(holes, group)) for group in groups]
 
 
 def _may_be_worthwhile(mask: Bool2D, whole_cost: int, sides: _TileSides) -> bool:
-    """Whether crops that are not scaled down may be `WORTHWHILE` times cheaper than the whole picture.
+    """Whether crops that are not scaled down may be `MIN_CROP_SAVING` times cheaper than the whole picture.
 
     Judged by the positions of the masked pixels: each crop holds the box of its holes and the context around it. If
     three crops, or one larger than the smallest tile and another, are not affordable, only one crop around all holes
     or two crops of the smallest tile are possible.
     """
-    affordable, picture, bounds = whole_cost // WORTHWHILE, Size(*mask.shape), bounding_box(mask)
+    affordable, picture, bounds = whole_cost // MIN_CROP_SAVING, Size(*mask.shape), bounding_box(mask)
     around_all = sides.smallest_tile_for(_with_context(bounds, Size(sides.context, sides.context), picture))
     if around_all.height * around_all.width <= affordable:
         return True
@@ -204,7 +209,7 @@ def _required_context(extent: Size, sides: _TileSides) -> Size:
     return Size(max(sides.context, extent.height // 2), max(sides.context, extent.width // 2))
 
 
-def _crop_round(hole: Box, context: Size, picture: Size, sides: _TileSides, scale: float) -> Crop:
+def _crop_around(hole: Box, context: Size, picture: Size, sides: _TileSides, scale: float) -> Crop:
     """Return the crop around a hole: with less context if it then fits a tile, with more if the tile has room.
 
     scale: least factor to scale down by; it grows if the hole with least context does not fit the largest tile.

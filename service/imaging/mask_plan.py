@@ -16,7 +16,7 @@ from service.imaging import crops, masks
 from service.imaging.files import codec
 from service.imaging.files.header import Header
 from service.imaging.pasting.areas import PasteArea, paste_areas
-from service.imaging.pool.parallel_steps import LaterStep
+from service.imaging.pool.parallel_steps import DeferredStep
 from service.imaging.texture.windows import TexturePlan, plan_texture
 
 Headers = Mapping[str, Header]
@@ -30,19 +30,19 @@ class MaskPlan:
     hole: H×W of the picture, True = fill.
     coverage: the share of the pixels that are filled.
     crops: the parts of the picture that the model sees.
-    places: the areas where the fill of each crop is pasted, with their seams; computed at the first call.
+    areas: the areas where the fill of each crop is pasted, with their seams; computed at the first call.
     texture: where texture is copied; None if it was not requested.
     """
 
     hole: Bool2D
     coverage: float
     crops: list[Crop]
-    places: LaterStep[list[list[PasteArea]]]
+    areas: DeferredStep[list[list[PasteArea]]]
     texture: TexturePlan | None
 
     def rows_filled(self) -> list[range]:
         """Return the rows in which pixels are filled, and perhaps some next to them."""
-        return [range(area.part.top, area.part.bottom) for areas in self.places() for area in areas]
+        return [range(area.part.top, area.part.bottom) for areas in self.areas() for area in areas]
 
 
 def plan_mask(order: Order, headers: Headers, max_pixels: int, manifest: Manifest) -> MaskPlan:
@@ -55,8 +55,8 @@ def plan_mask(order: Order, headers: Headers, max_pixels: int, manifest: Manifes
     read = partial(codec.decode_mask, data, options.mask_mode, max_pixels=max_pixels, header=header)
     hole = about_file("mask", read)
     hole = masks.fit_mask(hole, headers["image"].size, options.mask_resize)
-    look = partial(codec.measure_brightness, data, max_pixels=max_pixels, header=header)
-    coverage = masks.measure_coverage(hole, options.mask_mode, look)
+    measure = partial(codec.measure_brightness, data, max_pixels=max_pixels, header=header)
+    coverage = masks.measure_coverage(hole, options.mask_mode, measure)
     planned = crops.plan_crops(hole, manifest.size, options.strategy)
-    places = LaterStep(lambda: [paste_areas(hole, crop) for crop in planned])
-    return MaskPlan(hole, coverage, planned, places, plan_texture(hole) if order.wants_texture else None)
+    areas = DeferredStep(lambda: [paste_areas(hole, crop) for crop in planned])
+    return MaskPlan(hole, coverage, planned, areas, plan_texture(hole) if order.wants_texture else None)

@@ -28,39 +28,39 @@ def fit_mask(mask: Bool2D, size: Size, mask_resize: Literal["nearest"] | None) -
     return scaled.astype(np.bool_)
 
 
-def measure_coverage(mask: Bool2D, mode: MaskMode, look: Callable[[], Brightness]) -> float:
+def measure_coverage(mask: Bool2D, mode: MaskMode, measure: Callable[[], Brightness]) -> float:
     """The share of pixels to fill, in (0, 1).
 
     Args:
         mask: H×W, True = fill.
         mode: how it was read.
-        look: measures the brightness of the mask's file; called only to explain a refusal.
+        measure: measures the brightness of the mask's file; called only to explain a refusal.
 
     Raises:
         InvalidOption: code `mask_empty` or `mask_full`; most often the mask is inverted, or has the values 0 and 1.
     """
     filled = int(np.count_nonzero(mask))
     if filled == 0:
-        why, advice = _explain(mode, look)
-        raise InvalidOption(f"the mask selects no pixel to fill{why}", code="mask_empty", advice=advice)
+        reason, advice = _explain(mode, measure)
+        raise InvalidOption(f"the mask selects no pixel to fill{reason}", code="mask_empty", advice=advice)
     if filled == mask.size:
-        why, advice = _explain(mode, look)
+        reason, advice = _explain(mode, measure)
         what = "the mask selects every pixel, which leaves nothing to fill from"
-        raise InvalidOption(f"{what}{why}", code="mask_full", advice=advice)
+        raise InvalidOption(f"{what}{reason}", code="mask_full", advice=advice)
     return filled / mask.size
 
 
-def _explain(mode: MaskMode, look: Callable[[], Brightness]) -> tuple[str, str]:
+def _explain(mode: MaskMode, measure: Callable[[], Brightness]) -> tuple[str, str]:
     """Return the reason why a mask selects nothing or everything, and advice on `mask_mode`; one of them is empty.
 
     A mask whose values are all dark, such as 0 and 1, selects nothing with `white` and everything with `black`; the
     client must scale it to 0 and 255.
     """
     if mode != "alpha":
-        seen = look()
-        if seen.darkest < seen.brightest < seen.half:
-            cure = f"multiply it by {seen.maximum:,}" if seen.brightest == 1 else f"write them as {seen.maximum:,}"
+        values = measure()
+        if values.darkest < values.brightest < values.half:
+            fix = f"multiply it by {values.maximum:,}" if values.brightest == 1 else f"write them as {values.maximum:,}"
             bright = "holes" if mode == "white" else "what is kept"
-            why = f"its brightest value is {seen.brightest:,} of {seen.maximum:,}, and {bright} must be at least"
-            return f"; {why} {seen.half:,}; {cure}", ""
-    return "", f"mask_mode={mode} was applied; is another mask_mode meant?"
+            reason = f"its brightest value is {values.brightest:,} of {values.maximum:,}, and {bright} must be at least"
+            return f"; {reason} {values.half:,}; {fix}", ""
+    return "", f"mask_mode={mode} was applied; check the mask and mask_mode"

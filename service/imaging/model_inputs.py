@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from engines.manifest import Manifest, TensorSpec
 from service.core.schemas import OPTIONS, Taken, Takes
 
-_OF_DIVERSE_MODELS = frozenset({"seed", "samples"})
+_LATENT_FIELDS = frozenset({"seed", "samples"})
 
 
 def request_format(manifest: Manifest, *, texture: bool = True) -> Takes:
     """The endpoint, file parts and fields of a request for the model; `texture`: whether the server can copy it."""
     fields = OPTIONS[manifest.task].model_fields
-    refused = (frozenset() if manifest.has_latent else _OF_DIVERSE_MODELS) | (frozenset() if texture else {"texture"})
+    refused = (frozenset() if manifest.has_latent else _LATENT_FIELDS) | (frozenset() if texture else {"texture"})
     return Takes(
         endpoint=f"/v1/{manifest.task}",
         parts=list(_file_parts(manifest)),
@@ -34,14 +34,14 @@ def why_not_servable(manifest: Manifest) -> str | None:
     """
     image, output = manifest.input("image"), manifest.output
     if image is not None and manifest.image_channels not in (1, 3):
-        return f"{manifest.key} takes {manifest.image_channels} channels, which is neither grey nor RGB"
+        return f"{manifest.key} has {manifest.image_channels} input channels, neither grey (1) nor RGB (3)"
     if manifest.output_channels in (1, 3):
         return None
     if manifest.output_channels == 2 and output.colours == "ab" and image is not None and image.colours == "lightness":
         return None
     return (
-        f"{manifest.key} gives {manifest.output_channels} channels, which are no picture; a manifest can say that they "
-        "are the `ab` of an image taken as `lightness`"
+        f"{manifest.key} has {manifest.output_channels} output channels, which are not a picture; two are supported if "
+        "the manifest declares them as the `ab` of an image read as `lightness`"
     )
 
 
@@ -58,10 +58,10 @@ def _file_parts(manifest: Manifest) -> Iterator[Taken]:
         description = "instance ids: a grey PNG of 8 or 16 bits, of the image's size"
         yield Taken(name="instance", required=True, description=description)
     if (reference := manifest.input("reference")) is not None:
-        description = f"the picture whose look is taken, of the image's size: {_describe_picture(reference)}"
+        description = f"the picture whose style is used, of the image's size: {_describe_picture(reference)}"
         yield Taken(name="reference", required=True, description=description)
 
 
 def _describe_picture(image: TensorSpec) -> str:
-    kind = "RGB" if image.shape[1] == 3 else "taken as grey"
+    kind = "RGB" if image.shape[1] == 3 else "read as grey"
     return f"JPEG, PNG or WebP, {kind}"

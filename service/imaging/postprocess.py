@@ -26,7 +26,7 @@ def paste_fills(
     mask: Bool2D,
     crops: Sequence[Crop],
     tiles: Sequence[NDArray[np.uint8]],
-    places: Sequence[Sequence[PasteArea]] = (),
+    areas_by_crop: Sequence[Sequence[PasteArea]] = (),
     *,
     in_place: bool = False,
 ) -> Picture:
@@ -40,13 +40,15 @@ def paste_fills(
         mask: H×W, True = fill.
         crops: planned by crops.py; their holes cover the mask.
         tiles: the model's output for each crop, uint8 H×W×C.
-        places: results of `paste_areas` for the crops, if they are known already.
+        areas_by_crop: results of `paste_areas` for the crops, if they are known already.
         in_place: whether the picture may be modified, because it is not needed any more.
     """
     pixels: Any = picture.pixels
     if not (in_place and pixels.flags.writeable):
         pixels = pixels.copy()
-    for crop, tile, areas in zip(crops, tiles, places or [paste_areas(mask, crop) for crop in crops], strict=True):
+    for crop, tile, areas in zip(
+        crops, tiles, areas_by_crop or [paste_areas(mask, crop) for crop in crops], strict=True
+    ):
         if areas:
             _paste_crop(pixels, crop, tile, areas)
     return Picture(pixels, _filled_alpha(picture, mask), picture.icc, picture.halved_chroma)

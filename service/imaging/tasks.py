@@ -25,7 +25,7 @@ from service.imaging import colours, crops, postprocess, preprocess
 from service.imaging.files import codec, decode_cost, label_maps
 from service.imaging.files.header import Header, read_header
 from service.imaging.mask_plan import Headers, MaskPlan, plan_mask
-from service.imaging.pool.parallel_steps import LaterStep, StepRunner, run_one_by_one
+from service.imaging.pool.parallel_steps import DeferredStep, StepRunner, run_sequentially
 from service.imaging.texture.windows import TexturePlan, working_bytes
 from service.telemetry.profiler_ranges import stage_range
 
@@ -49,7 +49,7 @@ class PreparedRequest:
     coverage: float | None
     finish: Callable[[Sequence[Tile]], Picture]
     texture: TexturePlan | None = None
-    strips: Callable[[], codec.Ahead] = dict
+    strips: Callable[[], codec.StripsAhead] = dict
 
     def work_ahead(self, ended: Callable[[], bool] = lambda: False) -> Iterator[None]:
         """Encode the strips that need no tile, one in each step, until the request has `ended`."""
@@ -87,8 +87,8 @@ class DecodingCost(NamedTuple):
             channels, depth = 1 if manifest.output_channels == 1 else 3, 1
         pixels = header.size.height * header.size.width
         working = working_bytes(pixels) * order.options.pictures if order.wants_texture else 0
-        a_result = pixels * (channels + (header.alpha or header.transparent)) * depth
-        decoded_bytes = self.decoded_bytes + (order.options.pictures - 1) * a_result + working
+        result_bytes = pixels * (channels + (header.alpha or header.transparent)) * depth
+        decoded_bytes = self.decoded_bytes + (order.options.pictures - 1) * result_bytes + working
         return self._replace(decoded_bytes=decoded_bytes, copies_texture=order.wants_texture)
 
 
@@ -118,7 +118,7 @@ def prepare_inpaint(
     max_pixels: int,
     manifest: Manifest,
     timings: Timings,
-    side_by_side: StepRunner = run_one_by_one,
+    run_steps: StepRunner = run_sequentially,
 ) -> PreparedRequest:
     """Prepare an inpainting order: crops around the holes of a picture.
 
@@ -135,16 +135,16 @@ def prepare_inpaint(
             partial(about_file, "image", partial(codec.decode, image, max_pixels=max_pixels, header=headers["image"])),
             partial(plan_mask, order, headers, max_pixels, manifest),
         ]
-        picture, plan = side_by_side(pieces)
+        picture, plan = run_steps(pieces)
     with timed_stage(timings, "preprocess"):
         rows = [preprocess.inpaint_sample(picture, plan.hole, crop, manifest) for crop in plan.crops]
     finish = partial(_finish_inpainted, picture, plan, order.options.pictures == 1)
-    strips = LaterStep(lambda: _strips_ahead(picture, plan, order))
+    strips = DeferredStep(lambda: _strips_ahead(picture, plan, order))
     return PreparedRequest(rows, picture.size, plan.coverage, finish, plan.texture, strips)
 
 
 _OPTIONAL = MappingProxyType(
-    {"instance": "instance ids (a grey PNG of 8 or 16 bits)", "reference": "a picture whose look is taken"}
+    {"instance": "instance ids (a grey PNG of 8 or 16 bits)", "reference": "a picture whose style is used"}
 )
 """Files that some models for translation need, and what they are."""
 
@@ -155,7 +155,7 @@ def prepare_translate(
     max_pixels: int,
     manifest: Manifest,
     timings: Timings,
-    side_by_side: StepRunner = run_one_by_one,
+    run_steps: StepRunner = run_sequentially,
 ) -> PreparedRequest:
     """Prepare a translation: a whole picture or label map, with instance map and reference if the model accepts them.
 
@@ -174,7 +174,7 @@ def prepare_translate(
         if (data := optional["reference"]) is not None:
             pieces["reference"] = partial(codec.decode, data, max_pixels=max_pixels)
         named = [partial(about_file, part, piece) for part, piece in pieces.items()]
-        decoded = dict(zip(pieces, side_by_side(named), strict=True))
+        decoded = dict(zip(pieces, run_steps(named), strict=True))
         picture, instance, reference = decoded["image"], decoded.get("instance"), decoded.get("reference")
         codec.check_encodable(picture.size, order.format)  # fail before the engine computes it
         if instance is not None:
@@ -196,7 +196,7 @@ def prepare_generate(
     _max_pixels: int,
     manifest: Manifest,
     _timings: Timings,
-    _: StepRunner = run_one_by_one,
+    _: StepRunner = run_sequentially,
 ) -> PreparedRequest:
     """Prepare a generation: one tile of the model's smallest size, from the latent alone.
 
@@ -240,11 +240,11 @@ def _optional_file(data: bytes | None, part: str, what: str, manifest: Manifest)
     Raises:
         InvalidOption, InvalidRequest: the model does not accept the file, or needs it and it is missing.
     """
-    taken = manifest.input(part) is not None
-    if data is not None and not taken:
-        raise InvalidOption(f"{manifest.key} takes no `{part}`; leave it out", code=f"{part}_not_taken")
-    if data is None and taken:
-        raise InvalidRequest(f"{manifest.key} takes {what}: the file part `{part}` is missing", code="missing_part")
+    accepted = manifest.input(part) is not None
+    if data is not None and not accepted:
+        raise InvalidOption(f"{manifest.key} does not accept `{part}`; leave it out", code=f"{part}_not_taken")
+    if data is None and accepted:
+        raise InvalidRequest(f"`{part}` is missing: {manifest.key} needs {what}", code="missing_part")
     return data
 
 
@@ -274,10 +274,10 @@ def _translate_arrays(
 
 
 def _finish_inpainted(picture: Picture, plan: MaskPlan, alone: bool, tiles: Sequence[Tile]) -> Picture:
-    return postprocess.paste_fills(picture, plan.hole, plan.crops, tiles, plan.places(), in_place=alone)
+    return postprocess.paste_fills(picture, plan.hole, plan.crops, tiles, plan.areas(), in_place=alone)
 
 
-def _strips_ahead(picture: Picture, plan: MaskPlan, order: Order) -> codec.Ahead:
+def _strips_ahead(picture: Picture, plan: MaskPlan, order: Order) -> codec.StripsAhead:
     return codec.strips_ahead(picture, order.format, order.options.quality, plan.rows_filled())
 
 

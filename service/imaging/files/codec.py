@@ -28,14 +28,14 @@ from service.imaging.files.jpeg import choose_chroma, encode_jpeg, jpeg_strips
 from service.imaging.files.pixels import to_8_bits
 from service.imaging.files.png import decode_png, encode_png
 from service.imaging.files.scanlines import installed_kernel, png_strips
-from service.imaging.pool.parallel_steps import LaterStep, StepRunner, run_one_by_one
+from service.imaging.pool.parallel_steps import DeferredStep, StepRunner, run_sequentially
 
-Ahead = Mapping[range, LaterStep[Any]]
+StripsAhead = Mapping[range, DeferredStep[Any]]
 """Strips of a file that are encoded ahead of the others, by their rows."""
 MEDIA_TYPES: dict[ImageFormat, str] = {"png": "image/png", "jpeg": "image/jpeg", "webp": "image/webp"}
 MAX_SCANS = 100
 """Limit of scans in a progressive JPEG, each of which is a pass over the picture; encoders write about 10."""
-_LOOKED_AT = 1 << 16
+_SEARCH_BYTES = 1 << 16
 """Bytes that are searched at a time, so that numpy's intermediate arrays stay in the cache."""
 
 _MAX_SIDES: dict[ImageFormat, int] = {"png": 2**31 - 1, "jpeg": 65_500, "webp": 16_383}
@@ -84,7 +84,7 @@ def decode_mask(data: bytes, mode: MaskMode, *, max_pixels: int, header: Header 
             raise InvalidOption(
                 "the mask needs an alpha channel, and this one has none",
                 code="no_alpha",
-                advice="is another mask_mode meant?",
+                advice="use another mask_mode",
             )
         return np.equal(picture.alpha, 0)
     luminance, half = _luminance(picture)
@@ -110,11 +110,11 @@ def check_encodable(size: Size, file_format: ImageFormat) -> None:
         raise InvalidOption(
             f"a {file_format} holds at most {limit:,} pixels a side and the picture is {size}",
             code="format_too_small",
-            advice="ask for format=png",
+            advice="use format=png",
         )
 
 
-def strips_ahead(picture: Picture, file_format: ImageFormat, quality: int, changed: Sequence[range]) -> Ahead:
+def strips_ahead(picture: Picture, file_format: ImageFormat, quality: int, changed: Sequence[range]) -> StripsAhead:
     """Return the strips of a picture that can be encoded although some of its rows are still going to change.
 
     Args:
@@ -123,7 +123,7 @@ def strips_ahead(picture: Picture, file_format: ImageFormat, quality: int, chang
         quality: as for `encode`.
         changed: the rows that are still going to change.
     """
-    found: Mapping[range, LaterStep[Any]] = {}
+    found: Mapping[range, DeferredStep[Any]] = {}
     if picture.pixels.dtype == np.uint8 and picture.alpha is None:
         if file_format == "png":  # a row is packed as its difference from the one above
             found = png_strips(picture.pixels, installed_kernel(), FASTEST)
@@ -141,8 +141,8 @@ def encode(
     picture: Picture,
     file_format: ImageFormat,
     quality: int,
-    side_by_side: StepRunner = run_one_by_one,
-    ahead: Ahead = MappingProxyType({}),
+    run_steps: StepRunner = run_sequentially,
+    ahead: StripsAhead = MappingProxyType({}),
 ) -> bytes:
     """Encode a picture with its colour profile; the file does not depend on the number of threads that help.
 
@@ -156,9 +156,9 @@ def encode(
     """
     check_encodable(picture.size, file_format)
     if file_format == "png":
-        return encode_png(_with_alpha_channel(picture), picture.icc, side_by_side=side_by_side, ahead=ahead)
+        return encode_png(_with_alpha_channel(picture), picture.icc, run_steps=run_steps, ahead=ahead)
     if file_format == "jpeg":
-        return _encode_jpeg(picture, quality, side_by_side, ahead)
+        return _encode_jpeg(picture, quality, run_steps, ahead)
     return _encode_webp(picture, quality)
 
 
@@ -181,7 +181,7 @@ def _decode_samples(data: bytes, header: Header) -> Pixels:
 def _decode_jpeg(data: bytes, header: Header) -> NDArray[np.uint8]:
     scans = _count_scans(data)
     if scans > MAX_SCANS:
-        raise InvalidImage(f"the JPEG has {scans} scans; at most {MAX_SCANS} are decoded")
+        raise InvalidImage(f"the JPEG has {scans} scans; at most {MAX_SCANS} are supported")
     try:
         wanted = _jpeg_colours(data, header)
         try:
@@ -193,7 +193,7 @@ def _decode_jpeg(data: bytes, header: Header) -> NDArray[np.uint8]:
     except ValueError as error:
         if _SUBSAMPLING in str(error):
             raise InvalidImage(
-                "the JPEG's planes have sizes that are not read; save it with 4:4:4 or, if it is not CMYK, 4:2:0"
+                "the JPEG's chroma subsampling is not supported; save it with 4:4:4 or, if it is not CMYK, 4:2:0"
             ) from error
         raise InvalidImage(f"the JPEG is truncated or corrupt: {error}") from error
     if wanted == "CMYK":  # Adobe stores inverted ink, and all readers expect that
@@ -204,8 +204,8 @@ def _decode_jpeg(data: bytes, header: Header) -> NDArray[np.uint8]:
 def _count_scans(data: bytes) -> int:
     """Count the markers of scans in a JPEG; `bytes.count` takes ten times as long and holds the GIL."""
     found = 0
-    for start in range(0, len(data), _LOOKED_AT):
-        piece = np.frombuffer(data, np.uint8, min(_LOOKED_AT + 1, len(data) - start), start)
+    for start in range(0, len(data), _SEARCH_BYTES):
+        piece = np.frombuffer(data, np.uint8, min(_SEARCH_BYTES + 1, len(data) - start), start)
         found += int(np.count_nonzero((piece[:-1] == 0xFF) & (piece[1:] == SOS)))
     return found
 
@@ -251,9 +251,9 @@ def _with_alpha_channel(picture: Picture) -> Pixels:
     return picture.pixels if picture.alpha is None else _contiguous_samples(np.dstack((picture.pixels, picture.alpha)))
 
 
-def _encode_jpeg(picture: Picture, quality: int, side_by_side: StepRunner, ahead: Ahead) -> bytes:
+def _encode_jpeg(picture: Picture, quality: int, run_steps: StepRunner, ahead: StripsAhead) -> bytes:
     chroma = choose_chroma(quality, halved=picture.halved_chroma)
-    body = encode_jpeg(np.ascontiguousarray(to_8_bits(picture.pixels)), quality, chroma, side_by_side, ahead)
+    body = encode_jpeg(np.ascontiguousarray(to_8_bits(picture.pixels)), quality, chroma, run_steps, ahead)
     return body if picture.icc is None else embed_in_jpeg(body, picture.icc)
 
 

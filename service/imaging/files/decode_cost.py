@@ -20,7 +20,7 @@ _COPIES_OF_A_PNG = 3
 """Peak memory of a PNG in file sizes (joined data, and two copies inflated); it counts if pixels are few."""
 _SLOWER = 6
 """Largest factor on the time per pixel of a baseline JPEG or grey PNG (512²: 1.7 ms; an RGB PNG takes 7.4 ms)."""
-_PIXELS_A_BYTE = 25
+_PIXELS_PER_BYTE = 25
 """Pixels that take as long as one byte of deflated data without pixels, such as an empty block."""
 LARGE_PIXELS = 4_000_000
 """Least pixels of a large picture, which queues separately, so that it does not delay small ones."""
@@ -35,7 +35,7 @@ def decode_effort(header: Header, file_bytes: int) -> int:
         return max(pixels * (_SLOWER if header.progressive or header.inks else 1), file_bytes)
     drawn = header.format == "png" and header.colour == "grey" and header.bits <= 8 and not header.alpha
     surplus = max(0, file_bytes - pixels // 4 - _MASK_BYTES)
-    return max(pixels * (1 if drawn else _SLOWER), surplus * _PIXELS_A_BYTE)
+    return max(pixels * (1 if drawn else _SLOWER), surplus * _PIXELS_PER_BYTE)
 
 
 def is_large(header: Header, file_bytes: int) -> bool:

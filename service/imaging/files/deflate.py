@@ -15,9 +15,9 @@ try:
 except ImportError:  # no wheel for this platform
     isal_zlib = None  # type: ignore[assignment,unused-ignore]
 
-_FED = 1 << 14
+_INPUT_BYTES = 1 << 14
 """Bytes of compressed data given to an inflater at once, because it copies the part that it has not consumed."""
-_PIECE = 1 << 20
+_OUTPUT_BYTES = 1 << 20
 """Bytes inflated at once, because larger pieces would be joined under the GIL (0.5 s for 400 MB)."""
 
 
@@ -71,22 +71,22 @@ def inflate(packed: bytes, expected: int, by: Deflate) -> tuple[NDArray[np.uint8
         by.error: the data are invalid.
     """
     inflater = by.inflater()
-    if expected <= _PIECE:
+    if expected <= _OUTPUT_BYTES:
         whole = inflater.decompress(packed, expected + 1)
         fits = len(whole) == expected and inflater.eof
         return (np.frombuffer(whole, np.uint8) if fits else None), len(inflater.unused_data)
     lines, at, view = np.empty(expected, np.uint8), 0, memoryview(packed)
-    for start in range(0, len(packed), _FED):
-        fed: bytes | memoryview = view[start : start + _FED]
+    for start in range(0, len(packed), _INPUT_BYTES):
+        chunk: bytes | memoryview = view[start : start + _INPUT_BYTES]
         full = True
-        while (len(fed) or full) and not inflater.eof:
-            piece = inflater.decompress(fed, _PIECE)
+        while (len(chunk) or full) and not inflater.eof:
+            piece = inflater.decompress(chunk, _OUTPUT_BYTES)
             if at + len(piece) > expected:
                 return None, 0
             lines[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
             at += len(piece)
-            fed, full = inflater.unconsumed_tail, len(piece) == _PIECE  # more output may follow a full piece
+            chunk, full = inflater.unconsumed_tail, len(piece) == _OUTPUT_BYTES  # more output may follow a full piece
         if inflater.eof:
-            not_fed = len(packed) - min(len(packed), start + _FED)
-            return (lines if at == expected else None), len(inflater.unused_data) + not_fed
+            not_read = len(packed) - min(len(packed), start + _INPUT_BYTES)
+            return (lines if at == expected else None), len(inflater.unused_data) + not_read
     return None, 0

@@ -29,8 +29,8 @@ _OTHER_FORMATS = (
     (4, b"JXL ", "a JPEG XL"),
     (4, b"jP  ", "a JPEG 2000"),
     (0, b"%PDF", "a PDF"),
-    (0, b"<", "a text"),
-    (0, b"PK", "a ZIP"),
+    (0, b"<", "a text file"),
+    (0, b"PK", "a ZIP archive"),
 )
 _PNG_DEPTHS: dict[int, tuple[Colour, bool, tuple[int, ...]]] = {
     0: ("grey", False, (1, 2, 4, 8, 16)),
@@ -130,7 +130,7 @@ def _read_jpeg(data: bytes, max_pixels: int) -> Header:
         marker = segment.kind[0]
         if marker in _SOF_OTHER:
             raise UnsupportedType(
-                f"JPEGs of kind SOF{marker - 0xC0} are not decoded; send a baseline or progressive one"
+                f"JPEGs of kind SOF{marker - 0xC0} are not supported; send a baseline or progressive one"
             )
         if marker in _SOF_DECODED:
             if frame is not None:
@@ -151,7 +151,7 @@ def _read_jpeg_frame(data: bytes, segment: Chunk, max_pixels: int) -> Header:
     bits, height, width, components = struct.unpack_from(">BHHB", data, segment.start)
     size = _checked_size(height, width, max_pixels)
     if bits != 8:
-        raise UnsupportedType(f"JPEGs with {bits} bits a sample are not decoded; send one with 8, or a PNG")
+        raise UnsupportedType(f"JPEGs with {bits} bits per sample are not supported; send one with 8, or a PNG")
     if components not in (1, 3, 4) or segment.end - segment.start != 6 + 3 * components:
         raise InvalidImage(f"the JPEG's frame header is broken: {components} components")
     progressive = segment.kind[0] in _SOF_PROGRESSIVE
@@ -182,7 +182,7 @@ def _read_webp(data: bytes, max_pixels: int) -> Header:
             orientation = orientation or _exif_orientation(data[chunk.start : chunk.end].removeprefix(b"Exif\0\0"))
         profile |= chunk.kind == b"ICCP"
     if image is None or (canvas is not None and canvas != image.stored):
-        raise InvalidImage(f"the WebP holds {'no image' if image is None else 'an image of another size than it says'}")
+        raise InvalidImage(f"the WebP {'has no image' if image is None else 'is corrupt: it has two sizes'}")
     return Header("webp", image.stored, orientation or 1, alpha=alpha or image.alpha, profile=profile)
 
 
@@ -207,7 +207,7 @@ def _checked_size(height: int, width: int, max_pixels: int) -> Size:
             code="too_many_pixels",
         )
     if max(size) > MAX_SIDE:
-        raise TooLarge(f"the picture is {size}; the longest side can be {MAX_SIDE:,} pixels", code="too_many_pixels")
+        raise TooLarge(f"the picture is {size}; a side can have at most {MAX_SIDE:,} pixels", code="too_many_pixels")
     return size
 
 

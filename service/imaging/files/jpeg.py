@@ -18,7 +18,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from service.imaging.files.containers import EOI, SOS, Chunk, jpeg_segments
-from service.imaging.pool.parallel_steps import LaterStep, StepRunner, results_of
+from service.imaging.pool.parallel_steps import DeferredStep, StepRunner, results_of
 
 Chroma = Literal["444", "420"]
 """Chroma subsampling: 4:4:4 (colours at the picture's size) or 4:2:0 (at half its height and width)."""
@@ -27,10 +27,10 @@ FULL_CHROMA_QUALITY = 90
 FULL_CHROMA_QUALITY_IF_HALVED = 96
 """The same for pictures that were 4:2:0 in the upload: writing their colours in full makes the file an eighth larger
 for 0.2 dB at qualities up to 95, and takes twice the time."""
-PIXELS_OF_A_STRIP = 256 * 256
+MIN_STRIP_PIXELS = 256 * 256
 """Least pixels of a strip, about 0.3 ms of encoding; smaller strips cost more for scheduling than they save."""
-MOST_STRIPS = 8
-_LONGEST_INTERVAL = 65_535
+MAX_STRIPS = 8
+_MAX_INTERVAL = 65_535
 """Largest number of blocks between two restart markers in the format."""
 _FRAME = 0xC0
 _MARKER_AND_LENGTH = 4
@@ -46,32 +46,32 @@ def encode_jpeg(
     pixels: NDArray[np.uint8],
     quality: int,
     chroma: Chroma,
-    side_by_side: StepRunner,
-    ahead: Mapping[range, LaterStep[bytes]] = MappingProxyType({}),
+    run_steps: StepRunner,
+    ahead: Mapping[range, DeferredStep[bytes]] = MappingProxyType({}),
 ) -> bytes:
     """Encode H×W×1 or H×W×3 pixels; a grey picture has no `chroma`. `ahead` has some of its strips, by their rows."""
     found = {**jpeg_strips(pixels, quality, chroma), **ahead}
-    encoded = results_of(list(found.values()), side_by_side)
+    encoded = results_of(list(found.values()), run_steps)
     if len(encoded) == 1:
         return encoded[0]
     height, width, channels = pixels.shape
     return _join_strips(encoded, height, _interval(width, len(next(iter(found))), _block(channels, chroma)))
 
 
-def jpeg_strips(pixels: NDArray[np.uint8], quality: int, chroma: Chroma) -> dict[range, LaterStep[bytes]]:
+def jpeg_strips(pixels: NDArray[np.uint8], quality: int, chroma: Chroma) -> dict[range, DeferredStep[bytes]]:
     """Return the steps that encode the strips, by their rows, from the top down; small pictures are one strip."""
     height, width, channels = pixels.shape
     block = _block(channels, chroma)
     rows = _strip_height(height, width, block)
     colours, sampling = ("RGB", chroma) if channels == 3 else ("GRAY", "Gray")
-    if _interval(width, rows, block) > _LONGEST_INTERVAL:
+    if _interval(width, rows, block) > _MAX_INTERVAL:
         rows = height
 
     def encoded(strip: range) -> bytes:
         return bytes(simplejpeg.encode_jpeg(pixels[strip.start : strip.stop], quality, colours, sampling))
 
     divided = [range(top, min(top + rows, height)) for top in range(0, height, rows)]
-    return {strip: LaterStep(partial(encoded, strip)) for strip in divided}
+    return {strip: DeferredStep(partial(encoded, strip)) for strip in divided}
 
 
 def _block(channels: int, chroma: Chroma) -> int:
@@ -86,7 +86,7 @@ def _interval(width: int, rows: int, block: int) -> int:
 
 def _strip_height(height: int, width: int, block: int) -> int:
     """Height of a strip: a multiple of the block size, so that strips are about equal."""
-    strips = max(1, min(MOST_STRIPS, height * width // PIXELS_OF_A_STRIP))
+    strips = max(1, min(MAX_STRIPS, height * width // MIN_STRIP_PIXELS))
     return -(-height // strips // block) * block
 
 

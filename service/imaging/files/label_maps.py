@@ -36,10 +36,11 @@ def decode_ids(data: bytes, *, max_pixels: int) -> Ids:
     header = read_header(data, max_pixels=max_pixels)
     if header.format != "png":
         raise UnsupportedType(
-            f"it is a {header.format.upper()}, which changes ids; send a grey or palette PNG", code="not_ids"
+            f"it is a {header.format.upper()}, which does not keep ids exact; send a grey or palette PNG",
+            code="not_ids",
         )
     if header.colour == "rgb":
-        raise UnsupportedType("it is an RGB PNG, whose colours are no ids; send a grey or palette PNG", code="not_ids")
+        raise UnsupportedType("it is an RGB PNG, whose colours are not ids; send a grey or palette PNG", code="not_ids")
     return decode_indices(data, header).astype(np.int32)
 
 
@@ -59,7 +60,7 @@ def decode_labels(data: bytes, classes: int | None, *, max_pixels: int) -> Pictu
     limit, largest = classes or _BYTE_IDS, int(labels.max())
     if largest >= limit:
         raise InvalidOption(
-            f"the label map holds the class id {largest}; the model knows 0 to {limit - 1}", code="unknown_class"
+            f"the label map has the class id {largest}; the model's classes are 0 to {limit - 1}", code="unknown_class"
         )
     return Picture(labels.astype(np.uint8)[:, :, None])
 

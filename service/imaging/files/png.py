@@ -32,7 +32,7 @@ from service.imaging.files.header import Header
 from service.imaging.files.png_chunks import PNG_SIGNATURE, png_chunks
 from service.imaging.files.png_filters import installed_kernel as installed_filters
 from service.imaging.files.scanlines import Strip, filter_rows, installed_kernel, join_adlers, png_strips
-from service.imaging.pool.parallel_steps import LaterStep, StepRunner, results_of, run_one_by_one
+from service.imaging.pool.parallel_steps import DeferredStep, StepRunner, results_of, run_sequentially
 
 _ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
 """First row, first column, row step and column step of each pass of an interlaced PNG."""
@@ -76,8 +76,8 @@ def encode_png(
     pixels: Pixels,
     profile: bytes | None,
     by: Deflate = FASTEST,
-    side_by_side: StepRunner = run_one_by_one,
-    ahead: Mapping[range, LaterStep[Strip]] = MappingProxyType({}),
+    run_steps: StepRunner = run_sequentially,
+    ahead: Mapping[range, DeferredStep[Strip]] = MappingProxyType({}),
 ) -> bytes:
     """Encode pixels losslessly: H×W×C, C = 1, 2, 3 or 4, uint8 or uint16. `ahead` has some strips, by their rows.
 
@@ -92,7 +92,7 @@ def encode_png(
     if profile is not None:
         head += _chunk_pieces(b"iCCP", b"ICC profile\0\0" + zlib.compress(profile), by)
     found = png_strips(pixels, installed_kernel(), by)
-    packed = results_of(list({**found, **ahead}.values()), side_by_side) if found else []
+    packed = results_of(list({**found, **ahead}.values()), run_steps) if found else []
     body = _strip_chunks(packed, by) if packed else _whole_chunk(rows, by)
     return b"".join((*head, *body, *_chunk_pieces(b"IEND", b"", by)))
 
@@ -247,7 +247,7 @@ def _check_length(core: bytes, header: Header) -> None:
         missing -= len(inflate.decompress(packed, _PIECE))
         packed = inflate.unconsumed_tail
     if missing > 0:
-        raise InvalidImage("the PNG is truncated: it holds fewer pixels than its header says")
+        raise InvalidImage("the PNG is truncated: it has fewer pixels than its header says")
 
 
 def _scanlines(data: bytes, chunks: list[Chunk], header: Header, by: Deflate) -> tuple[NDArray[np.uint8], bytes]:
@@ -263,7 +263,7 @@ def _scanlines(data: bytes, chunks: list[Chunk], header: Header, by: Deflate) ->
     except by.error as error:
         raise InvalidImage(f"the PNG is corrupt: {error}") from error
     if inflated is None:
-        raise InvalidImage("the PNG is truncated or corrupt: it holds more or fewer pixels than its header says")
+        raise InvalidImage("the PNG is truncated or corrupt: it has more or fewer pixels than its header says")
     end = len(packed) - unused
     return inflated, packed[end - 4 : end]
 

@@ -52,7 +52,7 @@ def ordered_png_chunks(data: bytes) -> Iterator[Chunk]:
     for chunk in png_chunks(data):
         kind = chunk.kind
         if not kind.isalpha():
-            raise InvalidImage(f"the PNG is corrupt: {chunk_name(kind)!r} is no chunk type")
+            raise InvalidImage(f"the PNG is corrupt: {chunk_name(kind)!r} is not a chunk type")
         if kind[:1].isupper() and kind not in _PNG_CRITICAL:
             raise InvalidImage(
                 f"the PNG has an unknown critical chunk {chunk_name(kind)}; save it again as a plain PNG"
@@ -60,7 +60,7 @@ def ordered_png_chunks(data: bytes) -> Iterator[Chunk]:
         if kind == b"IDAT" and kind in had and previous != kind:
             raise InvalidImage(f"the PNG's pixels are interrupted by a {chunk_name(previous)} chunk; save it again")
         if kind in _PNG_BEFORE_DATA and had & {kind, b"IDAT"}:
-            raise InvalidImage(f"the PNG's {chunk_name(kind)} chunk comes twice or behind the pixels; save it again")
+            raise InvalidImage(f"the PNG's {chunk_name(kind)} chunk occurs twice or after the pixels; save it again")
         if kind in _PNG_ORDERED:
             had.add(kind)
         previous = kind

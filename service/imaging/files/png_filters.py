@@ -53,7 +53,7 @@ class FiltersKernel:
         channels, sample = (1 if header.colour == "grey" else 3) + header.alpha, header.bits // 8
         row_bytes = width * channels * sample
         if lines.size != height * (row_bytes + 1):
-            raise ValueError(f"{lines.size} bytes are not the lines of {height} × {row_bytes} bytes")
+            raise ValueError(f"{lines.size} bytes do not match {height} rows of 1 + {row_bytes} bytes")
         pixels: Pixels = np.empty((height, width, channels), np.uint8 if sample == 1 else np.uint16)
         code = self._restore(address(lines), height, row_bytes, channels, sample, address(pixels))
         if code == _UNKNOWN_FILTER:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from service.core.pictures import Pixels
 from service.imaging.files.deflate import Deflate
-from service.imaging.pool.parallel_steps import LaterStep
+from service.imaging.pool.parallel_steps import DeferredStep
 from service.lifecycle.compiled import address, load_library
 
 Rows = NDArray[np.uint8]
@@ -25,18 +25,18 @@ _EXTENSION = f"{__package__}._scanlines"
 """Name of the extension module in pyproject.toml."""
 _SOURCE = 0x43617B88
 """Digest of scanlines.cpp, by which a library of another version is rejected."""
-_LEAST = 128 << 10
+_MIN_PICTURE_BYTES = 128 << 10
 """Least bytes of a picture that is packed here: a smaller one takes 0.4 ms with ISA-L."""
-_STRIP = 3 * 256 * 256
+_MIN_STRIP_BYTES = 3 * 256 * 256
 """Least bytes of a strip, about 0.3 ms; smaller strips cost more for scheduling than they save."""
-_MOST_STRIPS = 8
-_SAMPLE = 3 << 10
+_MAX_STRIPS = 8
+_MIN_SAMPLE_BYTES = 3 << 10
 """Least bytes of each sample that is packed both ways."""
-_SAMPLES = (6, 32)
+_SAMPLE_COUNTS = (6, 32)
 """Fewest and most samples: one for each 256 KiB, at equal distances."""
-_WORTH = 0.95
+_WORTHWHILE_RATIO = 0.95
 """Ratio of the packed sizes with and without a search for repetitions, below which it is worth twice the time."""
-_QUICK = 1 / 8
+_QUICK_RATIO = 1 / 8
 """Ratio of packed to raw bytes below which a search for repetitions takes less time than codes of single bytes."""
 _ADLER = 65_521
 _FILTER_UP = 2
@@ -79,9 +79,9 @@ class ScanlinesKernel:
             MemoryError: memory for these rows cannot be allocated.
         """
         samples, size_of = len(firsts), ctypes.c_int64
-        places = (ctypes.c_int64 * samples)(*firsts)
+        first_rows = (ctypes.c_int64 * samples)(*firsts)
         found = self._library.estimate_rows(
-            address(rows), places, size_of(samples), size_of(together), size_of(rows.shape[1]), pixel_bytes
+            address(rows), first_rows, size_of(samples), size_of(together), size_of(rows.shape[1]), pixel_bytes
         )
         return _checked(found, rows)
 
@@ -99,8 +99,8 @@ class ScanlinesKernel:
         """
         height, row_bytes = rows.shape
         size = (last - first) * (row_bytes + 1)
-        most = size * 3 // 2 + (size >> 16) * 1024 + 2048  # a byte takes 12 bits at most; the tables
-        room = np.empty(most, np.uint8)
+        max_bytes = size * 3 // 2 + (size >> 16) * 1024 + 2048  # a byte takes 12 bits at most; the tables
+        buffer = np.empty(max_bytes, np.uint8)
         adler = ctypes.c_uint32()
         size_of = ctypes.c_int64
         written = self._library.pack_rows(
@@ -110,10 +110,10 @@ class ScanlinesKernel:
             size_of(row_bytes),
             pixel_bytes,
             int(last == height),
-            address(room),
+            address(buffer),
             ctypes.byref(adler),
         )
-        return Strip(room[: _checked(written, rows)].data, adler.value, size)
+        return Strip(buffer[: _checked(written, rows)].data, adler.value, size)
 
 
 def _checked(found: int, rows: Rows) -> int:
@@ -122,7 +122,7 @@ def _checked(found: int, rows: Rows) -> int:
     return found
 
 
-def png_strips(pixels: Pixels, kernel: ScanlinesKernel | None, by: Deflate) -> dict[range, LaterStep[Strip]]:
+def png_strips(pixels: Pixels, kernel: ScanlinesKernel | None, by: Deflate) -> dict[range, DeferredStep[Strip]]:
     """Return the steps that pack a picture's strips, by their rows, from the top down; none if `by` is to pack it.
 
     Args:
@@ -130,16 +130,16 @@ def png_strips(pixels: Pixels, kernel: ScanlinesKernel | None, by: Deflate) -> d
         kernel: packs the rows; None if it is not installed.
         by: searches for repetitions; drawings, which are full of them, are left to it.
     """
-    if kernel is None or pixels.dtype != np.uint8 or pixels.size < _LEAST:
+    if kernel is None or pixels.dtype != np.uint8 or pixels.size < _MIN_PICTURE_BYTES:
         return {}
     height, _, pixel_bytes = pixels.shape
     rows = np.ascontiguousarray(pixels).view(np.uint8).reshape(height, -1)
     if _has_repetitions(rows, pixel_bytes, kernel, by):
         return {}
-    count = min(_MOST_STRIPS, rows.size // _STRIP, height) or 1
+    count = min(_MAX_STRIPS, rows.size // _MIN_STRIP_BYTES, height) or 1
     edges = [height * number // count for number in range(count + 1)]
     return {
-        range(first, last): LaterStep(partial(kernel.pack, rows, pixel_bytes, first, last))
+        range(first, last): DeferredStep(partial(kernel.pack, rows, pixel_bytes, first, last))
         for first, last in pairwise(edges)
     }
 
@@ -147,26 +147,26 @@ def png_strips(pixels: Pixels, kernel: ScanlinesKernel | None, by: Deflate) -> d
 def _has_repetitions(rows: Rows, pixel_bytes: int, kernel: ScanlinesKernel, by: Deflate) -> bool:
     """Whether samples of the rows are clearly smaller with a search for repetitions."""
     height, row_bytes = rows.shape
-    count = min(-(-_SAMPLE // row_bytes), height)
-    samples = min(max(_SAMPLES[0], rows.size >> 18), _SAMPLES[1])
+    count = min(-(-_MIN_SAMPLE_BYTES // row_bytes), height)
+    samples = min(max(_SAMPLE_COUNTS[0], rows.size >> 18), _SAMPLE_COUNTS[1])
     firsts = [(height - count) * (number + 1) // (samples + 1) for number in range(samples)]
     found = len(by.compress(filter_rows(rows, [range(first, first + count) for first in firsts])))
     packed = kernel.estimate(rows, pixel_bytes, firsts, count)
-    return bool(found < max(packed * _WORTH, row_bytes * count * samples * _QUICK))
+    return bool(found < max(packed * _WORTHWHILE_RATIO, row_bytes * count * samples * _QUICK_RATIO))
 
 
-def filter_rows(rows: NDArray[np.uint8], some: Sequence[range]) -> memoryview:
+def filter_rows(rows: NDArray[np.uint8], ranges: Sequence[range]) -> memoryview:
     """Filter ranges of rows, all the same way, which leaves the time to the compression (deflate.py)."""
-    filtered = np.empty((sum(map(len, some)), rows.shape[1] + 1), np.uint8)
+    filtered = np.empty((sum(map(len, ranges)), rows.shape[1] + 1), np.uint8)
     filtered[:, 0] = _FILTER_UP
     at = 0
-    for one in some:
-        target = filtered[at : at + len(one), 1:]
-        if one.start == 0:
+    for block in ranges:
+        target = filtered[at : at + len(block), 1:]
+        if block.start == 0:
             target[0] = rows[0]
-        above = max(one.start, 1)
-        np.subtract(rows[above : one.stop], rows[above - 1 : one.stop - 1], out=target[above - one.start :])
-        at += len(one)
+        above = max(block.start, 1)
+        np.subtract(rows[above : block.stop], rows[above - 1 : block.stop - 1], out=target[above - block.start :])
+        at += len(block)
     return filtered.reshape(-1).data
 
 

@@ -23,11 +23,11 @@ MAX_FEATHER = 16
 _BLOCK = 8
 """Side in pixels of the blocks; holes whose blocks do not touch are far apart."""
 _ONES = np.ones((_BLOCK, _BLOCK), np.uint8)
-_WORTH_A_BOX = 128 * 128
+_BOX_COST_PIXELS = 128 * 128
 """Pixels that another box must save: searching them takes as long as the calls of numpy and OpenCV for a box."""
-_WORTH_BOXES_TO_THE_KERNEL = 2048 * 2048
+_MIN_BOXES_KERNEL_PIXELS = 2048 * 2048
 """Least pixels at which compiled code is faster with several boxes: in one its distances would not fit the caches."""
-_MOST_BOXES = 16
+_MAX_BOXES = 16
 """Most holes that get boxes of their own; more are searched together, as comparing boxes takes longer than it saves."""
 
 
@@ -73,13 +73,13 @@ def paste_areas(mask: Bool2D, crop: Crop) -> list[PasteArea]:
 def areas_of_part(mask: Bool2D, found: PastePart, kernel: PastingKernel | None) -> list[PasteArea]:
     """Divide a part into areas, so that holes far apart have their own if that saves time; find the seam of each."""
     whole = Box(0, 0, *found.hole.shape)
-    one = kernel is not None and whole.area < _WORTH_BOXES_TO_THE_KERNEL
+    single = kernel is not None and whole.area < _MIN_BOXES_KERNEL_PIXELS
     areas = []
-    for box in [whole] if one else boxes_of_holes(found.hole, found.seam + 1):
+    for box in [whole] if single else boxes_of_holes(found.hole, found.seam + 1):
         part = box.moved(found.part.top, found.part.left)
         hole = found.hole[box.top : box.bottom, box.left : box.right]
-        seen = mask[part.top : part.bottom, part.left : part.right]
-        seam = kernel.find_seam(seen, found.seam) if kernel else find_seam(seen, found.seam)
+        part_mask = mask[part.top : part.bottom, part.left : part.right]
+        seam = kernel.find_seam(part_mask, found.seam) if kernel else find_seam(part_mask, found.seam)
         areas.append(PasteArea(part, hole, seam))
     return areas
 
@@ -105,11 +105,11 @@ def boxes_of_holes(hole: Bool2D, margin: int) -> list[Box]:
     """
     size = Box(0, 0, *hole.shape).size
     whole = Box(0, 0, *size)
-    if whole.area <= 2 * _WORTH_A_BOX:
+    if whole.area <= 2 * _BOX_COST_PIXELS:
         return [whole]
     blocks = cv2.dilate(hole.view(np.uint8), _ONES, anchor=(0, 0))[::_BLOCK, ::_BLOCK]
     count, _, found, _ = cv2.connectedComponentsWithStats(blocks)
-    if count - 1 not in range(2, _MOST_BOXES + 1):
+    if count - 1 not in range(2, _MAX_BOXES + 1):
         return [whole]
     boxes = [
         Box(y * _BLOCK, x * _BLOCK, (y + height) * _BLOCK, (x + width) * _BLOCK).grown(margin, size)
@@ -126,7 +126,7 @@ def _joined_boxes(boxes: Iterable[Box]) -> list[Box]:
         box = waiting.pop()
         for other in done:
             both = box.joined(other)
-            if box.overlaps(other) or both.area <= box.area + other.area + _WORTH_A_BOX:
+            if box.overlaps(other) or both.area <= box.area + other.area + _BOX_COST_PIXELS:
                 done.remove(other)
                 waiting.append(both)
                 break

@@ -23,13 +23,13 @@ def paste(picture: Pixels, fill: Pixels, hole: Bool2D, seam: Seam) -> None:
         seam: found in the mask of all holes, so that `nearest` is outside them all.
     """
     filled: Any = fill
-    if seam.places.size:
+    if seam.indices.size:
         filled = fill.copy()
         rows, weights = filled.reshape(-1, fill.shape[2]), seam.weights[:, None]
         nearest = picture.reshape(-1, picture.shape[2]).take(seam.nearest, axis=0)
-        own = np.multiply(weights, rows.take(seam.places, axis=0), dtype=np.float32)
+        own = np.multiply(weights, rows.take(seam.indices, axis=0), dtype=np.float32)
         own += np.multiply(1 - weights, nearest, dtype=np.float32)
-        _as_items(rows).put(seam.places, _as_items(np.rint(own, out=own).astype(filled.dtype)))
+        _as_items(rows).put(seam.indices, _as_items(np.rint(own, out=own).astype(filled.dtype)))
     cv2.copyTo(filled, np.ascontiguousarray(hole).view(np.uint8), picture)
 
 

@@ -46,14 +46,14 @@ class PastingKernel:
         """
         mask = with_whole_rows(mask)
         most = int(np.count_nonzero(mask))
-        places, nearest = np.empty(most, np.int32), np.empty(most, np.int32)
+        indices, nearest = np.empty(most, np.int32), np.empty(most, np.int32)
         weights = np.empty(most, np.float32)
         found = self._library.find_seam(
-            *address_of_rows(mask), *mask.shape, width, address(places), address(nearest), address(weights)
+            *address_of_rows(mask), *mask.shape, width, address(indices), address(nearest), address(weights)
         )
         if found < 0:
             raise MemoryError("no memory for the seam of a mask of {} × {} pixels".format(*mask.shape))
-        return Seam(places[:found].copy(), nearest[:found].copy(), weights[:found].copy())
+        return Seam(indices[:found].copy(), nearest[:found].copy(), weights[:found].copy())
 
     def paste(self, picture: Pixels, fill: Pixels, hole: Bool2D, seam: Seam) -> None:
         """Paste a fill into a picture as `paste` of blending.py does; the fill is not changed.
@@ -68,9 +68,9 @@ class PastingKernel:
             ValueError: the pixels of a row of the picture are not contiguous, or the picture is read-only.
         """
         if not picture.flags.writeable:
-            raise ValueError("fills are pasted into a picture that can be written to")
+            raise ValueError("the picture that fills are pasted into must be writable")
         fill, hole = with_whole_rows(fill), with_whole_rows(hole)
         rows = [part for array in (picture, fill, hole) for part in address_of_rows(array)]
         sample, channels = picture.itemsize, picture.shape[2]
-        seam_arrays = (address(array) for array in (seam.places, seam.nearest, seam.weights))
-        self._library.paste(*rows, *hole.shape, sample * channels, sample, *seam_arrays, len(seam.places))
+        seam_arrays = (address(array) for array in (seam.indices, seam.nearest, seam.weights))
+        self._library.paste(*rows, *hole.shape, sample * channels, sample, *seam_arrays, len(seam.indices))

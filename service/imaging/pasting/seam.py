@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 from service.core.pictures import Bool2D
 
-_WORTH_A_CORE = 128 * 128
+_MIN_CORE_PIXELS = 128 * 128
 """Least pixels of a mask at which removing the core of its holes saves time, if they fill half of it."""
 
 
 class Seam(NamedTuple):
     """The pixels of a hole that are blended, S of them; indices are flat, by rows.
 
-    places: int32, the pixels of the seam.
+    indices: int32, the pixels of the seam.
     nearest: int32, for each the nearest pixel outside the mask.
     weights: float32, the weight of the fill at each pixel, 0 to 1.
     """
 
-    places: NDArray[np.int32]
+    indices: NDArray[np.int32]
     nearest: NDArray[np.int32]
     weights: NDArray[np.float32]
 
@@ -46,12 +46,12 @@ def find_seam(mask: Bool2D, width: int) -> Seam:
         rim.view(np.uint8), cv2.DIST_L2, 3, labelType=cv2.DIST_LABEL_PIXEL
     )
     # np.flatnonzero is four times faster on booleans than on numbers
-    places = np.flatnonzero((distance <= width) & rim).astype(np.int32)
-    nearest = outside.take(labels.take(places) - 1)
+    indices = np.flatnonzero((distance <= width) & rim).astype(np.int32)
+    nearest = outside.take(labels.take(indices) - 1)
     if rim is not inside:  # pixels that are nearer to the removed core are not in the seam
         kept = ~inside.take(nearest)
-        places, nearest = places[kept], nearest[kept]
-    return Seam(places, nearest, distance.take(places) / np.float32(width + 1))
+        indices, nearest = indices[kept], nearest[kept]
+    return Seam(indices, nearest, distance.take(indices) / np.float32(width + 1))
 
 
 def _without_core(inside: Bool2D, width: int) -> Bool2D:
@@ -60,7 +60,7 @@ def _without_core(inside: Bool2D, width: int) -> Bool2D:
     The core is more than twice the seam's width from the pixels outside, so no pixel of the seam is nearer to it.
     """
     pixels = inside.view(np.uint8)
-    if inside.size < _WORTH_A_CORE or 2 * cv2.countNonZero(pixels) < inside.size:
+    if inside.size < _MIN_CORE_PIXELS or 2 * cv2.countNonZero(pixels) < inside.size:
         return inside
     reach = 4 * width + 1
     core: Any = cv2.erode(pixels, np.ones((reach, reach), np.uint8))

@@ -19,7 +19,7 @@ import cv2
 from service.core.pictures import ImageFormat
 from service.imaging.files.decode_cost import LARGE_PIXELS
 from service.imaging.pool.loop_shares import SHARES_OF_AN_ITERATION, LoopShares
-from service.imaging.pool.parallel_steps import HelperThreads, StepRunner, run_one_by_one
+from service.imaging.pool.parallel_steps import HelperThreads, StepRunner, run_sequentially
 from service.imaging.pool.thread_pool import CodecPool
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ MEDIUM_PIXELS = 512 * 512
 """Size up to which work (2 to 4 ms) may block the event loop, if threads would only compete for the same core."""
 HELPED_PIXELS = 320 * 320
 """Least size at which helpers pay on the event loop: handing over the mask of 256² takes as long as it saves."""
-_MOST_HELPERS = 3
+_MAX_HELPERS = 3
 """Most threads that help a process with one codec thread: a JPEG of 512² is encoded in four strips."""
 _SLOWER = 4
 """Ratio of the encoding times of PNG or WebP to that of JPEG (docs/measurements/cpu.md, "Codecs")."""
@@ -38,8 +38,8 @@ _SMOOTHING = 0.1
 """Weight of the newest duration in the running mean, which covers about the last twenty."""
 
 
-def no_more(_: object) -> Iterable[object]:
-    """Return no further steps: nothing follows the work of the call."""
+def no_further_steps(_: object) -> Iterable[object]:
+    """Return no steps: nothing follows the work of the call."""
     return ()
 
 
@@ -57,29 +57,29 @@ class CodecWork:
     def __init__(self, threads: int, spare_cores: Callable[[], int] = lambda: 0) -> None:
         cv2.setNumThreads(1)
         self._threads = threads
-        self._begin_pool, self._finish_pool = CodecPool(threads, "decode"), CodecPool(threads, "encode")
-        self._begin_shares, self._finish_shares = LoopShares(), LoopShares()  # separate, like the pools
+        self._decode_pool, self._encode_pool = CodecPool(threads, "decode"), CodecPool(threads, "encode")
+        self._decode_shares, self._encode_shares = LoopShares(), LoopShares()  # separate, like the pools
         self._spare_cores = spare_cores
-        self._helpers = HelperThreads(threads - 1 if threads > 1 else _MOST_HELPERS, self._free_threads)
-        self._beginning = self._finishing = 0
+        self._helpers = HelperThreads(threads - 1 if threads > 1 else _MAX_HELPERS, self._free_threads)
+        self._decoding = self._encoding = 0
         """Number of requests that wait for a thread or the loop, or run; without large ones to decode."""
         self._large = 0
         """Number of large pictures to decode, counted apart as they do not predict how long others take."""
         self._mean_s = self._mean_after_s = 0.0
         """Running means in seconds of decoding and preparing, and of the steps after that, without large pictures."""
-        self._going_on: set[object] = set()
+        self._continuing: set[object] = set()
         """An item for each request whose steps after decoding run."""
 
     @property
     def predicted_wait_s(self) -> float:
         """The predicted wait until an upload that is not large would be decoded; for large ones see `MemoryShares`."""
-        return self._beginning * (self._mean_s + self._mean_after_s) / self._begin_pool.threads_for_small
+        return self._decoding * (self._mean_s + self._mean_after_s) / self._decode_pool.threads_for_small
 
     async def run_decoding(
         self,
         work: Callable[[StepRunner], T],
         effort: int,
-        then: Callable[[T], Iterable[object]] = no_more,
+        then: Callable[[T], Iterable[object]] = no_further_steps,
         *,
         large: bool = False,
     ) -> T:
@@ -95,20 +95,20 @@ class CodecWork:
         if large and not self._event_loop_shares(effort):
             self._large += 1
             try:
-                return await self._begin_pool.run(work, self._helpers.run_with_helpers, large=True, then=then)
+                return await self._decode_pool.run(work, self._helpers.run_with_helpers, large=True, then=then)
             finally:
                 self._large -= 1
-        self._beginning += 1
+        self._decoding += 1
         try:
             if shares := self._event_loop_shares(effort):
-                await self._begin_shares.take(shares)
+                await self._decode_shares.take(shares)
                 result = self._run_timed(work, self._steps_on_loop(effort))
                 _run_later(self._steps_after(then, result))
                 return result
             steps = partial(self._steps_after, then)
-            return await self._begin_pool.run(self._run_timed, work, self._helpers.run_with_helpers, then=steps)
+            return await self._decode_pool.run(self._run_timed, work, self._helpers.run_with_helpers, then=steps)
         finally:
-            self._beginning -= 1
+            self._decoding -= 1
 
     async def run_encoding(
         self, work: Callable[[StepRunner], T], pixels: int, encoder: ImageFormat, *, writes: bool, slow: bool = False
@@ -123,19 +123,19 @@ class CodecWork:
             slow: whether `work` takes long, as copying texture does; it then runs on a thread, among large pictures.
         """
         if not writes and not slow and (shares := self._event_loop_shares(pixels, 1 if encoder == "jpeg" else _SLOWER)):
-            await self._finish_shares.take(shares)
+            await self._encode_shares.take(shares)
             return work(self._steps_on_loop(pixels))
-        self._finishing += 1
+        self._encoding += 1
         try:
-            return await self._finish_pool.run(
+            return await self._encode_pool.run(
                 work, self._helpers.run_with_helpers, large=slow or pixels >= LARGE_PIXELS
             )
         finally:
-            self._finishing -= 1
+            self._encoding -= 1
 
     def close(self) -> None:
         """Wait for running work; drop queued work."""
-        for pool in (self._begin_pool, self._finish_pool):
+        for pool in (self._decode_pool, self._encode_pool):
             pool.close()
         self._helpers.close()
 
@@ -146,12 +146,12 @@ class CodecWork:
         return SHARES_OF_AN_ITERATION if self._threads == 1 and pixels * slower <= MEDIUM_PIXELS else 0
 
     def _steps_on_loop(self, pixels: int) -> StepRunner:
-        return self._helpers.run_with_helpers if pixels >= HELPED_PIXELS else run_one_by_one
+        return self._helpers.run_with_helpers if pixels >= HELPED_PIXELS else run_sequentially
 
-    def _run_timed(self, work: Callable[[StepRunner], T], side_by_side: StepRunner) -> T:
+    def _run_timed(self, work: Callable[[StepRunner], T], run_steps: StepRunner) -> T:
         started = perf_counter()
         try:
-            return work(side_by_side)
+            return work(run_steps)
         finally:
             took_s = perf_counter() - started
             weight = _SMOOTHING if self._mean_s else 1.0
@@ -159,7 +159,7 @@ class CodecWork:
 
     def _steps_after(self, then: Callable[[T], Iterable[object]], result: T) -> Iterator[None]:
         """Run the steps after decoding as it is iterated, and count their time."""
-        self._going_on.add(me := object())
+        self._continuing.add(token := object())
         took_s = 0.0
         try:
             steps, left = iter(then(result)), True
@@ -169,14 +169,14 @@ class CodecWork:
                 took_s += perf_counter() - started
                 yield
         finally:
-            self._going_on.discard(me)
+            self._continuing.discard(token)
             self._mean_after_s += _SMOOTHING * (took_s - self._mean_after_s)
 
     def _free_threads(self) -> int:
         """Return how many threads may help another: idle ones, or with a single thread, one for each spare core."""
         if self._threads == 1:
-            return min(_MOST_HELPERS, self._spare_cores())
-        return self._threads - self._beginning - self._finishing - self._large - len(self._going_on)
+            return min(_MAX_HELPERS, self._spare_cores())
+        return self._threads - self._decoding - self._encoding - self._large - len(self._continuing)
 
 
 def _run_later(steps: Iterator[object]) -> None:

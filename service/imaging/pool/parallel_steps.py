@@ -18,12 +18,12 @@ class StepRunner(Protocol):
     def __call__(self, pieces: Sequence[Callable[[], T]]) -> list[T]: ...
 
 
-def run_one_by_one(pieces: Sequence[Callable[[], T]]) -> list[T]:
+def run_sequentially(pieces: Sequence[Callable[[], T]]) -> list[T]:
     """Run the steps one after the other on the caller's thread."""
     return [piece() for piece in pieces]
 
 
-class LaterStep(Generic[T]):
+class DeferredStep(Generic[T]):
     """A step whose result is needed later: it runs once, when it is first called, and other callers wait for it."""
 
     def __init__(self, step: Callable[[], T]) -> None:
@@ -43,9 +43,9 @@ class LaterStep(Generic[T]):
             return self._results[0]
 
 
-def results_of(steps: Sequence[LaterStep[T]], side_by_side: StepRunner) -> list[T]:
+def results_of(steps: Sequence[DeferredStep[T]], run_steps: StepRunner) -> list[T]:
     """Run the steps that are not done, and return the results of all in order."""
-    side_by_side([step for step in steps if not step.done])
+    run_steps([step for step in steps if not step.done])
     return [step() for step in steps]
 
 
@@ -62,15 +62,15 @@ class HelperThreads:
     """
 
     def __init__(self, threads: int, free: Callable[[], int]) -> None:
-        self._most, self._free = threads, free
+        self._max_threads, self._free = threads, free
         self._queue: SimpleQueue[_SharedSteps[Any] | None] = SimpleQueue()
         self._starting = threading.Lock()
         self._started: list[threading.Thread] = []
 
     def run_with_helpers(self, pieces: Sequence[Callable[[], T]]) -> list[T]:
         """Run the steps on the caller's thread and on the free helpers; implements `StepRunner`."""
-        if len(pieces) < 2 or (helpers := self._start(min(self._free(), self._most, len(pieces) - 1))) < 1:
-            return run_one_by_one(pieces)
+        if len(pieces) < 2 or (helpers := self._start(min(self._free(), self._max_threads, len(pieces) - 1))) < 1:
+            return run_sequentially(pieces)
         shared = _SharedSteps(pieces)
         for _ in range(helpers):
             self._queue.put(shared)

@@ -32,7 +32,7 @@ class _Work:
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
     ended: Callable[[], None] | None
-    """Called on the loop when the function has ended, or was not begun because nobody waits for it."""
+    """Called on the loop when the function has ended, or was not begun because its future was cancelled."""
     then: Callable[[Any], Iterable[object]] | None = None
     """Called with the result on the same thread, once the loop has it, to continue with further steps; `ended`
     follows."""
@@ -132,7 +132,13 @@ class _Threads:
             except RuntimeError as error:
                 if not started:
                     raise NotReady(f"the server cannot start a thread ({error}); raise its limit of threads") from error
-                _log.warning("fewer threads", pool=self._name, wanted=self._count, started=number, reason=str(error))
+                _log.warning(
+                    "fewer threads than requested could be started",
+                    pool=self._name,
+                    wanted=self._count,
+                    started=number,
+                    reason=str(error),
+                )
                 break
             started.append(thread)
         return started
@@ -145,8 +151,8 @@ class _Threads:
 
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:
-            nobody_waits = work.future.cancelled()
-            outcome = (None, None) if nobody_waits else _outcome_of(work.function, work.arguments)
+            abandoned = work.future.cancelled()
+            outcome = (None, None) if abandoned else _outcome_of(work.function, work.arguments)
             work.answer(*outcome)
             del work, outcome  # an error's traceback leads to this frame, which must not keep pictures in memory
 
@@ -161,7 +167,7 @@ class CodecPool:
 
     def __init__(self, threads: int, name: str) -> None:
         self._common = _Threads(threads, name)
-        self._kept = _Threads(1, f"{name}-small")
+        self._reserved = _Threads(1, f"{name}-small")
         self._large = 0
         """Number of large pictures that the common threads work on or get next."""
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -192,14 +198,14 @@ class CodecPool:
         """
         if large:
             return self._run_large(function, args, then)
-        pool = self._kept if self._large >= self._common.count else self._common
+        pool = self._reserved if self._large >= self._common.count else self._common
         return pool.submit(function, args, then=then)
 
     def close(self) -> None:
         """Wait for running work; cancel queued work, and large pictures that wait for a thread."""
         while self._waiting:
             self._waiting.popleft().cancel()
-        for pool in (self._common, self._kept):
+        for pool in (self._common, self._reserved):
             pool.close()
 
     async def _run_large(

@@ -13,14 +13,14 @@ import numpy as np
 from service.core.pictures import Bool2D
 from service.imaging.pool.parallel_steps import StepRunner
 from service.imaging.texture.parameters import REACH, Parameters
-from service.imaging.texture.patch_match import SPARE, Floats, Kernel, Part, Places, Step, View
+from service.imaging.texture.patch_match import PADDING, Floats, Indices, Kernel, Part, Step, View
 
-LEAST_SOURCES = 50
+MIN_SOURCES = 50
 """Fewest known patches from which texture is copied."""
 _SIDE = 2 * REACH + 1
-_PART = 4096
+_MIN_PART = 4096
 """Least targets of a part of a sweep, about 1 ms of a core: handing over less takes as long as it saves."""
-_MOST_PARTS = 8
+_MAX_PARTS = 8
 """Most parts of a sweep. At their borders matches spread one sweep later."""
 _SEEDS = 1_000_003
 """Distance between the seeds of two sweeps, so that they differ from the seeds of a sweep's parts."""
@@ -37,7 +37,7 @@ class Level:
         redrawn: H×W, the part of the hole that gets texture.
         parameters: the choices of the stage.
         scale: side of one pixel of this level, in pixels of the full size.
-        side_by_side: runs several steps in parallel; the result does not depend on the number of threads.
+        run_steps: runs several steps in parallel; the result does not depend on the number of threads.
     """
 
     def __init__(
@@ -47,25 +47,25 @@ class Level:
         redrawn: Bool2D,
         parameters: Parameters,
         scale: float,
-        side_by_side: StepRunner,
+        run_steps: StepRunner,
     ) -> None:
-        self.parameters, self._side_by_side = parameters, side_by_side
+        self.parameters, self._run_steps = parameters, run_steps
         self.height, self.width = hole.shape
         inner = np.zeros_like(hole)
         inner[REACH : self.height - REACH, REACH : self.width - REACH] = True
         known = inner & ~touched(hole)
-        targets = _places(inner & touched(redrawn))
-        self._part_count = min(_MOST_PARTS, max(1, len(targets) // _PART))
+        targets = _indices(inner & touched(redrawn))
+        self._part_count = min(_MAX_PARTS, max(1, len(targets) // _MIN_PART))
         numbers = np.full(hole.size, -1, np.int32)
         numbers[targets] = np.arange(len(targets), dtype=np.int32)
-        low, guide = side_by_side(
+        low, guide = run_steps(
             [
                 partial(_blurred, picture, parameters.low_sigma / scale),
-                partial(_guide, picture, hole, parameters, scale, side_by_side),
+                partial(_guide, picture, hole, parameters, scale, run_steps),
             ]
         )
         self._low = parameters.low_share * low
-        self._now = _spared(picture - self._low)
+        self._now = _padded(picture - self._low)
         trust = parameters.trust_decay ** cv2.distanceTransform(hole.astype(np.uint8), cv2.DIST_L2, 3)
         self.view = View(
             self.height,
@@ -78,16 +78,16 @@ class Level:
             redrawn=redrawn.astype(np.uint8).ravel(),
             numbers=numbers,
             targets=targets,
-            sources=_places(known),
+            sources=_indices(known),
         )
-        self.matches: Places = np.full(len(targets), -1, np.int32)
+        self.matches: Indices = np.full(len(targets), -1, np.int32)
         self.distances: Floats = np.zeros(len(targets), np.float32)
 
     @property
     def has_sources(self) -> bool:
-        return len(self.view.sources) >= LEAST_SOURCES
+        return len(self.view.sources) >= MIN_SOURCES
 
-    def search_afresh(self, kernel: Kernel) -> None:
+    def search_from_scratch(self, kernel: Kernel) -> None:
         """Find matches in the whole picture, without coherence, because the neighbours' matches are random at first."""
         anywhere = max(self.height, self.width)
         step = Step(
@@ -118,7 +118,7 @@ class Level:
         for number in range(sweeps):
             now = step._replace(first=number == 0, backward=number % 2 == 1, seed=step.seed + _SEEDS * number)
             before = self.matches.copy()
-            self._side_by_side(
+            self._run_steps(
                 [partial(kernel.sweep, self.view, now, part, before, self.matches, self.distances) for part in parts]
             )
 
@@ -128,9 +128,9 @@ class Level:
         weights = self.view.trust[self.view.targets] * np.exp(-self.distances / typical) + 1e-6
         arrays = self.matches, weights.astype(np.float32), _window(self.parameters.vote_decay)
         rows = _parts(self.height, self._part_count)
-        self._side_by_side([partial(kernel.vote, self.view, part, *arrays) for part in rows])
+        self._run_steps([partial(kernel.vote, self.view, part, *arrays) for part in rows])
 
-    def take_matches(self, half: Level, random: np.random.Generator) -> None:
+    def upsample_matches(self, half: Level, random: np.random.Generator) -> None:
         """Start from the matches at half the size; where those are not known patches of this size, from random ones."""
         found = np.full(half.height * half.width, -1, np.int32)
         found[half.view.targets] = half.matches
@@ -141,13 +141,13 @@ class Level:
         source_y = source // half.width * 2 + y - 2 * half_y
         source_x = source % half.width * 2 + x - 2 * half_x
         there = (source >= 0) & (source_y >= 0) & (source_y < self.height) & (source_x >= 0) & (source_x < self.width)
-        place = np.where(there, source_y * self.width + source_x, 0)
-        known = there & (self.view.valid[place] > 0)
-        self.matches = np.where(known, place, random.choice(self.view.sources, len(place))).astype(np.int32)
+        index = np.where(there, source_y * self.width + source_x, 0)
+        known = there & (self.view.valid[index] > 0)
+        self.matches = np.where(known, index, random.choice(self.view.sources, len(index))).astype(np.int32)
 
     def picture(self) -> Floats:
         """Return the picture as it is filled so far, H×W×3; values may leave [0, 1] a little."""
-        found: Floats = self._now[:-SPARE].reshape(self.height, self.width, 3) + self._low
+        found: Floats = self._now[:-PADDING].reshape(self.height, self.width, 3) + self._low
         return found
 
 
@@ -166,12 +166,12 @@ def _blurred(values: Floats, sigma: float) -> Any:
     return cv2.GaussianBlur(values, (0, 0), max(0.5, sigma))
 
 
-def _spared(picture: Floats) -> Floats:
-    """Return the picture flat, with `SPARE` values after it."""
-    return np.concatenate([picture.ravel(), np.zeros(SPARE, np.float32)]).astype(np.float32)
+def _padded(picture: Floats) -> Floats:
+    """Return the picture flat, with `PADDING` values after it."""
+    return np.concatenate([picture.ravel(), np.zeros(PADDING, np.float32)]).astype(np.float32)
 
 
-def _places(chosen: Bool2D) -> Places:
+def _indices(chosen: Bool2D) -> Indices:
     return np.flatnonzero(chosen).astype(np.int32)
 
 
@@ -181,13 +181,13 @@ def _window(decay: float) -> Floats:
     return np.array([math.exp(-decay * (y * y + x * x)) for y in offsets for x in offsets], np.float32)
 
 
-def _guide(picture: Floats, hole: Bool2D, parameters: Parameters, scale: float, side_by_side: StepRunner) -> Floats:
+def _guide(picture: Floats, hole: Bool2D, parameters: Parameters, scale: float, run_steps: StepRunner) -> Floats:
     """Describe each pixel, H×W×16: colour at two blurs, the grey on four sides, four contrasts, its place.
 
     Darabi et al., "Image Melding", SIGGRAPH 2012, match gradients. The gradients of the net's fill are unreliable, so
     their local energy is matched here.
     """
-    low, lower, contrasts = side_by_side(
+    low, lower, contrasts = run_steps(
         [
             partial(_blurred, picture, parameters.guide_sigma / scale),
             partial(_blurred, picture, 2.5 * parameters.guide_sigma / scale),
@@ -196,19 +196,19 @@ def _guide(picture: Floats, hole: Bool2D, parameters: Parameters, scale: float, 
     )
     near = cv2.dilate(hole.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
     gain = np.float32(parameters.contrast_weight) * np.where(near, np.float32(parameters.contrast_gain), np.float32(1))
-    places = np.float32(parameters.nearness / 256 * scale) * np.indices(hole.shape, np.float32)
+    positions = np.float32(parameters.nearness / 256 * scale) * np.indices(hole.shape, np.float32)
     planes = [
         *cv2.split(0.7 * low),
         *cv2.split(0.5 * lower),
-        *(0.5 * beside for beside in _beside(low.mean(2))),
+        *(0.5 * neighbour for neighbour in _neighbours(low.mean(2))),
         *(gain * contrast for contrast in contrasts),
-        *places,
+        *positions,
     ]
     guide: Any = cv2.merge(planes)  # in one pass over its memory
     return np.asarray(guide, np.float32)
 
 
-def _beside(grey: Floats) -> list[Floats]:
+def _neighbours(grey: Floats) -> list[Floats]:
     """Return the values above, below, left and right at the distance of a patch's edge."""
     height, width = grey.shape
     padded: Any = cv2.copyMakeBorder(grey, REACH, REACH, REACH, REACH, cv2.BORDER_REFLECT_101)

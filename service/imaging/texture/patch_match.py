@@ -15,11 +15,11 @@ _EXTENSION = f"{__package__}._patch_match"
 """Name of the extension module in pyproject.toml."""
 _SOURCE = 0xC80A23C4
 """Digest of patch_match.cpp, by which a library of another version is rejected."""
-SPARE = 16
+PADDING = 16
 """Values after the end of an array that the C++ may read and write, because it takes several at a time."""
 
 Floats = NDArray[np.float32]
-Places = NDArray[np.int32]
+Indices = NDArray[np.int32]
 """Pixels of a picture by their index y · width + x."""
 
 
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 
 class View(NamedTuple):
-    """A picture H×W as the kernel reads it. Arrays are flat; `now` and `source` have `SPARE` more values."""
+    """A picture H×W as the kernel reads it. Arrays are flat; `now` and `source` have `PADDING` more values."""
 
     height: int
     width: int
@@ -63,18 +63,18 @@ class View(NamedTuple):
     """H·W, 1 at centres of known patches."""
     redrawn: NDArray[np.uint8]
     """H·W, 1 where the vote sets pixels."""
-    numbers: Places
+    numbers: Indices
     """H·W, the number of the target at each pixel, -1 where there is none."""
-    targets: Places
+    targets: Indices
     """Centres of the patches that touch the hole, in the order of rows."""
-    sources: Places
+    sources: Indices
     """Centres of known patches."""
 
 
 class Kernel(Protocol):
     """The two loops that take most of the stage's time. Parts may be computed at once, by several threads."""
 
-    def sweep(self, view: View, step: Step, part: Part, before: Places, matches: Places, distances: Floats) -> None:
+    def sweep(self, view: View, step: Step, part: Part, before: Indices, matches: Indices, distances: Floats) -> None:
         """Improve the matches of a part of the targets in `matches` and `distances`, in place.
 
         Args:
@@ -86,7 +86,7 @@ class Kernel(Protocol):
             distances: the distance of every target to its source.
         """
 
-    def vote(self, view: View, rows: Part, matches: Places, weights: Floats, window: Floats) -> None:
+    def vote(self, view: View, rows: Part, matches: Indices, weights: Floats, window: Floats) -> None:
         """Set the redrawn pixels of some rows of `view.now` to the weighted mean of the matched patches over them.
 
         Args:
@@ -104,11 +104,11 @@ class StoppableKernel(NamedTuple):
     kernel: Kernel
     stop: Callable[[], None]
 
-    def sweep(self, view: View, step: Step, part: Part, before: Places, matches: Places, distances: Floats) -> None:
+    def sweep(self, view: View, step: Step, part: Part, before: Indices, matches: Indices, distances: Floats) -> None:
         self.stop()
         self.kernel.sweep(view, step, part, before, matches, distances)
 
-    def vote(self, view: View, rows: Part, matches: Places, weights: Floats, window: Floats) -> None:
+    def vote(self, view: View, rows: Part, matches: Indices, weights: Floats, window: Floats) -> None:
         self.kernel.vote(view, rows, matches, weights, window)
 
 
@@ -147,12 +147,12 @@ class CompiledKernel:
         self._library = library
         self._library.sweep.restype = self._library.vote.restype = None
 
-    def sweep(self, view: View, step: Step, part: Part, before: Places, matches: Places, distances: Floats) -> None:
+    def sweep(self, view: View, step: Step, part: Part, before: Indices, matches: Indices, distances: Floats) -> None:
         chosen = _Step(*step[:-1], step.seed % 2**32)
         arrays = map(address, (before, matches, distances))
         self._library.sweep(_passed(view), ctypes.byref(chosen), ctypes.byref(_Part(*part)), *arrays)
 
-    def vote(self, view: View, rows: Part, matches: Places, weights: Floats, window: Floats) -> None:
+    def vote(self, view: View, rows: Part, matches: Indices, weights: Floats, window: Floats) -> None:
         arrays = map(address, (matches, weights, window))
         self._library.vote(_passed(view), ctypes.byref(_Part(*rows)), *arrays)
 

@@ -13,22 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.core.pictures import Bool2D
-from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
+from service.imaging.pool.parallel_steps import StepRunner, run_sequentially
 from service.imaging.texture.level import Level
 from service.imaging.texture.parameters import Parameters
 from service.imaging.texture.patch_match import Floats, Kernel
 
 Rgb = NDArray[np.uint8]
-AS_CHOSEN = Parameters()
+DEFAULT_PARAMETERS = Parameters()
 
 
 def add_texture(
     fill: Rgb,
     hole: Bool2D,
     kernel: Kernel,
-    parameters: Parameters = AS_CHOSEN,
+    parameters: Parameters = DEFAULT_PARAMETERS,
     redrawn: Bool2D | None = None,
-    side_by_side: StepRunner = run_one_by_one,
+    run_steps: StepRunner = run_sequentially,
 ) -> Rgb | None:
     """Return the fill H×W×3 with copied texture in the hole H×W; other pixels keep their bits.
 
@@ -40,20 +40,20 @@ def add_texture(
         kernel: the compiled loops.
         parameters: the choices of the stage.
         redrawn: the part of the hole that gets texture; None: all of it.
-        side_by_side: runs several steps in parallel.
+        run_steps: runs several steps in parallel.
     """
     redrawn = hole if redrawn is None else redrawn
     full = np.ascontiguousarray(fill, np.float32) / np.float32(255)
-    level = Level(full, hole, redrawn, parameters, 1, side_by_side)
+    level = Level(full, hole, redrawn, parameters, 1, run_steps)
     if not redrawn.any() or not level.has_sources:
         return None
     halved = _halved_picture(full), _halved(hole), _halved(redrawn)
-    half = Level(*halved, parameters, 2, side_by_side)
+    half = Level(*halved, parameters, 2, run_steps)
     if half.has_sources and len(half.view.targets):
-        half.search_afresh(kernel)
-        level.take_matches(half, np.random.default_rng(parameters.seed))
+        half.search_from_scratch(kernel)
+        level.upsample_matches(half, np.random.default_rng(parameters.seed))
     else:
-        level.search_afresh(kernel)
+        level.search_from_scratch(kernel)
     for number in range(parameters.rounds):
         level.improve(kernel, number)
     drawn = np.rint(level.picture().clip(0, 1) * 255)

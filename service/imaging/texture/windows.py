@@ -20,21 +20,21 @@ from service.core.pictures import Bool2D, Box, Picture, Size
 from service.imaging.files.pixels import to_8_bits, to_channels
 from service.imaging.holes import bounding_box
 from service.imaging.pasting.areas import boxes_of_holes
-from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
+from service.imaging.pool.parallel_steps import StepRunner, run_sequentially
 from service.imaging.texture.level import touched
 from service.imaging.texture.parameters import Parameters
 from service.imaging.texture.patch_match import Kernel
-from service.imaging.texture.stage import AS_CHOSEN, Rgb, add_texture
+from service.imaging.texture.stage import DEFAULT_PARAMETERS, Rgb, add_texture
 
 MARGIN = 64
 """Known pixels around a hole that texture is copied from, on each side."""
-MOST_WORK = 600_000
+MAX_WORK = 600_000
 """Most work at full size, as pixels near holes plus an eighth of the windows' pixels. A core takes 2 to 3 s."""
-_SEEN_OVER_FILLED = 8
+_WINDOW_PIXELS_PER_NEAR_PIXEL = 8
 """Pixels of a window that take as long as one pixel near a hole; only pixels near holes are matched with patches."""
-MOST_SEEN = 1024 * 1024
+MAX_WINDOW_PIXELS = 1024 * 1024
 """Most pixels of a window that is neither cut nor scaled down."""
-BYTES_A_PIXEL = 240
+BYTES_PER_PIXEL = 240
 """Memory that a window takes while it is computed, for each of its pixels (docs/adr/0058-copied-texture.md)."""
 CELL = 512
 """Side of the cells that windows with thin holes are cut into, without their margins."""
@@ -61,7 +61,7 @@ class TexturePlan(NamedTuple):
     hole: Bool2D
     windows: list[Window]
     work: int
-    """The work as `MOST_WORK` counts it; the time is proportional to it."""
+    """The work as `MAX_WORK` counts it; the time is proportional to it."""
 
 
 def plan_texture(hole: Bool2D) -> TexturePlan:
@@ -70,29 +70,29 @@ def plan_texture(hole: Bool2D) -> TexturePlan:
         return TexturePlan(hole, [], 0)
     planned = list(_plan_at(hole, 1))
     work = _work(hole, planned)
-    if work <= MOST_WORK:
+    if work <= MAX_WORK:
         return TexturePlan(hole, planned, math.ceil(work))
-    return TexturePlan(hole, list(_plan_at(hole, math.sqrt(MOST_WORK / work))), MOST_WORK)
+    return TexturePlan(hole, list(_plan_at(hole, math.sqrt(MAX_WORK / work))), MAX_WORK)
 
 
 def working_bytes(pixels: int) -> int:
     """Return the most memory that texture takes in a picture of that size, in bytes."""
-    return min(pixels, MOST_SEEN) * BYTES_A_PIXEL
+    return min(pixels, MAX_WINDOW_PIXELS) * BYTES_PER_PIXEL
 
 
 def copy_texture(
     picture: Picture,
     plan: TexturePlan,
     kernel: Kernel,
-    parameters: Parameters = AS_CHOSEN,
-    side_by_side: StepRunner = run_one_by_one,
+    parameters: Parameters = DEFAULT_PARAMETERS,
+    run_steps: StepRunner = run_sequentially,
 ) -> bool:
     """Copy texture into the filled holes of a picture, in place. Other pixels, alpha and profile are not touched.
 
     Returns:
         Whether any window had enough known patches to copy.
     """
-    draw = partial(add_texture, kernel=kernel, parameters=parameters, side_by_side=side_by_side)
+    draw = partial(add_texture, kernel=kernel, parameters=parameters, run_steps=run_steps)
     copied = [_redraw(picture.pixels, plan.hole, window, draw) for window in plan.windows]
     return any(copied)
 
@@ -107,18 +107,18 @@ def _plan_at(hole: Bool2D, scale: float) -> Iterator[Window]:
 
 def _work(hole: Bool2D, windows: list[Window]) -> float:
     near = int(np.count_nonzero(touched(hole)))
-    return near + sum(window.seen.area * window.scale**2 for window in windows) / _SEEN_OVER_FILLED
+    return near + sum(window.seen.area * window.scale**2 for window in windows) / _WINDOW_PIXELS_PER_NEAR_PIXEL
 
 
 def _windows_of(hole: Bool2D, box: Box, scale: float) -> Iterator[Window]:
     """Plan one box around holes: as a whole, in cells if its holes are thin, or scaled down."""
     area = box.area * scale**2
-    if area <= MOST_SEEN:
+    if area <= MAX_WINDOW_PIXELS:
         yield Window(box, box, scale)
     elif _radius(hole, box) * scale <= THIN:
         yield from _cells(hole, box, scale)
     else:
-        yield Window(box, box, scale * math.sqrt(MOST_SEEN / area))
+        yield Window(box, box, scale * math.sqrt(MAX_WINDOW_PIXELS / area))
 
 
 def _radius(hole: Bool2D, box: Box) -> float:

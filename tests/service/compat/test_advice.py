@@ -74,7 +74,7 @@ def test_an_opaque_or_transparent_mask_of_openais_api_is_refused_with_what_its_m
         assert alone["message"].startswith(f"{what}; the image is its own mask: make transparent")
         assert masked["code"] == alone["code"]
     white = client.post(EDIT.path, files={"image": photo, "mask": WHITE}, data={"mask_mode": "white"}).json()["error"]
-    assert white["message"] == f"{FULL}; mask_mode=white was applied; is another mask_mode meant?"
+    assert white["message"] == f"{FULL}; mask_mode=white was applied; check the mask and mask_mode"
 
 
 def test_a_picture_too_large_for_a_format_is_refused_with_the_field_of_openais_api(client: httpx.Client) -> None:

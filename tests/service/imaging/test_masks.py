@@ -42,7 +42,7 @@ def test_coverage_is_the_share_of_pixels_to_fill() -> None:
 @pytest.mark.parametrize(("value", "code"), [(False, "mask_empty"), (True, "mask_full")])
 def test_an_empty_or_full_mask_is_refused(value: bool, code: str) -> None:
     constant = Brightness(255 * value, 255 * value, 128)
-    with pytest.raises(InvalidOption, match=r"mask_mode=white .* is another mask_mode meant\?") as refusal:
+    with pytest.raises(InvalidOption, match=r"mask_mode=white .* check the mask and mask_mode") as refusal:
         measure_coverage(np.full((4, 4), value), "white", lambda: constant)
     assert refusal.value.code == code
 
@@ -66,10 +66,10 @@ def test_a_mask_too_dark_to_have_white_pixels_is_told_so(mode: MaskMode, seen: B
 def test_a_mask_of_one_value_and_one_that_lost_its_white_pixels_by_scaling_are_not_called_dark(
     seen: Brightness,
 ) -> None:
-    with pytest.raises(InvalidOption, match="is another mask_mode meant"):
+    with pytest.raises(InvalidOption, match="check the mask and mask_mode"):
         measure_coverage(np.zeros((4, 4), np.bool_), "white", lambda: seen)
 
 
 def test_alpha_has_no_brightness() -> None:
-    with pytest.raises(InvalidOption, match="is another mask_mode meant"):
+    with pytest.raises(InvalidOption, match="check the mask and mask_mode"):
         measure_coverage(np.zeros((4, 4), np.bool_), "alpha", never_looked_at)

@@ -46,7 +46,7 @@ def test_translation_takes_what_the_graph_takes(fake_manifest: MakeManifest) -> 
     styled = fake_manifest("m", "translate", inputs=[label(35), instance(), latent()])
     assert told(styled) == ("/v1/translate", ["image", "instance"], [*COMMON, "samples", "seed"])
     grey = request_format(fake_manifest("m", "translate", inputs=[image(1)], output=output(1)))
-    assert grey.parts[0].description == "JPEG, PNG or WebP, taken as grey"
+    assert grey.parts[0].description == "JPEG, PNG or WebP, read as grey"
     assert "0 to 255" in request_format(fake_manifest("m", "translate", inputs=[label()])).parts[0].description
 
 
@@ -59,11 +59,11 @@ def test_two_channels_are_a_picture_only_with_the_lightness_that_they_colour(fak
     def reason(**fields: object) -> str:
         return why_not_servable(fake_manifest("m", "translate", **fields)) or ""
 
-    assert "gives 2 channels, which are no picture" in reason(inputs=[image(1)], output=output(2))
-    assert "gives 2 channels" in reason(inputs=[image(1)], output=output(2, colours="ab"))
+    assert "has 2 output channels, which are not a picture" in reason(inputs=[image(1)], output=output(2))
+    assert "has 2 output channels" in reason(inputs=[image(1)], output=output(2, colours="ab"))
     assert reason(inputs=[image(1, colours="lightness")], output=output(2, colours="ab")) == ""
-    assert "takes 2 channels" in reason(inputs=[image(2)], output=output(3))
-    assert "gives 4 channels" in reason(output=output(4))
+    assert "has 2 input channels" in reason(inputs=[image(2)], output=output(3))
+    assert "has 4 output channels" in reason(output=output(4))
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "service").rglob("*.py")), ids=lambda path: path.name)

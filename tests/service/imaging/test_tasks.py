@@ -23,9 +23,9 @@ from service.imaging.files import codec
 from service.imaging.files.decode_cost import decoded_bytes
 from service.imaging.files.header import Header, read_header
 from service.imaging.pasting.areas import PasteArea, paste_areas
-from service.imaging.pool.parallel_steps import HelperThreads, StepRunner, run_one_by_one
+from service.imaging.pool.parallel_steps import HelperThreads, StepRunner, run_sequentially
 from service.imaging.tasks import DecodingCost, PreparedRequest
-from service.imaging.texture.windows import BYTES_A_PIXEL, MOST_SEEN
+from service.imaging.texture.windows import BYTES_PER_PIXEL, MAX_WINDOW_PIXELS
 from tests.serving import image_files as files
 from tests.serving.tensor_specs import instance, label, output, reference
 
@@ -37,9 +37,9 @@ def inpaint(photo: bytes, mask: bytes) -> Order:
     return Order("inpaint", {"image": photo, "mask": mask}, InpaintOptions())
 
 
-def prepare_inpaint(order: Order, manifest: Manifest, side_by_side: StepRunner = run_one_by_one) -> PreparedRequest:
+def prepare_inpaint(order: Order, manifest: Manifest, run_steps: StepRunner = run_sequentially) -> PreparedRequest:
     headers = tasks.read_headers(order.files, LIMIT)
-    return tasks.prepare_inpaint(order, headers, LIMIT, manifest, Timings(), side_by_side)
+    return tasks.prepare_inpaint(order, headers, LIMIT, manifest, Timings(), run_steps)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_each_result_beyond_the_first_takes_memory(
         assert cost == DecodingCost(9, 1000 + beyond * 30 * 20 * bytes_a_pixel)
 
 
-@pytest.mark.parametrize(("side", "pixels"), [(30, 900), (4000, MOST_SEEN)])
+@pytest.mark.parametrize(("side", "pixels"), [(30, 900), (4000, MAX_WINDOW_PIXELS)])
 def test_copied_texture_takes_memory_for_each_result_up_to_that_of_the_largest_window(
     side: int, pixels: int, fake_manifest: Callable[..., Manifest]
 ) -> None:
@@ -101,7 +101,7 @@ def test_copied_texture_takes_memory_for_each_result_up_to_that_of_the_largest_w
         )
         for texture in ("none", "copied")
     )
-    assert textured.decoded_bytes - plain.decoded_bytes == 2 * pixels * BYTES_A_PIXEL
+    assert textured.decoded_bytes - plain.decoded_bytes == 2 * pixels * BYTES_PER_PIXEL
 
 
 def test_a_picture_from_nothing_takes_none_of_the_memory_for_decoded_ones(
@@ -143,7 +143,7 @@ def test_the_file_that_cannot_be_used_is_named_because_a_request_has_several(
 
     def prepare() -> PreparedRequest:
         headers, manifest = tasks.read_headers(order.files, LIMIT), fake_manifest("any", task, **inputs)
-        return tasks.PREPARE[task](order, headers, LIMIT, manifest, Timings(), run_one_by_one)
+        return tasks.PREPARE[task](order, headers, LIMIT, manifest, Timings(), run_sequentially)
 
     with pytest.raises((InvalidImage, UnsupportedType, TooLarge), match=f"^`{part}`: ") as refusal:
         prepare()
@@ -167,8 +167,8 @@ def test_pictures_are_the_same_whether_mask_and_image_are_read_side_by_side_or_i
 ) -> None:
     helpers, manifest = HelperThreads(1, lambda: 1), fake_manifest("photos", "inpaint")
     made = []
-    for side_by_side in (run_one_by_one, helpers.run_with_helpers):
-        prepared = prepare_inpaint(inpaint(photo, mask), manifest, side_by_side)
+    for run_steps in (run_sequentially, helpers.run_with_helpers):
+        prepared = prepare_inpaint(inpaint(photo, mask), manifest, run_steps)
         tiles = [np.full_like(row.arrays["image"], 200) for row in prepared.rows]
         made.append(
             (prepared.coverage, [row.arrays["mask"].tobytes() for row in prepared.rows], prepared.finish(tiles))
@@ -242,7 +242,7 @@ def test_the_files_of_a_translation_are_decoded_side_by_side_to_the_same_rows(
     headers, helpers = tasks.read_headers(order.files, LIMIT), HelperThreads(2, lambda: 2)
     in_turn, at_once = (
         tasks.prepare_translate(order, headers, LIMIT, manifest, Timings(), way).rows[0].arrays
-        for way in (run_one_by_one, all_at_once)
+        for way in (run_sequentially, all_at_once)
     )
     helpers.close()
     assert sorted(in_turn) == ["instance", "label", "reference"]
@@ -275,7 +275,7 @@ def test_of_two_broken_files_the_image_is_complained_about(fake_manifest: Callab
     broken = files.png(np.zeros((64, 64, 3), np.uint8))[:-40]
     no_mask = files.png(np.zeros((64, 64, 1), np.uint8)).replace(b"IDAT", b"iDAT")
     manifest = fake_manifest("photos", "inpaint")
-    for side_by_side in (run_one_by_one, helpers.run_with_helpers):
+    for run_steps in (run_sequentially, helpers.run_with_helpers):
         with pytest.raises(InvalidImage, match="PNG is"):
-            prepare_inpaint(inpaint(broken, no_mask), manifest, side_by_side)
+            prepare_inpaint(inpaint(broken, no_mask), manifest, run_steps)
     helpers.close()

@@ -114,18 +114,24 @@ def test_what_is_wrong_with_maps_is_named(serve: Serve) -> None:
     small = png(np.zeros((32, 64, 1), np.uint8))
     photo = saved(RANDOM.integers(0, 256, (64, 64, 3), np.uint8), "JPEG")
     cases: list[tuple[str, dict[str, bytes], int, str, str]] = [
-        ("streets", {"image": bad, "instance": good}, 422, "unknown_class", "class id 35; the model knows 0 to 34"),
+        (
+            "streets",
+            {"image": bad, "instance": good},
+            422,
+            "unknown_class",
+            "class id 35; the model's classes are 0 to 34",
+        ),
         ("streets", {"image": good}, 400, "missing_part", "`instance` is missing"),
         ("streets", {"image": good, "instance": b""}, 400, "empty_part", "`instance` is empty"),
         ("streets", {"image": good, "instance": small}, 400, "sizes_differ", "64×64 and the instance map 64×32"),
-        ("streets", {"image": photo, "instance": good}, 415, "not_ids", "JPEG, which changes ids"),
+        ("streets", {"image": photo, "instance": good}, 415, "not_ids", "JPEG, which does not keep ids exact"),
         ("streets", {"image": good, "instance": good, "reference": photo}, 422, "reference_not_taken", "leave it out"),
         ("dressed", {"image": good, "instance": good}, 400, "missing_part", "`reference` is missing"),
         ("dressed", {"image": good, "instance": good, "reference": small}, 400, "sizes_differ", "the reference 64×32"),
         ("dressed", {"image": good, "instance": good, "reference": b"?"}, 415, "unsupported_type", "of unknown type"),
-        ("labels", {"image": good, "instance": good}, 422, "instance_not_taken", "takes no `instance`"),
+        ("labels", {"image": good, "instance": good}, 422, "instance_not_taken", "does not accept `instance`"),
         ("facades", {"image": good, "instance": good}, 422, "instance_not_taken", "leave it out"),
-        ("unclear", {"image": good}, 422, "not_a_picture", "gives 2 channels, which are no picture"),
+        ("unclear", {"image": good}, 422, "not_a_picture", "has 2 output channels, which are not a picture"),
     ]
     with serve().client() as client:
         for model, files, status, code, said in cases:
@@ -178,4 +184,4 @@ def test_models_tell_what_they_take(serve: Serve) -> None:
     assert [part["name"] for part in models["dressed"]["parts"]] == ["image", "instance", "reference"]
     assert models["streets"]["endpoint"] == "/v1/translate"
     assert models["streets"]["refused"] is None
-    assert "2 channels" in models["unclear"]["refused"]
+    assert "2 output channels" in models["unclear"]["refused"]

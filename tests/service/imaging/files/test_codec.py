@@ -105,7 +105,7 @@ def test_a_cmyk_jpeg_becomes_rgb_without_its_profile() -> None:
 
 def test_a_cmyk_jpeg_with_one_full_plane_is_not_called_corrupt() -> None:
     data = files.cmyk_jpeg(noise(np.uint8, 4, (64, 64)), subsampling=2)
-    with pytest.raises(InvalidImage, match="planes have sizes that are not read; save it with 4:4:4"):
+    with pytest.raises(InvalidImage, match="chroma subsampling is not supported; save it with 4:4:4"):
         decode(data, max_pixels=LIMIT)
 
 

@@ -31,9 +31,9 @@ def test_chunks_are_read_lazily_so_that_a_size_can_be_refused_before_the_rest() 
         ((b"IDAT", b"tEXt", b"IDAT"), "interrupted by a tEXt chunk"),
         ((b"IDAT", b"prVt", b"IDAT"), "interrupted by a prVt chunk"),
         ((b"CgBI", b"IDAT"), "unknown critical chunk CgBI"),
-        ((b"ab\xff1", b"IDAT"), "is no chunk type"),
-        ((b"PLTE", b"PLTE", b"IDAT"), "PLTE chunk comes twice or behind"),
-        ((b"IDAT", b"tRNS"), "tRNS chunk comes twice or behind"),
+        ((b"ab\xff1", b"IDAT"), "is not a chunk type"),
+        ((b"PLTE", b"PLTE", b"IDAT"), "PLTE chunk occurs twice or after"),
+        ((b"IDAT", b"tRNS"), "tRNS chunk occurs twice or after"),
     ],
 )
 def test_what_a_png_decoder_must_not_pass_over_is_refused_by_name(chunks: tuple[bytes, ...], said: str) -> None:

@@ -16,9 +16,9 @@ from engines.manifest import MultipleSize
 from service.core.pictures import ImageFormat, Picture
 from service.imaging.crops import plan_whole
 from service.imaging.files.codec import decode, encode, strips_ahead
-from service.imaging.files.jpeg import MOST_STRIPS, Chroma, choose_chroma, encode_jpeg
+from service.imaging.files.jpeg import MAX_STRIPS, Chroma, choose_chroma, encode_jpeg
 from service.imaging.files.scanlines import installed_kernel
-from service.imaging.pool.parallel_steps import run_one_by_one
+from service.imaging.pool.parallel_steps import run_sequentially
 from service.imaging.postprocess import paste_fills
 from tests.service.extensions import required
 
@@ -39,10 +39,10 @@ def restarts(jpeg: bytes) -> int:
 @pytest.mark.parametrize(("chroma", "channels"), [("444", 3), ("420", 3), ("444", 1)], ids=["444", "420", "grey"])
 def test_strips_decode_to_the_pixels_of_one_pass(size: tuple[int, int], chroma: Chroma, channels: int) -> None:
     pixels = photo(*size, channels)
-    jpeg = encode_jpeg(pixels, 90, chroma, run_one_by_one)
+    jpeg = encode_jpeg(pixels, 90, chroma, run_sequentially)
     colours, sampling = ("RGB", chroma) if channels == 3 else ("GRAY", "Gray")
     whole = simplejpeg.encode_jpeg(pixels, 90, colours, sampling)
-    assert restarts(whole) == 0 < restarts(jpeg) < MOST_STRIPS
+    assert restarts(whole) == 0 < restarts(jpeg) < MAX_STRIPS
     assert np.array_equal(simplejpeg.decode_jpeg(jpeg, colours), simplejpeg.decode_jpeg(whole, colours))
     with Image.open(io.BytesIO(jpeg)) as image:
         image.load()
@@ -74,12 +74,12 @@ def test_a_filled_jpeg_has_halved_colours_if_the_upload_had(chroma: str) -> None
 
 def test_a_picture_too_small_to_share_is_what_the_library_makes_of_it() -> None:
     pixels = photo(256, 256)
-    assert encode_jpeg(pixels, 90, "444", run_one_by_one) == simplejpeg.encode_jpeg(pixels, 90, "RGB", "444")
+    assert encode_jpeg(pixels, 90, "444", run_sequentially) == simplejpeg.encode_jpeg(pixels, 90, "RGB", "444")
 
 
 def test_a_picture_whose_strips_have_more_blocks_than_the_format_counts_is_encoded_whole() -> None:
     pixels = np.zeros((5000, 9000, 1), np.uint8)
-    assert restarts(encode_jpeg(pixels, 90, "444", run_one_by_one)) == 0
+    assert restarts(encode_jpeg(pixels, 90, "444", run_sequentially)) == 0
 
 
 def test_the_file_does_not_depend_on_the_order_in_which_strips_are_made() -> None:
@@ -87,7 +87,7 @@ def test_the_file_does_not_depend_on_the_order_in_which_strips_are_made() -> Non
         return [piece() for piece in reversed(pieces)][::-1]
 
     pixels = photo(700, 600)
-    assert encode_jpeg(pixels, 90, "444", backwards) == encode_jpeg(pixels, 90, "444", run_one_by_one)
+    assert encode_jpeg(pixels, 90, "444", backwards) == encode_jpeg(pixels, 90, "444", run_sequentially)
 
 
 def test_a_profile_and_strips_go_into_one_file() -> None:
@@ -112,11 +112,11 @@ def test_a_file_is_the_same_whether_its_unchanged_strips_were_encoded_before_or_
         encode_strip()
     picture.pixels[200:250, 300:] = 77
 
-    def side_by_side(pieces: Sequence[Callable[[], T]]) -> list[T]:
+    def run_steps(pieces: Sequence[Callable[[], T]]) -> list[T]:
         counted.append(len(pieces))
-        return run_one_by_one(pieces)
+        return run_sequentially(pieces)
 
-    file = encode(picture, file_format, 90, side_by_side, ahead)
+    file = encode(picture, file_format, 90, run_steps, ahead)
     assert file == encode(picture, file_format, 90)
     assert counted == [1], "only the strip that has changed is encoded now"
 

@@ -53,9 +53,9 @@ def test_a_palette_is_for_people_and_its_indices_are_the_ids(transparency: bytes
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (saved(np.zeros((8, 8), np.uint8), "JPEG"), "JPEG, which changes ids"),
-        (saved(np.zeros((8, 8, 3), np.uint8), "WEBP"), "WEBP, which changes ids"),
-        (png(np.zeros((8, 8, 3), np.uint8)), "RGB PNG, whose colours are no ids"),
+        (saved(np.zeros((8, 8), np.uint8), "JPEG"), "JPEG, which does not keep ids exact"),
+        (saved(np.zeros((8, 8, 3), np.uint8), "WEBP"), "WEBP, which does not keep ids exact"),
+        (png(np.zeros((8, 8, 3), np.uint8)), "RGB PNG, whose colours are not ids"),
         (png(np.zeros((8, 8, 4), np.uint16)), "RGB PNG"),
     ],
 )
@@ -76,11 +76,11 @@ def test_broken_and_huge_files_are_refused_as_pictures_are() -> None:
 def test_the_largest_unknown_class_is_named() -> None:
     labels = np.zeros((4, 4, 1), np.uint8)
     labels[1, 1], labels[2, 2] = 34, 40
-    with pytest.raises(InvalidOption, match="holds the class id 40; the model knows 0 to 34") as caught:
+    with pytest.raises(InvalidOption, match="has the class id 40; the model's classes are 0 to 34") as caught:
         decode_labels(png(labels), 35, max_pixels=LIMIT)
     assert caught.value.code == "unknown_class"
     assert decode_labels(png(labels), 41, max_pixels=LIMIT).pixels.max() == 40
-    with pytest.raises(InvalidOption, match="the class id 256; the model knows 0 to 255"):
+    with pytest.raises(InvalidOption, match="the class id 256; the model's classes are 0 to 255"):
         decode_labels(png(np.full((4, 4, 1), 256, np.uint16)), None, max_pixels=LIMIT)
 
 

@@ -125,7 +125,7 @@ def test_the_file_does_not_depend_on_the_order_in_which_strips_are_packed(kernel
         counted.append(len(pieces))
         return [piece() for piece in pieces[::-1]][::-1]
 
-    assert encode_png(pixels, None, side_by_side=backwards) == encode_png(pixels, None)
+    assert encode_png(pixels, None, run_steps=backwards) == encode_png(pixels, None)
     assert counted == [7]
 
 

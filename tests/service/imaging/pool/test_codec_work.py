@@ -13,13 +13,13 @@ import pytest
 from service.core.pictures import ImageFormat
 from service.imaging.files.decode_cost import LARGE_PIXELS
 from service.imaging.pool.codec_work import HELPED_PIXELS, MEDIUM_PIXELS, SMALL_PIXELS, CodecWork
-from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
+from service.imaging.pool.parallel_steps import StepRunner, run_sequentially
 
 
-def where(side_by_side: StepRunner) -> str:
+def where(run_steps: StepRunner) -> str:
     """Return the kind of thread that runs this, and whether its steps may run on several threads."""
     here = threading.current_thread() is threading.main_thread()
-    return ("loop" if here else "thread") + ("" if side_by_side is run_one_by_one else ", helped")
+    return ("loop" if here else "thread") + ("" if run_steps is run_sequentially else ", helped")
 
 
 @asynccontextmanager
@@ -182,7 +182,7 @@ async def test_a_thread_is_helped_by_those_that_have_nothing_to_do() -> None:
     meet = threading.Barrier(2)
     pieces = [lambda: meet.wait(10), lambda: meet.wait(10)]
     async with opened(2) as work:
-        assert sorted(await work.run_decoding(lambda side_by_side: side_by_side(pieces), LARGE_PIXELS)) == [0, 1]
+        assert sorted(await work.run_decoding(lambda run_steps: run_steps(pieces), LARGE_PIXELS)) == [0, 1]
 
 
 async def test_nobody_helps_while_all_threads_are_taken() -> None:
@@ -190,7 +190,7 @@ async def test_nobody_helps_while_all_threads_are_taken() -> None:
     async with opened(2) as work:
         stuck = asyncio.create_task(work.run_encoding(lambda _: release.wait(10), 1, "png", writes=True))
         await asyncio.sleep(0)
-        used = await work.run_decoding(lambda side_by_side: side_by_side([threading.get_ident] * 4), LARGE_PIXELS)
+        used = await work.run_decoding(lambda run_steps: run_steps([threading.get_ident] * 4), LARGE_PIXELS)
         assert len(set(used)) == 1
         release.set()
         await stuck
@@ -204,7 +204,7 @@ def meet(count: int) -> Callable[[StepRunner], list[str]]:
         together.wait(10)
         return threading.current_thread().name
 
-    return lambda side_by_side: side_by_side([step] * count)
+    return lambda run_steps: run_steps([step] * count)
 
 
 @pytest.mark.parametrize("pixels", [MEDIUM_PIXELS, MEDIUM_PIXELS + 1])
@@ -219,9 +219,9 @@ async def test_a_process_with_one_thread_is_helped_while_other_cores_are_idle(pi
 async def test_nobody_helps_a_process_with_one_thread_while_all_cores_are_needed(pixels: int) -> None:
     names, before = [lambda: threading.current_thread().name] * 8, set(threading.enumerate())
     async with opened(1, spare_cores=0) as work:
-        assert len(set(await work.run_decoding(lambda side_by_side: side_by_side(names), pixels))) == 1
+        assert len(set(await work.run_decoding(lambda run_steps: run_steps(names), pixels))) == 1
         for saved in (False, True):
-            done = await work.run_encoding(lambda side_by_side: side_by_side(names), pixels, "jpeg", writes=saved)
+            done = await work.run_encoding(lambda run_steps: run_steps(names), pixels, "jpeg", writes=saved)
             assert len(set(done)) == 1
         started = set(threading.enumerate()) - before
         assert not [thread for thread in started if thread.name.startswith("help")]

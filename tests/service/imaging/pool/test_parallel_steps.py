@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.imaging.pool.parallel_steps import HelperThreads, LaterStep, results_of, run_one_by_one
+from service.imaging.pool.parallel_steps import DeferredStep, HelperThreads, results_of, run_sequentially
 
 PATIENCE_S = 10
 
@@ -27,7 +27,7 @@ def test_results_come_in_the_order_of_the_pieces() -> None:
         return number
 
     pieces: list[Callable[[], int]] = [partial(slow, number) for number in range(5)]
-    assert helpers.run_with_helpers(pieces) == run_one_by_one(pieces) == [0, 1, 2, 3, 4]
+    assert helpers.run_with_helpers(pieces) == run_sequentially(pieces) == [0, 1, 2, 3, 4]
     helpers.close()
 
 
@@ -157,7 +157,7 @@ def test_a_later_step_runs_once_whoever_asks_and_others_wait_for_it() -> None:
         assert go_on.wait(PATIENCE_S)
         return "found"
 
-    later, found = LaterStep(step), list[str]()
+    later, found = DeferredStep(step), list[str]()
     askers = [threading.Thread(target=lambda: found.append(later())) for _ in range(2)]
     for asker in askers:
         asker.start()
@@ -170,7 +170,7 @@ def test_a_later_step_runs_once_whoever_asks_and_others_wait_for_it() -> None:
 
 
 def test_a_later_step_that_failed_ahead_fails_again_where_its_result_is_needed() -> None:
-    later = LaterStep(lambda: refuse(1))
+    later = DeferredStep(lambda: refuse(1))
     for _ in range(2):
         with pytest.raises(ValueError, match="piece 1"):
             later()
@@ -183,13 +183,13 @@ def test_only_steps_that_are_not_done_are_run_and_all_results_come_in_order() ->
         runs.append(number)
         return number
 
-    steps = [LaterStep(partial(noted, number)) for number in range(3)]
+    steps = [DeferredStep(partial(noted, number)) for number in range(3)]
     steps[1]()
     given: list[int] = []
 
-    def side_by_side(pieces: Any) -> list[Any]:
+    def run_steps(pieces: Any) -> list[Any]:
         given.append(len(pieces))
-        return run_one_by_one(pieces)
+        return run_sequentially(pieces)
 
-    assert results_of(steps, side_by_side) == [0, 1, 2]
+    assert results_of(steps, run_steps) == [0, 1, 2]
     assert (runs, given) == ([1, 0, 2], [2])

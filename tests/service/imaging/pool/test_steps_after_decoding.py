@@ -114,6 +114,6 @@ async def test_a_thread_that_has_steps_left_helps_nobody() -> None:
 
     async with opened(2) as work:
         await work.run_decoding(lambda _: None, LARGE_PIXELS, follow)
-        used = await work.run_decoding(lambda side_by_side: side_by_side(names), LARGE_PIXELS)
+        used = await work.run_decoding(lambda run_steps: run_steps(names), LARGE_PIXELS)
         assert len(set(used)) == 1
         go_on.set()

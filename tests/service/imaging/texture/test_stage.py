@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.imaging.pool.parallel_steps import HelperThreads, run_one_by_one
+from service.imaging.pool.parallel_steps import HelperThreads, run_sequentially
 from service.imaging.texture.parameters import Parameters
 from service.imaging.texture.patch_match import CompiledKernel
 from service.imaging.texture.stage import Rgb, add_texture
@@ -94,7 +94,7 @@ def test_every_pixel_of_the_hole_is_redrawn_and_no_other(kernel: CompiledKernel,
 def test_several_threads_give_the_same_bytes(kernel: CompiledKernel, helpers: int) -> None:
     picture = textured(160, 200, (slice(8, 150), slice(8, 150)))  # 20,000 targets, which are divided into five parts
     threads = HelperThreads(helpers, lambda: helpers)
-    helped = [add_texture(picture.fill, picture.hole, kernel, side_by_side=threads.run_with_helpers) for _ in range(3)]
+    helped = [add_texture(picture.fill, picture.hole, kernel, run_steps=threads.run_with_helpers) for _ in range(3)]
     threads.close()
     assert all(np.array_equal(one, painted(picture, kernel)) for one in helped)
 
@@ -104,10 +104,10 @@ def test_large_holes_are_searched_in_parts(kernel: CompiledKernel) -> None:
 
     def counted(pieces):
         counts.append(len(pieces))
-        return run_one_by_one(pieces)
+        return run_sequentially(pieces)
 
     picture = textured(160, 200, (slice(8, 150), slice(8, 150)))
-    add_texture(picture.fill, picture.hole, kernel, side_by_side=counted)
+    add_texture(picture.fill, picture.hole, kernel, run_steps=counted)
     assert counts.count(5) >= 6  # the sweeps and votes at full size use all five
 
 

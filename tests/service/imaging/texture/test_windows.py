@@ -8,7 +8,7 @@ import pytest
 
 from service.core.pictures import Bool2D, Picture
 from service.imaging.texture.patch_match import CompiledKernel, StoppableKernel
-from service.imaging.texture.windows import MARGIN, MOST_SEEN, MOST_WORK, Window, copy_texture, plan_texture
+from service.imaging.texture.windows import MARGIN, MAX_WINDOW_PIXELS, MAX_WORK, Window, copy_texture, plan_texture
 from tests.service.imaging.texture.textured import textured
 
 
@@ -16,9 +16,9 @@ def copied(picture: Picture, hole: Bool2D, kernel: CompiledKernel) -> bool:
     return copy_texture(picture, plan_texture(hole), kernel)
 
 
-def box(height: int, width: int, *place: slice) -> Bool2D:
+def box(height: int, width: int, *index: slice) -> Bool2D:
     hole = np.zeros((height, width), np.bool_)
-    hole[place] = True
+    hole[index] = True
     return hole
 
 
@@ -65,8 +65,8 @@ def test_windows_are_bounded_whatever_the_mask(hole: Bool2D) -> None:
     seen = [window.seen.area * window.scale**2 for window in windows]
     cores = [(hole[core.top : core.bottom, core.left : core.right], scale) for core, _, scale in windows]
     filled = sum(np.count_nonzero(part) * scale**2 for part, scale in cores)
-    assert max(seen, default=0) <= 1.001 * MOST_SEEN
-    assert filled + sum(seen) / 8 <= 1.2 * MOST_WORK
+    assert max(seen, default=0) <= 1.001 * MAX_WINDOW_PIXELS
+    assert filled + sum(seen) / 8 <= 1.2 * MAX_WORK
 
 
 def test_a_small_hole_in_a_large_picture_is_seen_at_full_size_with_its_surroundings() -> None:
@@ -118,7 +118,7 @@ def test_what_is_added_at_a_smaller_size_keeps_the_details_of_the_fill(
     kernel: CompiledKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled = textured(128, 128, (slice(20, 108), slice(20, 108)))
-    monkeypatch.setattr("service.imaging.texture.windows.MOST_WORK", 2000)
+    monkeypatch.setattr("service.imaging.texture.windows.MAX_WORK", 2000)
     hole = filled.hole
     assert plan_texture(hole).windows[0].scale < 0.6
     checks = (np.indices(hole.shape).sum(0) % 2 * 20).astype(np.uint8)  # a pattern that vanishes at half the size
@@ -164,5 +164,5 @@ def test_it_can_be_stopped_before_each_part_of_a_sweep(kernel: CompiledKernel) -
 
 @pytest.mark.parametrize("hole", MASKS.values(), ids=MASKS)
 def test_the_work_of_a_plan_is_bounded_as_the_plan_is(hole: Bool2D) -> None:
-    assert plan_texture(hole).work <= MOST_WORK
+    assert plan_texture(hole).work <= MAX_WORK
     assert (plan_texture(hole).work > 0) == hole.any()

@@ -25,7 +25,7 @@ def textured(height: int, width: int, *holes: tuple[slice, slice]) -> Filled:
     grey = (noise + np.linspace(100, 180, width)).clip(0, 255).astype(np.uint8)
     truth = np.repeat(grey[..., None], 3, 2)
     hole = np.zeros((height, width), np.bool_)
-    for place in holes:
-        hole[place] = True
+    for index in holes:
+        hole[index] = True
     blurred = cv2.GaussianBlur(truth, (0, 0), 4)
     return Filled(truth, hole, np.where(hole[..., None], blurred, truth))

@@ -14,8 +14,8 @@ from service.core.pictures import Bool2D
 from service.imaging.holes import Depths, find_depths, largest_radius
 
 
-class FillWay(NamedTuple):
-    """The way to fill a mask.
+class FillStrategy(NamedTuple):
+    """The strategy that fills a mask.
 
     whole: always from the whole picture; otherwise from crops, although `plan` may still choose the whole picture.
     max_hole_radius: largest radius of a hole in a crop, in tile pixels; thicker holes are scaled down. None: no limit.
@@ -27,8 +27,8 @@ class FillWay(NamedTuple):
     depths: Depths | None = None
 
 
-def choose_fill_way(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> FillWay:
-    """Choose the way to fill a mask.
+def choose_fill_strategy(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> FillStrategy:
+    """Choose the strategy that fills a mask.
 
     Args:
         mask: H×W of the picture, True = fill.
@@ -36,12 +36,12 @@ def choose_fill_way(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> FillWay
         strategy: the request's option: auto, whole or crop.
     """
     if strategy != "auto":
-        return FillWay(strategy == "whole", rule.max_hole_radius)
+        return FillStrategy(strategy == "whole", rule.max_hole_radius)
     if isinstance(rule, FixedSize) and rule.fit == "resize":
-        return FillWay(whole=True)
+        return FillStrategy(whole=True)
     longest = max(mask.shape)
     depths = find_depths(mask) if rule.auto and rule.auto.asks_for_radius(longest) else None
     measured = rule.auto.decide(longest, largest_radius(depths)) if rule.auto else None
     if measured is not None:
-        return FillWay(measured.strategy == "whole", measured.max_hole_radius, depths)
-    return FillWay(whole=False)
+        return FillStrategy(measured.strategy == "whole", measured.max_hole_radius, depths)
+    return FillStrategy(whole=False)
