@@ -115,7 +115,7 @@ def _why_unusable(url: str) -> str | None:
     if len(url) > _MAX_URL_LENGTH:
         return f"is longer than {_MAX_URL_LENGTH} characters; {_EXPECTED}"
     if not url.isascii() or not url.isprintable() or " " in url:
-        return f"has characters that are not allowed in URLs; {_EXPECTED}, percent-encode them, and write a host as xn--"
+        return f"has characters that are not allowed in URLs; {_EXPECTED}, percent-encoded, and a host as xn--"
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -31,16 +31,16 @@ def enter(stack: ExitStack, admission: Admission, count: int, flow: Flow = ANYON
         admission.count_in_flight(stack.enter_context(admission.admit(AdmissionRequest(allowed_s, flow=flow))))
 
 
-def refused(admission: Admission, ask: AdmissionRequest) -> ServiceError:
-    with pytest.raises(ServiceError) as refusal, admission.admit(ask):
+def refused(admission: Admission, request: AdmissionRequest) -> ServiceError:
+    with pytest.raises(ServiceError) as refusal, admission.admit(request):
         pass
     return refusal.value
 
 
-def is_let_in(admission: Admission, ask: AdmissionRequest) -> bool:
+def is_admitted(admission: Admission, request: AdmissionRequest) -> bool:
     try:
-        with admission.admit(ask) as place:
-            admission.count_in_flight(place)
+        with admission.admit(request) as admitted:
+            admission.count_in_flight(admitted)
     except ServiceError:
         return False
     return True

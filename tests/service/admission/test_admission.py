@@ -9,7 +9,7 @@ import pytest
 from service.admission.admission import Admission, AdmissionRequest
 from service.core.errors import DeadlineExceeded, Overloaded, ServiceError, ShuttingDown
 from tests.fakes.clock import Clock
-from tests.service.admission.entries import PATIENT, admission_of, enter, is_let_in, refused
+from tests.service.admission.entries import PATIENT, admission_of, enter, is_admitted, refused
 
 
 def fail_inside(admission: Admission, body_is_read: bool) -> None:
@@ -19,7 +19,7 @@ def fail_inside(admission: Admission, body_is_read: bool) -> None:
         raise ValueError("bad")
 
 
-def test_bodies_share_the_memory_that_there_is_for_them() -> None:
+def test_bodies_share_the_memory_for_bodies() -> None:
     admission = Admission(10, max_bodies_bytes=100, clock=Clock())
     with admission.admit(PATIENT) as first:
         admission.count_body_bytes(first, 60)
@@ -33,7 +33,7 @@ def test_bodies_share_the_memory_that_there_is_for_them() -> None:
     assert admission.bodies_bytes == 0
 
 
-def test_a_body_larger_than_all_that_there_is_memory_for_is_let_in_alone() -> None:
+def test_a_body_above_the_memory_limit_is_admitted_if_it_is_the_only_one() -> None:
     admission = Admission(10, max_bodies_bytes=100, clock=Clock())
     with admission.admit(PATIENT) as large:
         admission.count_body_bytes(large, 90)
@@ -42,7 +42,7 @@ def test_a_body_larger_than_all_that_there_is_memory_for_is_let_in_alone() -> No
             admission.count_body_bytes(other, 1)
 
 
-def test_a_place_is_held_for_as_long_as_the_request_is_inside() -> None:
+def test_a_request_is_in_flight_until_it_ends() -> None:
     admission = admission_of(2)
     with admission.admit(PATIENT) as admitted:
         assert (admission.uploading, admission.in_flight) == (1, 0)
@@ -51,7 +51,7 @@ def test_a_place_is_held_for_as_long_as_the_request_is_inside() -> None:
     assert (admission.uploading, admission.in_flight, admission.waiting) == (0, 0, {})
 
 
-def test_a_place_is_given_back_when_the_request_fails() -> None:
+def test_a_failed_request_is_not_in_flight_any_more() -> None:
     admission = admission_of(2)
     for body_is_read in (False, True):
         with pytest.raises(ValueError, match="bad"):
@@ -59,7 +59,7 @@ def test_a_place_is_given_back_when_the_request_fails() -> None:
     assert (admission.uploading, admission.in_flight, admission.waiting) == (0, 0, {})
 
 
-def test_slow_uploads_take_no_place_and_lengthen_no_prediction() -> None:
+def test_slow_uploads_neither_count_as_in_flight_nor_lengthen_predictions() -> None:
     admission = admission_of(1, service_s=10.0, max_uploads=3)
     with ExitStack() as uploads:
         for _ in range(3):
@@ -71,7 +71,7 @@ def test_slow_uploads_take_no_place_and_lengthen_no_prediction() -> None:
         assert admission.predicted_wait_s() == 10
 
 
-def test_a_server_that_filled_while_a_body_was_read_refuses_it() -> None:
+def test_a_server_that_became_full_while_a_body_was_read_refuses_it() -> None:
     admission = admission_of(1)
     with admission.admit(PATIENT) as first, admission.admit(PATIENT) as second:
         admission.count_in_flight(first)
@@ -80,7 +80,7 @@ def test_a_server_that_filled_while_a_body_was_read_refuses_it() -> None:
     assert (admission.uploading, admission.in_flight) == (0, 0)
 
 
-def test_a_client_refused_after_its_body_has_a_reservation_for_when_it_is_told() -> None:
+def test_a_client_refused_after_its_body_has_a_reservation_at_its_retry_after() -> None:
     clock, late = Clock(), AdmissionRequest(60.0, request_id="late")
     admission = admission_of(1, 0.1, clock)
     with admission.admit(PATIENT) as first, admission.admit(late) as second:
@@ -106,7 +106,7 @@ def test_a_server_that_begins_to_drain_refuses_bodies_that_are_being_read() -> N
             admission.count_in_flight(admitted)
 
 
-def test_a_full_server_refuses_and_says_when_there_will_be_room() -> None:
+def test_a_full_server_refuses_with_a_retry_after() -> None:
     admission = admission_of(10, 0.5)
     with ExitStack() as stack:
         enter(stack, admission, 10)
@@ -120,7 +120,7 @@ def test_a_full_server_refuses_and_says_when_there_will_be_room() -> None:
     ("deadline_from_client", "error"),
     [pytest.param(True, DeadlineExceeded, id="the client's own: 504"), pytest.param(False, Overloaded, id="ours: 503")],
 )
-def test_a_queue_longer_than_the_deadline_refuses_at_arrival(
+def test_a_request_that_would_miss_its_deadline_is_refused_at_arrival(
     deadline_from_client: bool, error: type[ServiceError]
 ) -> None:
     admission = admission_of(100, 0.5)
@@ -132,15 +132,15 @@ def test_a_queue_longer_than_the_deadline_refuses_at_arrival(
         assert 3 <= refusal.retry_after_s <= 5
 
 
-def test_a_queue_shorter_than_the_deadline_lets_in() -> None:
+def test_a_request_that_would_meet_its_deadline_is_admitted() -> None:
     admission = admission_of(100, 0.5)
     with ExitStack() as stack:
         enter(stack, admission, 10)
-        assert is_let_in(admission, AdmissionRequest(7.0, deadline_from_client=True))
+        assert is_admitted(admission, AdmissionRequest(7.0, deadline_from_client=True))
 
 
-def test_an_idle_server_admits_whatever_it_has_learned() -> None:
-    assert is_let_in(admission_of(10, 100.0), AdmissionRequest(0.1, deadline_from_client=True))
+def test_an_idle_server_admits_whatever_it_has_measured() -> None:
+    assert is_admitted(admission_of(10, 100.0), AdmissionRequest(0.1, deadline_from_client=True))
 
 
 def test_a_draining_server_refuses_with_another_code_than_a_full_one() -> None:

@@ -16,36 +16,36 @@ from service.admission.service_rate import ServiceRate
 from service.core.errors import DeadlineExceeded, Overloaded
 from service.core.flow import Flow
 from tests.fakes.clock import Clock
-from tests.service.admission.entries import PATIENT, admission_of, enter, is_let_in, paced, refused
+from tests.service.admission.entries import PATIENT, admission_of, enter, is_admitted, paced, refused
 
 
-def test_a_quiet_client_is_let_in_where_a_busy_one_is_not() -> None:
+def test_a_quiet_client_is_admitted_when_a_busy_one_is_not() -> None:
     admission = admission_of(100, 0.1)
     with ExitStack() as stack:
         enter(stack, admission, 50, Flow("busy"))
-        assert not is_let_in(admission, AdmissionRequest(2.0, flow=Flow("busy")))
-        assert is_let_in(admission, AdmissionRequest(2.0, flow=Flow("quiet")))
+        assert not is_admitted(admission, AdmissionRequest(2.0, flow=Flow("busy")))
+        assert is_admitted(admission, AdmissionRequest(2.0, flow=Flow("quiet")))
 
 
-def test_a_higher_priority_is_let_in_where_the_normal_one_is_not() -> None:
+def test_a_higher_priority_is_admitted_when_the_normal_one_is_not() -> None:
     admission = admission_of(100, 0.1)
     with ExitStack() as stack:
         enter(stack, admission, 50)
-        assert not is_let_in(admission, AdmissionRequest(2.0))
-        assert is_let_in(admission, AdmissionRequest(2.0, flow=Flow("", 8)))
+        assert not is_admitted(admission, AdmissionRequest(2.0))
+        assert is_admitted(admission, AdmissionRequest(2.0, flow=Flow("", 8)))
 
 
-def test_a_server_full_of_one_client_has_a_few_places_for_others() -> None:
+def test_a_server_full_of_one_clients_requests_admits_a_few_of_others() -> None:
     admission = admission_of(8)
     with ExitStack() as stack:
         enter(stack, admission, 8, Flow("busy"))
         enter(stack, admission, 2, Flow("quiet"))
-        assert not is_let_in(admission, AdmissionRequest(60.0, flow=Flow("busy")))
-        assert not is_let_in(admission, AdmissionRequest(60.0, flow=Flow("quiet")))
+        assert not is_admitted(admission, AdmissionRequest(60.0, flow=Flow("busy")))
+        assert not is_admitted(admission, AdmissionRequest(60.0, flow=Flow("quiet")))
         assert admission.in_flight == 10
 
 
-def test_who_comes_back_when_told_to_is_let_in_before_newcomers() -> None:
+def test_a_client_that_retries_on_time_is_admitted_before_new_ones() -> None:
     clock = Clock()
     admission = admission_of(40, 0.1, clock)
     with ExitStack() as stack:
@@ -59,11 +59,11 @@ def test_who_comes_back_when_told_to_is_let_in_before_newcomers() -> None:
         retry_after_s = refusals[4].retry_after_s
         assert retry_after_s is not None
         clock.now += retry_after_s - 0.06
-        assert not is_let_in(admission, AdmissionRequest(60.0, request_id="new"))
-        assert is_let_in(admission, AdmissionRequest(60.0, request_id="4"))
+        assert not is_admitted(admission, AdmissionRequest(60.0, request_id="new"))
+        assert is_admitted(admission, AdmissionRequest(60.0, request_id="4"))
 
 
-def test_what_is_kept_for_those_who_do_not_come_back_is_a_part_only() -> None:
+def test_only_part_of_the_limit_is_reserved_for_clients_that_do_not_retry() -> None:
     clock = Clock()
     admission = admission_of(40, 0.1, clock)
     with ExitStack() as stack:
@@ -74,7 +74,7 @@ def test_what_is_kept_for_those_who_do_not_come_back_is_a_part_only() -> None:
                 clock.now += 0.01
         clock.now += 1
         enter(stack, admission, 30)
-        assert not is_let_in(admission, PATIENT)
+        assert not is_admitted(admission, PATIENT)
 
 
 @dataclass
@@ -107,7 +107,7 @@ class SharedLoad:
         self.counts[self.index], self.large = in_flight, large
 
 
-def test_the_places_of_a_house_are_those_of_all_its_front_ends_together() -> None:
+def test_all_front_ends_of_a_server_share_its_limit() -> None:
     inside = [0, 0]
     front_ends = [Admission(4, server_load=SharedLoad(inside, index)) for index in range(2)]
     with ExitStack() as stack:
@@ -121,7 +121,7 @@ def test_the_places_of_a_house_are_those_of_all_its_front_ends_together() -> Non
         pass
 
 
-def test_a_queue_is_as_long_as_the_engines_need_for_the_requests_of_all_front_ends() -> None:
+def test_the_predicted_wait_includes_the_requests_of_all_front_ends() -> None:
     inside = [0, 6]
     admission = Admission(100, service_rate=paced(0.1), clock=Clock(), server_load=SharedLoad(inside, 0))
     with ExitStack() as stack:
@@ -140,30 +140,30 @@ def busy_elsewhere(**changes: Any) -> Admission:
     return Admission(100, service_rate=paced(0.0), clock=Clock(), server_load=load)
 
 
-def test_a_front_end_with_nothing_in_flight_knows_the_queue_of_the_others() -> None:
+def test_an_idle_front_end_knows_the_queue_of_the_others() -> None:
     admission = busy_elsewhere()
     assert admission.predicted_wait_s(Flow("busy")) == pytest.approx(4.0)
     late = refused(admission, AdmissionRequest(1.0, deadline_from_client=True, flow=Flow("busy")))
     assert isinstance(late, DeadlineExceeded)
     assert late.retry_after_s == 4
     assert isinstance(refused(admission, AdmissionRequest(4.5, flow=Flow("busy"))), Overloaded)
-    assert is_let_in(admission, AdmissionRequest(5.1, flow=Flow("busy")))
+    assert is_admitted(admission, AdmissionRequest(5.1, flow=Flow("busy")))
     assert admission.retry_after_s() == 4
 
 
-def test_a_quiet_client_does_not_wait_there_behind_the_queue_of_a_busy_one() -> None:
+def test_a_quiet_client_does_not_wait_behind_a_busy_ones_queue_on_another_front_end() -> None:
     admission = busy_elsewhere()
     assert admission.predicted_wait_s(Flow("quiet")) == pytest.approx(0.1)
-    assert is_let_in(admission, AdmissionRequest(0.5, deadline_from_client=True, flow=Flow("quiet")))
+    assert is_admitted(admission, AdmissionRequest(0.5, deadline_from_client=True, flow=Flow("quiet")))
 
 
-def test_two_engines_serve_the_queue_of_the_others_in_half_the_time() -> None:
+def test_two_engines_serve_the_queue_of_other_front_ends_in_half_the_time() -> None:
     admission = busy_elsewhere(engines=2)
     assert admission.predicted_wait_s(Flow("busy")) == pytest.approx(2.0)
     assert admission.retry_after_s() == 2
 
 
-def test_clients_that_are_refused_behind_others_return_one_after_the_other() -> None:
+def test_clients_refused_because_of_other_front_ends_retry_one_after_the_other() -> None:
     admission = busy_elsewhere()
     asked = [AdmissionRequest(1.0, flow=Flow("busy"), request_id=str(number)) for number in range(20)]
     pauses = [refused(admission, one).retry_after_s or 0 for one in asked]
@@ -172,10 +172,10 @@ def test_clients_that_are_refused_behind_others_return_one_after_the_other() -> 
     assert 20 < pauses[-1] < 30, "twenty of 0.2 s each, as the other front end has as many, in one phase of five"
 
 
-def test_what_was_measured_here_before_keeps_nobody_out_while_the_engines_are_quick() -> None:
+def test_old_slow_measurements_refuse_no_request_while_the_engines_are_fast() -> None:
     admission = busy_elsewhere()
     admission.service_rate.add_measurement([(1, 100.0)], 100.0)
-    assert is_let_in(admission, AdmissionRequest(5.1, flow=Flow("busy")))
+    assert is_admitted(admission, AdmissionRequest(5.1, flow=Flow("busy")))
 
 
 def test_large_bodies_leave_an_eighth_of_the_memory_to_small_ones() -> None:
@@ -188,66 +188,66 @@ def test_large_bodies_leave_an_eighth_of_the_memory_to_small_ones() -> None:
         assert admission.bodies_bytes == 68 << 20
 
 
-def test_requests_of_large_pictures_take_no_places_and_nobody_waits_behind_them() -> None:
+def test_large_pictures_do_not_count_towards_the_limit_and_delay_no_others() -> None:
     clock, inside = Clock(), [0, 0]
     load = SharedLoad(inside, 0)
     admission = Admission(4, clock=clock, service_rate=paced(5.0), server_load=load)
     with ExitStack() as stack:
         for number in range(4):
-            place = stack.enter_context(admission.admit(AdmissionRequest(1e6, flow=Flow(str(number)))))
-            admission.count_in_flight(place)
-            admission.mark_large(place)
-            admission.mark_large(place)
+            admitted = stack.enter_context(admission.admit(AdmissionRequest(1e6, flow=Flow(str(number)))))
+            admission.count_in_flight(admitted)
+            admission.mark_large(admitted)
+            admission.mark_large(admitted)
         assert (admission.in_flight, admission.large_in_flight, admission.waiting, inside) == (4, 4, {}, [0, 0])
         assert load.large == 4, "they take cores, of which other front ends must know"
         assert admission.predicted_wait_s(Flow("quiet")) == 0
-        assert is_let_in(admission, AdmissionRequest(0.1, flow=Flow("quiet")))
+        assert is_admitted(admission, AdmissionRequest(0.1, flow=Flow("quiet")))
     assert (admission.in_flight, admission.large_in_flight, admission.waiting, inside) == (0, 0, {}, [0, 0])
     assert load.large == 0
 
 
-def test_how_fast_large_pictures_are_answered_says_nothing_about_others() -> None:
+def test_the_service_rate_ignores_large_pictures() -> None:
     clock = Clock()
     admission = Admission(100, clock=clock, service_rate=ServiceRate(1))
     with ExitStack() as stack:
         enter(stack, admission, 5)
         for _ in range(20):
-            with admission.admit(PATIENT) as place:
-                admission.count_in_flight(place)
-                admission.mark_large(place)
+            with admission.admit(PATIENT) as admitted:
+                admission.count_in_flight(admitted)
+                admission.mark_large(admitted)
                 clock.now += 10.0
         assert admission.service_rate.request_s(clock.now) == 0
 
 
-def test_what_is_computed_and_goes_on_for_long_was_served_as_the_others_are() -> None:
+def test_a_computed_request_with_long_postprocessing_counts_as_served() -> None:
     """Otherwise the rate would be learned from the ordinary requests alone, which all wait."""
     clock = Clock()
     admission = Admission(100, clock=clock, service_rate=ServiceRate(1))
     with ExitStack() as stack:
         enter(stack, admission, 5)
         for _ in range(20):
-            with admission.admit(PATIENT) as place:
-                admission.count_in_flight(place)
+            with admission.admit(PATIENT) as admitted:
+                admission.count_in_flight(admitted)
                 clock.now += 1.0
-                admission.mark_large(place, computed=True)
+                admission.mark_large(admitted, computed=True)
                 assert admission.ordinary_in_flight == 5
         assert admission.service_rate.request_s(clock.now) == pytest.approx(1.0)
 
 
-def test_large_pictures_beyond_the_limit_take_places_like_others() -> None:
+def test_large_pictures_beyond_the_limit_count_like_others() -> None:
     admission = admission_of(2)
     with ExitStack() as stack:
         for _ in range(3):
-            place = stack.enter_context(admission.admit(PATIENT))
-            admission.count_in_flight(place)
-            admission.mark_large(place)
+            admitted = stack.enter_context(admission.admit(PATIENT))
+            admission.count_in_flight(admitted)
+            admission.mark_large(admitted)
         assert (admission.in_flight, admission.large_in_flight, admission.ordinary_in_flight) == (3, 2, 1)
     assert (admission.in_flight, admission.large_in_flight, admission.waiting) == (0, 0, {})
 
 
-def test_a_request_that_left_is_not_set_apart_any_more() -> None:
+def test_a_request_that_ended_cannot_be_marked_large() -> None:
     admission = admission_of(2)
-    with admission.admit(PATIENT) as place:
-        admission.count_in_flight(place)
-    admission.mark_large(place)
+    with admission.admit(PATIENT) as admitted:
+        admission.count_in_flight(admitted)
+    admission.mark_large(admitted)
     assert (admission.in_flight, admission.large_in_flight, admission.waiting) == (0, 0, {})

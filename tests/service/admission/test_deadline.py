@@ -44,7 +44,7 @@ async def test_the_deadline_cancels_the_work() -> None:
     assert stopped.is_set()
 
 
-async def test_a_client_that_leaves_cancels_the_work() -> None:
+async def test_a_client_that_disconnects_cancels_the_work() -> None:
     stopped = asyncio.Event()
 
     async def work() -> None:
@@ -61,7 +61,7 @@ async def test_a_client_that_leaves_cancels_the_work() -> None:
 
 
 @pytest.mark.usefixtures("no_collections")
-async def test_to_free_what_was_computed_until_the_deadline_takes_no_garbage_collection() -> None:
+async def test_results_computed_until_the_deadline_are_freed_without_a_garbage_collection() -> None:
     pictures: list[weakref.ref[object]] = []
 
     async def work() -> None:
@@ -75,20 +75,20 @@ async def test_to_free_what_was_computed_until_the_deadline_takes_no_garbage_col
     assert pictures[0]() is None
 
 
-async def test_a_client_that_left_before_is_not_waited_for() -> None:
+async def test_work_for_a_disconnected_client_is_cancelled_at_once() -> None:
     disconnected = asyncio.get_running_loop().create_future()
     disconnected.set_result(None)
     with pytest.raises(Cancelled):
         await await_with_deadline(soon(60), 60.0, disconnected)
 
 
-async def test_the_caller_goes_on_after_a_deadline() -> None:
+async def test_the_caller_continues_after_a_deadline() -> None:
     with pytest.raises(DeadlineExceeded):
         await await_with_deadline(soon(60), 0.01)
     assert await await_with_deadline(soon(0.01), 60.0) == "done"
 
 
-async def test_an_answer_that_is_there_wins_over_a_client_that_leaves() -> None:
+async def test_a_finished_answer_wins_over_a_disconnect() -> None:
     disconnected = asyncio.get_running_loop().create_future()
     assert await await_with_deadline(soon(), 5.0, disconnected) == "done"
     disconnected.set_result(None)

@@ -30,7 +30,7 @@ def granted(shares: MemoryShares, *claims: Claim, now: float = 0.0) -> list[bool
     return got
 
 
-def taught(hold_s: float = 10.0, nbytes: int = 600) -> tuple[MemoryShares, QueuedClaim, float]:
+def measured_shares(hold_s: float = 10.0, nbytes: int = 600) -> tuple[MemoryShares, QueuedClaim, float]:
     """Return shares that have learned for how long a large one is held, a large one granted just now, and the time."""
     shares = MemoryShares(TOTAL)
     first = shares.add(large(nbytes))
@@ -62,13 +62,11 @@ def taught(hold_s: float = 10.0, nbytes: int = 600) -> tuple[MemoryShares, Queue
         ([small(90), large(700), large(), small(10), small(1)], [True, True, False, True, False]),
     ],
 )
-def test_large_pictures_leave_room_for_small_ones_and_small_ones_do_not_keep_large_ones_out(
-    claims: list[Claim], at_once: list[bool]
-) -> None:
+def test_large_and_small_pictures_do_not_starve_each_other(claims: list[Claim], at_once: list[bool]) -> None:
     assert granted(MemoryShares(TOTAL), *claims) == at_once
 
 
-def test_a_lone_large_picture_comes_before_the_hundreds_of_another_client() -> None:
+def test_a_single_large_picture_is_served_before_hundreds_of_another_client() -> None:
     shares = MemoryShares(TOTAL)
     first = shares.add(large())
     shares.update(0.0)
@@ -100,7 +98,7 @@ def test_clients_share_bytes_and_not_requests() -> None:
     assert held[BUSY] == pytest.approx(held[QUIET], abs=700)
 
 
-def test_small_ones_that_pass_do_not_cost_a_waiting_client_its_turn() -> None:
+def test_overtaking_small_pictures_do_not_cost_a_waiting_client_its_turn() -> None:
     shares = MemoryShares(TOTAL)
     first = shares.add(large())
     shares.update(0.0)
@@ -115,7 +113,7 @@ def test_small_ones_that_pass_do_not_cost_a_waiting_client_its_turn() -> None:
     assert shares.update(1.0)[0] == [lone]
 
 
-def test_who_is_withdrawn_costs_its_client_nothing() -> None:
+def test_a_withdrawn_claim_costs_its_client_nothing() -> None:
     shares = MemoryShares(TOTAL)
     first = shares.add(large())
     shares.update(0.0)
@@ -142,8 +140,8 @@ def test_who_is_withdrawn_costs_its_client_nothing() -> None:
         (2, 39.5, True),
     ],
 )
-def test_who_would_be_answered_too_late_is_told_when_it_asks(waiting: int, left_s: float, late: bool) -> None:
-    shares, _, now = taught()
+def test_a_claim_that_would_be_late_is_refused_at_once(waiting: int, left_s: float, late: bool) -> None:
+    shares, _, now = measured_shares()
     for _ in range(waiting):
         shares.add(large())
     queued = shares.add(large(deadline=now + left_s))
@@ -151,27 +149,27 @@ def test_who_would_be_answered_too_late_is_told_when_it_asks(waiting: int, left_
     assert [one.queued for one in refusals_of] == ([queued] if late else [])
 
 
-def test_progress_of_what_is_held_counts() -> None:
-    shares, _, now = taught()
+def test_the_age_of_granted_shares_counts_in_the_prediction() -> None:
+    shares, _, now = measured_shares()
     shares.add(large(deadline=now + 9.0 + 11.5))
     assert shares.update(now + 9.0)[1] == []
 
 
-def test_what_is_held_side_by_side_is_given_back_side_by_side() -> None:
-    shares, _, now = taught(nbytes=350)
+def test_shares_held_in_parallel_are_predicted_to_be_released_in_parallel() -> None:
+    shares, _, now = measured_shares(nbytes=350)
     third = shares.add(large(350))
     assert shares.update(now)[0] == [third], "two are held"
     shares.add(large(350, deadline=now + 15.5))
     assert shares.update(now)[1] == [], "five until the next is free, ten with it"
 
 
-def test_a_refusal_says_how_long_the_answer_would_take() -> None:
-    shares, _, now = taught()
+def test_a_refusal_has_the_predicted_time_of_the_answer() -> None:
+    shares, _, now = measured_shares()
     queued = shares.add(large(deadline=now + 5.0, allowed_s=15.0))
     assert shares.update(now)[1] == [LateClaim(queued, answer_s=20.0, left_s=5.0, retry_after_s=5.0)]
 
 
-def test_those_that_are_refused_together_are_told_to_come_one_after_the_other() -> None:
+def test_claims_refused_together_get_successive_retry_times() -> None:
     shares = MemoryShares(TOTAL)
     first = shares.add(large())
     shares.update(0.0)
@@ -182,7 +180,7 @@ def test_those_that_are_refused_together_are_told_to_come_one_after_the_other() 
     assert (len(came), [one.retry_after_s for one in late]) == (1, [0.0, 10.0, 20.0, 30.0]), "one waits, and has time"
 
 
-def test_those_that_wait_already_are_told_once_it_is_known_and_are_not_in_the_way() -> None:
+def test_waiting_claims_that_become_late_are_refused_and_block_no_others() -> None:
     shares = MemoryShares(TOTAL)
     first = shares.add(large())
     shares.update(0.0)
@@ -194,8 +192,8 @@ def test_those_that_wait_already_are_told_once_it_is_known_and_are_not_in_the_wa
     assert [one.queued for one in late] == [*waiting[2:5], waiting[6]], "the second ends at 30, the sixth at 40"
 
 
-def test_one_that_cannot_be_finished_in_time_is_not_begun_while_others_wait() -> None:
-    shares, holder, now = taught()
+def test_a_claim_that_cannot_finish_in_time_is_not_granted_while_others_wait() -> None:
+    shares, holder, now = measured_shares()
     doomed = shares.add(large(deadline=now + 20.5))
     other = shares.add(large())
     assert shares.update(now)[1] == []
@@ -204,8 +202,8 @@ def test_one_that_cannot_be_finished_in_time_is_not_begun_while_others_wait() ->
     assert ([one.queued for one in late], came) == ([doomed], [other])
 
 
-def test_the_last_of_a_queue_is_not_begun_in_vain_either() -> None:
-    shares, holder, now = taught()
+def test_the_last_claim_of_a_queue_is_not_granted_in_vain_either() -> None:
+    shares, holder, now = measured_shares()
     doomed = shares.add(large(deadline=now + 20.5))
     assert shares.update(now) == ([], [])
     shares.release(holder, now + 11.0)
@@ -213,15 +211,15 @@ def test_the_last_of_a_queue_is_not_begun_in_vain_either() -> None:
     assert ([one.queued for one in late], came) == ([doomed], [])
 
 
-def test_one_that_is_alone_is_begun_whatever_was_learned() -> None:
-    shares, holder, now = taught()
+def test_a_claim_that_is_alone_is_granted_whatever_the_prediction() -> None:
+    shares, holder, now = measured_shares()
     shares.release(holder, now + 10.0)
     queued = shares.add(large(deadline=now + 11.0))
     assert shares.update(now + 10.0) == ([queued], [])
 
 
-def test_nothing_is_learned_from_one_that_was_given_up() -> None:
-    shares, holder, now = taught()
+def test_nothing_is_learned_from_an_abandoned_share() -> None:
+    shares, holder, now = measured_shares()
     shares.release(holder, now + 1000.0, finished=False)
     shares.add(large())
     queued = shares.add(large(deadline=now + 1020.5))
@@ -229,8 +227,8 @@ def test_nothing_is_learned_from_one_that_was_given_up() -> None:
     assert (len(came), late, queued.granted_at) == (1, [], 0.0)
 
 
-def test_large_ones_teach_nothing_about_small_ones() -> None:
-    shares, _, now = taught()
+def test_large_pictures_do_not_change_the_prediction_for_small_ones() -> None:
+    shares, _, now = measured_shares()
     shares.add(large())
     assert granted(shares, small(150), small(50), now=now) == [True, True]
     shares.add(small(10, deadline=now + 0.1))

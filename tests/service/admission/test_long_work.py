@@ -23,13 +23,13 @@ def learned(threads: int = 1) -> LongWork:
     return work
 
 
-def test_nothing_is_predicted_until_something_was_learned() -> None:
+def test_nothing_is_predicted_before_the_first_measurement() -> None:
     work = LongWork(2, Clock(NOW))
     with work.count(call(1), 10**9):
         assert work.predicted_s(10**9) == 0
 
 
-def test_what_is_ahead_is_shared_by_the_threads_and_a_piece_is_one_threads() -> None:
+def test_pending_work_is_shared_by_the_threads_and_a_piece_runs_on_one() -> None:
     work = learned(threads=2)
     assert (work.predicted_s(3), work.predicted_s(3, pieces=4)) == (3, 6)
     with work.count(call(100), 4, pieces=2):
@@ -37,14 +37,14 @@ def test_what_is_ahead_is_shared_by_the_threads_and_a_piece_is_one_threads() -> 
     assert work.predicted_s(3) == 3
 
 
-def test_the_last_pieces_count_most() -> None:
+def test_the_latest_measurements_count_most() -> None:
     work = learned()
     for _ in range(50):
         work.learn(1, 5.0)
     assert 4.5 < work.predicted_s(1) < 5
 
 
-def test_what_would_be_late_is_refused_with_the_time_to_come_back() -> None:
+def test_work_that_would_be_late_is_refused_with_a_retry_after() -> None:
     work = learned()
     with work.count(call(100), 20):
         with pytest.raises(Overloaded, match="25") as refused, work.count(call(8), 5):
@@ -57,7 +57,7 @@ def test_what_would_be_late_is_refused_with_the_time_to_come_back() -> None:
         assert work.pending == 20
 
 
-def test_the_only_one_is_begun_whatever_was_learned() -> None:
+def test_work_that_is_alone_is_begun_whatever_the_prediction() -> None:
     work = learned()
     with work.count(call(1), 50):
         assert work.pending == 50

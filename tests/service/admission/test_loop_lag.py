@@ -9,7 +9,7 @@ from contextlib import suppress
 from service.admission.loop_lag import LOOP_PASSES, LoopLag
 
 
-async def test_a_loop_that_is_blocked_is_seen_to_lag_while_it_still_is_and_once_more_afterwards() -> None:
+async def test_a_blocked_loop_reports_its_lag_during_the_block_and_once_afterwards() -> None:
     now = 0.0
     lag = LoopLag(lambda: now)
     watching = asyncio.create_task(lag.watch())
@@ -24,12 +24,12 @@ async def test_a_loop_that_is_blocked_is_seen_to_lag_while_it_still_is_and_once_
         await watching
 
 
-async def test_a_loop_that_answers_does_not_lag() -> None:
+async def test_a_responsive_loop_has_no_lag() -> None:
     lag = LoopLag(time.monotonic)
     assert lag.wait_s == 0.0
 
 
-async def test_a_loop_that_nobody_asks_about_is_left_alone_and_watched_again_from_the_first_question_on() -> None:
+async def test_measuring_pauses_while_the_lag_is_not_read_and_resumes_at_the_next_read() -> None:
     looks, now = 0, 0.0
 
     def clock() -> float:

@@ -28,7 +28,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_shares_that_fit_are_handed_out_at_once_and_given_back() -> None:
+async def test_shares_that_fit_are_granted_at_once_and_released() -> None:
     budget, log, release = budget_of(10), list[str](), asyncio.Event()
     tasks = [asyncio.create_task(hold(budget, 5, log, name, release)) for name in "ab"]
     await settle()
@@ -54,7 +54,7 @@ async def test_a_share_that_does_not_fit_waits_and_a_later_small_one_does_not_ov
     await asyncio.gather(*tasks)
 
 
-async def test_more_than_the_whole_budget_is_handed_out_alone() -> None:
+async def test_a_claim_above_the_budget_is_granted_alone() -> None:
     budget, log, release = budget_of(10), list[str](), asyncio.Event()
     tasks = [asyncio.create_task(hold(budget, n, log, str(n), release)) for n in (99, 1)]
     await settle()
@@ -64,7 +64,7 @@ async def test_more_than_the_whole_budget_is_handed_out_alone() -> None:
     assert budget.granted_bytes == 0
 
 
-async def test_who_gives_up_waiting_lets_the_next_one_in() -> None:
+async def test_a_cancelled_claim_lets_the_next_one_be_granted() -> None:
     budget, log, release = budget_of(10), list[str](), asyncio.Event()
     holder = asyncio.create_task(hold(budget, 5, log, "a", release))
     await settle()
@@ -79,7 +79,7 @@ async def test_who_gives_up_waiting_lets_the_next_one_in() -> None:
     assert budget.granted_bytes == 0
 
 
-async def test_a_share_that_comes_in_the_moment_of_giving_up_is_given_back() -> None:
+async def test_a_share_granted_during_its_cancellation_is_released() -> None:
     budget, log, release = budget_of(10), list[str](), asyncio.Event()
     holder = asyncio.create_task(hold(budget, 10, log, "a", release))
     await settle()
@@ -93,7 +93,7 @@ async def test_a_share_that_comes_in_the_moment_of_giving_up_is_given_back() -> 
     assert budget.granted_bytes == 0
 
 
-async def test_holders_and_waiters_that_leave_in_one_moment_leave_nothing_taken() -> None:
+async def test_shares_and_claims_cancelled_at_once_leave_nothing_granted() -> None:
     budget, log, release = budget_of(10), list[str](), asyncio.Event()
     tasks = [asyncio.create_task(hold(budget, 5, log, name, release)) for name in "abcdef"]
     await settle()
@@ -108,7 +108,7 @@ async def test_holders_and_waiters_that_leave_in_one_moment_leave_nothing_taken(
 
 
 @pytest.mark.parametrize(("deadline_from_client", "error"), [(True, DeadlineExceeded), (False, Overloaded)])
-async def test_who_would_be_answered_too_late_is_refused_with_the_time_to_come_back(
+async def test_a_claim_that_would_be_late_is_refused_with_a_retry_after(
     deadline_from_client: bool, error: type[DeadlineExceeded | Overloaded]
 ) -> None:
     clock = Clock()
@@ -139,7 +139,7 @@ async def test_who_would_be_answered_too_late_is_refused_with_the_time_to_come_b
     assert budget.granted_bytes == 0
 
 
-async def test_what_takes_no_memory_never_waits() -> None:
+async def test_a_claim_of_no_bytes_never_waits() -> None:
     budget, log, release = budget_of(10), list[str](), asyncio.Event()
     tasks = [asyncio.create_task(hold(budget, n, log, str(n), release)) for n in (10, 10, 0)]
     await settle()

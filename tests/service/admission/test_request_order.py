@@ -27,7 +27,7 @@ def test_requests_of_one_client_keep_their_order() -> None:
     assert turns == sorted(turns)
 
 
-def test_a_lone_request_comes_before_the_hundreds_of_another_client() -> None:
+def test_a_single_request_is_served_before_hundreds_of_another_client() -> None:
     order = FairScheduler()
     turns = [(order.assign(BUSY), BUSY) for _ in range(200)]
     served(order, turns, 8)
@@ -41,7 +41,7 @@ def test_two_busy_clients_are_served_in_turn() -> None:
     assert Counter(served(order, turns, 80)) == {BUSY: 40, QUIET: 40}
 
 
-def test_who_was_idle_has_not_saved_up_a_claim() -> None:
+def test_an_idle_client_accumulates_no_credit() -> None:
     order = FairScheduler()
     turns = [(order.assign(BUSY), BUSY) for _ in range(100)]
     served(order, turns, 100)
@@ -56,7 +56,7 @@ def test_each_level_has_twice_the_share_of_the_one_below_and_none_is_starved(pri
     assert Counter(served(order, turns, 90))[asked] == pytest.approx(of_90, abs=2)
 
 
-def test_flows_that_left_are_forgotten() -> None:
+def test_finished_flows_are_forgotten() -> None:
     order = FairScheduler()
     for client in range(5000):
         order.start(order.assign(Flow(str(client))))
@@ -67,7 +67,7 @@ def test_flows_that_left_are_forgotten() -> None:
 @pytest.mark.parametrize(
     ("flow", "waiting", "expected"),
     [
-        pytest.param(BUSY, {}, 0, id="nobody"),
+        pytest.param(BUSY, {}, 0, id="no request"),
         pytest.param(BUSY, {BUSY: 30}, 30, id="all of its own"),
         pytest.param(QUIET, {BUSY: 30}, 1, id="one of another client's"),
         pytest.param(QUIET, {BUSY: 30, QUIET: 4}, 4 + 5, id="its own, and as many of the other's"),
@@ -76,19 +76,17 @@ def test_flows_that_left_are_forgotten() -> None:
         pytest.param(Flow("quiet", 2), {BUSY: 30}, 8, id="a low one for many"),
     ],
 )
-def test_a_request_waits_for_those_who_are_served_before_it(
-    flow: Flow, waiting: dict[Flow, int], expected: float
-) -> None:
+def test_requests_ahead_are_those_served_first(flow: Flow, waiting: dict[Flow, int], expected: float) -> None:
     assert requests_ahead(flow, waiting) == pytest.approx(expected)
 
 
-def test_who_takes_more_at_a_time_has_its_turn_less_often() -> None:
+def test_a_client_with_larger_requests_is_served_less_often() -> None:
     order = FairScheduler()
     turns = [(order.assign(BUSY, 3.0), BUSY) for _ in range(100)] + [(order.assign(QUIET), QUIET) for _ in range(100)]
     assert Counter(served(order, turns, 80)) == {BUSY: 20, QUIET: 60}
 
 
-def test_turns_that_are_not_taken_are_not_paid_for() -> None:
+def test_withdrawn_requests_are_refunded() -> None:
     order = FairScheduler()
     for _ in range(50):
         order.assign(BUSY)

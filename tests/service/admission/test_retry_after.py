@@ -8,7 +8,7 @@ from service.admission.retry_after import Reservations
 REQUEST_S = 0.05
 
 
-def test_the_refused_are_told_different_moments_as_fast_as_they_can_be_served() -> None:
+def test_retry_times_of_refused_clients_follow_the_service_rate() -> None:
     reservations = Reservations()
     asked_at = [100.0 + number * 0.005 for number in range(400)]
     back_at = sorted(now + reservations.reserve(now, 0.0, REQUEST_S, now) for now in asked_at)
@@ -18,7 +18,7 @@ def test_the_refused_are_told_different_moments_as_fast_as_they_can_be_served() 
         assert sum(begin <= at < begin + 3 for at in back_at) <= 1.2 * 3 / REQUEST_S, "they come in waves"
 
 
-def test_who_comes_when_told_is_expected_once() -> None:
+def test_a_reservation_is_redeemed_once() -> None:
     reservations = Reservations()
     retry_after_s = reservations.reserve("a", 3.2, REQUEST_S, now=100.0)
     assert retry_after_s == 4
@@ -30,20 +30,20 @@ def test_who_comes_when_told_is_expected_once() -> None:
     assert not reservations.redeem("a", 104.0), "a second time"
 
 
-def test_asking_again_too_soon_keeps_the_moment_and_books_no_other() -> None:
+def test_a_retry_that_is_too_early_keeps_its_reservation() -> None:
     reservations = Reservations()
     first = reservations.reserve("a", 10.0, REQUEST_S, now=100.0)
     assert reservations.reserve("a", 10.0, REQUEST_S, now=104.0) == first - 4
     assert reservations.expected_returns(110.0) == 1
 
 
-def test_who_comes_much_later_is_a_newcomer() -> None:
+def test_an_expired_reservation_is_not_redeemed() -> None:
     reservations = Reservations()
     retry_after_s = reservations.reserve("a", 1.0, REQUEST_S, now=100.0)
     assert not reservations.redeem("a", 100.0 + retry_after_s + 60)
 
 
-def test_less_is_kept_and_sooner_told_when_few_come_back() -> None:
+def test_fewer_redeemed_reservations_reserve_less_and_shorten_retry_times() -> None:
     reservations = Reservations()
     for number in range(400):
         reservations.reserve(number, 0.0, REQUEST_S, now=100.0 + number * 0.005)
@@ -55,12 +55,12 @@ def test_less_is_kept_and_sooner_told_when_few_come_back() -> None:
     assert max(pauses) <= 4
 
 
-def test_nobody_is_told_to_wait_longer_than_five_minutes() -> None:
+def test_no_retry_after_is_longer_than_five_minutes() -> None:
     reservations = Reservations()
     assert max(reservations.reserve(number, 0.0, 30.0, now=100.0 + number * 0.1) for number in range(200)) <= 301
 
 
-def test_the_book_does_not_grow_for_ever() -> None:
+def test_expired_reservations_are_removed() -> None:
     store = LocalReservationStore()
     reservations = Reservations(store=store)
     for second in range(2000):

@@ -11,7 +11,7 @@ def test_nothing_is_known_before_the_first_request() -> None:
     assert ServiceRate(8).request_s(0.0) == 0.0
 
 
-def test_of_lone_requests_only_the_cost_in_a_full_batch_is_their_own() -> None:
+def test_the_time_per_sample_is_that_of_a_full_batch() -> None:
     service_rate = ServiceRate(8)
     service_rate.add_measurement([(1, 0.008)], 0.01)
     assert service_rate.request_s(0.0) == pytest.approx(0.008)
@@ -26,7 +26,9 @@ def test_of_lone_requests_only_the_cost_in_a_full_batch_is_their_own() -> None:
         pytest.param(0.008, 0.001, 0.002, id="both"),
     ],
 )
-def test_small_batches_say_what_a_full_one_costs(fixed_s: float, each_s: float, expected_s: float) -> None:
+def test_the_time_of_a_full_batch_is_extrapolated_from_small_ones(
+    fixed_s: float, each_s: float, expected_s: float
+) -> None:
     service_rate = ServiceRate(8)
     for size in (1, 2, 3, 1, 4, 2, 3):
         service_rate.add_measurement([(size, fixed_s + each_s * size)], 0.01)
@@ -49,7 +51,7 @@ def serve(service_rate: ServiceRate, every_s: float, inside: int, begin: float =
     return now
 
 
-def test_what_http_and_codecs_cost_is_seen_while_a_queue_waits() -> None:
+def test_the_service_rate_includes_http_and_codecs_while_requests_queue() -> None:
     service_rate = ServiceRate(8)
     service_rate.add_measurement([(8, 0.008)], 0.01)
     now = serve(service_rate, 0.002, inside=50)
@@ -57,21 +59,21 @@ def test_what_http_and_codecs_cost_is_seen_while_a_queue_waits() -> None:
     assert service_rate.request_s(now + 60) == pytest.approx(0.001), "an old rate says nothing any more"
 
 
-def test_the_pace_of_an_idle_service_is_not_its_speed() -> None:
+def test_replies_of_an_idle_service_do_not_count() -> None:
     service_rate = ServiceRate(8)
     service_rate.add_measurement([(8, 0.008)], 0.01)
     now = serve(service_rate, 0.5, inside=1, count=20)
     assert service_rate.request_s(now) == pytest.approx(0.001)
 
 
-def test_the_pace_follows_a_service_that_slows_down() -> None:
+def test_the_measured_rate_follows_a_service_that_slows_down() -> None:
     service_rate = ServiceRate(8)
     now = serve(service_rate, 0.002, inside=50)
     now = serve(service_rate, 0.01, inside=50, begin=now)
     assert service_rate.request_s(now) == pytest.approx(0.01, rel=0.05)
 
 
-def test_a_large_picture_says_nothing_about_how_long_others_take() -> None:
+def test_a_large_picture_does_not_change_the_prediction_for_others() -> None:
     service_rate = ServiceRate(8)
     service_rate.add_measurement([(1, 0.1)], 0.5)
     service_rate.add_measurement([(1, 0.1)], None)

@@ -76,7 +76,7 @@ def test_both_headers_are_understood_and_name_the_same_client(path: Path, time: 
     assert ids | {identify(clients, ("X-API-Key", key))} == {f"key:{key_id_of(key)}"}
 
 
-def test_wrong_keys_are_told_apart_only_by_those_who_hold_them(path: Path, time: Time) -> None:
+def test_why_a_key_is_refused_is_revealed_only_to_its_holder(path: Path, time: Time) -> None:
     good = add_key(path)
     late = add_key(path, expires_at=time.date)
     gone = add_key(path, revoked_at=time.date)
@@ -106,7 +106,7 @@ def test_wrong_keys_are_told_apart_only_by_those_who_hold_them(path: Path, time:
     ],
     ids=["empty", "unknown", "expired", "revoked"],
 )
-def test_a_client_whose_key_is_refused_is_told_what_to_do(
+def test_a_refusal_of_a_key_says_what_to_do(
     path: Path, time: Time, of_file: dict[str, Any], sent: str | None, said: str
 ) -> None:
     key = add_key(path, **of_file)
@@ -114,7 +114,7 @@ def test_a_client_whose_key_is_refused_is_told_what_to_do(
         identify(loaded(path, time), ("X-API-Key", key if sent is None else sent))
 
 
-def test_two_keys_in_one_request_are_none(path: Path, time: Time) -> None:
+def test_two_keys_in_one_request_are_refused(path: Path, time: Time) -> None:
     key = add_key(path)
     clients = loaded(path, time)
     assert refusal(clients, ("X-API-Key", key), ("X-API-Key", key)) == "several_keys"
@@ -129,7 +129,7 @@ def test_a_client_may_do_what_its_scopes_say(path: Path, time: Time) -> None:
         client.require("inference")
 
 
-def test_rate_and_quota_are_each_keys_own_and_say_when_to_come_back(path: Path, time: Time) -> None:
+def test_rate_and_quota_are_per_key_and_have_a_retry_after(path: Path, time: Time) -> None:
     limited = add_key(path, rate_per_s=2.0, burst=2, requests_per_day=3)
     free = add_key(path)
     clients = loaded(path, time)
@@ -157,7 +157,7 @@ def test_rate_and_quota_are_each_keys_own_and_say_when_to_come_back(path: Path, 
     clients.charge(client, work=True)
 
 
-def test_a_changed_file_is_taken_over_and_what_was_used_stays_used(path: Path, time: Time) -> None:
+def test_a_changed_key_file_is_applied_and_usage_is_kept(path: Path, time: Time) -> None:
     key = add_key(path, requests_per_day=1)
     clients = loaded(path, time)
     client = clients.identify(Headers({"X-API-Key": key}), "")
@@ -175,7 +175,7 @@ def test_a_changed_file_is_taken_over_and_what_was_used_stays_used(path: Path, t
     assert refusal(clients, ("X-API-Key", key)) == "revoked_key"
 
 
-def test_a_file_that_breaks_or_goes_locks_nobody_out_and_lets_nobody_in(path: Path, time: Time) -> None:
+def test_a_broken_or_missing_key_file_leaves_the_old_keys_valid(path: Path, time: Time) -> None:
     key = add_key(path)
     clients = loaded(path, time)
     for breakage in (lambda: path.write_text("{"), path.unlink):
@@ -185,7 +185,7 @@ def test_a_file_that_breaks_or_goes_locks_nobody_out_and_lets_nobody_in(path: Pa
         assert refusal(clients) == "no_key"
 
 
-def test_a_file_that_could_not_be_read_once_is_read_later_though_it_did_not_change(path: Path, time: Time) -> None:
+def test_an_unreadable_key_file_is_read_later_even_if_unchanged(path: Path, time: Time) -> None:
     """Mending its permissions changes neither its modification time nor its size."""
     key = add_key(path)
     clients = loaded(path, time)

@@ -25,7 +25,7 @@ def test_a_key_has_256_random_bits_and_names_its_id() -> None:
 @pytest.mark.parametrize(
     "text", ["", "rtk_", "rtk_12345678_short", "RTK_12345678_" + "a" * 43, "rtk_1234567é_" + "a" * 43]
 )
-def test_what_is_no_key_has_no_id(text: str) -> None:
+def test_malformed_keys_have_no_id(text: str) -> None:
     assert key_id_of(text) is None
 
 
@@ -39,7 +39,7 @@ def test_the_file_holds_no_key_and_only_its_owner_may_read_it(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_change_through_a_link_changes_the_file_that_a_server_reads(tmp_path: Path) -> None:
+def test_a_change_through_a_symlink_changes_its_target(tmp_path: Path) -> None:
     path, link = tmp_path / "etc" / "keys.json", tmp_path / "keys.json"
     path.parent.mkdir()
     link.symlink_to(path)
@@ -50,7 +50,7 @@ def test_a_change_through_a_link_changes_the_file_that_a_server_reads(tmp_path: 
     assert [found.revoked_at for found in read_keys(path)] == [CREATED]
 
 
-def test_a_link_that_takes_the_files_place_before_it_is_written_is_refused(tmp_path: Path) -> None:
+def test_a_symlink_that_replaces_the_key_file_before_a_write_is_refused(tmp_path: Path) -> None:
     """The server's user may own the folder, and could redirect the write of root, who revokes a key."""
     path, other = tmp_path / "keys.json", tmp_path / "other.json"
     add_key(path)
@@ -84,7 +84,7 @@ def test_another_key_with_the_same_id_does_not_match() -> None:
         pytest.param(b'{"keys": [{"id": "secret-in-the-wrong-place"}]}', "keys.0.id", id="a bad record"),
     ],
 )
-def test_what_is_no_key_file_is_refused_without_being_quoted(tmp_path: Path, content: bytes, says: str) -> None:
+def test_invalid_key_files_are_refused_without_being_quoted(tmp_path: Path, content: bytes, says: str) -> None:
     path = tmp_path / "keys.json"
     path.write_bytes(content)
     with pytest.raises(KeysInvalid, match=says) as refused:
@@ -92,12 +92,12 @@ def test_what_is_no_key_file_is_refused_without_being_quoted(tmp_path: Path, con
     assert "secret-in" not in str(refused.value)
 
 
-def test_a_file_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
+def test_a_missing_key_file_is_an_error_that_says_how_to_create_it(tmp_path: Path) -> None:
     with pytest.raises(KeysInvalid, match="retouch keys create"):
         read_keys(tmp_path / "none.json")
 
 
-def test_a_file_that_nobody_writes_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_as_key_file_is_refused_without_blocking(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "keys.json")
     with pytest.raises(KeysInvalid, match="not a regular file"):
         read_keys(tmp_path / "keys.json")
@@ -109,10 +109,10 @@ def test_a_missing_folder_is_named_with_what_to_do(tmp_path: Path) -> None:
         pytest.raises(KeysInvalid, match=rf"make the folder {path.parent}, or choose another with --file"),
         lock_key_file(path),
     ):
-        raise AssertionError("nobody writes there")
+        raise AssertionError("no process writes to the pipe")
 
 
-def test_a_file_that_cannot_be_written_says_so_and_leaves_the_one_before(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_key_file(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     add_key(path)
     before = path.read_bytes()
@@ -134,7 +134,7 @@ def test_an_id_that_occurs_twice_is_refused(tmp_path: Path) -> None:
         read_keys(tmp_path / "keys.json")
 
 
-def test_a_revoked_key_keeps_its_first_time_and_the_others_stay() -> None:
+def test_revoking_twice_keeps_the_first_time_and_other_keys() -> None:
     keys = (record_of("a", "0" * 8), record_of("b", "1" * 8))
     first = with_key_revoked(keys, "0" * 8, CREATED)
     again = with_key_revoked(first, "0" * 8, datetime.now(timezone.utc) + timedelta(days=1))

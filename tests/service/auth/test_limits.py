@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from service.auth.limits import DailyCount, TokenBucket
 
 
-def test_a_burst_passes_and_what_follows_waits_for_the_rate() -> None:
+def test_a_burst_passes_and_later_requests_wait_for_the_rate() -> None:
     bucket = TokenBucket(3.0, 0.0)
     assert [bucket.take(2.0, 3, 0.0) for _ in range(3)] == [0.0, 0.0, 0.0]
     assert bucket.take(2.0, 3, 0.0) == 0.5
@@ -29,13 +29,13 @@ def test_no_order_of_arrivals_gets_more_than_the_rate_and_one_burst(rate: float,
     assert passed <= burst + now * rate + 1e-6
 
 
-def test_who_waits_as_long_as_told_passes() -> None:
+def test_a_request_after_the_returned_wait_passes() -> None:
     bucket = TokenBucket(0.0, 0.0)
     wait_s = bucket.take(0.3, 1, 0.0)
     assert bucket.take(0.3, 1, wait_s + 1e-9) == 0.0
 
 
-def test_a_clock_that_goes_back_gives_nothing_away() -> None:
+def test_a_clock_that_goes_back_grants_no_tokens() -> None:
     bucket = TokenBucket(0.0, 10.0)
     assert bucket.take(1.0, 5, 3.0) == 1.0
 

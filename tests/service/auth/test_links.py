@@ -41,7 +41,7 @@ def test_a_link_leads_to_the_public_url_and_opens_its_result_until_it_expires() 
     assert refusal(links(now=int(expires)), ONE, expires, signature) == "link_expired"
 
 
-def test_what_this_server_did_not_sign_is_refused_and_does_not_tell_whether_it_would_have_expired() -> None:
+def test_forged_links_are_refused_whether_expired_or_not() -> None:
     expires, signature = parts(links().url_of(ONE))
     late, other = str(int(expires) + 1), "A" if signature[0] != "A" else "B"
     for result_id, until, signed in (

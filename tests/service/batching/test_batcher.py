@@ -24,7 +24,7 @@ def test_a_batch_obeys_the_servers_and_the_models_limit(server: int, of_model: i
     assert BatchPolicy(server).largest_batch(of_model) == size
 
 
-async def test_a_lone_request_is_taken_at_once() -> None:
+async def test_a_single_request_is_taken_at_once() -> None:
     batcher = Batcher(BatchPolicy(8), Clock(0.0))
     (task,) = await queued(batcher, (sample(), model(), 1.0))
     batch = batcher.take(0)
@@ -33,7 +33,7 @@ async def test_a_lone_request_is_taken_at_once() -> None:
     assert (await task).batch_size == 1
 
 
-async def test_requests_that_gathered_share_a_batch_up_to_its_limit() -> None:
+async def test_queued_requests_share_a_batch_up_to_its_limit() -> None:
     batcher, served = Batcher(BatchPolicy(3), Clock(0.0)), model()
     tasks = await queued(batcher, *[(sample(), served, 1.0)] * 5)
     sizes = []
@@ -75,7 +75,7 @@ async def test_tiles_of_different_sizes_and_models_are_not_mixed() -> None:
     assert batches == [[("photos/1", 64)] * 2, [("photos/1", 128)], [("faces/1", 64)]]
 
 
-async def test_a_request_whose_client_left_is_not_computed() -> None:
+async def test_a_request_whose_client_disconnected_is_not_computed() -> None:
     batcher, served = Batcher(BatchPolicy(8), Clock(0.0)), model()
     gone, stays = await queued(batcher, (sample(), served, 1.0), (sample(), served, 1.0))
     gone.cancel()
@@ -88,7 +88,7 @@ async def test_a_request_whose_client_left_is_not_computed() -> None:
     await stays
 
 
-async def test_a_client_that_leaves_while_its_batch_runs_disturbs_nobody() -> None:
+async def test_a_disconnect_during_a_batch_affects_no_other_request() -> None:
     batcher, served = Batcher(BatchPolicy(8), Clock(0.0)), model()
     gone, stays = await queued(batcher, (sample(), served, 1.0), (sample(), served, 1.0))
     batch = batcher.take(0)
@@ -99,7 +99,7 @@ async def test_a_client_that_leaves_while_its_batch_runs_disturbs_nobody() -> No
     assert (await stays).batch_size == 2
 
 
-async def test_a_request_whose_deadline_passed_in_the_queue_is_told_so_and_not_computed() -> None:
+async def test_a_request_whose_deadline_passed_in_the_queue_fails_and_is_not_computed() -> None:
     clock = Clock(0.0)
     batcher, served = Batcher(BatchPolicy(8), clock), model()
     late, in_time = await queued(batcher, (sample(), served, 1.0), (sample(), served, 5.0))
@@ -113,7 +113,7 @@ async def test_a_request_whose_deadline_passed_in_the_queue_is_told_so_and_not_c
         await late
 
 
-async def test_a_queue_of_only_dead_requests_gives_way_to_the_next_one() -> None:
+async def test_a_queue_of_only_cancelled_requests_is_skipped() -> None:
     clock = Clock(0.0)
     batcher = Batcher(BatchPolicy(8), clock)
     late, in_time = await queued(batcher, (sample(64), model(), 1.0), (sample(128), model(), 5.0))
@@ -146,7 +146,7 @@ async def test_an_entry_is_answered_once_even_if_two_answer_it() -> None:
         await task
 
 
-async def test_closing_answers_what_waits_and_refuses_what_comes() -> None:
+async def test_closing_answers_queued_requests_and_refuses_new_ones() -> None:
     batcher, served = Batcher(BatchPolicy(8), Clock(0.0)), model()
     (task,) = await queued(batcher, (sample(), served, 1.0))
     batcher.close()
@@ -157,7 +157,7 @@ async def test_closing_answers_what_waits_and_refuses_what_comes() -> None:
     assert batcher.take() is None
 
 
-async def test_what_waited_for_an_engine_that_died_is_computed_by_its_replacement() -> None:
+async def test_requests_queued_for_a_dead_engine_are_computed_by_its_replacement() -> None:
     batcher, dead = Batcher(BatchPolicy(8), Clock(0.0)), model()
     fresh = ServedModel(dead.manifest, cast("Any", StubEngine()))
     tasks = await queued(batcher, (sample(), dead, 1.0), (sample(), dead, 1.0))
@@ -170,7 +170,7 @@ async def test_what_waited_for_an_engine_that_died_is_computed_by_its_replacemen
     await asyncio.gather(*tasks)
 
 
-async def test_two_engines_of_one_model_are_never_asked_for_one_batch() -> None:
+async def test_a_batch_never_mixes_two_engines_of_one_model() -> None:
     batcher, first, second = Batcher(BatchPolicy(8), Clock(0.0)), model(), model()
     tasks = await queued(batcher, (sample(), first, 1.0), (sample(), second, 1.0), (sample(), first, 1.0))
     engines = []
@@ -191,11 +191,11 @@ async def test_a_waiting_worker_wakes_up_when_a_request_comes() -> None:
     await task
 
 
-def test_an_idle_batcher_gives_nothing_after_the_time_allowed() -> None:
+def test_an_idle_batcher_returns_no_batch_after_the_timeout() -> None:
     assert Batcher(BatchPolicy(8), Clock(0.0)).take(0.001) is None
 
 
-async def test_its_state_prints_itself() -> None:
+async def test_a_batcher_has_a_readable_repr() -> None:
     batcher = Batcher(BatchPolicy(8), Clock(0.0))
     (task,) = await queued(batcher, (sample(), model(), 1.0))
     assert repr(batcher) == "<Batcher [1 queued in 1 queues]>"

@@ -29,11 +29,11 @@ from tests.service.batching.entries import computed, model, queued, sample
         pytest.param([QueueHead("a", QueuePosition(1.0, -5, 1))], ["a"], id="a lone request does not wait"),
     ],
 )
-def test_queues_come_in_the_order_of_their_first_entries_turns(waiting: list[QueueHead], expected: list[str]) -> None:
+def test_queues_are_served_in_the_order_of_their_first_entries(waiting: list[QueueHead], expected: list[str]) -> None:
     assert BatchPolicy(8).queue_order(waiting) == expected
 
 
-async def test_rows_of_several_samples_share_a_batch_with_their_like_as_far_as_there_is_room() -> None:
+async def test_rows_of_several_samples_share_a_batch_up_to_its_limit() -> None:
     batcher, served = Batcher(BatchPolicy(8), Clock(0.0)), model()
     three, one = Sample(Size(64, 64), {}, samples=3), sample()
     tasks = await queued(batcher, *((row, served, 9.0) for row in (three, one, three, three)))
@@ -66,7 +66,7 @@ async def test_a_client_with_one_request_is_in_the_next_batch_after_hundreds_of_
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_the_device_is_asked_about_the_engine_that_will_compute_and_about_everyone_who_waits() -> None:
+async def test_batch_rows_gets_the_current_engine_and_the_length_of_all_queues() -> None:
     batcher, served, fresh = Batcher(BatchPolicy(8), Clock(0.0)), model(), model()
     served.set_replacement(fresh)
     tasks = await queued(batcher, *((sample(side), served, 9.0) for side in (64, 64, 128)))
@@ -86,7 +86,7 @@ async def test_the_device_is_asked_about_the_engine_that_will_compute_and_about_
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_who_waits_for_a_busy_device_is_passed_by_others_but_by_nobody_of_that_device() -> None:
+async def test_a_queue_for_a_busy_device_is_overtaken_only_by_queues_for_other_devices() -> None:
     batcher, busy = Batcher(BatchPolicy(8), Clock(0.0)), True
     on_cpu, also_on_cpu, on_gpu = model("a/1"), model("b/1"), model("c/1", device="cuda:0")
     tasks = await queued(batcher, *((sample(), served, 9.0) for served in (on_cpu, also_on_cpu, on_gpu)))
@@ -103,7 +103,7 @@ async def test_who_waits_for_a_busy_device_is_passed_by_others_but_by_nobody_of_
     await asyncio.gather(*tasks)
 
 
-async def test_waiting_ends_when_there_is_something_else_to_do() -> None:
+async def test_waiting_for_a_batch_can_be_interrupted() -> None:
     batcher, news = Batcher(BatchPolicy(8), Clock(0.0)), threading.Event()
     taking = asyncio.create_task(asyncio.to_thread(batcher.take, 30, interrupted=news.is_set))
     await asyncio.sleep(0.02)

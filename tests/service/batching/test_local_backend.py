@@ -46,7 +46,7 @@ class BeginsToHang:
 
 
 @pytest.mark.parametrize(("own_process", "given_up"), [(True, 0), (False, 1)])
-async def test_a_worker_that_begins_to_hang_between_two_looks_is_replaced_only_where_the_process_does_other_work(
+async def test_a_worker_that_begins_to_hang_between_two_checks_is_replaced_only_in_a_shared_process(
     tmp_path: Path, own_process: bool, given_up: int
 ) -> None:
     hanging, fresh = BeginsToHang(), SimpleNamespace(device_lost=None, state=lambda *_: "idle")
@@ -69,7 +69,7 @@ async def test_a_worker_that_begins_to_hang_between_two_looks_is_replaced_only_w
     assert (hanging.given_up, backend.lost.is_set()) == (given_up, own_process)
 
 
-async def test_what_lanes_compute_side_by_side_is_warmed_up_in_every_size(models_dir: Path, tmp_path: Path) -> None:
+async def test_batches_of_every_size_are_warmed_up_on_all_lanes(models_dir: Path, tmp_path: Path) -> None:
     warmed: dict[str, list[BatchShape]] = {}
 
     class Recording(FakeLaneEngine):
@@ -106,9 +106,7 @@ async def test_a_device_that_is_lost_while_a_model_warms_up_ends_the_process(
         assert not backend.loaded.is_set()
 
 
-async def test_who_uses_the_pipeline_without_a_server_is_told_that_the_device_was_lost(
-    models_dir: Path, tmp_path: Path
-) -> None:
+async def test_a_pipeline_without_a_server_raises_when_the_device_is_lost(models_dir: Path, tmp_path: Path) -> None:
     settings = Settings(models_dir=models_dir, results_dir=tmp_path / "results")
     backend = partial(open_local_backend, open_model=fails_its_warm_up(LOST))
 
@@ -120,7 +118,7 @@ async def test_who_uses_the_pipeline_without_a_server_is_told_that_the_device_wa
         await asyncio.wait_for(use(), 30)
 
 
-def test_a_scan_lists_each_folder_once_and_knows_the_misnamed_ones(tmp_path: Path) -> None:
+def test_a_scan_lists_each_folder_once_and_reports_misnamed_ones(tmp_path: Path) -> None:
     write_model(tmp_path, fake_manifest("photos", "inpaint"))
     write_model(tmp_path, fake_manifest("facades", "translate")).rename(tmp_path / "facades/v1")
     listed: list[Any] = []

@@ -142,7 +142,7 @@ def supervise(bench: Bench, reloaded: list[Entry], hang_timeout_s: float = 60.0)
     return Supervisor(start, reload_engine, time.monotonic, hang_timeout_s)
 
 
-async def test_a_worker_that_has_come_to_its_end_is_not_replaced(bench: Bench) -> None:
+async def test_a_worker_that_ended_after_closing_is_not_replaced(bench: Bench) -> None:
     supervisor = supervise(bench, [])
     bench.batcher.close()
     await asyncio.to_thread(supervisor.worker.join, 5)
@@ -201,7 +201,7 @@ async def test_a_busy_worker_is_ready_until_its_batch_is_overdue(bench: Bench) -
     await task
 
 
-class ClosesAloud(FakeEngine):
+class ReportsClosing(FakeEngine):
     """A fake engine that sets an event when it is closed."""
 
     def __init__(self, manifest: Manifest, fault: Callable[[Feed], Fault | None]) -> None:
@@ -212,12 +212,10 @@ class ClosesAloud(FakeEngine):
         self.closed.set()
 
 
-async def test_an_engine_stays_open_while_its_batch_computes_though_all_clients_left_and_it_was_replaced(
-    bench: Bench, manifest: Manifest
-) -> None:
+async def test_an_engine_stays_open_until_its_batch_ends_even_without_leases(bench: Bench, manifest: Manifest) -> None:
     release = threading.Event()
     bench.faults.append(Hang(release))
-    engine = ClosesAloud(manifest, bench.engine.fault)
+    engine = ReportsClosing(manifest, bench.engine.fault)
     holder = LeaseCounter(ServedModel(manifest, engine))
     bench.model = holder.served
     assert holder.acquire()
@@ -234,8 +232,8 @@ async def test_an_engine_stays_open_while_its_batch_computes_though_all_clients_
     assert await asyncio.to_thread(engine.closed.wait, 5)
 
 
-async def test_a_sample_whose_client_left_with_the_last_lease_is_not_computed(bench: Bench, manifest: Manifest) -> None:
-    engine = ClosesAloud(manifest, bench.engine.fault)
+async def test_a_sample_whose_client_released_the_last_lease_is_not_computed(bench: Bench, manifest: Manifest) -> None:
+    engine = ReportsClosing(manifest, bench.engine.fault)
     holder = LeaseCounter(ServedModel(manifest, engine))
     fresh, bench.model = bench.model, holder.served
     gone = asyncio.create_task(bench.submit())
@@ -251,7 +249,7 @@ async def test_a_sample_whose_client_left_with_the_last_lease_is_not_computed(be
 async def test_a_hung_batch_keeps_its_engine_open_until_it_returns(bench: Bench, manifest: Manifest) -> None:
     release = threading.Event()
     bench.faults.append(Hang(release))
-    engine = ClosesAloud(manifest, bench.engine.fault)
+    engine = ReportsClosing(manifest, bench.engine.fault)
     holder = LeaseCounter(ServedModel(manifest, engine))
     assert holder.acquire()
     bench.model = holder.served

@@ -15,5 +15,5 @@ from service.core.settings import Settings
         (Settings(engine="onnxrt"), "the engine onnxrt needs no GPU"),
     ],
 )
-def test_settings_that_leave_a_gpu_alone_say_why(settings: Settings, why: str) -> None:
+def test_settings_that_do_not_use_a_gpu_have_a_reason(settings: Settings, why: str) -> None:
     assert why_on_cpu(settings) == why

@@ -30,7 +30,7 @@ def test_the_config_file_can_be_named_by_the_environment(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("after", [" ", "\t", "\r"])
-def test_blanks_and_ends_of_lines_around_a_value_of_the_environment_do_not_count(after: str, tmp_path: Path) -> None:
+def test_whitespace_around_environment_values_is_ignored(after: str, tmp_path: Path) -> None:
     """Files of `docker --env-file` have them, with CR where they were edited on Windows; a folder's name would too."""
     config = tmp_path / "retouch.toml"
     config.write_text("port = 7\n")
@@ -45,7 +45,7 @@ def test_an_ipv6_host_may_be_in_brackets_as_in_urls(written: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "expected"), [("false", False), ("0", False), ("true", True), ("1", True)])
-def test_a_boolean_in_the_environment_means_what_it_says(text: str, expected: bool) -> None:
+def test_booleans_in_the_environment_are_parsed(text: str, expected: bool) -> None:
     assert load_settings({}, {"RETOUCH_SAVE": text}).save is expected
 
 
@@ -67,22 +67,20 @@ def test_a_wrong_or_misspelt_environment_setting_stops_the_start(environ: dict[s
 @pytest.mark.parametrize(
     ("written", "meant"), [("max_batch", "max_batch_size"), ("PROT", "port"), ("model_dir", "models_dir")]
 )
-def test_a_misspelt_name_is_told_what_was_probably_meant_and_not_all_there_are(
-    tmp_path: Path, written: str, meant: str
-) -> None:
+def test_a_misspelt_name_gets_a_suggestion_and_not_the_full_list(tmp_path: Path, written: str, meant: str) -> None:
     with pytest.raises(SettingsInvalid) as in_environment:
         load_settings({}, {PREFIX + written.upper(): "1"})
-    told = f"unknown environment setting {PREFIX}{written.upper()}; did you mean {PREFIX}{meant.upper()}?"
-    assert str(in_environment.value) == f"{told} (`retouch serve --help` lists all)"
+    message = f"unknown environment setting {PREFIX}{written.upper()}; did you mean {PREFIX}{meant.upper()}?"
+    assert str(in_environment.value) == f"{message} (`retouch serve --help` lists all)"
     config = tmp_path / "retouch.toml"
     config.write_text(f"{written} = 1\n")
     with pytest.raises(SettingsInvalid) as in_file:
         load_settings({}, {}, config)
-    told = f"unknown setting {written}; did you mean {meant}?"
-    assert str(in_file.value) == f"config file {config}: {told} (`retouch serve --help` lists all)"
+    message = f"unknown setting {written}; did you mean {meant}?"
+    assert str(in_file.value) == f"config file {config}: {message} (`retouch serve --help` lists all)"
 
 
-def test_a_name_that_is_near_to_nothing_is_unknown_and_nothing_more() -> None:
+def test_an_unknown_name_without_a_close_match_gets_no_suggestion() -> None:
     with pytest.raises(SettingsInvalid, match=r"^unknown environment setting RETOUCH_Q{12} \(`retouch serve"):
         load_settings({}, {PREFIX + "Q" * 12: "1"})
 
@@ -105,7 +103,7 @@ def test_a_name_that_is_near_to_nothing_is_unknown_and_nothing_more() -> None:
         pytest.param({"RETOUCH_PORT": "tcp://10.0.0.1:80"}, id="the port alone"),
     ],
 )
-def test_what_kubernetes_sets_for_a_service_is_told_from_a_misspelt_setting(environ: dict[str, str]) -> None:
+def test_kubernetes_service_variables_are_distinguished_from_misspelt_settings(environ: dict[str, str]) -> None:
     with pytest.raises(SettingsInvalid, match=r"Kubernetes .* set enableServiceLinks: false in the pod's spec$"):
         load_settings({}, environ)
 
@@ -119,7 +117,7 @@ def test_a_wrong_config_file_stops_the_start(tmp_path: Path, content: str) -> No
 
 
 @pytest.mark.parametrize("name", ["max_batch_size", "request_timeout_s", "host"])
-def test_a_boolean_of_the_config_file_is_no_number(tmp_path: Path, name: str) -> None:
+def test_a_boolean_in_the_config_file_is_not_a_number(tmp_path: Path, name: str) -> None:
     config = tmp_path / "retouch.toml"
     config.write_text(f"{name} = true")
     with pytest.raises(SettingsInvalid, match=rf"{name}: true is neither a number nor text"):
@@ -137,7 +135,7 @@ def test_a_missing_config_file_stops_the_start(tmp_path: Path) -> None:
         load_settings({}, {}, tmp_path / "none.toml")
 
 
-def test_every_setting_has_an_environment_twin() -> None:
+def test_every_setting_has_an_environment_variable() -> None:
     for name, field in Settings.model_fields.items():
         value = field.get_default()
         environ = {PREFIX + name.upper(): str(value)}
@@ -150,12 +148,12 @@ def test_every_setting_stands_in_one_group_and_is_described_in_sentences() -> No
     assert [name for name, text in grouped if not re.fullmatch(r"[A-Za-z].+\.", text)] == []
 
 
-def test_nobody_has_to_read_more_than_54_settings() -> None:
+def test_there_are_at_most_54_settings() -> None:
     assert len(Settings.model_fields) <= 54
 
 
 @pytest.mark.parametrize("name", RETIRED)
-def test_a_setting_that_went_is_accepted_anywhere_with_advice(name: str, tmp_path: Path) -> None:
+def test_a_retired_setting_is_accepted_with_advice(name: str, tmp_path: Path) -> None:
     assert name not in Settings.model_fields
     config = tmp_path / "retouch.toml"
     config.write_text(f"{name} = 1\n")
@@ -177,16 +175,14 @@ def test_a_setting_that_went_is_accepted_anywhere_with_advice(name: str, tmp_pat
         ({"max_bodies_mb": 300, "max_memory_mb": 5000}, 5000),
     ],
 )
-def test_a_limit_of_memory_that_went_allows_neither_bodies_nor_pictures_more(
-    written: dict[str, Any], memory_mb: float
-) -> None:
+def test_a_retired_memory_limit_is_never_exceeded_by_its_replacement(written: dict[str, Any], memory_mb: float) -> None:
     with pytest.warns(FutureWarning, match="max_memory_mb"):
         settings = load_settings(written, {})
     assert settings.max_memory_mb == memory_mb
     assert settings.max_bodies_mb == settings.max_decoded_mb == memory_mb / 2
 
 
-def test_a_flag_wins_over_a_setting_that_went_in_the_environment() -> None:
+def test_a_flag_wins_over_a_retired_setting_in_the_environment() -> None:
     with pytest.warns(FutureWarning, match="spool_max_items"):
         assert load_settings({}, {"RETOUCH_SPOOL_MAX_MB": "200"}).spool_max_items == 800
     with pytest.warns(FutureWarning, match="spool_max_items"):
@@ -195,13 +191,13 @@ def test_a_flag_wins_over_a_setting_that_went_in_the_environment() -> None:
 
 @pytest.mark.parametrize("name", ["max_decoded_mb", "spool_max_mb"])
 @pytest.mark.parametrize("value", ["much", "0", "-1", "nan", "inf", "1e400", [1]])
-def test_a_limit_that_went_and_makes_no_sense_stops_the_start(name: str, value: object) -> None:
+def test_an_invalid_retired_limit_stops_the_start(name: str, value: object) -> None:
     with pytest.raises(SettingsInvalid, match=f"settings: {name}"):
         load_settings({name: value}, {})
 
 
 @pytest.mark.parametrize("name", ["models_dir", "engine_cache_dir", "results_dir"])
-def test_a_folder_without_a_name_stops_the_start_and_is_not_the_folder_one_is_in(name: str) -> None:
+def test_an_empty_folder_name_stops_the_start(name: str) -> None:
     for flags, environ in (({name: ""}, {}), ({}, {PREFIX + name.upper(): ""})):
         with pytest.raises(SettingsInvalid, match=f"{name}: .*empty"):
             load_settings(flags, environ)
@@ -209,18 +205,18 @@ def test_a_folder_without_a_name_stops_the_start_and_is_not_the_folder_one_is_in
 
 @pytest.mark.parametrize("name", ["max_memory_mb", "results_max_gb", "drain_timeout_s"])
 @pytest.mark.parametrize("value", ["inf", "nan", "1e400"])
-def test_a_number_without_end_stops_the_start(name: str, value: str) -> None:
+def test_infinite_numbers_stop_the_start(name: str, value: str) -> None:
     with pytest.raises(SettingsInvalid, match=f"settings: {name}"):
         load_settings({name: value}, {})
 
 
-def test_settings_that_stay_give_no_warning() -> None:
+def test_current_settings_give_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load_settings({"port": 1}, {"RETOUCH_MAX_MEMORY_MB": "100"})
 
 
-def test_what_follows_the_memory_is_as_it_was_before_by_default() -> None:
+def test_limits_derived_from_the_memory_have_their_old_defaults() -> None:
     settings = Settings()
     assert (settings.max_bodies_mb, settings.max_decoded_mb, settings.max_uploads) == (2048.0, 2048.0, 1024)
     assert settings.spool_max_mb == 1024.0
@@ -253,18 +249,18 @@ def test_a_public_url_is_an_address_with_or_without_a_prefix(url: str, read: str
         ),
     ],
 )
-def test_what_links_could_not_begin_with_stops_the_start(url: str) -> None:
+def test_an_unusable_public_url_stops_the_start(url: str) -> None:
     with pytest.raises(SettingsInvalid, match="public_url"):
         load_settings({"public_url": url}, {})
 
 
 @pytest.mark.parametrize("name", ["drain_delay_s", "drain_timeout_s"])
-def test_a_drain_that_no_timer_can_hold_stops_the_start_and_not_the_end(name: str) -> None:
+def test_drain_times_too_long_for_timers_stop_the_start(name: str) -> None:
     with pytest.raises(SettingsInvalid, match=f"{name}: Input should be less than or equal to"):
         load_settings({name: "1e12"}, {})
 
 
-def test_pictures_with_more_pixels_than_their_indices_can_count_stop_the_start() -> None:
+def test_a_pixel_limit_above_the_index_range_stops_the_start() -> None:
     assert load_settings({"max_pixels": 2**30}, {}).max_pixels == 2**30
     with pytest.raises(SettingsInvalid, match="max_pixels: Input should be less than or equal to"):
         load_settings({"max_pixels": 2**30 + 1}, {})

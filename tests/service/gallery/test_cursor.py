@@ -39,6 +39,6 @@ def sealed(value: object) -> str:
         base64.urlsafe_b64encode(b"[" * 180).decode(),
     ],
 )
-def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+def test_malformed_cursors_are_refused(cursor: str) -> None:
     with pytest.raises(InvalidOption):
         decode(cursor, ["owner"])

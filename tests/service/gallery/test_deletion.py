@@ -47,7 +47,7 @@ async def test_only_the_owner_deletes_a_result_and_only_once(store: ResultStore,
 
 
 @pytest.mark.parametrize("nothing", [OTHER, "..%2Fetc", ""])
-async def test_what_does_not_exist_cannot_be_deleted(store: ResultStore, tmp_path: Path, nothing: str) -> None:
+async def test_a_result_that_does_not_exist_cannot_be_deleted(store: ResultStore, tmp_path: Path, nothing: str) -> None:
     with pytest.raises(NotFound):
         await deletion_of(store, tmp_path).delete(nothing, "")
 
@@ -71,7 +71,7 @@ async def test_a_result_that_is_not_in_the_index_is_deleted_by_its_sidecar(store
     assert store.get(ID) is None
 
 
-async def test_a_room_that_cannot_forget_now_is_asked_again(store: ResultStore, tmp_path: Path) -> None:
+async def test_removing_copies_is_retried_after_a_failure(store: ResultStore, tmp_path: Path) -> None:
     asked: list[str] = []
 
     async def forget(result_id: str) -> None:
@@ -91,7 +91,7 @@ async def test_a_room_that_cannot_forget_now_is_asked_again(store: ResultStore, 
     assert (asked, deletion.left) == ([ID] * 3, 0), "once more at the end, for writes that were late"
 
 
-async def test_thumbnails_of_lost_results_and_old_tombstones_are_tidied_up(store: ResultStore, tmp_path: Path) -> None:
+async def test_thumbnails_of_lost_results_and_old_tombstones_are_removed(store: ResultStore, tmp_path: Path) -> None:
     for result_id in (ID, OTHER):
         put(store, result_id)
         ThumbnailFiles(tmp_path, store.index).keep(result_id, b"small")

@@ -60,13 +60,13 @@ async def test_the_newest_is_first_and_every_owner_has_a_list_of_their_own(
     assert await numbers(listing, owner="c") == []
 
 
-async def test_what_was_just_promised_is_listed_without_waiting(index: ResultIndex, listing: Listing) -> None:
+async def test_a_result_is_listed_as_soon_as_it_is_promised(index: ResultIndex, listing: Listing) -> None:
     index.announce(sidecar(1))
     assert await numbers(listing, status="saving") == [1]
     assert await numbers(listing, status="saved") == []
 
 
-async def test_what_another_thread_is_entering_just_now_is_listed(tmp_path: Path) -> None:
+async def test_a_result_being_inserted_by_another_thread_is_listed(tmp_path: Path) -> None:
     index = ResultIndex(ledger := SlowLedger(tmp_path), lambda: 0.0)
     index.open()
     listing = Listing(index)
@@ -84,7 +84,7 @@ async def test_what_another_thread_is_entering_just_now_is_listed(tmp_path: Path
     index.close()
 
 
-async def test_results_of_one_moment_are_all_listed_once(index: ResultIndex, listing: Listing) -> None:
+async def test_results_with_equal_times_are_each_listed_once(index: ResultIndex, listing: Listing) -> None:
     moment = "2026-11-23T07:00:00.000+00:00"
     index.saved([sidecar(number, created=moment) for number in range(10)])
     seen: list[int] = []

@@ -28,7 +28,7 @@ def test_older_results_are_entered_once_and_tombstones_stay(tmp_path: Path, inde
     assert read_in(files, index, tmp_path, threading.Event()) == 0
 
 
-def test_one_that_is_stopped_begins_again(tmp_path: Path, index: ResultIndex) -> None:
+def test_a_stopped_read_in_starts_again(tmp_path: Path, index: ResultIndex) -> None:
     files = ResultFiles(tmp_path)
     files.prepare()
     files.write(b"image", {"id": ONE, "media_type": "image/png"})

@@ -55,7 +55,7 @@ def test_grey_alpha_and_16_bits_are_kept_as_far_as_webp_holds_them() -> None:
     assert shown.convert("RGB").getpixel((5, 5)) == (255, 255, 255)
 
 
-def test_a_thumbnail_is_kept_until_it_is_dropped(tmp_path: Path, index: ResultIndex) -> None:
+def test_a_thumbnail_is_stored_until_it_is_dropped(tmp_path: Path, index: ResultIndex) -> None:
     files = ThumbnailFiles(tmp_path, index)
     assert files.find(ID) is None
     assert files.find("../../etc/passwd") is None
@@ -66,14 +66,14 @@ def test_a_thumbnail_is_kept_until_it_is_dropped(tmp_path: Path, index: ResultIn
     assert files.find(ID) is None
 
 
-def test_a_thumbnail_that_is_made_while_its_result_is_deleted_is_not_kept(tmp_path: Path, index: ResultIndex) -> None:
+def test_a_thumbnail_made_while_its_result_is_deleted_is_not_stored(tmp_path: Path, index: ResultIndex) -> None:
     files = ThumbnailFiles(tmp_path, index)
     index.bury(ID, "")
     assert not files.keep(ID, b"small")
     assert [path for path in (tmp_path / ".thumbnails").rglob("*") if path.is_file()] == []
 
 
-def test_thumbnails_of_results_that_are_gone_are_removed(tmp_path: Path, index: ResultIndex) -> None:
+def test_thumbnails_of_deleted_results_are_removed(tmp_path: Path, index: ResultIndex) -> None:
     files = ThumbnailFiles(tmp_path, index)
     other = "cd" * 16
     files.keep(ID, b"small")

@@ -93,7 +93,7 @@ def test_every_masked_pixel_is_filled_once_by_a_crop_that_fits_its_tile(
 
 @settings(max_examples=60)
 @given(masks(), st.sampled_from(sorted(RULES)))
-def test_what_only_goes_whole_is_planned_as_if_its_holes_had_been_looked_for(
+def test_masks_that_are_filled_whole_are_planned_the_same_without_finding_holes(
     mask: NDArray[np.bool_], rule: str
 ) -> None:
     planned = plan_crops(mask, RULES[rule], "auto")
@@ -145,7 +145,9 @@ def test_a_picture_that_fits_a_tile_is_padded_whole(size: tuple[int, int], tile:
         pytest.param((500, 500), [(250, 250, 120, 120)], id="a large hole"),
     ],
 )
-def test_a_small_picture_goes_whole_by_itself(size: tuple[int, int], holes: list[tuple[int, int, int, int]]) -> None:
+def test_a_small_picture_is_filled_whole_by_default(
+    size: tuple[int, int], holes: list[tuple[int, int, int, int]]
+) -> None:
     (crop,) = plan_crops(ellipses(size, *holes), PAD, "auto")
     assert crop.box == Box(0, 0, *size)
 
@@ -184,7 +186,7 @@ def test_context_is_half_the_hole_on_every_side() -> None:
     assert crop.box.right >= 2360
 
 
-def test_context_gives_way_before_resolution_does() -> None:
+def test_context_is_reduced_before_resolution() -> None:
     mask = np.zeros((3000, 4000), np.bool_)
     mask[1000:1440, 2000:2440] = True  # a context of half the hole on each side would need 880 pixels
     (crop,) = plan_crops(mask, PAD, "auto")
@@ -217,7 +219,7 @@ def test_a_long_wire_is_filled_at_full_resolution() -> None:
     assert all(crop.scaled == crop.box.size for crop in crops)
 
 
-def test_asked_for_crops_a_hole_too_thick_is_scaled_down_and_its_neighbour_is_not() -> None:
+def test_with_strategy_crop_a_thick_hole_is_scaled_down_and_its_neighbour_is_not() -> None:
     mask = ellipses((3000, 4000), (2000, 1500, 96, 96), (2200, 1500, 10, 10))
     crops = plan_crops(mask, LIMITED, "crop")
     check(mask, crops, LIMITED)
@@ -245,7 +247,7 @@ def test_a_fixed_size_is_resized_whole_unless_crops_are_asked_for() -> None:
     assert crop.box.size == Size(256, 256)
 
 
-def test_a_fixed_size_that_is_to_be_cropped_is() -> None:
+def test_a_fixed_size_that_allows_crops_is_cropped() -> None:
     (crop,) = plan_crops(ellipses((900, 1200), (600, 500, 20, 20)), FIXED_CROP, "auto")
     assert crop.box.size == crop.scaled == crop.tile == Size(128, 256)
 

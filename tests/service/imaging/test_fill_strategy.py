@@ -43,7 +43,7 @@ def some_boxes(seed: int, size: Size, most: int) -> NDArray[np.bool_]:
 @given(
     st.sampled_from(SIDES), st.tuples(st.integers(8, 64), st.integers(8, 64)), st.integers(0, 2**32), st.integers(1, 5)
 )
-def test_what_is_decided_early_is_what_the_holes_would_decide(
+def test_early_decisions_equal_those_from_the_holes(
     sides: tuple[int, ...], size: tuple[int, int], seed: int, holes: int
 ) -> None:
     mask = some_boxes(seed, Size(*size), holes)
@@ -54,7 +54,7 @@ def test_what_is_decided_early_is_what_the_holes_would_decide(
 
 
 @pytest.mark.parametrize("crops", [1, 2])
-def test_crops_are_taken_where_they_cost_half_of_the_whole(crops: int) -> None:
+def test_crops_are_chosen_if_they_cost_half_of_the_whole(crops: int) -> None:
     mask = np.zeros((64, 64), np.bool_)
     mask[4:8, 4:8] = True
     mask[50:54, 50:54] = crops == 2
@@ -94,7 +94,7 @@ def test_a_measured_rule_scales_thick_holes_of_small_pictures_down() -> None:
     assert thick.box.size.width / thick.scaled.width == pytest.approx(2, rel=0.05)
 
 
-def test_a_measured_rule_takes_larger_pictures_whole() -> None:
+def test_a_measured_rule_fills_larger_pictures_whole() -> None:
     mask = ellipses((600, 1000), (500, 300, 40, 40))
     (whole,) = plan_crops(mask, ruled(FillRule(longest_side=1024, strategy="whole")), "auto")
     assert whole.scaled == Size(307, 512)
@@ -102,7 +102,7 @@ def test_a_measured_rule_takes_larger_pictures_whole() -> None:
     assert crop.scaled == crop.box.size
 
 
-def test_what_is_asked_for_wins_over_measured_rules() -> None:
+def test_the_requested_strategy_wins_over_measured_rules() -> None:
     mask, rule = ellipses((500, 500), (250, 250, 10, 10)), ruled(FillRule(strategy="whole"))
     (crop,) = plan_crops(mask, rule, "crop")
     assert crop.tile == Size(256, 256)

@@ -51,7 +51,7 @@ def test_a_hole_in_the_corner_is_moved_to_the_centre_with_its_context_reflected(
 
 
 @pytest.mark.parametrize("hole", [(0, 0, 64, 64), (236, 100, 300, 164), (120, 250, 170, 300), (0, 0, 200, 300)])
-def test_a_tile_that_shows_the_picture_itself_goes_back_to_where_it_came_from(
+def test_a_tile_with_the_pictures_own_pixels_is_pasted_back_exactly(
     make_fixed: MakeManifest, hole: tuple[int, int, int, int]
 ) -> None:
     mask = mask_of((300, 300), hole)
@@ -110,7 +110,7 @@ def test_several_holes_are_filled_and_nothing_else_is_touched(make_fixed: MakeMa
     assert (filled[mask] != pixels[mask]).any(axis=1).all()
 
 
-def test_a_model_that_is_told_no_mask_never_sees_what_is_removed(make_fixed: MakeManifest) -> None:
+def test_a_model_without_a_mask_input_never_sees_the_masked_pixels(make_fixed: MakeManifest) -> None:
     mask = mask_of((200, 200), (60, 60, 124, 124), (60, 140, 70, 150))
     pixels = np.where(mask[:, :, None], 255, 40).astype(np.uint8).repeat(3, axis=2)
     crop = crop_onto_fixed_hole(Box(60, 60, 124, 124), Size(200, 200), RULE, CENTRE)

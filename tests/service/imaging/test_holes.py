@@ -74,7 +74,7 @@ def test_a_mask_that_touches_every_edge_still_has_edges() -> None:
 
 
 @given(st.integers(1, 45), st.integers(1, 45), st.floats(0, 90))
-def test_no_hole_that_is_thicker_than_thin_is_taken_for_thin(height: int, width: int, degrees: float) -> None:
+def test_no_thick_hole_counts_as_thin(height: int, width: int, degrees: float) -> None:
     mask = cv2.ellipse(np.zeros((120, 120), np.uint8), (60, 60), (width, height), degrees, 0, 360, 1, -1)
     radius = float(cv2.distanceTransform(mask, cv2.DIST_L2, 3).max())
     found = float(find_holes(mask.astype(np.bool_), 500).radii.max())
@@ -102,7 +102,7 @@ def test_groups_fit_the_window_unless_a_single_box_does_not(boxes: NDArray[np.in
         assert len(members) == 1 or (box.size.height <= height and box.size.width <= width)
 
 
-def test_boxes_that_are_to_stay_alone_do() -> None:
+def test_boxes_marked_alone_are_not_grouped() -> None:
     boxes = np.array([(0, 0, 5, 5), (6, 6, 9, 9), (6, 0, 9, 3)], np.intp)
     alone = np.array([False, True, False])
     groups = group_boxes(boxes, 50, 50, alone)

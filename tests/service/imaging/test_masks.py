@@ -10,11 +10,11 @@ from service.core.pictures import Brightness, MaskMode, Size
 from service.imaging.masks import fit_mask, measure_coverage
 
 
-def never_looked_at() -> Brightness:
+def never_measured() -> Brightness:
     raise AssertionError("the mask's pixels were looked at again")
 
 
-def test_a_mask_of_the_images_size_is_taken_as_it_is() -> None:
+def test_a_mask_of_the_images_size_is_not_changed() -> None:
     mask = np.eye(4, dtype=np.bool_)
     assert fit_mask(mask, Size(4, 4), None) is mask
 
@@ -24,7 +24,7 @@ def test_a_mask_of_another_size_is_refused_and_both_sizes_are_named() -> None:
         fit_mask(np.zeros((4, 8), np.bool_), Size(10, 20), None)
 
 
-def test_a_mask_of_another_size_is_scaled_where_that_was_asked_for() -> None:
+def test_a_mask_of_another_size_is_scaled_on_request() -> None:
     mask = np.array([[True, False], [False, False]])
     scaled = fit_mask(mask, Size(4, 6), "nearest")
     assert scaled.shape == (4, 6)
@@ -36,7 +36,7 @@ def test_a_mask_of_another_size_is_scaled_where_that_was_asked_for() -> None:
 def test_coverage_is_the_share_of_pixels_to_fill() -> None:
     mask = np.zeros((10, 10), np.bool_)
     mask[0, :5] = True
-    assert measure_coverage(mask, "white", never_looked_at) == 0.05
+    assert measure_coverage(mask, "white", never_measured) == 0.05
 
 
 @pytest.mark.parametrize(("value", "code"), [(False, "mask_empty"), (True, "mask_full")])
@@ -56,7 +56,9 @@ def test_an_empty_or_full_mask_is_refused(value: bool, code: str) -> None:
         ("black", Brightness(0, 1, 128), "1 of 255, and what is kept must be at least 128; multiply it by 255"),
     ],
 )
-def test_a_mask_too_dark_to_have_white_pixels_is_told_so(mode: MaskMode, seen: Brightness, hint: str) -> None:
+def test_a_mask_too_dark_to_have_white_pixels_is_refused_with_its_brightness(
+    mode: MaskMode, seen: Brightness, hint: str
+) -> None:
     with pytest.raises(InvalidOption) as refusal:
         measure_coverage(np.full((4, 4), mode == "black"), mode, lambda: seen)
     assert str(refusal.value).endswith(f"its brightest value is {hint}")
@@ -72,4 +74,4 @@ def test_a_mask_of_one_value_and_one_that_lost_its_white_pixels_by_scaling_are_n
 
 def test_alpha_has_no_brightness() -> None:
     with pytest.raises(InvalidOption, match="check the mask and mask_mode"):
-        measure_coverage(np.zeros((4, 4), np.bool_), "alpha", never_looked_at)
+        measure_coverage(np.zeros((4, 4), np.bool_), "alpha", never_measured)

@@ -17,19 +17,19 @@ ROOT = Path(__file__).resolve().parents[3]
 COMMON = ["model", "format", "quality", "save", "webhook", "webhook_events"]
 
 
-def told(manifest: Manifest) -> tuple[str, list[str], list[str]]:
+def described(manifest: Manifest) -> tuple[str, list[str], list[str]]:
     found = request_format(manifest)
     assert found.refused is None
     return found.endpoint, [part.name for part in found.parts], [field.name for field in found.fields]
 
 
-def test_inpainting_takes_a_mask_and_samples_only_where_the_model_draws(fake_manifest: MakeManifest) -> None:
+def test_inpainting_needs_a_mask_and_accepts_samples_only_for_models_with_latents(fake_manifest: MakeManifest) -> None:
     fields = [*COMMON, "mask_mode", "mask_resize", "strategy", "texture"]
-    assert told(fake_manifest("m", "inpaint")) == ("/v1/inpaint", ["image", "mask"], fields)
+    assert described(fake_manifest("m", "inpaint")) == ("/v1/inpaint", ["image", "mask"], fields)
     diverse = fake_manifest("m", "inpaint", inputs=[image(), mask(), latent()])
-    assert told(diverse) == ("/v1/inpaint", ["image", "mask"], [*fields, "samples", "seed"])
+    assert described(diverse) == ("/v1/inpaint", ["image", "mask"], [*fields, "samples", "seed"])
     maskless = fake_manifest("m", "inpaint", inputs=[image()])
-    assert told(maskless)[1] == ["image", "mask"], "the service needs it, whether the graph does or not"
+    assert described(maskless)[1] == ["image", "mask"], "the service needs it, whether the graph does or not"
 
 
 def test_texture_is_listed_only_where_the_server_can_copy_it(fake_manifest: MakeManifest) -> None:
@@ -38,21 +38,21 @@ def test_texture_is_listed_only_where_the_server_can_copy_it(fake_manifest: Make
     assert set(names[0]) - set(names[1]) == {"texture"}
 
 
-def test_translation_takes_what_the_graph_takes(fake_manifest: MakeManifest) -> None:
-    assert told(fake_manifest("m", "translate"))[:2] == ("/v1/translate", ["image"])
+def test_translation_accepts_the_inputs_of_the_graph(fake_manifest: MakeManifest) -> None:
+    assert described(fake_manifest("m", "translate"))[:2] == ("/v1/translate", ["image"])
     found = request_format(fake_manifest("m", "translate", inputs=[label(35), instance()]))
     assert [(part.name, part.required) for part in found.parts] == [("image", True), ("instance", True)]
     assert found.parts[0].description == "class ids 0 to 34: a grey or palette PNG"
     styled = fake_manifest("m", "translate", inputs=[label(35), instance(), latent()])
-    assert told(styled) == ("/v1/translate", ["image", "instance"], [*COMMON, "samples", "seed"])
+    assert described(styled) == ("/v1/translate", ["image", "instance"], [*COMMON, "samples", "seed"])
     grey = request_format(fake_manifest("m", "translate", inputs=[image(1)], output=output(1)))
     assert grey.parts[0].description == "JPEG, PNG or WebP, read as grey"
     assert "0 to 255" in request_format(fake_manifest("m", "translate", inputs=[label()])).parts[0].description
 
 
-def test_generation_takes_no_files(fake_manifest: MakeManifest) -> None:
+def test_generation_accepts_no_files(fake_manifest: MakeManifest) -> None:
     manifest = fake_manifest("m", "generate", inputs=[latent()])
-    assert told(manifest) == ("/v1/generate", [], [*COMMON, "count", "seed"])
+    assert described(manifest) == ("/v1/generate", [], [*COMMON, "count", "seed"])
 
 
 def test_two_channels_are_a_picture_only_with_the_lightness_that_they_colour(fake_manifest: MakeManifest) -> None:

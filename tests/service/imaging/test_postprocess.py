@@ -131,7 +131,7 @@ def test_a_hole_of_one_pixel_takes_part_of_its_neighbours() -> None:
     assert result.pixels[4, 4].tolist() == [30, 30, 30]  # 1/5 of the fill, 4/5 of the neighbour
 
 
-def test_without_any_known_pixel_the_fill_is_taken_as_it_is() -> None:
+def test_without_known_pixels_the_fill_is_not_blended() -> None:
     result = filled(Picture(noise(np.uint8, 3, (20, 20))), np.ones((20, 20), np.bool_))
     assert np.unique(result.pixels).tolist() == [99]
 
@@ -159,7 +159,7 @@ def test_each_crop_fills_its_own_holes_only() -> None:
     assert result.max() < 200
 
 
-def test_places_can_be_worked_out_before_the_tiles_are_there() -> None:
+def test_paste_areas_can_be_computed_before_the_tiles() -> None:
     size = (700, 900)
     picture, mask = Picture(noise(np.uint8, 3, size)), scattered(size)
     crops = plan_crops(mask, RULE, "crop")
@@ -169,7 +169,7 @@ def test_places_can_be_worked_out_before_the_tiles_are_there() -> None:
     assert np.array_equal(known.pixels, paste_fills(picture, mask, crops, tiles).pixels)
 
 
-def test_a_crop_that_fills_nothing_has_no_place() -> None:
+def test_a_crop_that_fills_nothing_has_no_paste_area() -> None:
     crop = Crop(Box(0, 0, 64, 64), Size(64, 64), Size(256, 256))
     assert paste_areas(np.zeros((64, 64), np.bool_), crop) == []
 

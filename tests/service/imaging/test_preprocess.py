@@ -97,7 +97,7 @@ def test_scaling_marks_every_pixel_that_holds_a_part_of_a_hole(
     np.testing.assert_array_equal(sample.arrays["mask"], expected)
 
 
-def test_what_lies_under_the_mask_does_not_show_in_a_scaled_sample() -> None:
+def test_masked_pixels_do_not_show_in_a_scaled_sample() -> None:
     mask = np.zeros((300, 300), np.bool_)
     mask[101:187, 95:203] = True
     pixels = np.full((300, 300, 3), 60, np.uint8)

@@ -41,7 +41,7 @@ def test_the_numbers_of_a_seed_are_those_of_every_release() -> None:
     np.testing.assert_allclose(draw_latent(42, 1, 3), [1.65646, 0.756729, 0.160265], atol=1e-5)
 
 
-def test_a_model_that_draws_nothing_gets_its_rows_as_they_are(fake_manifest: MakeManifest) -> None:
+def test_a_model_without_latents_gets_its_rows_unchanged(fake_manifest: MakeManifest) -> None:
     assert add_latents(ROWS, fake_manifest("m", "inpaint"), 1, 1) == ROWS
 
 
@@ -56,7 +56,7 @@ def test_every_sample_has_its_latent_and_all_its_crops_share_it(fake_manifest: M
     assert sorted_tiles == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_a_model_that_takes_several_gets_all_latents_in_one_row(fake_manifest: MakeManifest) -> None:
+def test_a_model_with_samples_together_gets_all_latents_in_one_row(fake_manifest: MakeManifest) -> None:
     manifest = manifest_of(fake_manifest, together=True)
     rows = add_latents(ROWS, manifest, 5, 3)
     assert [row.samples for row in rows] == [3, 3]

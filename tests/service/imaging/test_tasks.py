@@ -104,7 +104,7 @@ def test_copied_texture_takes_memory_for_each_result_up_to_that_of_the_largest_w
     assert textured.decoded_bytes - plain.decoded_bytes == 2 * pixels * BYTES_PER_PIXEL
 
 
-def test_a_picture_from_nothing_takes_none_of_the_memory_for_decoded_ones(
+def test_a_generated_picture_needs_no_memory_for_decoding(
     fake_manifest: Callable[..., Manifest],
 ) -> None:
     order = Order("generate", {}, GenerateOptions(count=8))
@@ -154,7 +154,7 @@ def test_every_task_is_in_the_table_with_options_of_its_own() -> None:
     assert set(tasks.PREPARE) == set(OPTIONS) == set(get_args(Task))
 
 
-def test_options_of_another_task_are_a_defect_and_not_taken_for_those_of_this_one(
+def test_options_of_another_task_raise_an_error(
     photo: bytes, mask: bytes, fake_manifest: Callable[..., Manifest]
 ) -> None:
     order = replace(inpaint(photo, mask), options=GenerateOptions())
@@ -162,7 +162,7 @@ def test_options_of_another_task_are_a_defect_and_not_taken_for_those_of_this_on
         prepare_inpaint(order, fake_manifest("photos", "inpaint"))
 
 
-def test_pictures_are_the_same_whether_mask_and_image_are_read_side_by_side_or_in_turn(
+def test_pictures_are_the_same_whether_mask_and_image_are_decoded_in_parallel_or_not(
     photo: bytes, mask: bytes, fake_manifest: Callable[..., Manifest]
 ) -> None:
     helpers, manifest = HelperThreads(1, lambda: 1), fake_manifest("photos", "inpaint")
@@ -180,7 +180,7 @@ def test_pictures_are_the_same_whether_mask_and_image_are_read_side_by_side_or_i
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-def test_where_fills_go_is_found_once_and_not_before_the_tiles_are_ready_to_be_sent(
+def test_paste_areas_are_computed_once_and_only_after_preparation(
     ahead: bool, photo: bytes, mask: bytes, fake_manifest: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[int] = []
@@ -222,7 +222,7 @@ def test_a_picture_is_the_same_file_if_parts_of_it_were_encoded_ahead(
     assert made[0] == made[1] == codec.encode(picture, file_format, 90)
 
 
-def test_the_files_of_a_translation_are_decoded_side_by_side_to_the_same_rows(
+def test_the_files_of_a_translation_are_decoded_in_parallel_to_the_same_rows(
     photo: bytes, fake_manifest: Callable[..., Manifest]
 ) -> None:
     manifest = fake_manifest("dressed", "translate", inputs=[label(35), instance(), reference()])
@@ -270,7 +270,7 @@ def test_a_mask_of_zeros_and_ones_is_refused_with_its_brightest_value(
     assert refusal.value.code == "mask_empty"
 
 
-def test_of_two_broken_files_the_image_is_complained_about(fake_manifest: Callable[..., Manifest]) -> None:
+def test_of_two_broken_files_the_error_names_the_image(fake_manifest: Callable[..., Manifest]) -> None:
     helpers = HelperThreads(1, lambda: 1)
     broken = files.png(np.zeros((64, 64, 3), np.uint8))[:-40]
     no_mask = files.png(np.zeros((64, 64, 1), np.uint8)).replace(b"IDAT", b"iDAT")

@@ -39,7 +39,7 @@ class Conversion:
 
 
 @pytest.mark.parametrize(("saved", "again"), [(True, b"first"), (False, b"second")])
-async def test_a_client_that_leaves_keeps_its_key_where_its_results_are_stored(
+async def test_a_client_that_disconnects_keeps_its_key_once_its_results_are_stored(
     tmp_path: Path, models_dir: Path, photo: bytes, mask: bytes, saved: bool, again: bytes
 ) -> None:
     order = Order("inpaint", {"image": photo, "mask": mask}, InpaintOptions(save=saved))
@@ -61,7 +61,7 @@ async def test_a_client_that_leaves_keeps_its_key_where_its_results_are_stored(
     ("of_header_s", "of_body_s", "allowed_s"),
     [(2.0, 9.0, 2.0), (9.0, 2.0, 2.0), (9.0, None, 9.0), (None, 200.0, 200.0)],
 )
-async def test_of_two_deadlines_of_a_client_the_shorter_holds(
+async def test_the_shorter_of_a_clients_two_deadlines_applies(
     tmp_path: Path, models_dir: Path, of_header_s: float | None, of_body_s: float | None, allowed_s: float
 ) -> None:
     settings = Settings(models_dir=models_dir, results_dir=tmp_path / "results", engine="fake")

@@ -9,7 +9,7 @@ from service.core.schemas import InpaintOptions
 from service.intake.options import ignored_header, options_of
 
 
-def test_what_is_none_or_empty_counts_as_absent() -> None:
+def test_none_and_empty_values_count_as_absent() -> None:
     assert options_of(InpaintOptions, {"seed": None, "model": "", "samples": "2"}) == InpaintOptions(samples=2)
 
 
@@ -20,7 +20,7 @@ def test_a_name_that_no_model_can_have_is_not_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("events", ["done", "succeeded, failed", "succeeded,"])
-def test_what_names_no_ends_of_jobs_is_told_in_words_and_not_as_a_pattern(events: str) -> None:
+def test_an_invalid_list_of_job_events_is_explained_without_a_pattern(events: str) -> None:
     said = "^webhook_events: it is not a list of job events; send some of succeeded,failed,cancelled, without spaces$"
     with pytest.raises(InvalidOption, match=said):
         options_of(InpaintOptions, {"webhook_events": events})

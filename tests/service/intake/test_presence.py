@@ -8,7 +8,7 @@ import socket
 from service.intake.presence import ClientPresence
 
 
-async def test_a_client_that_hung_up_is_known_to_have_left_before_the_event_loop_sees_it() -> None:
+async def test_a_disconnect_is_detected_before_the_event_loop_sees_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())
         server, _ = listener.accept()
@@ -20,7 +20,7 @@ async def test_a_client_that_hung_up_is_known_to_have_left_before_the_event_loop
             assert presence.has_disconnected()
 
 
-async def test_a_client_that_the_event_loop_saw_leave_has_left_whatever_became_of_its_socket() -> None:
+async def test_a_disconnect_seen_by_the_event_loop_holds_whatever_the_socket_says() -> None:
     disconnected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     presence = ClientPresence(disconnected)
     assert not presence.has_disconnected()

@@ -55,9 +55,9 @@ class JobsProcess:
     async def start(self, allowed_s: float = 60.0, repeat_key: str | None = None) -> Job:
         flow = Flow("someone", 7)
         with ExitStack() as admitted:
-            place = admitted.enter_context(self.admission.admit(AdmissionRequest(allowed_s, flow=flow)))
-            self.admission.count_in_flight(place)
-            on_large = partial(self.admission.mark_large, place)
+            admitted_request = admitted.enter_context(self.admission.admit(AdmissionRequest(allowed_s, flow=flow)))
+            self.admission.count_in_flight(admitted_request)
+            on_large = partial(self.admission.mark_large, admitted_request)
             end = self.clock() + allowed_s
             call = Call("request1", self.clock(), end, flow, on_large=on_large, repeat_key=repeat_key)
             return await self.jobs.start(ORDER, call, {}, admitted)

@@ -38,14 +38,14 @@ async def test_a_repeat_finds_the_job_of_a_request_that_was_refused_after_its_co
         assert (await process.start(repeat_key="another")).id != found.id
 
 
-async def test_a_job_that_was_entered_by_a_request_that_ended_meanwhile_keeps_what_it_was_sent(tmp_path: Path) -> None:
+async def test_a_job_inserted_by_a_cancelled_request_keeps_its_order(tmp_path: Path) -> None:
     committed, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
         committed.set()
         assert go_on.wait(20)
 
-    async with open_process(tmp_path) as heir:
+    async with open_process(tmp_path) as successor:
         async with open_process(tmp_path) as dying:
             dying.ledger.connections = ledger = LosesAnswers(tmp_path, hold)
             ledger.open()
@@ -55,13 +55,13 @@ async def test_a_job_that_was_entered_by_a_request_that_ended_meanwhile_keeps_wh
             with pytest.raises(asyncio.CancelledError):
                 await starting
             go_on.set()
-        found = await heir.start(repeat_key="key")
-        await heir.jobs.take()
-        await heir.until(found.id, "succeeded")
-        assert [order for order, _ in heir.asked] == [ORDER]
+        found = await successor.start(repeat_key="key")
+        await successor.jobs.take()
+        await successor.until(found.id, "succeeded")
+        assert [order for order, _ in successor.asked] == [ORDER]
 
 
-async def test_a_process_runs_no_job_twice_that_it_runs_for_long(tmp_path: Path) -> None:
+async def test_a_process_does_not_run_a_long_job_twice(tmp_path: Path) -> None:
     gate = asyncio.Event()
 
     async def slow(*_: object) -> list[str]:
@@ -78,7 +78,7 @@ async def test_a_process_runs_no_job_twice_that_it_runs_for_long(tmp_path: Path)
         assert len(process.asked) == 1
 
 
-async def test_a_job_that_is_still_being_entered_is_not_taken(tmp_path: Path) -> None:
+async def test_a_job_that_is_being_inserted_is_not_claimed(tmp_path: Path) -> None:
     committed, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -98,7 +98,7 @@ async def test_a_job_that_is_still_being_entered_is_not_taken(tmp_path: Path) ->
         assert [call.request_id for _, call in process.asked] == ["request1"]
 
 
-async def test_the_time_in_which_an_order_is_stored_makes_its_job_no_older(tmp_path: Path) -> None:
+async def test_the_time_to_store_an_order_does_not_age_its_job(tmp_path: Path) -> None:
     class SlowDisk(Disk):
         def write(self, path: Path, data: bytes) -> None:
             process.clock.now += 11.0

@@ -47,7 +47,7 @@ def test_the_ids_of_all_runs_and_pictures_differ_and_are_ids_of_results() -> Non
     assert all(map(is_result_id, ids))
 
 
-async def test_of_two_runs_that_stored_all_pictures_the_later_one_is_taken() -> None:
+async def test_of_two_complete_runs_the_later_one_is_used() -> None:
     results, job = Results(), job_of(3, pictures=2)
     results.stored = {result_id(job.id, run, picture) for run in (1, 2) for picture in (0, 1)}
     urls = await EarlierRuns(results.find, results.bury).results(job)
@@ -55,14 +55,14 @@ async def test_of_two_runs_that_stored_all_pictures_the_later_one_is_taken() -> 
     assert results.buried == []
 
 
-async def test_what_incomplete_runs_stored_or_still_store_is_deleted_for_its_owner() -> None:
+async def test_results_of_incomplete_runs_are_deleted_for_their_owner() -> None:
     results, job = Results(), job_of(3, pictures=2)
     results.stored = {result_id(job.id, 1, 0)}
     assert await EarlierRuns(results.find, results.bury).results(job) == []
     assert results.buried == [(result_id(job.id, run, picture), "0123") for run in (1, 2) for picture in (0, 1)]
 
 
-async def test_what_other_requests_may_have_been_given_is_not_deleted() -> None:
+async def test_results_shared_with_other_requests_are_not_deleted() -> None:
     results, job = Results(), replace(job_of(3, pictures=2), shared_runs=frozenset({1}))
     assert await EarlierRuns(results.find, results.bury).results(job) == []
     assert [one for one, _ in results.buried] == [result_id(job.id, 2, picture) for picture in (0, 1)]
@@ -74,7 +74,7 @@ async def test_nothing_is_looked_for_before_the_first_run() -> None:
     assert results.buried == []
 
 
-async def test_a_storage_that_is_away_stops_no_job_and_deletes_nothing() -> None:
+async def test_an_unavailable_storage_stops_no_job_and_deletes_nothing() -> None:
     def away(one: str) -> object | None:
         raise NotReady(f"{one} cannot be read now", code="storage_unavailable")
 
@@ -83,7 +83,7 @@ async def test_a_storage_that_is_away_stops_no_job_and_deletes_nothing() -> None
     assert results.buried == []
 
 
-async def test_results_that_are_found_are_taken_though_it_is_unknown_whether_a_later_run_has_some() -> None:
+async def test_complete_results_are_used_even_if_a_later_run_cannot_be_checked() -> None:
     results, job = Results(), job_of(4)
     results.stored = {result_id(job.id, 1, 0)}
 
@@ -96,7 +96,7 @@ async def test_results_that_are_found_are_taken_though_it_is_unknown_whether_a_l
     assert [one for one, _ in results.buried] == [result_id(job.id, 3, 0)]
 
 
-async def test_a_job_fails_if_what_was_computed_is_not_where_its_end_promises_it_by_the_deadline(
+async def test_a_job_fails_if_its_results_are_not_stored_by_the_deadline(
     tmp_path: Path,
 ) -> None:
     results, asked = Results(), list[Sequence[str]]()
@@ -111,12 +111,12 @@ async def test_a_job_fails_if_what_was_computed_is_not_where_its_end_promises_it
         job = await dying.start(allowed_s=60.0)
         await until(lambda: bool(dying.asked))
     results.stored = {result_id(job.id, 1, 0)}
-    async with open_process(tmp_path) as heir:
-        earlier = EarlierRuns(results.find, results.bury, any_unstored, heir.clock)
+    async with open_process(tmp_path) as successor:
+        earlier = EarlierRuns(results.find, results.bury, any_unstored, successor.clock)
         late = replace(job, attempts=2)
         waiting = asyncio.ensure_future(earlier.results(late))
         await until(lambda: len(asked) > 1)
-        heir.clock.now += 61.0
+        successor.clock.now += 61.0
         with pytest.raises(NotReady, match="did not accept it in time"):
             await waiting
     assert results.buried == []
@@ -136,12 +136,12 @@ async def test_a_job_is_computed_again_only_if_its_result_is_not_stored(tmp_path
         job = await dying.start()
         await until(lambda: bool(results.stored))
     stored = results.stored.pop() if not complete else next(iter(results.stored))
-    async with open_process(tmp_path, earlier=earlier) as heir:
-        await heir.jobs.take()
-        ended = await heir.until(job.id, "succeeded")
+    async with open_process(tmp_path, earlier=earlier) as successor:
+        await successor.jobs.take()
+        ended = await successor.until(job.id, "succeeded")
         assert (ended.result_urls == [f"/v1/results/{stored}"]) is complete
-        assert len(heir.asked) == (not complete)
-        await until(lambda: not heir.admission.in_flight)
+        assert len(successor.asked) == (not complete)
+        await until(lambda: not successor.admission.in_flight)
     assert results.buried == ([] if complete else [(stored, Flow("someone", 7).owner)])
 
 
@@ -161,7 +161,7 @@ async def test_a_job_that_is_cancelled_when_its_result_is_stored_leaves_none(tmp
     assert results.buried == [(ids[0], Flow("someone", 7).owner)]
 
 
-async def test_what_other_requests_were_given_stays_even_if_the_job_is_cancelled(tmp_path: Path) -> None:
+async def test_results_shared_with_other_requests_stay_if_the_job_is_cancelled(tmp_path: Path) -> None:
     results, entered = Results(), asyncio.Event()
 
     async def share_and_hang(_order: Order, call: Call) -> list[str]:
@@ -214,7 +214,7 @@ async def test_a_process_that_has_lost_its_job_and_fails_late_deletes_nothing(tm
     async with open_process(tmp_path, fail_late, earlier=earlier) as lost:
         job = await lost.start()
         results.stored = {result_id(job.id, 1, 0)}
-        (taken,) = await lost.ledger.write(partial(jobs_table.inherit, dead_owner=lost.owner.id, new_owner="heir"))
+        (taken,) = await lost.ledger.write(partial(jobs_table.inherit, dead_owner=lost.owner.id, new_owner="successor"))
         urls = await earlier.results(taken)
         named = replace(taken, status="succeeded", finished_at=lost.clock(), result_urls=urls)
         assert await lost.ledger.write(partial(jobs_table.finish, job=named))

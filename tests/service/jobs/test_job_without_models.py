@@ -17,7 +17,7 @@ Files = dict[str, tuple[str, bytes, str]]
 
 
 @pytest.mark.parametrize(("missing", "ready"), [(".", False), ("photos", True)], ids=["all models", "its own model"])
-def test_a_job_waits_for_the_models_of_the_process_that_takes_it_up(
+def test_a_job_waits_until_its_new_process_has_loaded_its_models(
     tmp_path: Path, models_dir: Path, files: Files, missing: str, ready: bool
 ) -> None:
     gone, aside = models_dir / missing, tmp_path / "aside"
@@ -37,9 +37,7 @@ def test_a_job_waits_for_the_models_of_the_process_that_takes_it_up(
         wait_until(lambda: job()["status"] == "succeeded")
 
 
-def test_a_job_whose_models_do_not_come_back_ends_at_its_deadline(
-    tmp_path: Path, models_dir: Path, files: Files
-) -> None:
+def test_a_job_whose_models_stay_missing_ends_at_its_deadline(tmp_path: Path, models_dir: Path, files: Files) -> None:
     headers = {"Prefer": "respond-async", "X-Request-Timeout-Ms": "8000"}
     with ServedProcess(tmp_path, models_dir=models_dir, fake_batch_ms=6000) as server:
         accepted = httpx.post(f"{server.url}/v1/inpaint", files=files, headers=headers, timeout=60)

@@ -23,7 +23,7 @@ from tests.service.jobs.processes import URLS, hang, open_process
 from tests.serving.waiting import until
 
 
-async def test_a_job_goes_from_queued_to_succeeded_and_tells_where_its_results_are(tmp_path: Path) -> None:
+async def test_a_job_goes_from_queued_to_succeeded_and_has_the_urls_of_its_results(tmp_path: Path) -> None:
     async with open_process(tmp_path) as process:
         job = await process.start()
         assert job.status == "queued"
@@ -34,7 +34,7 @@ async def test_a_job_goes_from_queued_to_succeeded_and_tells_where_its_results_a
 
 
 @pytest.mark.parametrize("found_by", ["a look", "a client that cancels it", "the server's end"])
-async def test_what_a_job_was_sent_is_removed_though_nobody_waits_for_it_any_more(
+async def test_the_order_of_a_finished_job_is_removed_in_the_background(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found_by: str
 ) -> None:
     """The job is found ended while the threads that remove its order are busy."""
@@ -72,7 +72,7 @@ async def test_a_job_runs_when_its_first_sample_is_taken_into_a_batch(tmp_path: 
         assert (await process.jobs.get(job.id)).status == "cancelled"
 
 
-async def test_a_job_of_large_pictures_leaves_its_place_to_others(tmp_path: Path) -> None:
+async def test_a_job_of_large_pictures_does_not_count_towards_the_limit(tmp_path: Path) -> None:
     async with open_process(tmp_path, hang) as process:
         job = await process.start()
         await until(lambda: bool(process.asked))
@@ -97,7 +97,7 @@ async def test_a_job_that_fails_keeps_its_problem(tmp_path: Path) -> None:
         assert (job.problem["request_id"], job.problem["instance"]) == ("request1", f"/v1/jobs/{job.id}")
 
 
-async def test_a_job_that_breaks_for_a_reason_of_ours_fails_too(tmp_path: Path) -> None:
+async def test_a_job_that_raises_an_unexpected_error_fails(tmp_path: Path) -> None:
     async def crash(_order: Order, _call: Call) -> list[str]:
         raise RuntimeError("a bug")
 
@@ -149,7 +149,7 @@ async def test_no_more_jobs_are_unfinished_than_allowed_over_all_processes(tmp_p
         await process.until((await process.start()).id, "succeeded")
 
 
-async def test_a_request_that_the_disk_does_not_take_is_no_job(tmp_path: Path) -> None:
+async def test_a_request_that_cannot_be_stored_is_not_a_job(tmp_path: Path) -> None:
     (tmp_path / ".jobs").write_bytes(b"")
     async with open_process(tmp_path) as process:
         with pytest.raises(NotReady) as refusal:
@@ -159,9 +159,7 @@ async def test_a_request_that_the_disk_does_not_take_is_no_job(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO])
-async def test_while_the_disk_takes_nothing_no_job_is_accepted_and_nothing_is_left_of_it(
-    tmp_path: Path, code: int
-) -> None:
+async def test_while_the_disk_fails_no_job_is_accepted_and_nothing_is_stored(tmp_path: Path, code: int) -> None:
     disk = FailingDisk()
     async with open_process(tmp_path, disk=disk) as process:
         disk.fail(code, SYNCS)
@@ -176,7 +174,7 @@ async def test_while_the_disk_takes_nothing_no_job_is_accepted_and_nothing_is_le
         await process.until((await process.start()).id, "succeeded")
 
 
-async def test_every_process_tells_and_cancels_the_jobs_of_all(tmp_path: Path) -> None:
+async def test_every_process_can_read_and_cancel_all_jobs(tmp_path: Path) -> None:
     async with open_process(tmp_path, hang) as one, open_process(tmp_path) as other:
         job = await one.start()
         assert (await other.jobs.get(job.id)).status == "queued"

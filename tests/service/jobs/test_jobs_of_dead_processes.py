@@ -25,18 +25,18 @@ from tests.service.jobs.processes import ORDER, hang, open_process
 from tests.serving.waiting import until
 
 
-async def test_the_job_of_a_dead_process_is_run_again_by_another_with_what_it_was_sent(tmp_path: Path) -> None:
-    async with open_process(tmp_path) as heir:
+async def test_the_job_of_a_dead_process_is_run_again_by_another_with_its_order(tmp_path: Path) -> None:
+    async with open_process(tmp_path) as successor:
         async with open_process(tmp_path, hang) as dying:
             job = await dying.start()
             await until(lambda: bool(dying.asked))
-        assert (await heir.jobs.get(job.id)).finished_at is None
-        await heir.jobs.take()
-        await heir.until(job.id, "succeeded")
-        order, call = heir.asked[0]
+        assert (await successor.jobs.get(job.id)).finished_at is None
+        await successor.jobs.take()
+        await successor.until(job.id, "succeeded")
+        order, call = successor.asked[0]
         assert order == ORDER
         assert (call.request_id, call.flow, call.deadline) == ("request1", Flow("someone", 7), 1060.0)
-        await until(lambda: not heir.admission.in_flight)
+        await until(lambda: not successor.admission.in_flight)
 
 
 async def test_a_job_that_is_started_again_with_its_key_is_the_one_that_was_there(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ async def test_of_two_processes_that_start_the_same_job_at_once_one_does(tmp_pat
         assert not list((tmp_path / ".jobs").iterdir())
 
 
-async def test_a_job_that_takes_processes_down_with_it_is_given_up_and_says_so(tmp_path: Path) -> None:
+async def test_a_job_that_crashes_its_processes_fails_after_the_last_attempt(tmp_path: Path) -> None:
     async with open_process(tmp_path, hang) as dying:
         job = await dying.start()
     for _ in range(2):
@@ -81,17 +81,18 @@ async def test_a_job_that_takes_processes_down_with_it_is_given_up_and_says_so(t
 async def test_a_job_is_left_to_a_process_that_has_its_model(tmp_path: Path) -> None:
     async with open_process(tmp_path, hang, served={"photos"}) as dying:
         job = await dying.start()
-    async with open_process(tmp_path, served={"facades"}) as other, open_process(tmp_path, served={"photos"}) as heir:
+    async with (
+        open_process(tmp_path, served={"facades"}) as other,
+        open_process(tmp_path, served={"photos"}) as successor,
+    ):
         await other.jobs.take()
         assert not other.jobs.running
-        await heir.jobs.take()
-        assert (await heir.until(job.id, "succeeded", "failed")).status == "succeeded"
+        await successor.jobs.take()
+        assert (await successor.until(job.id, "succeeded", "failed")).status == "succeeded"
 
 
 @pytest.mark.parametrize("served", [{"facades"}, set()], ids=["other models", "no models"])
-async def test_a_job_whose_time_is_over_is_ended_by_a_process_without_its_model(
-    tmp_path: Path, served: set[str]
-) -> None:
+async def test_an_overdue_job_is_ended_even_by_a_process_without_its_model(tmp_path: Path, served: set[str]) -> None:
     async with open_process(tmp_path, hang, served={"photos"}) as dying:
         job = await dying.start(allowed_s=60.0)
     async with open_process(tmp_path, hang, served=served) as other:
@@ -107,50 +108,50 @@ async def test_a_job_whose_time_is_over_is_ended_by_a_process_without_its_model(
         assert "no server with the model photos started the job" in ended.problem["detail"]
 
 
-async def test_a_job_of_a_model_that_was_not_there_is_taken_up_by_any_process(tmp_path: Path) -> None:
+async def test_a_job_without_a_known_model_is_claimed_by_any_process(tmp_path: Path) -> None:
     """Even a process without the model takes it, so that the job ends soon with an error that says what is wrong."""
     async with open_process(tmp_path, hang, served={"facades"}) as dying:
         job = await dying.start()
-    async with open_process(tmp_path, served={"faces"}) as heir, open_process(tmp_path, served=()) as empty:
+    async with open_process(tmp_path, served={"faces"}) as successor, open_process(tmp_path, served=()) as empty:
         await empty.jobs.take()
         assert not empty.jobs.running, "a host that has yet to fetch its models"
-        await heir.jobs.take()
-        assert (await heir.until(job.id, "succeeded", "failed")).status == "succeeded"
+        await successor.jobs.take()
+        assert (await successor.until(job.id, "succeeded", "failed")).status == "succeeded"
 
 
-class AwayOrders(LocalOrderFiles):
+class UnavailableOrders(LocalOrderFiles):
     """Orders that are stored but cannot be read at present."""
 
     def find(self, job_id: str) -> Order:
         raise NotReady(f"the order of {job_id} cannot be read now", code="storage_unavailable")
 
 
-async def test_a_drain_gives_back_a_job_whose_request_cannot_be_read_now(tmp_path: Path) -> None:
+async def test_a_drain_requeues_a_job_whose_order_cannot_be_read_now(tmp_path: Path) -> None:
     async with open_process(tmp_path, hang) as dying:
         job = await dying.start()
-    async with open_process(tmp_path, orders=AwayOrders(tmp_path)) as heir:
-        await heir.jobs.take()
-        await until(lambda: heir.admission.in_flight == 1)
-        heir.admission.draining.set()
-        await until(lambda: heir.admission.in_flight == 0)
-        assert (await heir.jobs.get(job.id)).status == "queued"
+    async with open_process(tmp_path, orders=UnavailableOrders(tmp_path)) as successor:
+        await successor.jobs.take()
+        await until(lambda: successor.admission.in_flight == 1)
+        successor.admission.draining.set()
+        await until(lambda: successor.admission.in_flight == 0)
+        assert (await successor.jobs.get(job.id)).status == "queued"
     async with open_process(tmp_path) as other:
         await other.jobs.take()
         await other.until(job.id, "succeeded")
 
 
-async def test_a_job_whose_request_was_deleted_fails_and_says_so(tmp_path: Path) -> None:
+async def test_a_job_whose_order_was_deleted_fails_with_order_lost(tmp_path: Path) -> None:
     async with open_process(tmp_path, hang) as dying:
         job = await dying.start()
     (tmp_path / ".jobs" / job.id / "order.json").unlink()
-    async with open_process(tmp_path) as heir:
-        await heir.jobs.take()
-        lost = await heir.until(job.id, "failed")
+    async with open_process(tmp_path) as successor:
+        await successor.jobs.take()
+        lost = await successor.until(job.id, "failed")
         assert lost.problem is not None
         assert lost.problem["code"] == "order_lost"
 
 
-async def test_a_job_that_a_draining_process_did_not_come_to_is_left_to_the_next(tmp_path: Path) -> None:
+async def test_a_job_that_a_draining_process_did_not_begin_is_left_to_the_next(tmp_path: Path) -> None:
     async def refuse(_order: Order, _call: Call) -> list[str]:
         raise ShuttingDown("draining")
 
@@ -164,12 +165,12 @@ async def test_a_job_that_a_draining_process_did_not_come_to_is_left_to_the_next
         await draining.jobs.take()
         await until(lambda: not draining.jobs.running)
         assert draining.asked == []
-    async with open_process(tmp_path) as heir:
-        await heir.jobs.take()
-        await heir.until(job.id, "succeeded")
+    async with open_process(tmp_path) as successor:
+        await successor.jobs.take()
+        await successor.until(job.id, "succeeded")
 
 
-async def test_a_job_that_is_taken_up_waits_for_its_admission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_claimed_job_waits_for_its_admission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_process(tmp_path, hang) as dying:
         job = await dying.start()
     slept: list[float] = []
@@ -177,14 +178,14 @@ async def test_a_job_that_is_taken_up_waits_for_its_admission(tmp_path: Path, mo
     async def brief(until_drained: Coroutine[Any, Any, object], seconds: float) -> None:
         until_drained.close()
         slept.append(seconds)
-        heir.admission.max_requests = 8
+        successor.admission.max_requests = 8
         raise asyncio.TimeoutError
 
-    async with open_process(tmp_path) as heir:
-        heir.admission.max_requests = 0
+    async with open_process(tmp_path) as successor:
+        successor.admission.max_requests = 0
         monkeypatch.setattr("service.jobs.jobs.asyncio.wait_for", brief)
-        await heir.jobs.take()
-        await heir.until(job.id, "succeeded")
+        await successor.jobs.take()
+        await successor.until(job.id, "succeeded")
         assert min(slept) >= 1
 
 
@@ -198,13 +199,13 @@ async def test_restarts_while_a_job_waits_for_its_admission_are_no_crashes(tmp_p
             await until(lambda: bool(full.admission.reservations.store.due_second(("someone", "request1"))))
             full.admission.draining.set()
             await asyncio.wait(full.jobs.running.values(), timeout=0.5)  # a drain waits for no Retry-After
-    async with open_process(tmp_path) as heir:
-        await heir.jobs.take()
-        ended = await heir.until(job.id, "succeeded", "failed")
+    async with open_process(tmp_path) as successor:
+        await successor.jobs.take()
+        ended = await successor.until(job.id, "succeeded", "failed")
         assert (ended.status, ended.attempts - ended.given_back) == ("succeeded", 2)
 
 
-async def test_a_process_that_ends_in_order_counts_no_crash_of_the_jobs_that_it_stops(tmp_path: Path) -> None:
+async def test_a_clean_exit_counts_as_no_crash_of_the_jobs_it_stops(tmp_path: Path) -> None:
     """Jobs that wait for memory or storage are not answered by the batcher's end, so the process must stop them."""
     async with open_process(tmp_path, hang) as first:
         jobs = [await first.start() for _ in range(3)]
@@ -222,7 +223,7 @@ async def test_a_process_that_ends_in_order_counts_no_crash_of_the_jobs_that_it_
         assert len(numbers) == 9, "each run has results of its own"
 
 
-async def test_a_process_that_ends_while_the_ledger_is_away_does_not_wait_for_it(
+async def test_a_process_that_ends_does_not_wait_for_an_unavailable_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object, **__: object) -> None:
@@ -235,44 +236,42 @@ async def test_a_process_that_ends_while_the_ledger_is_away_does_not_wait_for_it
             broken.setattr(jobs_table, "give_back", away)
             await ending.jobs.close()
         assert not ending.jobs.running
-    async with open_process(tmp_path) as heir:
-        await heir.jobs.take()
-        assert (await heir.until(job.id, "succeeded")).attempts == 2
+    async with open_process(tmp_path) as successor:
+        await successor.jobs.take()
+        assert (await successor.until(job.id, "succeeded")).attempts == 2
 
 
-async def test_a_look_at_other_processes_that_fails_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_check_of_other_processes_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_process(tmp_path, hang) as dead:
         job = await dead.start()
         await until(lambda: bool(dead.asked))
-    async with open_process(tmp_path) as heir:
-        answers, lives = [OSError(errno.EMFILE, "Too many open files")], heir.owner.is_alive
+    async with open_process(tmp_path) as successor:
+        answers, lives = [OSError(errno.EMFILE, "Too many open files")], successor.owner.is_alive
 
         def lives_or_fails(owner_id: str) -> bool:
             if answers:
                 raise answers.pop()
             return lives(owner_id)
 
-        monkeypatch.setattr(heir.owner, "is_alive", lives_or_fails)
+        monkeypatch.setattr(successor.owner, "is_alive", lives_or_fails)
         loaded = asyncio.Event()
         loaded.set()
-        async with run_in_background(maintain_jobs(heir.jobs, heir.admission, loaded)):
-            await heir.until(job.id, "succeeded")
+        async with run_in_background(maintain_jobs(successor.jobs, successor.admission, loaded)):
+            await successor.until(job.id, "succeeded")
     assert not answers
 
 
 @pytest.mark.parametrize("facts", [{}, {"request_id": "r", "deadline_at": 1060.0, "flow": ["someone", 7, "new"]}])
-async def test_a_job_that_another_version_recorded_otherwise_fails_and_says_so(tmp_path: Path, facts: object) -> None:
+async def test_a_job_with_an_unreadable_record_fails(tmp_path: Path, facts: object) -> None:
     def change(ledger: Transaction) -> None:
         ledger.execute("UPDATE jobs SET facts = ?", (json.dumps(facts),))
 
     async with open_process(tmp_path, hang) as dying:
         job = await dying.start()
         await dying.ledger.write(change)
-    async with open_process(tmp_path) as heir:
-        await heir.jobs.take()
-        failed = await heir.until(job.id, "failed")
+    async with open_process(tmp_path) as successor:
+        await successor.jobs.take()
+        failed = await successor.until(job.id, "failed")
         assert failed.problem is not None
         assert failed.problem["code"] == "internal"
-        await until(lambda: not heir.admission.in_flight)
+        await until(lambda: not successor.admission.in_flight)

@@ -15,7 +15,7 @@ from tests.serving.waiting import until
 FOUND = [(socket.AF_INET, 0, 0, "", ("93.184.215.14", 443))]
 
 
-async def test_what_the_resolver_finds_or_raises_comes_back() -> None:
+async def test_results_and_errors_of_the_resolver_are_returned() -> None:
     assert await NameLookup(lambda *_: FOUND)("example.com", 443, 0) == FOUND
 
     def fail(*_: Any) -> list[Any]:
@@ -25,12 +25,12 @@ async def test_what_the_resolver_finds_or_raises_comes_back() -> None:
         await NameLookup(fail)("example.com", 443, 0)
 
 
-async def test_a_label_that_no_name_may_have_is_an_error_as_any_other() -> None:
+async def test_an_invalid_label_is_an_ordinary_error() -> None:
     with pytest.raises(OSError, match="label"):
         await NameLookup()("a" * 64 + ".example.com", 443, 0)
 
 
-async def test_slow_names_are_bounded_and_hold_up_nothing_else() -> None:
+async def test_slow_look_ups_are_limited_and_block_nothing_else() -> None:
     go = threading.Event()
 
     def slow(*_: Any) -> list[Any]:

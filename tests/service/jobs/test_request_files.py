@@ -41,7 +41,7 @@ def test_a_request_that_cannot_be_read_now_is_not_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("texture", "stored"), [("none", False), ("copied", True)])
-def test_a_request_that_asks_for_nothing_new_can_be_read_by_an_earlier_version(
+def test_an_order_without_new_options_can_be_read_by_an_earlier_version(
     tmp_path: Path, texture: str, stored: bool
 ) -> None:
     """Earlier versions refuse unknown fields, and during an upgrade hosts of two versions share a queue."""
@@ -52,7 +52,7 @@ def test_a_request_that_asks_for_nothing_new_can_be_read_by_an_earlier_version(
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", None])
-def test_a_request_that_is_damaged_or_gone_is_lost(tmp_path: Path, content: bytes | None) -> None:
+def test_a_damaged_or_missing_order_is_lost(tmp_path: Path, content: bytes | None) -> None:
     kept = LocalOrderFiles(tmp_path)
     kept.keep(JOB, ORDER)
     path = tmp_path / ".jobs" / JOB / "order.json"
@@ -62,7 +62,7 @@ def test_a_request_that_is_damaged_or_gone_is_lost(tmp_path: Path, content: byte
     assert lost.value.code == "order_lost"
 
 
-async def test_what_a_killed_process_left_of_a_request_is_removed_and_no_other(tmp_path: Path) -> None:
+async def test_only_orders_left_by_killed_processes_are_removed(tmp_path: Path) -> None:
     async with open_process(tmp_path, hang) as other, open_process(tmp_path) as process:
         await process.jobs.drop_orphans()
         process.clock.now += 7200
@@ -81,7 +81,7 @@ async def test_what_a_killed_process_left_of_a_request_is_removed_and_no_other(t
         assert {path.name for path in (tmp_path / ".jobs").iterdir()} == {unfinished.id, fresh, "notes"}
 
 
-async def test_a_job_of_a_ledger_that_was_away_for_a_while_is_not_lost(tmp_path: Path) -> None:
+async def test_a_job_of_a_ledger_that_was_moved_for_a_while_is_not_lost(tmp_path: Path) -> None:
     """A server that starts without its ledger creates an empty one, in which no job exists."""
     folder, away = tmp_path / "results", tmp_path / "away"
     folder.mkdir()
@@ -130,7 +130,7 @@ async def test_no_job_is_lost_if_its_ledger_is_moved_away_while_orphans_are_look
         assert (folder / ".jobs" / job.id / "order.json").exists()
 
 
-async def test_a_request_of_a_job_that_the_ledger_knows_is_no_other_ledgers_however_old(tmp_path: Path) -> None:
+async def test_an_old_order_of_a_known_job_belongs_to_this_ledger(tmp_path: Path) -> None:
     async with open_process(tmp_path) as process:
         ended = await process.start()
         await process.until(ended.id, "succeeded")
@@ -144,7 +144,7 @@ async def test_a_request_of_a_job_that_the_ledger_knows_is_no_other_ledgers_howe
     assert [line for line in lines if "kept" in line["event"]] == []
 
 
-async def test_a_request_of_an_unknown_job_is_kept_no_longer_than_that_could_run(tmp_path: Path) -> None:
+async def test_the_order_of_an_unknown_job_is_kept_as_long_as_the_job_could_run(tmp_path: Path) -> None:
     async with open_process(tmp_path) as process:
         job_id = uuid4().hex
         LocalOrderFiles(tmp_path).keep(job_id, ORDER)
@@ -157,7 +157,7 @@ async def test_a_request_of_an_unknown_job_is_kept_no_longer_than_that_could_run
         assert not (tmp_path / ".jobs" / job_id).exists()
 
 
-async def test_the_look_at_all_jobs_removes_orphans(tmp_path: Path) -> None:
+async def test_maintenance_removes_orphaned_orders(tmp_path: Path) -> None:
     async with open_process(tmp_path) as process:
         job_id, loaded = uuid4().hex, asyncio.Event()
         LocalOrderFiles(tmp_path).keep(job_id, ORDER)
@@ -168,7 +168,7 @@ async def test_the_look_at_all_jobs_removes_orphans(tmp_path: Path) -> None:
             await until(lambda: not (tmp_path / ".jobs" / job_id).exists())
 
 
-async def test_a_request_that_comes_again_over_an_orphan_is_no_orphan(tmp_path: Path) -> None:
+async def test_an_order_that_overwrites_an_orphan_is_not_an_orphan(tmp_path: Path) -> None:
     kept, job_id = LocalOrderFiles(tmp_path), uuid4().hex
     kept.keep(job_id, ORDER)
     os.utime(tmp_path / ".jobs" / job_id, (0, 0))
@@ -177,7 +177,7 @@ async def test_a_request_that_comes_again_over_an_orphan_is_no_orphan(tmp_path: 
     assert kept.older_than(1000) == []
 
 
-async def test_where_no_job_was_ever_kept_nothing_is_an_orphan(tmp_path: Path) -> None:
+async def test_without_stored_orders_there_are_no_orphans(tmp_path: Path) -> None:
     async with open_process(tmp_path) as process:
         await process.jobs.drop_orphans()
     assert not (tmp_path / ".jobs").exists()

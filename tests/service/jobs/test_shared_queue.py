@@ -75,7 +75,7 @@ async def test_a_process_owns_what_it_accepts_while_it_has_a_free_slot(ledger: D
     assert [here.owner_of_new(running) for running in range(3)] == ["here", "here", ""]
 
 
-async def test_waiting_jobs_are_taken_oldest_first_by_whoever_has_a_free_slot(ledger: Database) -> None:
+async def test_waiting_jobs_are_claimed_oldest_first_by_processes_with_a_free_slot(ledger: Database) -> None:
     await enter(ledger, job(3), job(1), job(2))
     here, there = queue(ledger, "here", slots=2), queue(ledger, "there")
     assert await here.take(["one that it runs", "another"], ANY) == []
@@ -85,7 +85,7 @@ async def test_waiting_jobs_are_taken_oldest_first_by_whoever_has_a_free_slot(le
     assert await there.take([], ANY) == []
 
 
-async def test_every_job_is_taken_once_however_many_ask_at_once(ledger: Database) -> None:
+async def test_every_job_is_claimed_once_by_concurrent_processes(ledger: Database) -> None:
     await enter(ledger, *(job(number) for number in range(60)))
     takers = [queue(ledger, f"taker{number}", slots=7) for number in range(8)]
     for taker in takers:
@@ -98,23 +98,23 @@ async def test_every_job_is_taken_once_however_many_ask_at_once(ledger: Database
     assert sorted(taken) == [job(number).id for number in range(60)]
 
 
-async def test_jobs_of_a_process_whose_lease_has_ended_are_taken_and_others_are_not(ledger: Database) -> None:
+async def test_only_jobs_of_processes_with_expired_leases_are_claimed(ledger: Database) -> None:
     await enter(ledger, job(1, "dead"), job(2, "alive"), job(3, "unknown"))
     await beat(ledger, "dead", age_s=11.0)
     await beat(ledger, "alive", age_s=9.0)
-    assert await queue(ledger, "newcomer", steady=False).take([], ANY) == []
-    taken = await queue(ledger, "heir").take([], ANY)
-    assert taken == [replace(job(1, "heir"), attempts=2), replace(job(3, "heir"), attempts=2)]
+    assert await queue(ledger, "new", steady=False).take([], ANY) == []
+    taken = await queue(ledger, "successor").take([], ANY)
+    assert taken == [replace(job(1, "successor"), attempts=2), replace(job(3, "successor"), attempts=2)]
 
 
-async def test_a_job_of_its_own_that_a_process_does_not_know_is_run_after_a_while(ledger: Database) -> None:
+async def test_a_process_runs_its_own_job_whose_commit_was_lost_after_a_while(ledger: Database) -> None:
     """The process does not know the job if the confirmation of its commit was lost with the database's connection."""
     await enter(ledger, job(1, "here", created_at=980.0), job(2, "here", created_at=980.0), job(3, "here"))
     taken = await queue(ledger, "here").take([job(2).id], ANY)
     assert [one.id for one in taken] == [job(1).id]
 
 
-async def test_a_job_that_is_given_back_counts_as_no_crash(ledger: Database) -> None:
+async def test_a_returned_job_counts_as_no_crash(ledger: Database) -> None:
     await enter(ledger, job(1, "here"), job(2, "here"), job(3, "here"))
     here = queue(ledger, "here")
     await here.give_back([job(1).id, job(2).id])

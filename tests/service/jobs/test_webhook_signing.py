@@ -53,14 +53,14 @@ def test_the_check_in_the_documentation_accepts_what_the_server_signs_and_nothin
     assert not is_signed({**headers, "webhook-timestamp": "8"}, body.encode(), SECRET)
 
 
-def test_the_body_tells_what_polling_the_job_would_but_for_the_webhook_itself() -> None:
-    told = json.loads(webhook_signing.event_payload(JOB))
-    assert told["timestamp"] == "1970-01-01T00:16:41.500000+00:00"
-    assert told["data"] == JOB.reply().model_dump(mode="json", exclude={"webhook"})
+def test_the_body_equals_the_polled_job_without_the_webhook() -> None:
+    event = json.loads(webhook_signing.event_payload(JOB))
+    assert event["timestamp"] == "1970-01-01T00:16:41.500000+00:00"
+    assert event["data"] == JOB.reply().model_dump(mode="json", exclude={"webhook"})
 
 
 @pytest.mark.parametrize("text", ["", "whsec_", "whsec_c2hvcnQ=", "not base64 at all!", "\xe9"])
-def test_a_file_without_good_secrets_stops_the_start_and_repeats_none(tmp_path: Path, text: str) -> None:
+def test_an_invalid_secret_file_stops_the_start_and_is_not_quoted(tmp_path: Path, text: str) -> None:
     with pytest.raises(SettingsInvalid, match="webhook_secret_file") as refused:
         read_secrets(secret_file(tmp_path, text))
     assert not text or text not in str(refused.value)
@@ -68,5 +68,5 @@ def test_a_file_without_good_secrets_stops_the_start_and_repeats_none(tmp_path: 
         read_secrets(tmp_path / "missing")
 
 
-def test_printing_secrets_prints_none(tmp_path: Path) -> None:
+def test_the_repr_of_secrets_shows_none(tmp_path: Path) -> None:
     assert repr(read_secrets(secret_file(tmp_path, SECRET))) == "<Secrets [1]>"

@@ -80,7 +80,7 @@ def test_everything_else_is_refused(url: str) -> None:
         ("https://example.com/" + "x" * 2048, "longer than 2048 characters"),
     ],
 )
-def test_a_url_that_cannot_be_used_is_told_what_is_wrong_and_what_is_expected(url: str, wrong: str) -> None:
+def test_an_unusable_url_is_refused_with_the_reason_and_the_expected_form(url: str, wrong: str) -> None:
     with pytest.raises(InvalidOption, match=f"^`webhook` .*{wrong}") as refused:
         Destinations().check(url)
     assert "; send an address like https://HOST/PATH" in str(refused.value)
@@ -135,7 +135,7 @@ async def test_a_name_is_resolved_to_the_addresses_that_were_checked() -> None:
 
 
 @pytest.mark.parametrize("inner", ["127.0.0.1", "10.0.0.1", "::1", "::ffff:192.168.1.1", "fe80::1%eth0"])
-async def test_a_name_that_resolves_inside_is_refused_at_every_try(inner: str) -> None:
+async def test_a_name_that_resolves_to_an_internal_address_is_refused_at_every_attempt(inner: str) -> None:
     answers = [found("93.184.215.14"), found("93.184.215.14", inner)]
 
     async def rebinding(host: str, port: int, family: int) -> list[Any]:
@@ -147,7 +147,7 @@ async def test_a_name_that_resolves_inside_is_refused_at_every_try(inner: str) -
         await resolver.resolve("example.com", 443)
 
 
-async def test_a_name_that_leads_inside_is_refused_when_it_is_given() -> None:
+async def test_a_name_that_resolves_to_an_internal_address_is_refused_at_submission() -> None:
     async def resolve(host: str, port: int, family: int) -> list[Any]:
         return found("93.184.215.14", "10.0.0.1")
 
@@ -158,7 +158,7 @@ async def test_a_name_that_leads_inside_is_refused_when_it_is_given() -> None:
 
 
 @pytest.mark.parametrize("failure", [socket.gaierror(socket.EAI_AGAIN, "later"), asyncio.TimeoutError()])
-async def test_a_name_that_cannot_be_resolved_now_is_judged_when_it_is_sent_to(failure: Exception) -> None:
+async def test_a_name_that_cannot_be_resolved_now_is_checked_at_delivery(failure: Exception) -> None:
     async def resolve(host: str, port: int, family: int) -> list[Any]:
         raise failure
 

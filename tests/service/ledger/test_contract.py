@@ -41,7 +41,7 @@ def find(ledger: Connections, one: Job) -> Job | None:
     return ledger.read(partial(jobs_table.find, job_id=one.id))
 
 
-def test_what_one_process_has_written_another_reads_at_once(connect: Connect) -> None:
+def test_writes_are_visible_to_other_processes_at_once(connect: Connect) -> None:
     here, there = connect(), connect()
     assert insert(here, job()) == job()
     assert find(there, job()) == job()
@@ -76,7 +76,7 @@ def test_a_transaction_that_fails_leaves_nothing_and_the_next_one_runs(ledger: C
     assert insert(ledger, job()) == job()
 
 
-def test_a_job_exists_once_and_only_so_many_wait(ledger: Connections) -> None:
+def test_a_job_exists_once_and_unfinished_jobs_are_limited(ledger: Connections) -> None:
     assert insert(ledger, job(1), 2) == job(1)
     assert insert(ledger, job(1, owner="another"), 2) == job(1)
     assert insert(ledger, job(2), 2) == job(2)
@@ -84,7 +84,7 @@ def test_a_job_exists_once_and_only_so_many_wait(ledger: Connections) -> None:
     assert ledger.read(jobs_table.unfinished) == {job(1).id, job(2).id}
 
 
-def test_a_request_with_a_key_is_one_job_however_often_it_comes(ledger: Connections) -> None:
+def test_repeats_of_a_keyed_request_are_one_job(ledger: Connections) -> None:
     def insert_keyed(one: Job, key: str) -> Job | None:
         return ledger.write(partial(jobs_table.insert, job=one, max_unfinished=2, request_key=key))
 
@@ -100,7 +100,7 @@ def test_a_request_with_a_key_is_one_job_however_often_it_comes(ledger: Connecti
     assert ledger.read(jobs_table.unfinished) == {job(3).id, job(4).id}
 
 
-def test_of_many_that_enter_one_request_at_once_one_does(connect: Connect) -> None:
+def test_concurrent_inserts_of_one_request_insert_one_job(connect: Connect) -> None:
     processes = [connect() for _ in range(4)]
     start = threading.Barrier(len(processes))
 
@@ -122,7 +122,7 @@ def test_of_many_that_enter_one_request_at_once_one_does(connect: Connect) -> No
     assert processes[0].read(jobs_table.unfinished) == set(found[0])
 
 
-def test_jobs_of_a_process_are_told_by_their_age(ledger: Connections) -> None:
+def test_jobs_of_a_process_are_found_by_age(ledger: Connections) -> None:
     for one in (job(1), job(2), job(3, owner="another"), job(9)):
         insert(ledger, one)
     ledger.write(partial(jobs_table.finish, job=job(2, status="failed", finished_at=3.0)))
@@ -141,8 +141,8 @@ def test_a_job_ends_once_and_is_forgotten_with_its_webhook(ledger: Connections) 
     assert not ledger.write(partial(jobs_table.finish, job=replace(ended, status="cancelled")))
     state = WebhookReply(state="pending", tries=1, reason="late")
     for tries in (1, 2):
-        told = state.model_copy(update={"tries": tries})
-        ledger.write(partial(webhook_table.set_state, job_id=job().id, webhook=told))
+        updated = state.model_copy(update={"tries": tries})
+        ledger.write(partial(webhook_table.set_state, job_id=job().id, webhook=updated))
     assert find(ledger, job()) == replace(ended, webhook=state.model_copy(update={"tries": 2}))
     assert ledger.read(partial(jobs_table.lost_among, job_ids=[job().id, job(2).id], owner="me")) == {
         job().id,
@@ -155,7 +155,7 @@ def test_a_job_ends_once_and_is_forgotten_with_its_webhook(ledger: Connections) 
     assert ledger.read(partial(webhook_table.find_state, job_id=job().id)) is None
 
 
-def test_the_moment_since_which_a_ledger_has_jobs_is_recorded_once(ledger: Connections) -> None:
+def test_the_time_since_which_a_ledger_records_jobs_is_set_once(ledger: Connections) -> None:
     assert ledger.read(jobs_table.known_since) is None
     for moment in (5.0, 7.0):
         assert ledger.write(partial(jobs_table.set_known_since, moment=moment)) == 5.0
@@ -171,7 +171,7 @@ def test_jobs_of_a_dead_process_are_inherited_oldest_first(ledger: Connections) 
     assert jobs == [job(1, attempts=2), job(2, attempts=2, given_back=1), job(3, attempts=2)]
 
 
-def test_a_key_is_claimed_by_one_process_however_many_ask_at_once(connect: Connect) -> None:
+def test_concurrent_claims_of_a_key_succeed_once(connect: Connect) -> None:
     processes = [connect() for _ in range(4)]
     start = threading.Barrier(len(processes))
 
@@ -208,7 +208,7 @@ def test_a_key_of_a_dead_process_is_claimed_again_and_an_answered_one_is_not(led
     assert claims(ledger, other, now=100.0)
 
 
-def test_a_claim_tells_which_ones_it_replaces(ledger: Connections) -> None:
+def test_a_claim_returns_the_claims_that_it_replaces(ledger: Connections) -> None:
     one, two, three = (Claim("key", "print", owner, 100.0) for owner in "abc")
     claim = idempotency_table.claim
     assert ledger.write(partial(claim, wanted=one, now=1.0)) == []
@@ -218,7 +218,7 @@ def test_a_claim_tells_which_ones_it_replaces(ledger: Connections) -> None:
     assert ledger.write(partial(claim, wanted=three, now=100.0)) == [replace(two, done=True)]
 
 
-def test_a_claim_that_was_given_up_touches_no_later_one_of_the_same_process(ledger: Connections) -> None:
+def test_an_abandoned_claim_does_not_affect_a_later_one_of_the_same_process(ledger: Connections) -> None:
     given_up, later = Claim("key", "print", "me", 100.1), Claim("key", "print", "me", 100.2)
     assert claims(ledger, given_up)
     assert ledger.write(partial(idempotency_table.release_unanswered, claimed=given_up))
@@ -233,7 +233,7 @@ def test_a_claim_that_was_given_up_touches_no_later_one_of_the_same_process(ledg
     assert ledger.read(partial(idempotency_table.find, name="key", now=1.0)) == replace(later, done=True)
 
 
-def test_a_claim_that_was_taken_over_adds_no_result_to_the_answer_of_the_next(ledger: Connections) -> None:
+def test_a_claim_that_was_taken_over_adds_no_result_to_the_next_answer(ledger: Connections) -> None:
     frozen, later = Claim("key", "print", "frozen", 100.0), Claim("key", "print", "me", 100.0)
     assert claims(ledger, frozen)
     assert claims(ledger, later, instead_of="frozen")
@@ -243,7 +243,7 @@ def test_a_claim_that_was_taken_over_adds_no_result_to_the_answer_of_the_next(le
     assert ledger.read(partial(idempotency_table.containing, result_id=TWO)) == [later]
 
 
-def test_nor_does_one_that_is_taken_over_while_it_adds_its_result(connect: Connect) -> None:
+def test_a_claim_taken_over_while_it_adds_its_result_does_not_add_it(connect: Connect) -> None:
     frozen, later = Claim("key", "print", "frozen", 100.0), Claim("key", "print", "me", 100.0)
     here, there = connect(), connect()
     assert claims(here, frozen)
@@ -272,7 +272,7 @@ def test_the_cache_keeps_what_was_used_last(ledger: Connections) -> None:
     assert found == {"a": first, "b": None, "c": None, "d": ("new", 10.0)}
 
 
-def test_a_tombstone_outlasts_what_is_entered_later(ledger: Connections) -> None:
+def test_a_tombstone_outlasts_later_inserts(ledger: Connections) -> None:
     sidecars = [{"id": one, "owner": "o", "created": "2026-11-23T07:00:00.250+00:00", "bytes": 9} for one in (ONE, TWO)]
 
     def enter(*, saved: bool) -> None:

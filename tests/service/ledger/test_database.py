@@ -41,7 +41,7 @@ def add_in_another_process(path: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", ADD, str(path)])
 
 
-async def test_what_is_written_is_read_and_is_there_at_the_next_start(tmp_path: Path) -> None:
+async def test_writes_can_be_read_and_survive_a_restart(tmp_path: Path) -> None:
     with Database(SqliteFile(tmp_path / "ledger", [SCHEMA])) as ledger:
         assert await ledger.read(value) is None
         assert await ledger.write(put(7)) == 1
@@ -98,14 +98,14 @@ async def test_the_event_loop_runs_on_while_another_process_holds_the_file(tmp_p
 
 
 @pytest.mark.parametrize("content", [b"no database" * 1000, None])
-def test_a_file_that_is_no_ledger_stops_the_start_and_says_what_to_do(tmp_path: Path, content: bytes | None) -> None:
+def test_a_file_that_is_not_a_ledger_stops_the_start(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "ledger"
     path.write_bytes(content) if content else path.mkdir()
     with pytest.raises(SettingsInvalid, match="move it away"), Database(SqliteFile(path, [SCHEMA])):
         pass
 
 
-async def test_a_full_disk_is_told_of_and_what_was_written_before_is_kept(tmp_path: Path) -> None:
+async def test_a_full_disk_is_reported_and_earlier_writes_are_kept(tmp_path: Path) -> None:
     failures: list[str] = []
     with (
         tmpfs(tmp_path / "small", "1m") as folder,
@@ -130,7 +130,7 @@ def put_much(ledger: sqlite3.Connection) -> None:
     ledger.execute("INSERT INTO large VALUES (?)", ("x" * 100_000,))
 
 
-def test_a_start_on_a_full_disk_says_to_make_room(tmp_path: Path) -> None:
+def test_a_start_on_a_full_disk_says_to_free_space(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "small", "256k") as folder:
         fill(folder)
         with pytest.raises(SettingsInvalid, match="free space"), Database(SqliteFile(folder / "ledger", [SCHEMA])):

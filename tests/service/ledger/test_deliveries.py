@@ -25,7 +25,7 @@ from tests.serving.backing.postgres_server import PostgresCluster
 Connect = Callable[[], Connections]
 
 
-def test_a_message_is_claimed_by_one_sender_however_many_ask_at_once(connect: Connect) -> None:
+def test_concurrent_claims_of_a_message_succeed_once(connect: Connect) -> None:
     processes = [connect() for _ in range(4)]
     messages = {f"msg_{number:03}" for number in range(200)}
 
@@ -77,7 +77,7 @@ def test_hosts_come_in_turn_whatever_the_paths_of_their_urls(ledger: Connections
     assert ledger.read(partial(due, now=-1.0)) == []
 
 
-def test_messages_that_were_tried_before_hide_no_new_one_however_many_hosts_they_go_to(ledger: Connections) -> None:
+def test_messages_tried_before_do_not_hide_new_ones(ledger: Connections) -> None:
     failed = [f"msg_{number}" for number in range(30)]
 
     def add(transaction: Transaction) -> None:
@@ -92,7 +92,7 @@ def test_messages_that_were_tried_before_hide_no_new_one_however_many_hosts_they
     assert len(due) == 10
 
 
-def test_a_new_message_is_found_however_many_messages_to_hosts_that_were_never_tried_are_older(
+def test_a_new_message_is_found_despite_many_older_untried_ones(
     ledger: Connections,
 ) -> None:
     def add(transaction: Transaction) -> None:
@@ -150,7 +150,7 @@ def test_thousands_of_receivers_cost_nothing_while_no_message_to_them_is_due(tmp
         assert steps(ledger, expected=0) < 100
 
 
-def test_in_postgresql_a_message_behind_the_backlog_of_another_receiver_is_found_without_reading_that(
+def test_postgresql_finds_a_message_without_reading_another_receivers_backlog(
     postgres: PostgresCluster,
 ) -> None:
     def add(ledger: Transaction, host: str, messages: int) -> None:

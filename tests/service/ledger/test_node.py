@@ -58,21 +58,21 @@ async def test_a_process_without_heartbeats_is_dead_when_its_lease_ends_and_not_
     assert time.monotonic() - died > _LEASE_S / 2
 
 
-async def test_a_process_that_ends_gives_its_lease_back(join: Join) -> None:
+async def test_a_process_that_ends_releases_its_lease(join: Join) -> None:
     here, there = await join("here"), await join("there")
     await until(lambda: here.is_steady)
     await asyncio.to_thread(there.close)
     assert not here.is_alive("there")
 
 
-async def test_who_just_came_or_was_frozen_judges_nobody(join: Join) -> None:
+async def test_a_new_or_paused_process_declares_no_other_dead(join: Join) -> None:
     here = await join("here")
     assert not here.is_steady
-    assert here.is_alive("whoever")
+    assert here.is_alive("unknown")
     await until(lambda: here.is_steady)
     die(here)
     await until(lambda: not here.is_steady)
-    assert here.is_alive("whoever"), "its own heartbeats are missing, too"
+    assert here.is_alive("unknown"), "its own heartbeats are missing, too"
 
 
 async def test_all_processes_have_the_clock_of_the_database(join: Join) -> None:
@@ -82,7 +82,7 @@ async def test_all_processes_have_the_clock_of_the_database(join: Join) -> None:
     assert abs(ahead.now() - time.time()) < 0.5
 
 
-async def test_a_notification_wakes_those_who_wait_for_its_topic_in_every_process(join: Join) -> None:
+async def test_a_notification_wakes_all_waiters_for_its_topic_in_every_process(join: Join) -> None:
     nodes = [await join("here"), await join("there")]
     await until(lambda: all(node.is_steady for node in nodes))
     waits = [asyncio.create_task(node.changed("jobs", 30.0)) for node in nodes]
@@ -100,7 +100,7 @@ async def test_a_notification_wakes_those_who_wait_for_its_topic_in_every_proces
     await asyncio.gather(*others, return_exceptions=True)
 
 
-async def test_no_notification_leaves_the_wait_at_its_end(join: Join) -> None:
+async def test_without_a_notification_the_wait_times_out(join: Join) -> None:
     node = await join("here")
     await until(lambda: node.is_steady)
     begun = time.monotonic()
@@ -115,5 +115,5 @@ async def test_no_notification_leaves_the_wait_at_its_end(join: Join) -> None:
     with pytest.raises(Exception, match="nothing"):
         await asyncio.to_thread(node.server.write, fail)
     await asyncio.sleep(0.1)
-    assert not waiting.done(), "a transaction that failed tells nobody"
+    assert not waiting.done(), "a transaction that failed notifies no process"
     await waiting

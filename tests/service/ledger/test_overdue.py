@@ -34,13 +34,13 @@ def look_until(watch: OverdueWatch, clock: Clock, end_s: float) -> None:
         watch.check()
 
 
-def test_a_connection_in_use_for_too_long_is_cut(clock: Clock, connection: psycopg.Connection[Any]) -> None:
+def test_a_connection_in_use_for_too_long_is_closed(clock: Clock, connection: psycopg.Connection[Any]) -> None:
     watch = OverdueWatch(LIMIT_S, clock)
     with pytest.raises(ConnectionHung, match="has not answered for 12 s"), watch.over(connection):
         look_until(watch, clock, clock.now + LIMIT_S + 1.0)
 
 
-def test_time_in_which_this_process_stood_still_does_not_count(
+def test_time_in_which_this_process_was_paused_does_not_count(
     clock: Clock, connection: psycopg.Connection[Any]
 ) -> None:
     watch = OverdueWatch(LIMIT_S, clock)

@@ -63,7 +63,7 @@ def test_a_file_that_was_copied_over_it_is_refused_until_the_right_one_is_back(t
     other.close()
 
 
-def test_checkpoints_of_other_processes_are_no_reason_to_refuse_it(tmp_path: Path) -> None:
+def test_checkpoints_of_other_processes_do_not_count_as_overwriting(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     ledger, other = SqliteFile(path, [SCHEMA]), SqliteFile(path, [SCHEMA])
     ledger.open()
@@ -82,7 +82,7 @@ def test_checkpoints_of_other_processes_are_no_reason_to_refuse_it(tmp_path: Pat
     other.close()
 
 
-def test_a_checkpoint_that_takes_long_to_lengthen_the_file_is_no_reason_to_refuse_it(tmp_path: Path) -> None:
+def test_a_slow_checkpoint_does_not_count_as_overwriting(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     ledger = SqliteFile(path, [SCHEMA])
     ledger.open()
@@ -103,7 +103,7 @@ def test_a_checkpoint_that_takes_long_to_lengthen_the_file_is_no_reason_to_refus
         assert other.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-def test_what_was_copied_since_the_last_checkpoint_does_no_harm(tmp_path: Path) -> None:
+def test_a_copy_made_since_the_last_checkpoint_does_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     ledger = SqliteFile(path, [SCHEMA])
     ledger.open()
@@ -121,7 +121,7 @@ def test_what_was_copied_since_the_last_checkpoint_does_no_harm(tmp_path: Path) 
         assert other.execute("SELECT count(*) FROM facts").fetchone() == (101,)
 
 
-def test_a_new_file_in_its_place_is_used_though_its_versions_begin_anew(tmp_path: Path) -> None:
+def test_a_new_file_at_the_path_is_used_even_if_its_version_is_lower(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     ledger = SqliteFile(path, [SCHEMA])
     for round_number in range(3):

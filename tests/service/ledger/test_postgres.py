@@ -63,7 +63,7 @@ def found_again(server: PostgresServer, within_s: float) -> Job | None:
         ("postgresql://u:secret@h1:1,h2:2/db", "secret"),
     ],
 )
-def test_what_is_shown_of_an_address_has_no_password(url: str, secret: str) -> None:
+def test_the_shown_address_has_no_password(url: str, secret: str) -> None:
     address = parse_address(url)
     assert secret not in address.shown + repr(address)
     assert secret not in address.without_secrets(f"connection to {url} failed\nsecond line")
@@ -88,7 +88,7 @@ def test_each_host_of_an_address_is_shown_with_its_port() -> None:
         "secret",
     ],
 )
-def test_an_address_that_is_none_is_refused_without_quoting_it(url: str) -> None:
+def test_an_invalid_address_is_refused_without_being_quoted(url: str) -> None:
     with pytest.raises(SettingsInvalid, match="write / as %2F") as refused:
         parse_address(url)
     assert "secret" not in str(refused.value)
@@ -102,12 +102,12 @@ def test_a_wrong_password_stops_the_start_and_shows_no_part_of_it(postgres: Post
     assert PASSWORD not in str(refused.value)
 
 
-def test_a_database_that_is_not_there_stops_the_start(free_port: int) -> None:
+def test_a_missing_database_stops_the_start(free_port: int) -> None:
     with pytest.raises(SettingsInvalid, match="check ledger_url"):
         PostgresServer(parse_address(f"postgresql://u:{WRITTEN}@127.0.0.1:{free_port}/db")).open()
 
 
-def test_a_database_that_takes_no_writes_is_not_used(own_cluster: PostgresCluster) -> None:
+def test_a_read_only_database_is_not_used(own_cluster: PostgresCluster) -> None:
     url = own_cluster.new_database()
     own_cluster.query(f"ALTER DATABASE {url.rpartition('/')[2]} SET default_transaction_read_only = on")
     with pytest.raises(SettingsInvalid, match="session is read-only"):
@@ -125,7 +125,7 @@ def refuse_writes(server: PostgresServer, connections: int) -> None:
     server.read(work)
 
 
-def test_a_connection_that_takes_no_writes_any_more_is_replaced(server: PostgresServer) -> None:
+def test_a_connection_that_became_read_only_is_replaced(server: PostgresServer) -> None:
     refuse_writes(server, connections=8)  # the pool's maximum: it opens some in advance
     with pytest.raises(NotReady, match="read-only"):
         server.write(partial(jobs_table.insert, job=JOB, max_unfinished=1))
@@ -207,7 +207,7 @@ def test_a_migration_waits_for_a_long_transaction_and_holds_up_no_other(own_clus
         one.close()
 
 
-def test_a_restart_of_the_database_costs_no_transaction_once_it_is_back(
+def test_a_restart_of_the_database_fails_no_later_transaction(
     own_cluster: PostgresCluster, server: PostgresServer
 ) -> None:
     assert server.write(partial(jobs_table.insert, job=JOB, max_unfinished=1)) == JOB
@@ -229,7 +229,7 @@ def hold_all_connections(server: PostgresServer, most: int, seconds: float) -> N
 
 
 @pytest.mark.parametrize(("jump_s", "found"), [(0.0, False), (60.0, True)])
-def test_a_wait_for_a_connection_that_a_pause_of_this_process_ended_is_begun_anew(
+def test_a_pool_timeout_caused_by_a_pause_of_this_process_is_retried(
     own_cluster: PostgresCluster, jump_s: float, found: bool
 ) -> None:
     jumps = [0.0]
@@ -247,7 +247,7 @@ def test_a_wait_for_a_connection_that_a_pause_of_this_process_ended_is_begun_ane
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
-def test_a_database_that_is_away_is_told_of_soon_and_used_again_within_seconds(
+def test_an_unreachable_database_fails_fast_and_is_used_again_within_seconds(
     own_cluster: PostgresCluster, server: PostgresServer, how: signal.Signals
 ) -> None:
     assert server.write(partial(jobs_table.insert, job=JOB, max_unfinished=1)) == JOB
@@ -265,7 +265,7 @@ def test_a_database_that_is_away_is_told_of_soon_and_used_again_within_seconds(
     assert found_again(server, within_s=5.0) == JOB
 
 
-def test_a_database_that_hangs_is_given_up_and_used_again_when_it_goes_on(own_cluster: PostgresCluster) -> None:
+def test_a_hung_database_fails_and_is_used_again_when_it_recovers(own_cluster: PostgresCluster) -> None:
     server = PostgresServer(parse_address(own_cluster.new_database()), overdue_s=1.0)
     server.open()
     assert server.write(partial(jobs_table.insert, job=JOB, max_unfinished=1)) == JOB
@@ -284,7 +284,7 @@ def test_a_database_that_hangs_is_given_up_and_used_again_when_it_goes_on(own_cl
     server.close()
 
 
-def test_a_statement_that_is_wrong_is_no_reason_to_stop_asking(server: PostgresServer) -> None:
+def test_a_failed_statement_does_not_mark_the_database_unreachable(server: PostgresServer) -> None:
     with pytest.raises(NotReady, match="nowhere"):
         server.read(lambda one: one.execute("SELECT * FROM nowhere"))
     server.read(lambda one: one.execute("SELECT 1"))

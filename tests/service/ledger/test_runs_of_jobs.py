@@ -21,9 +21,9 @@ def shares(ledger: Connections, one: Job) -> bool:
 def test_a_run_shares_its_results_until_another_process_has_the_job(ledger: Connections) -> None:
     insert(ledger, job())
     assert shares(ledger, job())
-    (heirs,) = ledger.write(partial(jobs_table.inherit, dead_owner="me", new_owner="heir"))
+    (taken_over,) = ledger.write(partial(jobs_table.inherit, dead_owner="me", new_owner="successor"))
     assert not shares(ledger, job())
-    assert shares(ledger, heirs)
+    assert shares(ledger, taken_over)
 
 
 @pytest.mark.parametrize(("status", "kept"), [("succeeded", True), ("failed", False), ("cancelled", False)])
@@ -39,16 +39,16 @@ def test_the_results_of_a_job_that_has_ended_stay_if_it_succeeded(ledger: Connec
 
 def test_a_run_shares_nothing_of_a_job_that_succeeded_with_the_results_of_another_run(ledger: Connections) -> None:
     insert(ledger, job())
-    (heirs,) = ledger.write(partial(jobs_table.inherit, dead_owner="me", new_owner="heir"))
-    assert ledger.write(partial(jobs_table.finish, job=replace(heirs, status="succeeded", finished_at=2.0)))
+    (taken_over,) = ledger.write(partial(jobs_table.inherit, dead_owner="me", new_owner="successor"))
+    assert ledger.write(partial(jobs_table.finish, job=replace(taken_over, status="succeeded", finished_at=2.0)))
     assert not shares(ledger, job())
-    assert shares(ledger, heirs)
+    assert shares(ledger, taken_over)
 
 
 def test_no_process_takes_a_job_over_while_its_run_shares_its_results(connect: Connect) -> None:
     here, there = connect(), connect()
     insert(here, job())
-    inherit = partial(jobs_table.inherit, dead_owner="me", new_owner="heir")
+    inherit = partial(jobs_table.inherit, dead_owner="me", new_owner="successor")
 
     with ThreadPoolExecutor(1) as another:
 
@@ -59,14 +59,14 @@ def test_no_process_takes_a_job_over_while_its_run_shares_its_results(connect: C
             assert not taking.done()
             return taking
 
-        assert here.write(share).result() == [job(owner="heir", attempts=2, shared_runs=frozenset({1}))]
+        assert here.write(share).result() == [job(owner="successor", attempts=2, shared_runs=frozenset({1}))]
 
 
 def test_the_runs_that_have_shared_their_results_are_known_for_good(ledger: Connections) -> None:
     insert(ledger, job())
     assert shares(ledger, job())
-    (second,) = ledger.write(partial(jobs_table.inherit, dead_owner="me", new_owner="heir"))
-    (third,) = ledger.write(partial(jobs_table.inherit, dead_owner="heir", new_owner="last"))
+    (second,) = ledger.write(partial(jobs_table.inherit, dead_owner="me", new_owner="successor"))
+    (third,) = ledger.write(partial(jobs_table.inherit, dead_owner="successor", new_owner="last"))
     assert shares(ledger, third)
     cancelled = ledger.write(partial(jobs_table.finish, job=replace(third, status="cancelled", finished_at=2.0)))
     assert cancelled is not None

@@ -76,9 +76,7 @@ def test_a_file_that_is_no_database_is_refused_at_once_with_what_to_do(tmp_path:
         SqliteFile(path, [SCHEMA]).open()
 
 
-def test_a_file_that_another_program_keeps_locked_is_not_to_be_moved_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_file_is_refused_without_advice_to_move_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.ledger.sqlite_file._BUSY_TIMEOUT_S", 0.05)
     holder = sqlite3.connect(tmp_path / "ledger", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
@@ -89,9 +87,7 @@ def test_a_file_that_another_program_keeps_locked_is_not_to_be_moved_away(
 
 @pytest.mark.parametrize("first", ["reads", "writes"])
 @pytest.mark.parametrize("now_there", ["nothing", "a copy", "another ledger"])
-def test_a_ledger_whose_folder_is_moved_goes_on_with_what_is_at_its_path(
-    tmp_path: Path, now_there: str, first: str
-) -> None:
+def test_a_ledger_whose_folder_is_moved_uses_the_file_at_its_path(tmp_path: Path, now_there: str, first: str) -> None:
     folder, archive = tmp_path / "results", tmp_path / "archive"
     folder.mkdir()
     replaced: list[str] = []
@@ -157,7 +153,7 @@ def test_a_ledger_that_is_moved_without_its_log_is_refused_until_the_log_is_move
     of_another_process.close()
 
 
-def test_a_commit_of_the_moment_in_which_the_ledger_is_moved_alone_is_in_the_log_that_is_left(tmp_path: Path) -> None:
+def test_a_commit_made_while_the_ledger_is_moved_is_in_the_log_left_behind(tmp_path: Path) -> None:
     path, old = tmp_path / "ledger", tmp_path / "old"
     ledger = opened(path)
 
@@ -178,7 +174,7 @@ def test_a_commit_of_the_moment_in_which_the_ledger_is_moved_alone_is_in_the_log
     ledger.close()
 
 
-def test_a_ledger_that_is_moved_alone_and_back_goes_on_with_connections_that_did_not_notice(tmp_path: Path) -> None:
+def test_a_ledger_moved_away_and_back_is_used_with_the_same_connections(tmp_path: Path) -> None:
     path, old = tmp_path / "ledger", tmp_path / "old"
     ledger, idle = opened(path), opened(path)
     for number in range(50):
@@ -209,7 +205,7 @@ def test_a_log_without_its_ledger_is_refused_at_the_start(tmp_path: Path) -> Non
     killed.close()
 
 
-def test_the_log_of_a_ledger_is_not_written_into_one_that_took_its_place(tmp_path: Path) -> None:
+def test_the_log_of_a_ledger_is_not_written_into_its_replacement(tmp_path: Path) -> None:
     path, backup = tmp_path / "ledger", tmp_path / "backup"
     ledger, idle = opened(path), opened(path)
     add(ledger, "in the backup")
@@ -230,7 +226,7 @@ def test_the_log_of_a_ledger_is_not_written_into_one_that_took_its_place(tmp_pat
     assert len(list(tmp_path.glob("ledger-wal.of-*"))) == 1, "what was in the log is kept"
 
 
-def test_a_link_that_is_switched_leads_to_the_other_ledger(tmp_path: Path) -> None:
+def test_a_switched_symlink_leads_to_the_other_ledger(tmp_path: Path) -> None:
     path, one, two = tmp_path / "ledger", tmp_path / "one", tmp_path / "two"
     path.symlink_to(one)
     ledger = opened(path)
@@ -245,7 +241,7 @@ def test_a_link_that_is_switched_leads_to_the_other_ledger(tmp_path: Path) -> No
     ledger.close()
 
 
-def test_a_ledger_that_was_closed_is_not_opened_by_a_thread_that_comes_late(tmp_path: Path) -> None:
+def test_a_closed_ledger_is_not_reopened_by_a_late_thread(tmp_path: Path) -> None:
     ledger = opened(tmp_path / "ledger")
     ledger.close()
     (tmp_path / "ledger").unlink()
@@ -268,7 +264,7 @@ def test_long_reads_follow_a_moved_ledger_too(tmp_path: Path) -> None:
     listing.close()
 
 
-def test_a_ledger_that_cannot_be_made_anew_is_unavailable_until_it_can(tmp_path: Path) -> None:
+def test_a_ledger_that_cannot_be_recreated_is_unavailable_until_it_can(tmp_path: Path) -> None:
     """A file is in the place of the ledger's folder, as a mistyped `mv` leaves it."""
     folder = tmp_path / "results"
     folder.mkdir()
@@ -287,7 +283,7 @@ def test_a_ledger_that_cannot_be_made_anew_is_unavailable_until_it_can(tmp_path:
     ledger.close()
 
 
-def test_a_ledger_is_not_used_before_this_process_is_known_beside_it(tmp_path: Path) -> None:
+def test_a_replaced_ledger_is_used_only_after_on_replaced_succeeds(tmp_path: Path) -> None:
     def fail() -> None:
         raise OSError(28, os.strerror(28))
 

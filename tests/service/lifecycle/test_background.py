@@ -12,7 +12,7 @@ async def fails() -> None:
     raise OSError("no descriptor left")
 
 
-async def test_work_that_fails_is_logged_and_takes_nothing_else_along() -> None:
+async def test_a_failed_background_task_is_logged_and_stops_no_other() -> None:
     ended = []
 
     async def lasts() -> None:
@@ -29,7 +29,7 @@ async def test_work_that_fails_is_logged_and_takes_nothing_else_along() -> None:
     assert [line["work"] for line in lines] == ["fails"]
 
 
-async def test_the_first_of_several_events_is_enough_and_nothing_goes_on_waiting_for_the_others() -> None:
+async def test_the_first_of_several_events_ends_the_wait_for_all() -> None:
     early, never = asyncio.Event(), asyncio.Event()
     asyncio.get_running_loop().call_later(0.01, early.set)
     await asyncio.wait_for(wait_for_any(never, early), 10)

@@ -56,7 +56,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> Path:
         'extern "C" void find_seam() {}',
         'extern "C" unsigned built_from() { return 0x89abcdefu; }',
     ],
-    ids=["before libraries told", "of another version"],
+    ids=["without a digest", "of another version"],
 )
 def test_a_library_that_was_built_from_another_source_is_not_used_and_the_log_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
@@ -89,13 +89,13 @@ def test_each_source_and_its_caller_have_the_digest_of_the_source(file: str, cal
 
 @pytest.mark.skipif("EXTENSIONS_REQUIRED" not in os.environ, reason="extensions are optional, except in .ci/run")
 @each_caller
-def test_what_is_compiled_is_there(caller: ModuleType) -> None:
+def test_all_extensions_are_compiled(caller: ModuleType) -> None:
     """Where a library is missing, its tests skip, so a broken build would go unnoticed."""
     assert caller.installed_kernel() is not None, HOW_TO_INSTALL
 
 
 @each_caller
-def test_one_of_another_version_is_not_used_and_told_of_once(
+def test_a_library_of_another_version_is_not_used_and_logged_once(
     caller: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     required(caller.installed_kernel())
@@ -105,11 +105,11 @@ def test_one_of_another_version_is_not_used_and_told_of_once(
     assert [line["event"] for line in lines] == ["compiled library is not used"]
 
 
-def test_a_library_that_was_not_compiled_is_none() -> None:
+def test_a_missing_library_loads_as_none() -> None:
     assert load_library("service.imaging._not_compiled", 0) is None
 
 
-def test_a_library_of_another_system_counts_as_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_library_of_another_system_loads_as_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     library = tmp_path / "_foreign.abi3.so"
     library.write_bytes(os.urandom(64))
     foreign = importlib.util.spec_from_file_location("_foreign", library)

@@ -26,7 +26,7 @@ STATUSES = [
         pytest.param("photos", ["photos/2"], id="the newest that is ready"),
         pytest.param("photos/1", ["photos/1"], id="a version that is loaded when it is asked for"),
         pytest.param("photos/3", [], id="refused"),
-        pytest.param("nobody", [], id="not there"),
+        pytest.param("unknown", [], id="not served"),
         pytest.param("", [], id="no default"),
     ],
 )
@@ -45,7 +45,7 @@ def test_a_request_that_names_no_model_is_answered_by(named: str, found: list[st
             {"inpaint_model": "photos", "translate_model": "facades/1"}, {"translate_model": "facades/1"}, id="set"
         ),
         pytest.param({"inpaint_model": "", "translate_model": ""}, {}, id="none"),
-        pytest.param({}, {}, id="there, or of a task that nobody asks for"),
+        pytest.param({}, {}, id="served, or of an unused task"),
     ],
 )
 def test_a_default_model_that_is_not_served_is_known(settings: dict[str, str], unserved: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ from service.lifecycle.drain import FLUSH_AT_LEAST_S, Drain
 from tests.fakes.clock import Clock
 
 
-def test_what_the_requests_took_is_not_there_for_the_disk() -> None:
+def test_time_used_by_requests_is_not_left_for_the_disk() -> None:
     clock = Clock()
     drain = Drain(60.0, clock)
     assert (drain.waited_s, drain.flush_s) == (0.0, 60.0)
@@ -18,7 +18,7 @@ def test_what_the_requests_took_is_not_there_for_the_disk() -> None:
     assert drain.flush_s == FLUSH_AT_LEAST_S
 
 
-def test_an_end_is_clean_if_everyone_was_answered_and_everything_saved() -> None:
+def test_a_drain_is_clean_if_all_requests_were_answered_and_all_results_saved() -> None:
     assert Drain(1.0, Clock()).clean
     assert not Drain(1.0, Clock(), cut=1).clean
     assert not Drain(1.0, Clock(), unsaved=1).clean

@@ -64,7 +64,7 @@ asyncio.run(begin())
     assert "in never_ends" in written
 
 
-def test_a_thread_that_keeps_the_interpreter_to_itself_is_ended_too() -> None:
+def test_a_thread_that_holds_the_gil_is_ended_too() -> None:
     status, written = ended("""
 def keeps():
     ctypes.PyDLL(None).sleep(600)

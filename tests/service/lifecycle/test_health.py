@@ -10,11 +10,11 @@ from service.lifecycle.health import Outage, ReadinessState, storage_reasons, un
 WELL = ReadinessState(draining=False, scanned=True, worker_ready=True, models=[ModelStatus("photos", 1, "ready")])
 
 
-def test_a_server_whose_parts_are_well_is_ready() -> None:
+def test_a_server_with_healthy_parts_is_ready() -> None:
     assert unready_reasons(WELL) == []
 
 
-def test_each_thing_that_is_not_well_is_named() -> None:
+def test_each_unhealthy_part_is_named() -> None:
     assert unready_reasons(replace(WELL, draining=True)) == ["draining: the server is shutting down"]
     assert unready_reasons(replace(WELL, scanned=False, models=[])) == ["models are loading"]
     loading = replace(WELL, scanned=False, models=[], loading="photos/5 (2 of 4), for 3 s")
@@ -35,25 +35,25 @@ def test_a_refused_model_is_named_with_its_reason_when_nothing_else_serves() -> 
     assert unready_reasons(replace(WELL, models=[refused, *WELL.models])) == []
 
 
-def test_a_disk_that_takes_nothing_is_named_where_results_are_saved() -> None:
+def test_a_failing_disk_is_named_if_results_are_saved() -> None:
     assert storage_reasons("", "", saves=True) == []
     assert storage_reasons("No space left on device", "", saves=True) == [
         "results cannot be saved (No space left on device)"
     ]
-    assert storage_reasons("No space left on device", "", saves=False) == [], "it works for those who save nothing"
+    assert storage_reasons("No space left on device", "", saves=False) == [], "requests that save nothing are served"
     for disk, saves in (("", True), ("No space left on device", False)):
         assert storage_reasons(disk, "it was moved without its log", saves=saves) == [
             "the ledger is not used: it was moved without its log"
         ]
 
 
-def test_a_server_that_starts_says_as_long_again() -> None:
+def test_a_starting_server_predicts_the_time_it_has_taken_so_far() -> None:
     outage = Outage(since=100.0)
     outage.observe(False, 103.0)
     assert outage.remaining_s(104.0) == 4.0
 
 
-def test_a_later_outage_should_take_as_long_as_the_last() -> None:
+def test_a_later_outage_is_predicted_to_last_as_long_as_the_last() -> None:
     outage = Outage(since=100.0)
     outage.observe(True, 108.0)
     outage.observe(False, 200.0)

@@ -57,7 +57,7 @@ def test_a_process_kept_to_one_core_counts_one() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "1"
 
 
-def test_elsewhere_they_are_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_affinity_all_cores_of_the_machine_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 12)
     assert usable_cores() == 12
@@ -83,7 +83,7 @@ def faults_of(rounds: int) -> int:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_arrays_of_pictures_are_not_mapped_anew_each_time() -> None:
+def test_arrays_of_pictures_reuse_freed_memory() -> None:
     assert keep_freed_memory()
     with ThreadPoolExecutor(1) as thread:
         thread.submit(faults_of, 5).result()

@@ -37,14 +37,14 @@ class HangingBucket(LocalResponseFiles):
         self.dropping, self.go_on = threading.Event(), threading.Event()
 
     def keep(self, claim: Claim, response: StoredResponse) -> None:
-        raise NotReady("the bucket is away", code="storage_unavailable")
+        raise NotReady("the bucket is unavailable", code="storage_unavailable")
 
     def drop(self, claim: Claim) -> None:
         self.dropping.set()
         assert self.go_on.wait(20)
 
 
-async def test_a_key_whose_claim_was_written_although_it_seemed_to_fail_is_free_again(tmp_path: Path) -> None:
+async def test_a_key_whose_claim_was_committed_but_reported_as_failed_is_released(tmp_path: Path) -> None:
     async def work() -> StoredResponse:
         return StoredResponse(200, (), b"picture")
 
@@ -57,7 +57,7 @@ async def test_a_key_whose_claim_was_written_although_it_seemed_to_fail_is_free_
         assert (await asyncio.wait_for(one.run_once(NAME, "a", work), 5.0)).body == b"picture"
 
 
-async def test_an_answer_that_was_recorded_although_it_seemed_to_fail_is_what_a_repeat_gets(tmp_path: Path) -> None:
+async def test_a_repeat_gets_an_answer_whose_commit_was_reported_as_failed(tmp_path: Path) -> None:
     done = 0
     async with process(tmp_path) as one:
         one.ledger.connections = ledger = LosesAnswers(tmp_path)
@@ -76,7 +76,7 @@ async def test_an_answer_that_was_recorded_although_it_seemed_to_fail_is_what_a_
     assert done == 1
 
 
-async def test_a_claim_that_is_released_late_leaves_the_answer_to_the_next_one(tmp_path: Path) -> None:
+async def test_a_claim_released_late_does_not_affect_the_next_ones_answer(tmp_path: Path) -> None:
     done = 0
     clock = Clock()
 
@@ -151,7 +151,7 @@ async def test_a_key_whose_claim_was_committed_after_its_release_is_free_for_oth
         assert (await one.run_once("another", "a", slow_work)).body == b"picture"
 
 
-async def test_an_answer_that_is_dropped_slowly_holds_up_no_transaction(tmp_path: Path) -> None:
+async def test_a_slow_removal_of_an_answer_blocks_no_transaction(tmp_path: Path) -> None:
     async def work() -> StoredResponse:
         return StoredResponse(200, (), b"picture")
 
@@ -168,7 +168,7 @@ async def test_an_answer_that_is_dropped_slowly_holds_up_no_transaction(tmp_path
         assert answer.body == b"picture"
 
 
-async def test_a_key_that_is_used_anew_while_its_expired_answer_is_removed_keeps_the_new_one(tmp_path: Path) -> None:
+async def test_a_key_reused_while_its_expired_answer_is_removed_keeps_the_new_answer(tmp_path: Path) -> None:
     done = 0
     clock = Clock()
     committed, go_on = threading.Event(), threading.Event()
@@ -206,7 +206,7 @@ class PerClaim(LocalResponseFiles):
 
 
 @pytest.mark.parametrize("files", [LocalResponseFiles, PerClaim])
-async def test_nothing_is_left_of_an_answer_that_a_killed_process_had_kept_and_not_recorded(
+async def test_an_answer_stored_but_not_recorded_by_a_killed_process_is_removed(
     tmp_path: Path, files: type[LocalResponseFiles]
 ) -> None:
     """Both its file and the record of its result are removed: deleting that result leaves the next answer valid."""
@@ -228,7 +228,7 @@ async def test_nothing_is_left_of_an_answer_that_a_killed_process_had_kept_and_n
 
 
 @pytest.mark.parametrize("files", [LocalResponseFiles, PerClaim])
-async def test_nothing_is_left_of_an_expired_answer_whose_key_is_used_anew(
+async def test_an_expired_answer_is_removed_when_its_key_is_reused(
     tmp_path: Path, files: type[LocalResponseFiles]
 ) -> None:
     clock = Clock()

@@ -30,7 +30,7 @@ async def with_result() -> StoredResponse:
     return StoredResponse(200, (("location", "/v1/results/one"),), b"picture", ("one",))
 
 
-async def test_an_answer_with_a_deleted_result_is_removed_and_its_key_says_so(tmp_path: Path) -> None:
+async def test_an_answer_with_a_deleted_result_is_removed_and_its_key_raises_gone(tmp_path: Path) -> None:
     deletions = Deletions()
     async with process(tmp_path) as plain:
         idempotency = replace(plain, deleted=deletions)
@@ -61,7 +61,7 @@ async def test_an_answer_whose_result_is_deleted_while_it_is_made_is_not_kept(tm
             await idempotency.run_once("name", "print", with_result)
 
 
-async def test_a_full_disk_does_not_keep_a_deleted_result_from_being_removed(tmp_path: Path) -> None:
+async def test_a_full_disk_does_not_prevent_the_removal_of_a_deleted_result(tmp_path: Path) -> None:
     disk = FailingDisk()
     async with process(tmp_path, disk=disk) as idempotency:
         await idempotency.run_once("name", "print", with_result)
@@ -71,7 +71,7 @@ async def test_a_full_disk_does_not_keep_a_deleted_result_from_being_removed(tmp
 
 
 @pytest.mark.parametrize("how", ["deleted", "expired"])
-async def test_what_a_killed_process_has_half_kept_goes_with_the_answer(tmp_path: Path, how: str) -> None:
+async def test_unfinished_files_of_a_killed_process_are_removed_with_the_answer(tmp_path: Path, how: str) -> None:
     clock = Clock()
     async with process(tmp_path, clock) as idempotency:
         await idempotency.run_once("name", "print", with_result)

@@ -23,7 +23,7 @@ from tests.serving.waiting import until
 NAME = key_name("key", "someone", "inpaint")
 
 
-class HeldDisk(Disk):
+class BlockedDisk(Disk):
     """A disk whose writes wait until the test releases them."""
 
     def __init__(self) -> None:
@@ -67,8 +67,8 @@ async def test_an_answer_that_cannot_be_read_now_is_not_computed_again(tmp_path:
     assert work.done == 1
 
 
-async def test_duplicates_at_once_wait_for_the_first_in_whatever_process_they_are(tmp_path: Path) -> None:
-    work = Work(held=True)
+async def test_concurrent_duplicates_wait_for_the_first_in_any_process(tmp_path: Path) -> None:
+    work = Work(blocked=True)
     async with process(tmp_path) as one, process(tmp_path) as other:
         first = asyncio.create_task(one.run_once(NAME, "a", work))
         await work.begun.wait()
@@ -80,7 +80,7 @@ async def test_duplicates_at_once_wait_for_the_first_in_whatever_process_they_ar
     assert (work.done, len(bodies)) == (1, 1)
 
 
-async def test_of_many_at_once_in_two_processes_one_does_the_work(tmp_path: Path) -> None:
+async def test_of_concurrent_duplicates_in_two_processes_one_does_the_work(tmp_path: Path) -> None:
     work = Work()
     async with process(tmp_path) as one, process(tmp_path) as other:
         answers = await asyncio.gather(*(idempotency.run_once(NAME, "a", work) for idempotency in (one, other) * 10))
@@ -96,19 +96,19 @@ async def test_a_key_holds_for_one_request(tmp_path: Path) -> None:
 
 
 async def test_the_key_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
-    hanging = Work(held=True)
-    async with process(tmp_path) as heir:
+    hanging = Work(blocked=True)
+    async with process(tmp_path) as successor:
         async with process(tmp_path) as dying:
             unfinished = asyncio.create_task(dying.run_once(NAME, "a", hanging))
             await hanging.begun.wait()
-        assert (await heir.run_once(NAME, "a", Work())).status == 200
+        assert (await successor.run_once(NAME, "a", Work())).status == 200
         unfinished.cancel()
         with pytest.raises((asyncio.CancelledError, RuntimeError)):
             await unfinished
 
 
-async def test_an_answer_that_takes_too_long_is_told_and_can_be_asked_for_later(tmp_path: Path) -> None:
-    clock, work = Clock(), Work(held=True)
+async def test_a_duplicate_gets_a_conflict_after_the_wait_and_the_answer_later(tmp_path: Path) -> None:
+    clock, work = Clock(), Work(blocked=True)
     async with process(tmp_path, clock) as one:
         first = asyncio.create_task(one.run_once(NAME, "a", work))
         await work.begun.wait()
@@ -145,7 +145,7 @@ async def test_an_answer_whose_file_was_deleted_is_computed_again(tmp_path: Path
     assert work.done == 2
 
 
-async def test_an_answer_that_the_disk_does_not_take_is_refused_and_its_key_given_back(tmp_path: Path) -> None:
+async def test_an_answer_that_cannot_be_stored_is_refused_and_its_key_released(tmp_path: Path) -> None:
     disk, work = FailingDisk(), Work()
     async with process(tmp_path, disk=disk) as one:
         for at in (("write_soon",), ("rename",)):
@@ -163,10 +163,10 @@ async def test_an_answer_that_the_disk_does_not_take_is_refused_and_its_key_give
         assert work.done == 3
 
 
-async def test_an_answer_that_is_being_stored_when_its_client_leaves_is_the_one_that_a_repeat_gets(
+async def test_a_repeat_gets_the_answer_that_was_being_stored_at_the_disconnect(
     tmp_path: Path,
 ) -> None:
-    disk, work = HeldDisk(), Work()
+    disk, work = BlockedDisk(), Work()
     async with process(tmp_path, disk=disk) as one:
         left = asyncio.create_task(one.run_once(NAME, "a", work))
         assert await asyncio.to_thread(disk.writing.wait, 20)
@@ -180,7 +180,7 @@ async def test_an_answer_that_is_being_stored_when_its_client_leaves_is_the_one_
     assert work.done == 1
 
 
-async def test_a_key_is_not_taken_while_the_disk_takes_nothing_but_kept_answers_are_given(tmp_path: Path) -> None:
+async def test_while_the_disk_fails_no_key_is_claimed_but_stored_answers_are_returned(tmp_path: Path) -> None:
     work = Work()
     async with process(tmp_path) as one:
         await one.run_once(NAME, "a", work)
@@ -199,12 +199,12 @@ def test_each_client_has_keys_of_its_own_for_each_endpoint() -> None:
 
 
 @pytest.mark.parametrize("key", ["", '""', "x" * 256, "two words", '"open'])
-def test_a_key_that_is_none_is_refused(key: str) -> None:
+def test_a_malformed_key_is_refused(key: str) -> None:
     with pytest.raises(InvalidOption, match="UUID"):
         key_name(key, "someone", "inpaint")
 
 
-def test_a_fingerprint_sees_files_their_names_options_and_headers() -> None:
+def test_a_fingerprint_covers_files_their_names_options_and_headers() -> None:
     options = InpaintOptions.model_validate({})
     order = Order("inpaint", {"image": b"ab", "mask": b"c"}, options)
     prints = {

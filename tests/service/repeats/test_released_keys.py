@@ -27,7 +27,7 @@ async def test_a_failed_request_gives_its_key_back_and_so_does_one_whose_client_
             with pytest.raises(InvalidImage):
                 await one.run_once(NAME, "a", failing)
         assert failing.done == 2
-        leaving = Work(held=True)
+        leaving = Work(blocked=True)
         left = asyncio.create_task(one.run_once(NAME, "a", leaving))
         await leaving.begun.wait()
         waiting = asyncio.create_task(one.run_once(NAME, "a", Work()))

@@ -26,7 +26,7 @@ Files = dict[str, tuple[str, bytes, str]]
 PATH = "/v1/inpaint"
 
 
-class Held:
+class BlockedEngine:
     """An engine whose batches wait at a gate once `hold` is set."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ def test_an_identical_request_gets_the_stored_result_and_another_its_own(serve: 
     assert 'retouch_cache_total{outcome="miss"} 4.0' in metrics
 
 
-def test_requests_that_mean_the_same_are_identical_however_they_say_it(serve: Serve, files: Files) -> None:
+def test_equivalent_requests_are_identical(serve: Serve, files: Files) -> None:
     with serve(cache_entries=100).client() as client:
         location = client.post(PATH, files=files).headers["location"]
         for data in ({"model": "photos"}, {"model": "photos/1"}, {"save": "true"}, {"seed": "7"}):
@@ -112,7 +112,7 @@ def test_a_result_that_was_deleted_is_computed_again(serve: Serve, files: Files,
         assert client.get(again.headers["location"]).content == again.content
 
 
-def test_while_the_disk_takes_nothing_hits_are_sent_and_misses_neither_promised_nor_remembered(
+def test_while_the_disk_fails_hits_are_sent_and_misses_are_neither_promised_nor_cached(
     serve: Serve, files: Files, tmp_path: Path
 ) -> None:
     running = serve(cache_entries=100)
@@ -132,9 +132,7 @@ def test_while_the_disk_takes_nothing_hits_are_sent_and_misses_neither_promised_
         assert client.post(PATH, files=files, data=other).headers["cache-status"] == "retouch; fwd=uri-miss; stored"
 
 
-def test_what_is_not_saved_is_not_cached_and_a_server_without_cache_compares_nothing(
-    serve: Serve, files: Files
-) -> None:
+def test_unsaved_results_are_not_cached_and_a_server_without_cache_compares_nothing(serve: Serve, files: Files) -> None:
     running = serve(cache_entries=100)
     with running.client() as client:
         replies = [client.post(PATH, files=files, data={"save": "false"}) for _ in range(2)]
@@ -145,12 +143,12 @@ def test_what_is_not_saved_is_not_cached_and_a_server_without_cache_compares_not
         assert replies[0].headers["location"] != replies[1].headers["location"]
 
 
-async def test_identical_requests_in_flight_are_computed_once_even_if_the_first_client_hangs_up(
+async def test_identical_requests_in_flight_are_computed_once_even_if_the_first_client_disconnects(
     serve: Serve, files: Files
 ) -> None:
-    held = Held()
-    running = serve(held.engine, cache_entries=100)
-    held.hold = True
+    blocked = BlockedEngine()
+    running = serve(blocked.engine, cache_entries=100)
+    blocked.hold = True
     before = running.executed
     async with running.async_client() as client:
         leader = asyncio.create_task(client.post(PATH, files=files))
@@ -159,7 +157,7 @@ async def test_identical_requests_in_flight_are_computed_once_even_if_the_first_
         await waiting(running, 5)
         leader.cancel()
         await waiting(running, 4)
-        held.gate.set()
+        blocked.gate.set()
         replies = [await one for one in followers]
     assert {reply.status_code for reply in replies} == {200}
     assert len({(reply.content, reply.headers["location"]) for reply in replies}) == 1
@@ -169,16 +167,16 @@ async def test_identical_requests_in_flight_are_computed_once_even_if_the_first_
 async def test_a_request_that_joins_a_job_gets_its_result_when_no_later_run_of_the_job_can_delete_it(
     serve: Serve, files: Files, tmp_path: Path
 ) -> None:
-    held = Held()
-    running = serve(held.engine, cache_entries=100)
-    held.hold = True
+    blocked = BlockedEngine()
+    running = serve(blocked.engine, cache_entries=100)
+    blocked.hold = True
     async with running.async_client() as client:
         job = (await client.post(PATH, files=files, headers={"Prefer": "respond-async"})).headers["location"]
         await waiting(running, 1)
         follower = asyncio.create_task(client.post(PATH, files=files))
         await waiting(running, 2)
         with ledger_held(tmp_path / "results"):
-            held.gate.set()
+            blocked.gate.set()
             await waiting(running, 0)
             done, _ = await asyncio.wait([follower], timeout=0.5)
             assert not done
@@ -199,19 +197,19 @@ def ledger_rows(folder: Path, query: str) -> list[Any]:
 
 
 async def test_a_request_with_more_time_outlives_the_deadline_of_the_one_it_joined(serve: Serve, files: Files) -> None:
-    held = Held()
-    running = serve(held.engine, cache_entries=100)
-    held.hold = True
+    blocked = BlockedEngine()
+    running = serve(blocked.engine, cache_entries=100)
+    blocked.hold = True
     async with running.async_client() as client:
         hasty = asyncio.create_task(client.post(PATH, files=files, headers={"X-Request-Timeout-Ms": "300"}))
         await waiting(running, 1)
         patient = asyncio.create_task(client.post(PATH, files=files))
         assert (await hasty).status_code == 504
-        held.gate.set()
+        blocked.gate.set()
         assert (await patient).status_code == 200
 
 
-def test_a_model_that_draws_is_asked_again_unless_a_seed_is_given(
+def test_a_model_with_latents_is_run_again_unless_a_seed_is_given(
     serve: Serve, files: Files, models_dir: Path, add_model: Callable[..., Path]
 ) -> None:
     add_model(models_dir, "drawing", "inpaint", inputs=[image(), mask(), latent()], output=output())

@@ -1,4 +1,4 @@
-"""A single flight: all callers of the same work share one run of it, whoever began it."""
+"""A single flight: all callers of the same work share one run of it, regardless of who began it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def joined(flights: SingleFlight[str], work: Work, key: str = "key") -> as
     return task
 
 
-async def test_all_who_wait_get_what_was_done_once() -> None:
+async def test_all_waiting_callers_get_the_single_result() -> None:
     flights: SingleFlight[str] = SingleFlight()
     work = Work()
     tasks = [await joined(flights, work) for _ in range(5)]
@@ -47,7 +47,7 @@ async def test_all_who_wait_get_what_was_done_once() -> None:
     assert "key" not in flights
 
 
-async def test_the_one_who_began_it_may_leave_and_the_others_are_answered() -> None:
+async def test_the_first_caller_may_be_cancelled_and_the_others_are_answered() -> None:
     flights: SingleFlight[str] = SingleFlight()
     work = Work()
     leader, follower = await joined(flights, work), await joined(flights, work)
@@ -58,7 +58,7 @@ async def test_the_one_who_began_it_may_leave_and_the_others_are_answered() -> N
     assert (work.begun, work.stopped) == (1, 0)
 
 
-async def test_work_that_nobody_waits_for_any_more_is_cancelled_and_begun_anew_for_the_next() -> None:
+async def test_work_without_callers_is_cancelled_and_restarted_for_the_next() -> None:
     flights: SingleFlight[str] = SingleFlight()
     work = Work()
     tasks = [await joined(flights, work) for _ in range(2)]
@@ -71,7 +71,7 @@ async def test_work_that_nobody_waits_for_any_more_is_cancelled_and_begun_anew_f
     assert await later == "result 2"
 
 
-async def test_work_that_comes_to_its_end_though_cancelled_answers_the_last_who_left() -> None:
+async def test_work_that_finishes_despite_its_cancellation_answers_the_last_caller() -> None:
     flights: SingleFlight[str] = SingleFlight()
     gate = asyncio.Event()
 
@@ -93,7 +93,7 @@ async def test_work_that_comes_to_its_end_though_cancelled_answers_the_last_who_
     assert (tasks[0].cancelled(), await tasks[1]) == (True, "stored")
 
 
-async def test_a_failure_reaches_all_and_is_not_kept() -> None:
+async def test_a_failure_reaches_all_callers_and_is_not_cached() -> None:
     flights: SingleFlight[str] = SingleFlight()
     work = Work()
     work.error = RuntimeError("engine")
@@ -108,9 +108,9 @@ async def test_a_failure_reaches_all_and_is_not_kept() -> None:
 
 async def test_different_keys_do_not_wait_for_each_other() -> None:
     flights: SingleFlight[str] = SingleFlight()
-    held, free = Work(), Work()
+    blocked, free = Work(), Work()
     free.gate.set()
-    waiting = await joined(flights, held)
+    waiting = await joined(flights, blocked)
     assert await flights.run_or_join("other", free) == "result 1"
-    held.gate.set()
+    blocked.gate.set()
     await waiting

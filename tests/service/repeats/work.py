@@ -10,11 +10,11 @@ from service.repeats.response_files import StoredResponse
 class Work:
     """Work that counts its runs, and that a test can hold up."""
 
-    def __init__(self, error: Exception | None = None, *, held: bool = False) -> None:
+    def __init__(self, error: Exception | None = None, *, blocked: bool = False) -> None:
         self.done = 0
         self.error = error
         self.gate, self.begun = asyncio.Event(), asyncio.Event()
-        if not held:
+        if not blocked:
             self.gate.set()
 
     async def __call__(self) -> StoredResponse:

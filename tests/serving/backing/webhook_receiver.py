@@ -124,7 +124,7 @@ async def on_loopback(_host: str, port: int, _family: int) -> list[Any]:
     return found("127.0.0.1", port)
 
 
-async def told(one: Deliverer, job_id: str = "j1") -> dict[str, Any] | None:
+async def webhook_state(one: Deliverer, job_id: str = "j1") -> dict[str, Any] | None:
     """Return the `webhook` part of the job's document; None for a job without a webhook."""
     job = await one.ledger.read(lambda ledger: jobs_table.find(ledger, job_id))
     assert job is not None

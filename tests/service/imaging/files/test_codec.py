@@ -109,7 +109,7 @@ def test_a_cmyk_jpeg_with_one_full_plane_is_not_called_corrupt() -> None:
         decode(data, max_pixels=LIMIT)
 
 
-def test_a_jpeg_that_stores_rgb_is_not_taken_for_ycc() -> None:
+def test_a_jpeg_that_stores_rgb_is_not_decoded_as_ycc() -> None:
     data = files.saved(PHOTO, "JPEG", keep_rgb=True)
     np.testing.assert_array_equal(decode(data, max_pixels=LIMIT).pixels, pillow(data, "RGB"))
 

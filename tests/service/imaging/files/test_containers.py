@@ -36,7 +36,7 @@ def test_chunks_are_read_lazily_so_that_a_size_can_be_refused_before_the_rest() 
         ((b"IDAT", b"tRNS"), "tRNS chunk occurs twice or after"),
     ],
 )
-def test_what_a_png_decoder_must_not_pass_over_is_refused_by_name(chunks: tuple[bytes, ...], said: str) -> None:
+def test_chunks_that_a_png_decoder_must_not_ignore_are_refused_by_name(chunks: tuple[bytes, ...], said: str) -> None:
     data = files.png_of_chunks(files.ihdr(5, 4), *(files.chunk(kind, b"") for kind in chunks))
     with pytest.raises(InvalidImage, match=said):
         list(ordered_png_chunks(data))
@@ -49,7 +49,7 @@ def test_what_a_png_decoder_must_not_pass_over_is_refused_by_name(chunks: tuple[
         (b"tEXt", b"tEXt", b"IDAT", b"eXIf", b"prVt"),
     ],
 )
-def test_pngs_with_chunks_that_may_be_passed_over_are_taken(chunks: tuple[bytes, ...]) -> None:
+def test_pngs_with_ignorable_chunks_are_accepted(chunks: tuple[bytes, ...]) -> None:
     data = files.png_of_chunks(files.ihdr(5, 4), *(files.chunk(kind, b"") for kind in chunks))
     assert tuple(chunk.kind for chunk in ordered_png_chunks(data)) == (b"IHDR", *chunks, b"IEND")
 

@@ -52,7 +52,7 @@ def test_a_jpeg_cut_in_the_middle_but_ended_properly_is_refused(name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["png", "png of 16 bits"])
-def test_any_changed_byte_of_a_png_is_noticed(name: str) -> None:
+def test_any_changed_byte_of_a_png_is_detected(name: str) -> None:
     data = WHOLE[name]
     expected = decode(data, max_pixels=LIMIT)
     for at in range(8, len(data), max(1, len(data) // 200)):
@@ -111,7 +111,7 @@ def test_mutations_raise_nothing_but_service_errors(name: str, draw: st.DataObje
         decode(bytes(changed), max_pixels=LIMIT)
 
 
-def test_bad_files_leave_no_words_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+def test_bad_files_print_nothing_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     for data in WHOLE.values():
         for end in (len(data) // 2, len(data) - 3):
             with pytest.raises(InvalidImage):

@@ -62,7 +62,7 @@ FILES = {
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="reads Linux's /proc and knows glibc's allocator")
 @pytest.mark.parametrize("kind", FILES)
-def test_a_decode_takes_no_more_memory_than_it_is_counted_as(kind: str, tmp_path: Path) -> None:
+def test_decoding_takes_no_more_memory_than_estimated(kind: str, tmp_path: Path) -> None:
     paths = [tmp_path / "small", tmp_path / "large"]
     for path, pixels in zip(paths, (FLAT[:64, :64], FLAT), strict=True):
         path.write_bytes(FILES[kind](np.ascontiguousarray(pixels)))
@@ -97,7 +97,7 @@ def test_a_small_picture_in_a_large_png_is_counted_by_the_file() -> None:
     assert decoded_bytes(Header("png", PIXELS), 1_000_000) == 3_000_000
 
 
-def test_the_header_of_a_jpeg_tells_how_it_comes_and_in_which_inks() -> None:
+def test_a_jpeg_header_tells_its_scan_order_and_inks() -> None:
     pixels = np.ascontiguousarray(FLAT[:16, :16])
     made = [of_jpeg(pixels), of_jpeg(pixels, progressive=True), files.cmyk_jpeg(pixels)]
     headers = [read_header(data, max_pixels=1000) for data in made]
@@ -105,13 +105,13 @@ def test_the_header_of_a_jpeg_tells_how_it_comes_and_in_which_inks() -> None:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "progressive JPEG", "CMYK JPEG", "WebP", "grey PNG", "RGB PNG", "RGBA PNG"])
-def test_files_that_take_longer_for_a_pixel_are_counted_so(kind: str) -> None:
+def test_slower_files_have_a_higher_effort_per_pixel(kind: str) -> None:
     data = FILES[kind](np.ascontiguousarray(FLAT[:512, :512]))
     counted = decode_effort(read_header(data, max_pixels=10**8), len(data)) / 512**2
     assert counted == 1 if kind in {"JPEG", "grey PNG"} else counted >= 6
 
 
-def test_bytes_that_stand_for_no_pixels_are_counted() -> None:
+def test_bytes_without_pixels_count() -> None:
     mask = read_header(files.png(np.zeros((512, 512, 1), np.uint8)), max_pixels=10**8)
     assert decode_effort(mask, 60_000) == 512**2, "a drawn mask, or a busy one"
     assert decode_effort(mask, 10**6) > 20 * 10**6, "empty blocks take 126 ms a MiB"
@@ -136,6 +136,6 @@ def test_a_picture_is_large_from_4_megapixels_on_or_when_it_takes_as_long(
     assert is_large(header, file_bytes) is large
 
 
-def test_any_small_picture_with_any_mask_fits_what_is_kept_for_small_ones() -> None:
+def test_any_small_picture_with_its_mask_fits_the_reserved_memory() -> None:
     worst = decoded_bytes(Header("png", Size(1999, 2000), bits=16, alpha=True), 10**6)
     assert 2 * worst <= 2048 * 2**20 // SMALL_DIVISOR

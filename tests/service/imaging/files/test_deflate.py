@@ -31,7 +31,7 @@ def a_picture(height: int, width: int, channels: int, kind: Any = np.uint8) -> N
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16])
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("size", [(1, 1), (7, 5), (600, 700)])
-def test_every_kind_of_png_comes_back_as_it_was(by: Deflate, kind: Any, channels: int, size: tuple[int, int]) -> None:
+def test_every_kind_of_png_survives_a_round_trip(by: Deflate, kind: Any, channels: int, size: tuple[int, int]) -> None:
     pixels = a_picture(*size, channels, kind)
     file = encode_png(pixels, None, by)
     for reader in (by_isal(), by_zlib()):
@@ -54,13 +54,13 @@ def test_data_of_any_length_are_inflated_to_the_last_byte(by: Deflate, size: int
 @both
 @pytest.mark.parametrize("size", [1000, 3 * 2**20])
 @pytest.mark.parametrize("wrong", [-1, 1])
-def test_data_of_another_length_than_expected_are_noticed(by: Deflate, size: int, wrong: int) -> None:
+def test_data_of_an_unexpected_length_are_detected(by: Deflate, size: int, wrong: int) -> None:
     assert inflate(zlib.compress(bytes(size)), size + wrong, by)[0] is None
 
 
 @both
 @pytest.mark.parametrize("size", [1000, 3 * 2**20])
-def test_data_that_are_cut_or_changed_are_noticed(by: Deflate, size: int) -> None:
+def test_truncated_or_changed_data_are_detected(by: Deflate, size: int) -> None:
     packed = zlib.compress(np.random.default_rng(1).bytes(size))
     assert inflate(packed[:-5], size, by)[0] is None
     with pytest.raises(by.error):

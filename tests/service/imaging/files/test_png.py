@@ -39,7 +39,7 @@ UNKNOWN_FILTER = RAW[:31] + b"\x09" + RAW[32:]
         pytest.param(zlib.compress(UNKNOWN_FILTER), id="unknown filter"),
     ],
 )
-def test_data_that_do_not_make_the_picture_are_refused_in_silence(
+def test_data_that_do_not_match_the_picture_are_refused_without_output(
     build: object, body: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(InvalidImage, match=r"PNG"):
@@ -61,7 +61,7 @@ def test_sixteen_bits_are_checked_to_the_last_byte(body: bytes) -> None:
 
 @pytest.mark.parametrize("rows", [0, 1, 5])
 @pytest.mark.parametrize(("colour_type", "bits"), [(0, 1), (0, 8), (2, 8), (3, 2), (3, 8), (4, 8), (6, 8)])
-def test_missing_rows_are_noticed_also_where_the_data_end_properly(rows: int, colour_type: int, bits: int) -> None:
+def test_missing_rows_are_detected_even_if_the_data_end_properly(rows: int, colour_type: int, bits: int) -> None:
     samples = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour_type]
     line = b"\0" + b"\xff" * ((9 * samples * bits + 7) // 8)
     head = files.ihdr(9, 6, bits, colour_type), files.chunk(b"PLTE", b"\x30" * 3 * min(256, 2**bits))
@@ -71,7 +71,7 @@ def test_missing_rows_are_noticed_also_where_the_data_end_properly(rows: int, co
         decode(files.png_of_chunks(*head, files.chunk(b"IDAT", zlib.compress(line * rows))), max_pixels=LIMIT)
 
 
-def test_missing_rows_of_an_interlaced_picture_are_noticed() -> None:
+def test_missing_rows_of_an_interlaced_picture_are_detected() -> None:
     good = files.interlaced_png(np.full((9, 9, 3), 200, np.uint8))
     rows = zlib.decompress(good[41 : good.index(b"IEND") - 8])
     body = files.chunk(b"IDAT", zlib.compress(rows[: -(1 + 27)]))

@@ -97,7 +97,7 @@ def test_filters_are_undone_as_the_specification_says_whatever_the_numbers(
 @pytest.mark.parametrize("height", [63, 1500])
 @pytest.mark.parametrize("channels", [1, 3, 4])
 @pytest.mark.parametrize("depth", [np.uint8, np.uint16])
-def test_what_opencv_writes_is_decoded_to_its_pixels(depth: type, channels: int, height: int) -> None:
+def test_pngs_written_by_opencv_are_decoded_exactly(depth: type, channels: int, height: int) -> None:
     steps = np.random.default_rng(1).integers(-9, 10, (height, 700, channels))
     pixels: Pixels = np.cumsum(steps, axis=1).astype(depth)
     found = decoded(cv2.imencode(".png", pixels)[1].tobytes())  # its pixels are BGR, and it chooses filters
@@ -118,12 +118,12 @@ def test_an_unknown_filter_is_refused(row: int, kind: int, bits: int) -> None:
         decoded(file)
 
 
-def test_lines_of_another_size_are_not_read(kernel: FiltersKernel) -> None:
+def test_scanlines_of_the_wrong_size_are_refused(kernel: FiltersKernel) -> None:
     with pytest.raises(ValueError, match="do not match"):
         kernel.restore(np.zeros(9 * 28 - 1, np.uint8), Header("png", Size(9, 9)))
 
 
-def test_interlaced_pictures_are_opencvs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interlaced_pictures_are_decoded_by_opencv(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(png, "installed_filters", lambda: pytest.fail("rows of several passes"))
     pixels = np.random.default_rng(1).integers(0, 256, (9, 11, 3), np.uint8)
     assert np.array_equal(decoded(files.interlaced_png(pixels)), pixels)

@@ -162,7 +162,7 @@ def test_pictures_with_repetitions_are_searched_for_them(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits its memory as Linux does")
-def test_where_there_is_no_memory_python_is_told_so(kernel: ScanlinesKernel) -> None:
+def test_a_lack_of_memory_raises_memory_error(kernel: ScanlinesKernel) -> None:
     """An uncaught C++ exception would end the process."""
     del kernel  # requested only to skip where it is missing
     program = """

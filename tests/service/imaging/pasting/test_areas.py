@@ -145,7 +145,7 @@ def test_compiled_code_is_used_where_it_is_installed() -> None:
     assert len(paste_areas(mask, WHOLE)) == (1 if installed_kernel() else 2)
 
 
-def test_speckles_everywhere_are_looked_at_in_one_box() -> None:
+def test_speckles_everywhere_are_searched_in_one_box() -> None:
     mask = np.zeros((SIDE, SIDE), np.bool_)
     mask[::40, ::40] = True
     assert len(areas_of(mask)) == 1

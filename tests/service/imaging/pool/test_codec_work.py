@@ -50,19 +50,19 @@ async def test_small_pictures_stay_on_the_loop_and_medium_ones_where_there_is_on
 
 
 @pytest.mark.parametrize("encoder", ["png", "webp"])
-async def test_what_takes_longer_to_encode_goes_to_a_thread_sooner(encoder: ImageFormat) -> None:
+async def test_slower_formats_are_encoded_on_a_thread_at_smaller_sizes(encoder: ImageFormat) -> None:
     async with opened(1) as work:
         assert await work.run_encoding(where, MEDIUM_PIXELS // 4, encoder, writes=False) == "loop"
         assert await work.run_encoding(where, MEDIUM_PIXELS // 4 + 1, encoder, writes=False) == "thread, helped"
         assert await work.run_encoding(where, SMALL_PIXELS, encoder, writes=False) == "loop"
 
 
-async def test_what_writes_to_a_disk_never_stays_on_the_loop() -> None:
+async def test_work_that_writes_to_a_disk_never_runs_on_the_loop() -> None:
     async with opened(1) as work:
         assert await work.run_encoding(where, 1, "jpeg", writes=True) == "thread, helped"
 
 
-async def test_slow_work_never_stays_on_the_loop_and_leaves_a_thread_for_small_pictures() -> None:
+async def test_slow_work_never_runs_on_the_loop_and_leaves_a_thread_for_small_pictures() -> None:
     release = threading.Event()
     async with opened(1) as work:
         stuck = asyncio.ensure_future(work.run_encoding(lambda _: release.wait(10), 1, "jpeg", writes=False, slow=True))
@@ -73,7 +73,7 @@ async def test_slow_work_never_stays_on_the_loop_and_leaves_a_thread_for_small_p
             await stuck
 
 
-async def test_what_waits_for_a_turn_on_the_loop_counts_for_the_prediction() -> None:
+async def test_work_that_waits_for_the_loop_counts_in_the_prediction() -> None:
     async with opened(1) as work:
         await work.run_decoding(lambda _: time.sleep(0.02), MEDIUM_PIXELS)
         waiting = [asyncio.ensure_future(work.run_decoding(lambda _: None, MEDIUM_PIXELS)) for _ in range(5)]
@@ -83,7 +83,7 @@ async def test_what_waits_for_a_turn_on_the_loop_counts_for_the_prediction() -> 
         assert work.predicted_wait_s == 0
 
 
-async def test_who_leaves_while_waiting_for_a_turn_counts_no_more() -> None:
+async def test_cancelled_work_that_waited_for_the_loop_counts_no_more() -> None:
     async with opened(1) as work:
         await work.run_decoding(lambda _: time.sleep(0.02), MEDIUM_PIXELS)
         waiting = [asyncio.ensure_future(work.run_decoding(lambda _: None, MEDIUM_PIXELS)) for _ in range(5)]
@@ -94,7 +94,7 @@ async def test_who_leaves_while_waiting_for_a_turn_counts_no_more() -> None:
         assert work.predicted_wait_s == 0
 
 
-async def test_the_loop_sees_to_its_sockets_between_two_medium_pictures() -> None:
+async def test_the_loop_polls_its_sockets_between_two_medium_pictures() -> None:
     rounds = [0]
 
     def count() -> None:
@@ -140,7 +140,7 @@ async def test_results_and_errors_come_back_from_threads() -> None:
             await work.run_decoding(lambda _: 1 // 0, LARGE_PIXELS)
 
 
-async def test_what_is_finished_does_not_wait_behind_what_is_begun() -> None:
+async def test_encoding_does_not_wait_behind_decoding() -> None:
     release = threading.Event()
     async with opened(1) as work:
         stuck = asyncio.create_task(work.run_decoding(lambda _: release.wait(10), LARGE_PIXELS))
@@ -164,7 +164,7 @@ async def test_the_wait_is_predicted_from_the_queue_and_the_measured_time() -> N
         assert work.predicted_wait_s == 0
 
 
-async def test_work_that_nobody_waits_for_is_not_begun() -> None:
+async def test_cancelled_work_is_not_begun() -> None:
     release, done = threading.Event(), list[int]()
     async with opened(1) as work:
         running = asyncio.create_task(work.run_decoding(lambda _: release.wait(10), LARGE_PIXELS))
@@ -178,14 +178,14 @@ async def test_work_that_nobody_waits_for_is_not_begun() -> None:
         assert done == []
 
 
-async def test_a_thread_is_helped_by_those_that_have_nothing_to_do() -> None:
+async def test_idle_threads_help_a_busy_one() -> None:
     meet = threading.Barrier(2)
     pieces = [lambda: meet.wait(10), lambda: meet.wait(10)]
     async with opened(2) as work:
         assert sorted(await work.run_decoding(lambda run_steps: run_steps(pieces), LARGE_PIXELS)) == [0, 1]
 
 
-async def test_nobody_helps_while_all_threads_are_taken() -> None:
+async def test_no_thread_helps_while_all_are_busy() -> None:
     release = threading.Event()
     async with opened(2) as work:
         stuck = asyncio.create_task(work.run_encoding(lambda _: release.wait(10), 1, "png", writes=True))
@@ -216,7 +216,7 @@ async def test_a_process_with_one_thread_is_helped_while_other_cores_are_idle(pi
 
 
 @pytest.mark.parametrize("pixels", [MEDIUM_PIXELS, MEDIUM_PIXELS + 1])
-async def test_nobody_helps_a_process_with_one_thread_while_all_cores_are_needed(pixels: int) -> None:
+async def test_a_process_with_one_thread_is_not_helped_while_all_cores_are_busy(pixels: int) -> None:
     names, before = [lambda: threading.current_thread().name] * 8, set(threading.enumerate())
     async with opened(1, spare_cores=0) as work:
         assert len(set(await work.run_decoding(lambda run_steps: run_steps(names), pixels))) == 1

@@ -9,14 +9,14 @@ import pytest
 from service.imaging.pool.loop_shares import LoopShares
 
 
-async def test_a_lone_request_does_not_wait() -> None:
+async def test_a_single_request_does_not_wait() -> None:
     shares = LoopShares(2)
     taking = shares.take()
     with pytest.raises(StopIteration):
         taking.send(None)
 
 
-async def test_each_iteration_of_the_loop_lets_a_few_through_in_the_order_they_came() -> None:
+async def test_each_iteration_of_the_loop_admits_a_few_in_order_of_arrival() -> None:
     shares, through = LoopShares(2), list[int]()
 
     async def one(number: int) -> None:
@@ -32,7 +32,7 @@ async def test_each_iteration_of_the_loop_lets_a_few_through_in_the_order_they_c
     assert all(later - earlier <= 2 for earlier, later in zip([0, *seen], seen, strict=False))
 
 
-async def test_who_leaves_takes_no_share_from_others() -> None:
+async def test_a_cancelled_waiter_takes_no_share_from_others() -> None:
     shares, through = LoopShares(1), list[int]()
 
     async def one(number: int) -> None:
@@ -49,7 +49,7 @@ async def test_who_leaves_takes_no_share_from_others() -> None:
     assert tasks[-1].done()
 
 
-async def test_a_loop_that_has_nothing_to_do_rests() -> None:
+async def test_an_idle_loop_schedules_no_iterations() -> None:
     shares = LoopShares(1)
     await shares.take()
     await asyncio.sleep(0)

@@ -99,7 +99,7 @@ def test_an_error_keeps_nothing_in_memory(failing: int) -> None:
     assert kept() is None
 
 
-def test_without_a_helper_the_caller_does_it_all() -> None:
+def test_without_a_helper_the_caller_runs_all_steps() -> None:
     helpers = HelperThreads(1, lambda: 0)
     threads = helpers.run_with_helpers([threading.get_ident] * 3)
     assert set(threads) == {threading.get_ident()}
@@ -128,7 +128,7 @@ def test_no_pieces_are_no_work() -> None:
     helpers.close()
 
 
-def test_where_the_system_starts_no_thread_the_caller_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_no_thread_can_be_started_the_caller_runs_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse_to_start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -148,7 +148,7 @@ def test_helpers_stay_for_later_steps_and_end_when_closed() -> None:
     assert set(threading.enumerate()) <= before
 
 
-def test_a_later_step_runs_once_whoever_asks_and_others_wait_for_it() -> None:
+def test_a_deferred_step_runs_once_and_other_callers_wait_for_it() -> None:
     begun, go_on, runs = threading.Event(), threading.Event(), list[int]()
 
     def step() -> str:
@@ -169,7 +169,7 @@ def test_a_later_step_runs_once_whoever_asks_and_others_wait_for_it() -> None:
     assert (found, later(), runs) == (["found", "found"], "found", [1])
 
 
-def test_a_later_step_that_failed_ahead_fails_again_where_its_result_is_needed() -> None:
+def test_a_deferred_step_that_failed_is_run_again_when_its_result_is_needed() -> None:
     later = DeferredStep(lambda: refuse(1))
     for _ in range(2):
         with pytest.raises(ValueError, match="piece 1"):

@@ -23,7 +23,7 @@ async def opened(threads: int) -> AsyncIterator[CodecWork]:
     work.close()
 
 
-async def test_on_the_loop_what_follows_waits_until_messages_of_the_caller_are_sent() -> None:
+async def test_further_steps_on_the_loop_wait_until_the_callers_messages_are_sent() -> None:
     order: list[str] = []
 
     def follow(result: str) -> Iterator[None]:
@@ -41,30 +41,30 @@ async def test_on_the_loop_what_follows_waits_until_messages_of_the_caller_are_s
 
 
 @pytest.mark.parametrize("large", [False, True])
-async def test_a_thread_does_what_follows_while_the_caller_goes_on_and_is_taken_until_then(large: bool) -> None:
-    go_on, places = threading.Event(), list[str]()
+async def test_a_thread_runs_further_steps_while_the_caller_continues_and_is_busy_until_their_end(large: bool) -> None:
+    go_on, ran_on = threading.Event(), list[str]()
 
     def follow(result: str) -> Iterator[None]:
         assert go_on.wait(10)
         yield
-        places.append(f"{result}, then {threading.current_thread().name}")
+        ran_on.append(f"{result}, then {threading.current_thread().name}")
 
     def name(_: StepRunner) -> str:
         return threading.current_thread().name
 
     async with opened(1) as work:
         first = await asyncio.wait_for(work.run_decoding(name, LARGE_PIXELS, follow, large=large), 5)
-        assert places == [], "the caller has its result"
+        assert ran_on == [], "the caller has its result"
         second = asyncio.ensure_future(work.run_decoding(name, LARGE_PIXELS, large=large))
         await asyncio.sleep(0.01)
         assert not second.done()
         go_on.set()
         assert await asyncio.wait_for(second, 5) == first
-        assert places == [f"{first}, then {first}"]
+        assert ran_on == [f"{first}, then {first}"]
 
 
 @pytest.mark.parametrize(("threads", "pixels"), [(1, SMALL_PIXELS), (1, MEDIUM_PIXELS + 1)])
-async def test_an_error_of_what_follows_hurts_neither_the_caller_nor_the_next(threads: int, pixels: int) -> None:
+async def test_an_error_in_further_steps_affects_neither_the_caller_nor_later_work(threads: int, pixels: int) -> None:
     async with opened(threads) as work:
         for _ in range(2):
             assert await work.run_decoding(lambda _: 0, pixels, lambda number: map(divmod, [1], [number])) == 0
@@ -72,7 +72,7 @@ async def test_an_error_of_what_follows_hurts_neither_the_caller_nor_the_next(th
 
 
 @pytest.mark.parametrize("pixels", [SMALL_PIXELS, MEDIUM_PIXELS + 1])
-async def test_nothing_follows_work_that_failed(pixels: int) -> None:
+async def test_failed_work_has_no_further_steps(pixels: int) -> None:
     followed: list[float] = []
 
     def follow(result: float) -> list[float]:
@@ -105,7 +105,7 @@ async def test_steps_after_decoding_count_for_the_prediction(pixels: int) -> Non
         await asyncio.gather(*waiting)
 
 
-async def test_a_thread_that_has_steps_left_helps_nobody() -> None:
+async def test_a_thread_with_further_steps_helps_no_other() -> None:
     go_on, names = threading.Event(), [lambda: threading.current_thread().name] * 8
 
     def follow(_: object) -> Iterator[None]:

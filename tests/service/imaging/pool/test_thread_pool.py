@@ -41,7 +41,7 @@ async def test_large_pictures_alone_have_all_threads() -> None:
         await asyncio.gather(*(pool.run(meet.wait, 10, large=True) for _ in range(3)))
 
 
-async def test_a_large_one_that_nobody_waits_for_is_not_begun_and_lets_the_next_one_in() -> None:
+async def test_a_cancelled_large_picture_is_not_begun_and_frees_its_thread() -> None:
     release, done = threading.Event(), list[str]()
     async with opened(1) as pool:
         running = asyncio.ensure_future(pool.run(release.wait, 10, large=True))
@@ -55,7 +55,7 @@ async def test_a_large_one_that_nobody_waits_for_is_not_begun_and_lets_the_next_
         assert done == ["stayed"]
 
 
-async def test_a_thread_counts_as_taken_until_it_is_free_though_its_caller_left() -> None:
+async def test_a_thread_counts_as_busy_until_it_is_free_even_if_its_caller_was_cancelled() -> None:
     release = threading.Event()
     async with opened(1) as pool:
         leaving = asyncio.ensure_future(pool.run(release.wait, 10, large=True))
@@ -66,7 +66,7 @@ async def test_a_thread_counts_as_taken_until_it_is_free_though_its_caller_left(
         release.set()
 
 
-async def test_a_large_one_that_fails_gives_its_thread_back() -> None:
+async def test_a_large_picture_that_fails_releases_its_thread() -> None:
     async with opened(1) as pool:
         for _ in range(3):
             with pytest.raises(ZeroDivisionError):
@@ -74,7 +74,7 @@ async def test_a_large_one_that_fails_gives_its_thread_back() -> None:
         assert await pool.run(str, 5, large=True) == "5"
 
 
-async def test_a_place_that_comes_in_the_moment_of_leaving_goes_to_the_next() -> None:
+async def test_a_thread_that_becomes_free_during_a_cancellation_goes_to_the_next() -> None:
     async with opened(1) as pool:
         tasks = [asyncio.ensure_future(pool.run(str, number, large=True)) for number in range(20)]
         await asyncio.sleep(0)
@@ -88,7 +88,7 @@ class Pixels:
     """A stand-in for a picture that a weak reference can watch."""
 
 
-async def test_work_that_nobody_waits_for_is_not_begun() -> None:
+async def test_cancelled_work_is_not_begun() -> None:
     release, done = threading.Event(), list[str]()
     async with opened(1) as pool:
         running = asyncio.ensure_future(pool.run(release.wait, 10))
@@ -119,7 +119,7 @@ async def test_closing_waits_for_what_runs_and_cancels_what_is_queued() -> None:
         pool.run(str)
 
 
-async def test_closing_cancels_large_ones_that_wait_for_a_thread() -> None:
+async def test_closing_cancels_large_pictures_that_wait_for_a_thread() -> None:
     begun, release, done = threading.Event(), threading.Event(), list[str]()
 
     def work() -> None:
@@ -140,7 +140,7 @@ async def test_closing_cancels_large_ones_that_wait_for_a_thread() -> None:
     assert done == []
 
 
-async def test_a_large_one_that_closing_takes_from_the_queue_gives_its_place_back() -> None:
+async def test_a_large_picture_that_closing_removes_from_the_queue_releases_its_thread() -> None:
     begun = threading.Event()
 
     def work() -> None:

@@ -50,7 +50,7 @@ def test_colours_come_from_the_known_part_alone(kernel: CompiledKernel) -> None:
     assert np.array_equal(found[..., 0], found[..., 2])
 
 
-def test_texture_comes_from_nearby_where_far_places_look_the_same(kernel: CompiledKernel) -> None:
+def test_texture_comes_from_nearby_if_distant_patches_look_the_same(kernel: CompiledKernel) -> None:
     """The texture is the same everywhere, but redder to the right, so that the red shows where a pixel came from."""
     noise = np.tile(np.random.default_rng(0).integers(90, 130, (96, 96), np.uint8), 4)
     truth = np.repeat(noise[..., None], 3, 2)
@@ -117,7 +117,7 @@ def test_the_same_seed_gives_the_same_bytes(kernel: CompiledKernel, seed: int) -
     assert np.array_equal(painted(picture, kernel, seed), painted(picture, kernel, seed))
 
 
-def test_another_seed_searches_otherwise(kernel: CompiledKernel) -> None:
+def test_another_seed_gives_other_bytes(kernel: CompiledKernel) -> None:
     picture = textured(64, 64, MIDDLE)
     assert not np.array_equal(painted(picture, kernel, 0), painted(picture, kernel, 1))
 
@@ -133,7 +133,7 @@ NOTHING_TO_COPY = {
 
 
 @pytest.mark.parametrize("picture", NOTHING_TO_COPY.values(), ids=NOTHING_TO_COPY)
-def test_where_there_is_nothing_to_copy_it_says_so(kernel: CompiledKernel, picture: Filled) -> None:
+def test_without_known_patches_nothing_is_copied(kernel: CompiledKernel, picture: Filled) -> None:
     assert add_texture(picture.fill, picture.hole, kernel) is None
 
 

@@ -114,7 +114,7 @@ def test_grey_pictures_and_those_of_16_bits_get_texture(kernel: CompiledKernel) 
         assert steps[1] > 3 * steps[0]
 
 
-def test_what_is_added_at_a_smaller_size_keeps_the_details_of_the_fill(
+def test_texture_added_at_a_smaller_size_keeps_the_details_of_the_fill(
     kernel: CompiledKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled = textured(128, 128, (slice(20, 108), slice(20, 108)))
@@ -136,7 +136,7 @@ def test_the_same_picture_gives_the_same_bytes(kernel: CompiledKernel) -> None:
     assert np.array_equal(*twice)
 
 
-def test_it_says_whether_anything_was_there_to_copy(kernel: CompiledKernel) -> None:
+def test_it_returns_whether_anything_could_be_copied(kernel: CompiledKernel) -> None:
     some = textured(64, 64, (slice(20, 44), slice(20, 44)))
     everything = textured(64, 64, (slice(None), slice(None)))
     assert copied(Picture(some.fill.copy()), some.hole, kernel)

@@ -30,9 +30,7 @@ from tests.serving.backing.webhook_receiver import (
 from tests.serving.waiting import until
 
 
-async def test_however_many_unknown_receivers_hang_one_that_answered_has_a_place(
-    tmp_path: Path, receiver: Receiver
-) -> None:
+async def test_however_many_unknown_receivers_hang_a_known_one_has_a_slot(tmp_path: Path, receiver: Receiver) -> None:
     clock = Clock(1e9)
     async with receiving(hangs=True) as hung, deliverer(tmp_path, clock, resolve=on_loopback) as one:
         await announce_many(one, receiver, "known", 1)
@@ -50,7 +48,7 @@ async def test_however_many_unknown_receivers_hang_one_that_answered_has_a_place
 
 
 @pytest.mark.parametrize("tries", [0, 1])
-async def test_a_message_to_a_receiver_that_answered_is_found_in_the_midst_of_thousands_to_unknown_ones(
+async def test_a_message_to_a_known_receiver_is_found_among_thousands_to_unknown_ones(
     tmp_path: Path, receiver: Receiver, tries: int
 ) -> None:
     async with receiving(hangs=True) as hung, deliverer(tmp_path, Clock(1e9), resolve=on_loopback) as one:
@@ -71,7 +69,7 @@ async def test_a_message_to_a_receiver_that_answered_is_found_in_the_midst_of_th
         await cancel_and_wait(delivering)
 
 
-async def test_a_receiver_that_missed_one_attempt_does_not_wait_for_those_that_never_answered(
+async def test_a_receiver_that_missed_one_attempt_does_not_wait_for_silent_ones(
     tmp_path: Path, receiver: Receiver
 ) -> None:
     clock = Clock(1e9)
@@ -100,7 +98,7 @@ async def test_a_receiver_that_missed_one_attempt_does_not_wait_for_those_that_n
         await delivering
 
 
-def test_however_many_receivers_never_answer_those_that_did_are_not_forgotten() -> None:
+def test_however_many_receivers_are_silent_known_ones_are_remembered() -> None:
     answers = OriginHistory()
     answers.record("https://known.test", answered=True)
     for number in range(9000):

@@ -21,12 +21,12 @@ from tests.serving.backing.webhook_receiver import (
     ended,
     outcomes,
     receiving,
-    told,
+    webhook_state,
 )
 from tests.serving.waiting import until
 
 
-async def test_of_two_processes_one_delivers_and_what_a_dead_one_took_comes_back(
+async def test_one_of_two_processes_delivers_and_messages_of_a_dead_one_are_claimed_again(
     tmp_path: Path, receiver: Receiver
 ) -> None:
     clock = Clock(1e9)
@@ -41,9 +41,7 @@ async def test_of_two_processes_one_delivers_and_what_a_dead_one_took_comes_back
     assert len(receiver.got) == 1
 
 
-async def test_who_stood_still_since_its_claim_sends_nothing_as_another_does(
-    tmp_path: Path, receiver: Receiver
-) -> None:
+async def test_a_sender_paused_since_its_claim_sends_nothing(tmp_path: Path, receiver: Receiver) -> None:
     clock = Clock(1e9)
 
     def stand_still() -> None:
@@ -60,7 +58,7 @@ async def test_who_stood_still_since_its_claim_sends_nothing_as_another_does(
     assert len(receiver.got) == 1
 
 
-async def test_a_sender_whose_claim_has_ended_leaves_the_message_to_the_one_that_has_it(
+async def test_a_sender_whose_claim_has_expired_leaves_the_message_to_its_new_owner(
     tmp_path: Path, receiver: Receiver
 ) -> None:
     clock = Clock(1e9)
@@ -77,10 +75,10 @@ async def test_a_sender_whose_claim_has_ended_leaves_the_message_to_the_one_that
             await one.deliver_due()
             clock.now += 59.0
             assert await third.deliver_due() == 0
-            assert await told(one) == {"state": "pending", "tries": 0, "reason": None}
+            assert await webhook_state(one) == {"state": "pending", "tries": 0, "reason": None}
 
 
-async def test_a_sender_that_ends_records_the_answer_that_comes_a_moment_later(tmp_path: Path) -> None:
+async def test_a_sender_that_ends_records_answers_that_arrive_soon(tmp_path: Path) -> None:
     clock = Clock(1e9)
     async with receiving(hangs=True) as slow, deliverer(tmp_path, clock) as one, deliverer(tmp_path, clock) as other:
         await announce(one, ended(slow.url))
@@ -95,7 +93,7 @@ async def test_a_sender_that_ends_records_the_answer_that_comes_a_moment_later(t
         assert (outcomes(one), len(slow.got)) == ({"delivered": 1}, 1)
 
 
-async def test_a_sender_that_ends_leaves_its_attempts_to_the_next_one(tmp_path: Path) -> None:
+async def test_a_sender_that_ends_leaves_its_messages_to_the_next_one(tmp_path: Path) -> None:
     clock = Clock(1e9)
     async with receiving(hangs=True) as hung, deliverer(tmp_path, clock) as one, deliverer(tmp_path, clock) as other:
         await announce(one, ended(hung.url))
@@ -109,7 +107,7 @@ async def test_a_sender_that_ends_leaves_its_attempts_to_the_next_one(tmp_path: 
     assert len({headers["webhook-id"] for headers, _ in hung.got}) == 1
 
 
-async def test_a_claim_whose_answer_was_lost_ends_no_attempt(tmp_path: Path, receiver: Receiver) -> None:
+async def test_a_claim_whose_commit_was_lost_ends_no_attempt(tmp_path: Path, receiver: Receiver) -> None:
     clock = Clock(1e9)
     async with receiving(hangs=True) as hung, deliverer(tmp_path, clock) as one, deliverer(tmp_path, clock) as other:
         await announce(one, ended(hung.url))

@@ -16,7 +16,7 @@ from tests.serving.backing.webhook_receiver import KEY, Receiver
 from tests.serving.waiting import until
 
 
-async def test_a_job_tells_its_end_over_http(serve: Any, files: Any, receiver: Receiver, tmp_path: Path) -> None:
+async def test_a_job_sends_its_webhook_over_http(serve: Any, files: Any, receiver: Receiver, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("whsec_" + base64.b64encode(KEY).decode())
     running = serve(webhook_secret_file=str(tmp_path / "secret"), webhook_private=True)
     data, later = {"webhook": receiver.url}, {"Prefer": "respond-async"}
@@ -44,7 +44,7 @@ async def test_a_job_tells_its_end_over_http(serve: Any, files: Any, receiver: R
 @pytest.mark.parametrize(
     "url", ["https://localhost/", "https://a.localhost./x", "https://hooks.test/", "https://127.1/"]
 )
-async def test_a_webhook_into_the_network_is_refused_before_the_job_is_taken(
+async def test_a_webhook_to_an_internal_address_is_refused_before_the_job_is_accepted(
     serve: Any, files: Any, tmp_path: Path, url: str
 ) -> None:
     (tmp_path / "secret").write_text("whsec_" + base64.b64encode(KEY).decode())
@@ -57,7 +57,7 @@ async def test_a_webhook_into_the_network_is_refused_before_the_job_is_taken(
     assert "10.0.0.7" not in refused.text
 
 
-async def test_a_server_without_a_secret_sends_none_and_says_so(serve: Any, files: Any) -> None:
+async def test_a_server_without_a_secret_refuses_webhooks(serve: Any, files: Any) -> None:
     async with serve().async_client() as client:
         data, later = {"webhook": "https://example.com/"}, {"Prefer": "respond-async"}
         refused = await client.post("/v1/inpaint", files=files, data=data, headers=later)

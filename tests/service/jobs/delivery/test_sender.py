@@ -31,11 +31,11 @@ from tests.serving.backing.webhook_receiver import (
     ended,
     on_loopback,
     outcomes,
-    told,
+    webhook_state,
 )
 
 
-async def test_the_end_of_a_job_arrives_signed_and_once(tmp_path: Path, receiver: Receiver) -> None:
+async def test_the_webhook_of_a_job_is_signed_and_delivered_once(tmp_path: Path, receiver: Receiver) -> None:
     clock = Clock(1e9)
     async with deliverer(tmp_path, clock) as one:
         await announce(one, ended(receiver.url))
@@ -61,7 +61,7 @@ async def test_a_receiver_may_be_named_by_any_notation_of_its_address(
     assert len(receiver.got) == 1
 
 
-async def test_only_the_events_that_were_asked_for_are_told(tmp_path: Path, receiver: Receiver) -> None:
+async def test_only_the_requested_events_are_sent(tmp_path: Path, receiver: Receiver) -> None:
     async with deliverer(tmp_path, Clock(1e9)) as one:
         await announce(one, ended(receiver.url, "succeeded", ["failed"]))
         await announce(one, replace(ended(receiver.url), facts={}))
@@ -88,7 +88,7 @@ async def test_a_receiver_that_fails_is_tried_again_later_with_the_same_id_even_
     assert len({headers["webhook-timestamp"] for headers, _ in receiver.got}) == 3
 
 
-async def test_a_message_that_arrived_is_not_sent_again_although_the_ledger_was_away_meanwhile(
+async def test_a_delivered_message_is_not_sent_again_even_if_the_ledger_was_unavailable(
     tmp_path: Path, receiver: Receiver
 ) -> None:
     clock = Clock(1e9)
@@ -100,7 +100,7 @@ async def test_a_message_that_arrived_is_not_sent_again_although_the_ledger_was_
             assert await one.deliver_due() == 1
             clock.now += 1e6
             assert await one.deliver_due() == 0
-            assert await told(one) == {"state": "delivered", "tries": 1, "reason": None}
+            assert await webhook_state(one) == {"state": "delivered", "tries": 1, "reason": None}
     assert len(receiver.got) == 1
 
 
@@ -125,7 +125,7 @@ class _Interim(BaseHTTPRequestHandler):
     ("interim", "state", "reason"),
     [(20, "delivered", None), (100_000, "pending", "the receiver's response does not end")],
 )
-async def test_interim_answers_come_before_the_final_one_but_not_without_end(
+async def test_interim_responses_are_accepted_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interim: int, state: str, reason: str | None
 ) -> None:
     """The HTTP client alone would read any number of them and block the event loop meanwhile."""
@@ -135,7 +135,7 @@ async def test_interim_answers_come_before_the_final_one_but_not_without_end(
         async with deliverer(tmp_path, Clock(1e9)) as one:
             await announce(one, ended(f"http://127.0.0.1:{elsewhere.server_port}/"))
             assert await one.deliver_due() == 1
-            assert await told(one) == {"state": state, "tries": 1, "reason": reason}
+            assert await webhook_state(one) == {"state": state, "tries": 1, "reason": reason}
 
 
 class _SlowAnswer(BaseHTTPRequestHandler):
@@ -149,7 +149,7 @@ class _SlowAnswer(BaseHTTPRequestHandler):
         """Discard the server's log."""
 
 
-async def test_an_answer_that_came_while_the_process_stood_still_counts(tmp_path: Path) -> None:
+async def test_an_answer_that_arrived_while_the_process_was_paused_counts(tmp_path: Path) -> None:
     with HTTPServer(("127.0.0.1", 0), _SlowAnswer) as elsewhere:
         Thread(target=elsewhere.handle_request).start()
         async with deliverer(tmp_path, Clock(1e9)) as one:
@@ -165,10 +165,10 @@ async def test_a_receiver_that_does_not_answer_in_time_is_tried_again(tmp_path: 
             await announce(one, ended(f"http://127.0.0.1:{silent.getsockname()[1]}/"))
             assert await replace(one, timeout_s=0.1).deliver_due() == 1
             assert outcomes(one) == {"failed": 1}
-            assert (await told(one) or {})["reason"] == "the receiver did not answer in time"
+            assert (await webhook_state(one) or {})["reason"] == "the receiver did not answer in time"
 
 
-async def test_a_receiver_that_says_gone_or_never_answers_well_is_given_up(tmp_path: Path, receiver: Receiver) -> None:
+async def test_delivery_is_given_up_after_410_or_the_last_attempt(tmp_path: Path, receiver: Receiver) -> None:
     clock = Clock(1e9)
     async with deliverer(tmp_path, clock) as one:
         receiver.statuses = [410]
@@ -183,7 +183,7 @@ async def test_a_receiver_that_says_gone_or_never_answers_well_is_given_up(tmp_p
         assert outcomes(one) == {"given_up": 2, "failed": len(RETRY_AFTER_S)}
 
 
-async def test_nothing_is_sent_inside_the_network_even_if_it_was_asked_for_before_that_was_forbidden(
+async def test_nothing_is_sent_to_internal_addresses_even_if_they_were_allowed_before(
     tmp_path: Path, receiver: Receiver
 ) -> None:
     async with deliverer(tmp_path, Clock(1e9), Destinations(), on_loopback) as one:
@@ -192,16 +192,14 @@ async def test_nothing_is_sent_inside_the_network_even_if_it_was_asked_for_befor
         for index, url in enumerate(urls):
             await announce(one, replace(ended(url), id=f"j{index}"))
         assert await one.deliver_due() == len(urls)
-        assert outcomes(one) == {"given_up": len(urls)}, "whoever asks after the job is told at once"
+        assert outcomes(one) == {"given_up": len(urls)}, "the job shows it at once"
         for index in range(len(urls)):
             reason = "this server does not send webhooks to that address"
-            assert await told(one, f"j{index}") == {"state": "failed", "tries": 1, "reason": reason}
+            assert await webhook_state(one, f"j{index}") == {"state": "failed", "tries": 1, "reason": reason}
     assert receiver.got == []
 
 
-async def test_a_name_that_points_elsewhere_a_moment_later_is_resolved_once_for_each_try(
-    tmp_path: Path, receiver: Receiver
-) -> None:
+async def test_a_name_is_resolved_once_for_each_attempt(tmp_path: Path, receiver: Receiver) -> None:
     """The address that was checked is the one that is connected to: the HTTP client resolves no name itself."""
     asked: list[str] = []
 
@@ -218,39 +216,43 @@ async def test_a_name_that_points_elsewhere_a_moment_later_is_resolved_once_for_
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_is_not_followed_and_the_job_says_so(tmp_path: Path, receiver: Receiver, status: int) -> None:
+async def test_a_redirect_is_not_followed_and_the_job_shows_it(tmp_path: Path, receiver: Receiver, status: int) -> None:
     receiver.statuses = [status]
     async with deliverer(tmp_path, Clock(1e9)) as one:
         await announce(one, ended(receiver.url))
         await one.deliver_due()
         reason = f"the receiver answered with status {status}; redirects are not followed"
-        assert await told(one) == {"state": "pending", "tries": 1, "reason": reason}
+        assert await webhook_state(one) == {"state": "pending", "tries": 1, "reason": reason}
     assert len(receiver.got) == 1
 
 
-async def test_the_job_tells_what_became_of_its_webhook(tmp_path: Path, receiver: Receiver) -> None:
+async def test_the_job_shows_the_state_of_its_webhook(tmp_path: Path, receiver: Receiver) -> None:
     clock = Clock(1e9)
     async with deliverer(tmp_path, clock) as one:
         await announce(one, ended(receiver.url))
-        assert await told(one) == {"state": "pending", "tries": 0, "reason": None}
+        assert await webhook_state(one) == {"state": "pending", "tries": 0, "reason": None}
         receiver.statuses = [500]
         await one.deliver_due()
-        assert await told(one) == {"state": "pending", "tries": 1, "reason": "the receiver answered with status 500"}
+        assert await webhook_state(one) == {
+            "state": "pending",
+            "tries": 1,
+            "reason": "the receiver answered with status 500",
+        }
         clock.now += RETRY_AFTER_S[0]
         await one.deliver_due()
-        assert await told(one) == {"state": "delivered", "tries": 2, "reason": None}
+        assert await webhook_state(one) == {"state": "delivered", "tries": 2, "reason": None}
         receiver.statuses = [410]
         await announce(one, replace(ended(receiver.url), id="j2"))
         await one.deliver_due()
-        assert await told(one, "j2") == {
+        assert await webhook_state(one, "j2") == {
             "state": "failed",
             "tries": 1,
             "reason": "the receiver answered with status 410",
         }
         await announce(one, replace(ended(receiver.url, "succeeded", ["failed"]), id="j3"))
-        assert await told(one, "j3") == {"state": "skipped", "tries": 0, "reason": None}
+        assert await webhook_state(one, "j3") == {"state": "skipped", "tries": 0, "reason": None}
         await announce(one, replace(ended(receiver.url), id="j4", facts={}))
-        assert await told(one, "j4") is None
+        assert await webhook_state(one, "j4") is None
         await one.ledger.write(lambda ledger: jobs_table.forget(ledger, finished_before=2.0))
         left = await one.ledger.read(lambda ledger: ledger.execute("SELECT count(*) FROM webhook_states").fetchone()[0])
         assert left == 0
@@ -263,7 +265,7 @@ async def test_the_job_tells_what_became_of_its_webhook(tmp_path: Path, receiver
         (None, "the receiver refused the connection or is unreachable"),
     ],
 )
-async def test_the_job_tells_why_there_was_no_answer_and_nothing_of_the_network(
+async def test_the_job_shows_why_there_was_no_answer_without_network_details(
     tmp_path: Path, free_port: int, failure: OSError | None, reason: str
 ) -> None:
     async def resolve(host: str, port: int, family: int) -> list[Any]:
@@ -274,4 +276,4 @@ async def test_the_job_tells_why_there_was_no_answer_and_nothing_of_the_network(
     async with deliverer(tmp_path, Clock(1e9), resolve=resolve) as one:
         await announce(one, ended(f"http://hooks.test:{free_port}/"))
         await one.deliver_due()
-        assert await told(one) == {"state": "pending", "tries": 1, "reason": reason}
+        assert await webhook_state(one) == {"state": "pending", "tries": 1, "reason": reason}

@@ -28,9 +28,7 @@ from tests.serving.backing.webhook_receiver import (
 from tests.serving.waiting import until
 
 
-async def test_a_receiver_that_never_answered_has_one_place_and_delays_no_other_one(
-    tmp_path: Path, receiver: Receiver
-) -> None:
+async def test_a_silent_receiver_has_one_slot_and_delays_no_other(tmp_path: Path, receiver: Receiver) -> None:
     clock = Clock(1e9)
     async with receiving(hangs=True) as hung, deliverer(tmp_path, clock, resolve=on_loopback) as one:
         await announce_many(one, hung, "hung", 48)
@@ -45,7 +43,7 @@ async def test_a_receiver_that_never_answered_has_one_place_and_delays_no_other_
         assert len(hung.got) == 48
 
 
-async def test_a_receiver_that_answers_uses_places_that_nobody_needs_and_leaves_some(
+async def test_a_receiver_that_answers_may_use_spare_slots_but_not_the_reserved_ones(
     tmp_path: Path, receiver: Receiver
 ) -> None:
     clock = Clock(1e9)
@@ -63,9 +61,7 @@ async def test_a_receiver_that_answers_uses_places_that_nobody_needs_and_leaves_
         assert busy.most_waiting == 12
 
 
-async def test_receivers_that_hang_together_share_a_few_places_until_they_answer(
-    tmp_path: Path, receiver: Receiver
-) -> None:
+async def test_receivers_that_hang_share_a_few_slots_until_they_answer(tmp_path: Path, receiver: Receiver) -> None:
     clock = Clock(1e9)
     addresses = ["127.0.0.2"]
 
@@ -76,7 +72,7 @@ async def test_receivers_that_hang_together_share_a_few_places_until_they_answer
         for number in range(300):
             await announce_many(one, hung, f"hung{number}", 1)
         assert await one.deliver_due() == 300
-        assert hung.got == [], "nobody listened"
+        assert hung.got == [], "no receiver listened"
         addresses[0] = "127.0.0.1"
         clock.now += RETRY_AFTER_S[0]
         delivering = asyncio.create_task(replace(one, timeout_s=40.0).deliver_due())
@@ -90,7 +86,7 @@ async def test_receivers_that_hang_together_share_a_few_places_until_they_answer
         assert len(hung.got) == 300
 
 
-async def test_a_receiver_that_gave_no_answer_gets_one_place_until_it_answers_again(tmp_path: Path) -> None:
+async def test_a_receiver_that_did_not_answer_gets_one_slot_until_it_answers_again(tmp_path: Path) -> None:
     clock = Clock(1e9)
     async with receiving(hangs=True) as hung, deliverer(tmp_path, clock, resolve=on_loopback) as one:
         await announce_many(one, hung, "hung", 40)
@@ -107,7 +103,7 @@ async def test_a_receiver_that_gave_no_answer_gets_one_place_until_it_answers_ag
         assert await delivering == 40
 
 
-async def test_each_of_many_that_do_not_answer_gets_its_turn_however_long_the_messages_of_others_are_due(
+async def test_each_silent_receiver_gets_its_turn_however_old_the_messages_of_others_are(
     tmp_path: Path, receiver: Receiver
 ) -> None:
     clock = Clock(1e9)
@@ -127,7 +123,7 @@ async def test_each_of_many_that_do_not_answer_gets_its_turn_however_long_the_me
     assert min(times.values()) >= 3
 
 
-async def test_a_new_receiver_waits_moments_for_however_many_other_new_ones_that_hang(
+async def test_a_new_receiver_waits_briefly_however_many_other_new_ones_hang(
     tmp_path: Path, receiver: Receiver
 ) -> None:
     clock = Clock(1e9)
@@ -146,7 +142,7 @@ async def test_a_new_receiver_waits_moments_for_however_many_other_new_ones_that
         assert await delivering == 61
 
 
-async def test_names_that_are_being_looked_up_keep_their_places_as_few_look_ups_run_at_a_time(tmp_path: Path) -> None:
+async def test_attempts_keep_their_slots_during_dns_look_ups(tmp_path: Path) -> None:
     known = asyncio.Event()
     most = names = 0
 
@@ -169,7 +165,7 @@ async def test_names_that_are_being_looked_up_keep_their_places_as_few_look_ups_
         assert await delivering == 40
 
 
-async def test_a_receiver_that_gave_no_answer_has_its_turn_however_busy_others_are(
+async def test_a_receiver_that_did_not_answer_gets_its_turn_however_busy_others_are(
     tmp_path: Path, receiver: Receiver
 ) -> None:
     clock = Clock(1e9)
@@ -198,7 +194,7 @@ async def test_a_receiver_that_gave_no_answer_has_its_turn_however_busy_others_a
         assert await delivering == 81
 
 
-async def test_a_look_at_the_ledger_serves_many_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_query_of_the_ledger_serves_many_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[float] = []
     due_in_turn = webhook_table.due_in_turn
 
