@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from service.admission.reservation_store import LocalReservationStore, ReservationStore
 
-_FILL = 0.85
+_PROMISED_SHARE = 0.85
 """Share of the service rate that is promised to returning clients; the rest covers errors of the measured rate."""
 _EARLY_S = 0.5
 """A retry may come this much too early, because clocks and timers differ."""
 _VALID_S = 15
 """Seconds after which a reservation that was not used expires."""
-_LONGEST_S = 300
+_MAX_WAIT_S = 300
 _PHASES = 5
 """Number of phases that each second is divided into. `Retry-After` is in whole seconds, so clients that are refused in
 one phase also return in that phase; each phase reserves its own part of the service, or they would return in waves.
@@ -31,7 +31,7 @@ _SMOOTHING = 0.01
 class Reservations:
     """Makes and redeems reservations. Used on the event loop only."""
 
-    show_rate: float = 1.0
+    return_rate: float = 1.0
     """Smoothed share of the reservations that are redeemed."""
     store: ReservationStore = field(default_factory=LocalReservationStore)
     """The open reservations; all front ends of a server share them."""
@@ -53,7 +53,9 @@ class Reservations:
             return max(1, math.ceil(due - now))
         phase = int(now % 1.0 * _PHASES)
         free_at = max(self._free_at[phase], now + wait_s)
-        self._free_at[phase] = min(free_at + request_s * max(self.show_rate, 0.05) * _PHASES / _FILL, now + _LONGEST_S)
+        self._free_at[phase] = min(
+            free_at + request_s * max(self.return_rate, 0.05) * _PHASES / _PROMISED_SHARE, now + _MAX_WAIT_S
+        )
         retry_after_s = max(1, math.ceil(free_at - now))
         if due is not None:
             self.store.remove(key)
@@ -67,17 +69,17 @@ class Reservations:
         if due is None or not self._expired_before <= due <= now + _EARLY_S:
             return False
         self.store.remove(key)
-        self.show_rate += _SMOOTHING * (1.0 - self.show_rate)
+        self.return_rate += _SMOOTHING * (1.0 - self.return_rate)
         return True
 
     def expected_returns(self, now: float) -> float:
         """The number of clients that are expected to return in this second and the next."""
         second = math.floor(now)
-        return self.show_rate * (self.store.expected_in_second(second) + self.store.expected_in_second(second + 1))
+        return self.return_rate * (self.store.expected_in_second(second) + self.store.expected_in_second(second + 1))
 
     def _expire(self, now: float) -> None:
         """Remove expired reservations, and lower the measured share of clients that return."""
         limit = math.floor(now) - _VALID_S
         if limit > self._expired_before:
             self._expired_before = limit
-            self.show_rate *= (1.0 - _SMOOTHING) ** self.store.expire(limit)
+            self.return_rate *= (1.0 - _SMOOTHING) ** self.store.expire(limit)

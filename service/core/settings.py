@@ -40,7 +40,7 @@ INSTALL_VARIABLES = (PREFIX + "NVIDIA_INDEX",)
 FOREIGN_APIS = ("openai", "iopaint", "open-inference", "automatic1111")
 """Names of the foreign APIs; service/compat has a room for each."""
 _MIB_PER_UPLOAD = 4
-_FEWEST_UPLOADS = 64
+_MIN_UPLOADS = 64
 _MIB_PER_RESULT = 0.25
 _SERVICE_LINK = re.compile(PREFIX + r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 """Variables that Kubernetes sets in every pod for a Service named retouch or retouch-…, besides RETOUCH_PORT=tcp://…"""
@@ -164,7 +164,7 @@ class Settings(BaseModel):
     @property
     def max_uploads(self) -> int:
         """The maximum number of request bodies that are read at the same time; further requests are refused."""
-        return max(_FEWEST_UPLOADS, math.ceil(self.max_memory_mb / _MIB_PER_UPLOAD))
+        return max(_MIN_UPLOADS, math.ceil(self.max_memory_mb / _MIB_PER_UPLOAD))
 
     @property
     def spool_max_mb(self) -> float:

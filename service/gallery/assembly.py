@@ -23,7 +23,7 @@ from service.saving.reader import ResultReader
 
 _log = structlog.get_logger(__name__)
 _FINISH_EVERY_S = 2.0
-_TIDY_EVERY = 1800
+_TIDY_EVERY_RUNS = 1800
 """Runs of `Deletion.finish` between removals of old tombstones and thumbnails: about an hour."""
 _LATE_WRITE_S = 60.0
 """Time that a storage may take, beyond two attempts to send, to complete a write whose client has given up."""
@@ -68,10 +68,10 @@ async def open_gallery(
 
 
 async def _finish(deletion: Deletion) -> None:
-    for look in count(1):
+    for run in count(1):
         try:
             await deletion.finish()
-            if look % _TIDY_EVERY == 0:
+            if run % _TIDY_EVERY_RUNS == 0:
                 await deletion.tidy()
         except (ServiceError, OSError) as error:
             _log.warning("copies of deleted results cannot be removed; retrying", error=str(error))

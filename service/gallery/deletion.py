@@ -26,7 +26,7 @@ _OWN_TIME_S = 5.0
 """Seconds that the request itself has to remove all copies, before other processes do it."""
 _TOMBSTONE_S = 90 * 86_400.0
 """Age in seconds at which a tombstone without copies is removed; later requests get 404 instead of 410."""
-_MOST_AT_ONCE = 100
+_BATCH = 100
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class Deletion:
             index_table.to_remove,
             once_before=now - _OWN_TIME_S,
             twice_before=now - self.late_write_s,
-            most=_MOST_AT_ONCE,
+            most=_BATCH,
         )
         for result_id in await asyncio.to_thread(index.read, work):
             if not await self._remove(result_id):
@@ -97,8 +97,8 @@ class Deletion:
         index = self.store.index
         index.flush()
         row = index.find(result_id) if is_result_id(result_id) else None
-        whose = row.owner if row is not None else self._owner_of(result_id)
-        if whose != owner:
+        owner_id = row.owner if row is not None else self._owner_of(result_id)
+        if owner_id != owner:
             raise no_result(result_id)
         if (row is not None and row.deleted) or not index.bury(result_id, owner):
             raise gone(result_id)

@@ -57,13 +57,13 @@ class ListQuery:
             choices.append(("created_at >= ?", self.created_from))
         if self.created_before is not None:
             choices.append(("created_at < ?", self.created_before))
-        words, values = [one for one, _ in choices], [value for _, value in choices]
+        conditions, values = [condition for condition, _ in choices], [value for _, value in choices]
         if self.status is not None:
-            words.append(_SAVED[self.status])
+            conditions.append(_SAVED[self.status])
         if position is not None:
-            words.append("(created_at, id) < (?, ?)")
+            conditions.append("(created_at, id) < (?, ?)")
             values += position
-        return " AND ".join(words), values
+        return " AND ".join(conditions), values
 
 
 class ResultPage(NamedTuple):

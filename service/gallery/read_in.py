@@ -20,9 +20,9 @@ from service.saving.storage.contract import Storage
 
 _log = structlog.get_logger(__name__)
 _LOCK = ".read-in.lock"
-_MOST_AT_ONCE = 200
+_BATCH = 200
 _PAUSE_S = 0.02
-"""Seconds to pause after `_MOST_AT_ONCE` sidecars: no client waits for this work, and requests need the core."""
+"""Seconds to pause after `_BATCH` sidecars: no client waits for this work, and requests need the core."""
 
 
 def read_in(storage: Storage, index: ResultIndex, root: Path, stop: threading.Event) -> int:
@@ -52,7 +52,7 @@ def read_in(storage: Storage, index: ResultIndex, root: Path, stop: threading.Ev
 def _read_all(storage: Storage, index: ResultIndex, stop: threading.Event) -> int:
     entered = 0
     sidecars = (one.result_id for one in storage.entries() if one.is_ours and one.name.endswith(".json"))
-    while ids := list(islice(sidecars, _MOST_AT_ONCE)):
+    while ids := list(islice(sidecars, _BATCH)):
         rows = list(_rows(storage, ids))
 
         def enter(ledger: Transaction, rows: Iterable[ResultRow] = rows) -> None:

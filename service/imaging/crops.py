@@ -88,14 +88,14 @@ def plan_crops(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
     if chosen.whole:
         return [plan_whole(picture, rule)]
     whole = plan_whole(picture, rule) if fits and strategy == "auto" else None
-    most = chosen.max_hole_radius or math.inf
+    max_radius = chosen.max_hole_radius or math.inf
     if whole is not None and _crop_cost(whole) < MIN_CROP_SAVING * _smallest_crop_cost(sides):  # whatever the crops
         chosen = (
             chosen
             if chosen.depths is not None or chosen.max_hole_radius is None
             else chosen._replace(depths=find_depths(mask))
         )
-        if chosen.max_hole_radius is None or largest_radius(chosen.depths) <= most:
+        if chosen.max_hole_radius is None or largest_radius(chosen.depths) <= max_radius:
             return [whole]
     if whole is not None and chosen.max_hole_radius is None and not _may_be_worthwhile(mask, _crop_cost(whole), sides):
         return [whole]
@@ -106,12 +106,12 @@ def plan_crops(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
         if target is not None and isinstance(rule, FixedSize):
             return _GroupedHoles(members, hole, context, crop_onto_fixed_hole(hole, picture, rule, target))
         radius = max((radii[number] for number in members), default=0.0) if radii else 0.0
-        crop = _crop_around(hole, context, picture, sides, max(1.0, radius / most))
+        crop = _crop_around(hole, context, picture, sides, max(1.0, radius / max_radius))
         return _GroupedHoles(members, hole, context, _stretched_to_tile(crop, rule))
 
-    groups = _merge_overlapping(_group_holes_within_budget(holes, sides, most, group_of), group_of)
+    groups = _merge_overlapping(_group_holes_within_budget(holes, sides, max_radius, group_of), group_of)
     worthwhile = MIN_CROP_SAVING * sum(_crop_cost(group.crop) for group in groups)
-    if whole is not None and float(holes.radii.max()) <= most and _crop_cost(whole) < worthwhile:
+    if whole is not None and float(holes.radii.max()) <= max_radius and _crop_cost(whole) < worthwhile:
         return [whole]
     return [replace(group.crop, hole=_mask_of_group(holes, group)) for group in groups]
 

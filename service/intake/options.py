@@ -15,7 +15,7 @@ OptionsT = TypeVar("OptionsT", bound=BaseModel)
 IGNORED_HEADER = "X-Ignored-Fields"
 _MODEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}(/[1-9][0-9]{0,8})?")
 _NAME = re.compile(r"[A-Za-z0-9_.\[\]-]{1,64}")
-_MOST_NAMES = 40
+_MAX_NAMES = 40
 
 
 def options_of(kind: type[OptionsT], values: Mapping[str, Any], names: Mapping[str, str] | None = None) -> OptionsT:
@@ -63,5 +63,5 @@ def check_same_model(name: str, current: str, advice: str) -> None:
 
 def ignored_header(names: set[str]) -> dict[str, str]:
     """Return the header that names the fields of a request that were ignored; none if there were none."""
-    shown = sorted(name for name in names if _NAME.fullmatch(name))[:_MOST_NAMES]
+    shown = sorted(name for name in names if _NAME.fullmatch(name))[:_MAX_NAMES]
     return {IGNORED_HEADER: ", ".join(shown)} if shown else {}

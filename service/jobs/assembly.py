@@ -37,7 +37,7 @@ _MAX_UNFINISHED = 1000
 _DELIVER_EVERY_S = 0.5
 _MAX_PAUSE_S = 5.0
 """Longest pause of a job that waits for space in the spool."""
-_FORGET_EVERY = 120
+_CLEAN_UP_EVERY = 120
 """Number of periodic checks between removals of old jobs."""
 
 
@@ -116,12 +116,12 @@ async def maintain_jobs(jobs: Jobs, admission: Admission, loaded: asyncio.Event)
         loaded: set once the models are loaded; nothing happens before.
     """
     await loaded.wait()
-    for look in count():
+    for run in count():
         try:
             await jobs.stop_lost()
             if not admission.draining.is_set():
                 await jobs.take()
-            if look % _FORGET_EVERY == 0:
+            if run % _CLEAN_UP_EVERY == 0:
                 await jobs.forget()
                 await jobs.drop_orphans()
         except (ServiceError, OSError) as error:  # OSError: no file descriptor is left to check an owner's lock

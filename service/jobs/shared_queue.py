@@ -56,7 +56,7 @@ class SharedQueue:
         if not (set(await self.ledger.read(partial(_waiting, waiting=waiting, values=values))) - set(running)):
             return []
         ours = frozenset(running)
-        take = partial(_take, waiting=waiting, values=values, running=ours, most=free, owner=self.owner.id)
+        take = partial(_take, waiting=waiting, values=values, running=ours, limit=free, owner=self.owner.id)
         return await self.ledger.write(take)
 
     async def give_back(self, job_ids: Sequence[str]) -> None:
@@ -77,12 +77,12 @@ def _waiting(ledger: Transaction, waiting: str, values: tuple[object, ...]) -> l
 
 
 def _take(
-    ledger: Transaction, waiting: str, values: tuple[object, ...], running: frozenset[str], most: int, owner: str
+    ledger: Transaction, waiting: str, values: tuple[object, ...], running: frozenset[str], limit: int, owner: str
 ) -> list[Job]:
     """Take jobs that no other process takes at the same time."""
     locked = ledger.execute(f"{waiting} {ledger.skip_locked}", values)
     jobs = []
-    for job_id in [row["id"] for row in locked if row["id"] not in running][:most]:
+    for job_id in [row["id"] for row in locked if row["id"] not in running][:limit]:
         row = ledger.execute(
             "UPDATE jobs SET owner = ?, status = 'queued', attempts = attempts + 1 WHERE id = ? RETURNING *",
             (owner, job_id),

@@ -96,7 +96,7 @@ def origin_of(url: str) -> str:
 
 
 def due_in_turn(
-    ledger: Transaction, now: float, most_each: int, most: int, always: Sequence[str] = ()
+    ledger: Transaction, now: float, max_per_origin: int, limit: int, always: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
     """Return ids and URLs of due messages in rounds: the longest due message of each origin, then the next of each.
 
@@ -106,13 +106,13 @@ def due_in_turn(
     Args:
         ledger: the transaction.
         now: time at which the messages are due, in seconds since the epoch.
-        most_each: limit of messages per origin.
-        most: limit of messages in all.
-        always: origins, at most 900, whose messages are returned even if `most` is reached, in addition to the others.
+        max_per_origin: limit of messages per origin.
+        limit: limit of messages in all.
+        always: origins, at most 900, whose messages are returned even if `limit` is reached, in addition to the others.
     """
-    each = (now, most_each - 1, now, most_each, most)
+    each = (now, max_per_origin - 1, now, max_per_origin, limit)
     rows = ledger.execute(f"WITH RECURSIVE origins (origin) AS ({_ALL_ORIGINS} {_IN_TURN}", (now, *each)).fetchall()
-    if len(rows) == most and always:
+    if len(rows) == limit and always:
         listed = ", ".join(["(?)"] * len(always))
         rows += ledger.execute(f"WITH origins (origin) AS (VALUES {listed} {_IN_TURN}", (*always, *each)).fetchall()
     return list({row["id"]: (row["id"], row["url"]) for row in rows}.values())

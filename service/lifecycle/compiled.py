@@ -36,8 +36,8 @@ def load_library(name: str, source: int, kind: type[ctypes.CDLL] = ctypes.CDLL) 
         return None
     built_from = getattr(library, "built_from", None)
     if built_from is None or built_from() & 0xFFFFFFFF != source:
-        why = "it was built from another version's source"
-        _log.warning("compiled library is not used", library=spec.origin, reason=why, to_do=HOW_TO_INSTALL)
+        reason = "it was built from another version's source"
+        _log.warning("compiled library is not used", library=spec.origin, reason=reason, to_do=HOW_TO_INSTALL)
         return None
     return library
 

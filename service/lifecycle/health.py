@@ -77,13 +77,13 @@ def unready_reasons(state: ReadinessState) -> list[str]:
     return reasons
 
 
-def storage_reasons(why: str, refusal: str, *, saves: bool) -> list[str]:
+def storage_reasons(disk_error: str, refusal: str, *, saves: bool) -> list[str]:
     """Return why results cannot be saved or the ledger cannot be used now; empty if neither applies.
 
     Args:
-        why: error of the disk; empty while it accepts results.
+        disk_error: error of the disk; empty while it accepts results.
         refusal: why the ledger cannot be used, and what to do; empty while it is used.
         saves: whether results are saved by default; if only on request, a failing disk is not reported.
     """
-    reasons = [f"results cannot be saved ({why})"] if why and saves else []
+    reasons = [f"results cannot be saved ({disk_error})"] if disk_error and saves else []
     return [*reasons, f"the ledger is not used: {refusal}"] if refusal else reasons

@@ -52,10 +52,10 @@ def forget_result(ledger: Transaction, result_id: str) -> None:
     ledger.execute("DELETE FROM known_results WHERE about LIKE ?", (f'%"{result_id}"%',))
 
 
-def keep_most_recent(ledger: Transaction, most: int) -> None:
-    """Keep only the `most` most recently used results."""
+def keep_most_recent(ledger: Transaction, limit: int) -> None:
+    """Keep only the `limit` most recently used results."""
     ledger.execute(
         "DELETE FROM known_results WHERE fingerprint NOT IN "
         "(SELECT fingerprint FROM known_results ORDER BY used_at DESC LIMIT ?)",
-        (most,),
+        (limit,),
     )

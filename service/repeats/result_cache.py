@@ -43,21 +43,21 @@ _FACTS = ("media_type", "size", "model", "engine", "batch_size", "coverage", "se
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _CacheResult:
     """A reply, and whether it may also answer other requests.
 
-    of_job: whether a job's run made the reply; its results may be deleted unless the entry was inserted.
+    from_job: whether a job's run made the reply; its results may be deleted unless the entry was inserted.
     entered: future of the insertion in the ledger; its result is False if the entry must not be inserted. None: there
         will be no entry.
     """
 
     reply: Reply
-    of_job: bool = False
+    from_job: bool = False
     entered: asyncio.Future[bool] | None = None
 
     async def may_be_shared(self) -> bool:
-        if not self.of_job or self.entered is None:
-            return not self.of_job
+        if not self.from_job or self.entered is None:
+            return not self.from_job
         try:
             return await asyncio.shield(self.entered)
         except ServiceError:  # without the ledger each request computes its own result
@@ -76,8 +76,8 @@ class ResultCache:
     """The ledger's clock, in seconds since the epoch."""
     has_hosts: bool = False
     """Whether other hosts may have results that cannot be read here yet."""
-    _flights: SingleFlight[_Found] = field(default_factory=SingleFlight)
-    _unwritten: dict[str, _Found] = field(default_factory=dict)
+    _flights: SingleFlight[_CacheResult] = field(default_factory=SingleFlight)
+    _unwritten: dict[str, _CacheResult] = field(default_factory=dict)
     """Finished results that are not in the ledger yet, by key."""
     _remembered: int = 0
 
@@ -96,17 +96,17 @@ class ResultCache:
         varies_with = (manifest.key, manifest.onnx_sha256, str(saved), call.flow.owner)
         key = await asyncio.to_thread(fingerprint_of, _without_names(order, manifest), *varies_with)
         while True:
-            just_now = self._unwritten.get(key)
-            if just_now is not None and await just_now.may_be_shared() and await self._is_there(just_now.reply):
-                return self._count_outcome(just_now.reply, "hit")
-            leads = key not in self._flights
+            pending = self._unwritten.get(key)
+            if pending is not None and await pending.may_be_shared() and await self._is_available(pending.reply):
+                return self._count_outcome(pending.reply, "hit")
+            is_leader = key not in self._flights
             try:
-                work = partial(self._found_or_computed, order, call, key, manifest, saved)
+                work = partial(self._look_up_or_compute, order, call, key, manifest, saved)
                 found = await self._flights.run_or_join(key, work, lambda: call.deadline - self.pipeline.clock())
-                if leads or await found.may_be_shared():
-                    return self._count_outcome(found.reply, found.reply.cache or ("miss" if leads else "coalesced"))
+                if is_leader or await found.may_be_shared():
+                    return self._count_outcome(found.reply, found.reply.cache or ("miss" if is_leader else "coalesced"))
             except (DeadlineExceeded, NotReady) as error:
-                if leads or (isinstance(error, NotReady) and error.code != "storage_unavailable"):
+                if is_leader or (isinstance(error, NotReady) and error.code != "storage_unavailable"):
                     raise
                 # the request that started the computation had an earlier deadline; try again within this one's
 
@@ -118,7 +118,7 @@ class ResultCache:
         """
         await self.ledger.write(partial(cache_table.forget_result, result_id=result_id))
 
-    async def _is_there(self, reply: Reply) -> bool:
+    async def _is_available(self, reply: Reply) -> bool:
         """Return whether no result of a reply was deleted."""
         ids = [picture.result_id for picture in reply.pictures if picture.result_id]
         return not await self.results.deleted(ids)
@@ -130,25 +130,27 @@ class ResultCache:
         wanted = [one for one in ready if version in ("", str(one.version))]
         return max(wanted, key=lambda one: one.version).manifest if wanted else None
 
-    async def _found_or_computed(self, order: Order, call: Call, key: str, manifest: Manifest, saved: bool) -> _Found:
+    async def _look_up_or_compute(
+        self, order: Order, call: Call, key: str, manifest: Manifest, saved: bool
+    ) -> _CacheResult:
         """Look up the result or compute it. Both are one flight: a look-up before it could miss one that just ended."""
         hit, elsewhere = await self._look_up(key) if saved else (None, False)
         if hit is not None:
-            return _Found(replace(hit, cache="hit"))
+            return _CacheResult(replace(hit, cache="hit"))
         # other requests may have joined, possibly with repeats of their own: do not stop if this client leaves
         joined = replace(call, raise_if_disconnected=lambda: None, repeat_key=call.repeat_key or key)
         reply = await self.pipeline.run(order, joined)
         stored = all(picture.result_id for picture in reply.pictures)
-        of_job = stored and call.may_share is not None
+        from_job = stored and call.may_share is not None
         if reply.model != manifest.key or not stored or elsewhere:
-            return _Found(reply, of_job)
+            return _CacheResult(reply, from_job)
         enter = partial(cache_table.insert_result, fingerprint=key, about=_facts_as_json(reply), now=self.now())
         entered = self._write_in_background(partial(_enter, may_share=call.may_share, enter=enter))
-        self._unwritten[key] = found = _Found(reply, of_job, entered)
+        self._unwritten[key] = found = _CacheResult(reply, from_job, entered)
         entered.add_done_callback(lambda _: self._unwritten.pop(key, None))
         self._remembered += 1
         if self._remembered % _TRIM_EVERY == 0:
-            self._write_in_background(partial(cache_table.keep_most_recent, most=self.entries))
+            self._write_in_background(partial(cache_table.keep_most_recent, limit=self.entries))
         return found
 
     async def _look_up(self, key: str) -> tuple[Reply | None, bool]:

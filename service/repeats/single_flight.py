@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
-_A_MOMENT_S = 1.0
+_MIN_FINISH_S = 1.0
 """Seconds that suffice to finish the write of a result."""
 
 
@@ -38,7 +38,7 @@ class SingleFlight(Generic[T]):
         """Return the result of the computation in flight for the key; start `work` if there is none.
 
         The computation goes on if some callers are cancelled, even the one that started it. If all are, it is
-        cancelled. It may still finish: the last caller waits for its end, `left_s()` seconds or at least `_A_MOMENT_S`.
+        cancelled. It may still finish: the last caller waits for it, `left_s()` seconds or at least `_MIN_FINISH_S`.
         """
         flight = self._flights.get(key)
         if flight is None:
@@ -52,7 +52,7 @@ class SingleFlight(Generic[T]):
                 raise
             flight.task.cancel()
             self._flights.pop(key, None)  # the next caller starts anew
-            await asyncio.wait({flight.task}, timeout=max(_A_MOMENT_S, left_s()))
+            await asyncio.wait({flight.task}, timeout=max(_MIN_FINISH_S, left_s()))
             if not flight.task.done() or flight.task.cancelled():
                 raise
             return flight.task.result()

@@ -45,9 +45,9 @@ class PastingKernel:
             MemoryError: memory for the distances cannot be allocated.
         """
         mask = with_whole_rows(mask)
-        most = int(np.count_nonzero(mask))
-        indices, nearest = np.empty(most, np.int32), np.empty(most, np.int32)
-        weights = np.empty(most, np.float32)
+        capacity = int(np.count_nonzero(mask))
+        indices, nearest = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
+        weights = np.empty(capacity, np.float32)
         found = self._library.find_seam(
             *address_of_rows(mask), *mask.shape, width, address(indices), address(nearest), address(weights)
         )

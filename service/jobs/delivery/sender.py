@@ -120,7 +120,9 @@ class Deliverer:
         if time >= attempts.next_query_at or not attempts.due:
             attempts.next_query_at = time + _POLL_EVERY_S
             known = self.history.known()
-            find_due = partial(webhook_table.due_in_turn, most_each=MAX_CONCURRENT, most=MAX_CONSIDERED, always=known)
+            find_due = partial(
+                webhook_table.due_in_turn, max_per_origin=MAX_CONCURRENT, limit=MAX_CONSIDERED, always=known
+            )
             found = await self.ledger.read(partial(find_due, now=now))
             attempts.due = {message_id: origin_of(url) for message_id, url in found}
         return attempts.choose()

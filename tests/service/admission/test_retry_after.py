@@ -48,7 +48,7 @@ def test_fewer_redeemed_reservations_reserve_less_and_shorten_retry_times() -> N
     for number in range(400):
         reservations.reserve(number, 0.0, REQUEST_S, now=100.0 + number * 0.005)
     reservations.reserve("late", 0.0, REQUEST_S, now=200.0)
-    assert reservations.show_rate < 0.05
+    assert reservations.return_rate < 0.05
     pauses = [
         reservations.reserve(("again", number), 0.0, REQUEST_S, now=300.0 + number * 0.005) for number in range(400)
     ]

@@ -164,7 +164,7 @@ async def test_a_worker_that_dies_is_replaced_with_a_fresh_engine_and_its_batch_
     task = asyncio.create_task(bench.submit())
     await until(lambda: not supervisor.ready)
     assert supervisor.check()
-    with pytest.raises(NotReady) as lost:
+    with pytest.raises(NotReady, match="the device worker died") as lost:
         await task
     assert (lost.value.code, lost.value.retryable) == ("worker_lost", True)
     assert len(reloaded) == 1

@@ -264,7 +264,7 @@ def test_the_cache_keeps_what_was_used_last(ledger: Connections) -> None:
         about = f'{{"result_ids": ["{number:032x}"], "100%": 1}}'
         ledger.write(partial(cache_table.insert_result, fingerprint=fingerprint, about=about, now=float(number)))
     ledger.write(partial(cache_table.record_hit, fingerprint="a", now=9.0))
-    ledger.write(partial(cache_table.keep_most_recent, most=3))
+    ledger.write(partial(cache_table.keep_most_recent, limit=3))
     ledger.write(partial(cache_table.forget_result, result_id=f"{2:032x}"))
     ledger.write(partial(cache_table.insert_result, fingerprint="d", about="new", now=10.0))
     found = {one: ledger.read(partial(cache_table.find, fingerprint=one)) for one in "abcd"}

@@ -39,7 +39,7 @@ def test_concurrent_claims_of_a_message_succeed_once(connect: Connect) -> None:
     def claim_all(process: Connections) -> list[str]:
         start.wait()
         claimed: list[str] = []
-        while due := process.read(partial(webhook_table.due_in_turn, now=1.0, most_each=7, most=300)):
+        while due := process.read(partial(webhook_table.due_in_turn, now=1.0, max_per_origin=7, limit=300)):
             ids = [name for name, _ in due]
             taken = process.write(partial(webhook_table.claim, ids=ids, now=1.0, again_at=9.0))
             claimed += [message.id for message in taken]
@@ -68,12 +68,12 @@ def test_hosts_come_in_turn_whatever_the_paths_of_their_urls(ledger: Connections
             webhook_table.add(transaction, Delivery(f"msg_{number:03}", url, "{}", next_at=float(number)))
 
     ledger.write(add)
-    due = partial(webhook_table.due_in_turn, most_each=2, most=7)
+    due = partial(webhook_table.due_in_turn, max_per_origin=2, limit=7)
     assert [url for _, url in ledger.read(partial(due, now=304.0))] == [
         *(urls[number] for number in (0, 304, 300, 301)),
         *(urls[number] for number in (1, 302)),
     ]
-    assert [name for name, _ in ledger.read(partial(due, now=303.0, most=3))] == ["msg_000", "msg_301", "msg_300"]
+    assert [name for name, _ in ledger.read(partial(due, now=303.0, limit=3))] == ["msg_000", "msg_301", "msg_300"]
     assert ledger.read(partial(due, now=-1.0)) == []
 
 
@@ -87,7 +87,7 @@ def test_messages_tried_before_do_not_hide_new_ones(ledger: Connections) -> None
         webhook_table.add(transaction, Delivery("msg_new", "https://new.test", "{}", next_at=300.0))
 
     ledger.write(add)
-    due = ledger.read(partial(webhook_table.due_in_turn, now=300.0, most_each=2, most=10))
+    due = ledger.read(partial(webhook_table.due_in_turn, now=300.0, max_per_origin=2, limit=10))
     assert due[0] == ("msg_new", "https://new.test")
     assert len(due) == 10
 
@@ -100,7 +100,7 @@ def test_a_new_message_is_found_despite_many_older_untried_ones(
         webhook_table.add(transaction, Delivery("msg_new", "https://new.test", "{}", next_at=300.0))
 
     ledger.write(add)
-    due = ledger.read(partial(webhook_table.due_in_turn, now=300.0, most_each=2, most=10))
+    due = ledger.read(partial(webhook_table.due_in_turn, now=300.0, max_per_origin=2, limit=10))
     assert ("msg_new", "https://new.test") in due[:2]
     assert {name for name, _ in due} == {"msg_new", *(f"msg_{number}" for number in (*range(5), *range(56, 60)))}
 
@@ -114,12 +114,12 @@ def test_messages_to_some_origins_are_found_however_many_others_are_due(ledger: 
 
     ledger.write(add)
     always = [webhook_table.origin_of("https://known.test:8443/"), "https://not.there"]
-    look = partial(webhook_table.due_in_turn, now=300.0, most_each=2)
-    due = dict(ledger.read(partial(look, most=10, always=always)))
+    query = partial(webhook_table.due_in_turn, now=300.0, max_per_origin=2)
+    due = dict(ledger.read(partial(query, limit=10, always=always)))
     assert [name for name in due if "known" in name] == ["msg_known0", "msg_known1"]
     assert len(due) == 12
-    assert len(ledger.read(partial(look, most=10))) == 10
-    assert len(ledger.read(partial(look, most=100, always=always))) == 62
+    assert len(ledger.read(partial(query, limit=10))) == 10
+    assert len(ledger.read(partial(query, limit=100, always=always))) == 62
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,10 @@ def test_messages_to_some_origins_are_found_however_many_others_are_due(ledger: 
 def test_the_origin_of_a_url_is_the_same_in_the_ledger(ledger: Connections, url: str) -> None:
     ledger.write(lambda transaction: webhook_table.add(transaction, Delivery("msg", url, "{}", next_at=1.0)))
     ledger.write(partial(add_to_hosts, hosts=5, numbers=range(5)))
-    look = partial(webhook_table.due_in_turn, now=9.0, most_each=1, most=1, always=[webhook_table.origin_of(url)])
-    assert ("msg", url) in ledger.read(look)
+    query = partial(
+        webhook_table.due_in_turn, now=9.0, max_per_origin=1, limit=1, always=[webhook_table.origin_of(url)]
+    )
+    assert ("msg", url) in ledger.read(query)
 
 
 @pytest.mark.parametrize("hosts", [1, 30])
@@ -173,9 +175,9 @@ def test_postgresql_finds_a_message_without_reading_another_receivers_backlog(
     server.write(lambda ledger: ledger.execute("ANALYZE deliveries"))  # the planner's statistics know only one receiver
     for number in range(5):
         server.write(partial(add, host=f"quiet{number}", messages=1))
-    look = partial(webhook_table.due_in_turn, now=1e9, most_each=16, most=1000)
-    assert len(server.read(look)) == 16 + 5
-    server.read(lambda ledger: look(cast("Transaction", Explained(ledger))))
+    query = partial(webhook_table.due_in_turn, now=1e9, max_per_origin=16, limit=1000)
+    assert len(server.read(query)) == 16 + 5
+    server.read(lambda ledger: query(cast("Transaction", Explained(ledger))))
     server.close()
     assert len(plans) == 1
     assert all(int(rows) < 10 for rows in re.findall("'Rows Removed by Filter': ([0-9]+)", str(plans)))
@@ -200,11 +202,11 @@ def steps(ledger: SqliteFile, expected: int) -> int:
     """Return the virtual machine steps of `due_in_turn`, in tens; other reads wait while it runs."""
     counted: list[None] = []
 
-    def look(transaction: Transaction) -> None:
+    def query(transaction: Transaction) -> None:
         assert isinstance(transaction, sqlite3.Connection)
         transaction.set_progress_handler(lambda: counted.append(None), 10)
-        assert len(webhook_table.due_in_turn(transaction, now=1e9, most_each=4, most=100)) == expected
+        assert len(webhook_table.due_in_turn(transaction, now=1e9, max_per_origin=4, limit=100)) == expected
         transaction.set_progress_handler(None, 0)
 
-    ledger.read(look)
+    ledger.read(query)
     return len(counted)
