@@ -37,7 +37,7 @@ def without_retired_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any],
     """
     retired = {name: value for name, value in values.items() if name in RETIRED}
     kept = {**_translated_limits(retired), **{name: value for name, value in values.items() if name not in RETIRED}}
-    advice = [f"the setting {name} has gone; remove it: {RETIRED[name]}" for name in retired]
+    advice = [f"the setting {name} no longer exists; remove it: {RETIRED[name]}" for name in retired]
     return kept, advice
 
 
@@ -57,5 +57,5 @@ def _positive_number(name: str, value: Any) -> float:
     except (TypeError, ValueError):
         number = 0.0
     if not 0 < number < math.inf:
-        raise ValueError(f"{name}: {value!r} is no number greater than 0")
+        raise ValueError(f"{name}: {value!r} is not a number greater than 0")
     return number

@@ -20,25 +20,25 @@ MODEL_REF = r"^[a-z0-9][a-z0-9_-]{0,63}(/[1-9][0-9]{0,8})?$"
 """The form of a model's name, or of its name and version."""
 
 
-def _checked_model_ref(text: str) -> str:
+def _check_model_ref(text: str) -> str:
     if not re.fullmatch(MODEL_REF, text):
-        raise ValueError("it is no name of a model; send NAME or NAME/VERSION, as photos/5")
+        raise ValueError("it is not a model name; send NAME or NAME/VERSION, such as photos/5")
     return text
 
 
-ModelRef = Annotated[str, AfterValidator(_checked_model_ref), Field(json_schema_extra={"pattern": MODEL_REF})]
+ModelRef = Annotated[str, AfterValidator(_check_model_ref), Field(json_schema_extra={"pattern": MODEL_REF})]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 _JOB_EVENTS = r"^(succeeded|failed|cancelled)(,(succeeded|failed|cancelled)){0,2}$"
 """The form of a list of job events, such as `succeeded,failed`."""
 
 
-def _checked_job_events(text: str) -> str:
+def _check_job_events(text: str) -> str:
     if not re.fullmatch(_JOB_EVENTS, text):
-        raise ValueError("it names no ends of jobs; send some of succeeded,failed,cancelled, without spaces")
+        raise ValueError("it is not a list of job events; send some of succeeded,failed,cancelled, without spaces")
     return text
 
 
-JobEvents = Annotated[str, AfterValidator(_checked_job_events), Field(json_schema_extra={"pattern": _JOB_EVENTS})]
+JobEvents = Annotated[str, AfterValidator(_check_job_events), Field(json_schema_extra={"pattern": _JOB_EVENTS})]
 DEFAULT_QUALITY = 90
 _SEED = Field(
     None,

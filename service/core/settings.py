@@ -129,7 +129,7 @@ class Settings(BaseModel):
     def _check_apis(cls, apis: str) -> str:
         unknown = [name for name in listed(apis) if name not in FOREIGN_APIS]
         if unknown:
-            raise ValueError(f"{unknown[0]!r} is none of {', '.join(FOREIGN_APIS)}")
+            raise ValueError(f"{unknown[0]!r} is not one of {', '.join(FOREIGN_APIS)}")
         return apis
 
     @field_validator("public_url")
@@ -138,7 +138,7 @@ class Settings(BaseModel):
         parts = urlsplit(url)  # raises ValueError if the address is malformed
         extra = parts.query or parts.fragment or "@" in parts.netloc or re.search(r"[^!-~]", url)
         if url and (parts.scheme not in ("http", "https") or not parts.hostname or extra or parts.port == 0):
-            raise ValueError("it is no address like https://images.example.com/PREFIX")
+            raise ValueError("it is not an address like https://images.example.com/PREFIX")
         return url.rstrip("/")
 
     @property
@@ -228,7 +228,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise SettingsInvalid(f"{file}: {_unknown_names_message('setting', unknown, fields)}")
     for name, value in values.items():  # pydantic takes true for 1
         if isinstance(value, bool) and name in fields and "bool" not in str(fields[name].annotation):
-            raise SettingsInvalid(f"{file}: {name}: {str(value).lower()} is no number and no text")
+            raise SettingsInvalid(f"{file}: {name}: {str(value).lower()} is neither a number nor text")
     return values
 
 

@@ -47,4 +47,4 @@ def test_a_job_whose_models_stay_missing_ends_at_its_deadline(tmp_path: Path, mo
         wait_until(lambda: httpx.get(f"{server.url}{accepted.headers['location']}").json()["status"] == "failed", 30.0)
         problem = httpx.get(f"{server.url}{accepted.headers['location']}").json()["problem"]
         assert problem["code"] == "deadline_exceeded"
-        assert "no server that has the model photos" in problem["detail"]
+        assert "no server with the model photos" in problem["detail"]
