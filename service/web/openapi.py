@@ -42,8 +42,13 @@ _REFERRED: tuple[type[BaseModel], ...] = (ImageReply, ImagesReply, Problem)
 _LINE_END = re.compile(r"(?<!\n)\n(?!\n)")
 """The end of a line within a paragraph of a docstring; Swagger UI would keep it."""
 _SECURITY_SCHEMES = {
-    "bearer": {"type": "http", "scheme": "bearer"},
-    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, made by `retouch keys create`."},
+    "header": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-API-Key",
+        "description": "The same key, in another header.",
+    },
 }
 
 
