@@ -17,9 +17,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from engines.errors import RetouchError
 from engines.files.atomic import replace_file
@@ -33,6 +41,14 @@ _MAX_FILE_BYTES = 64 * 2**20
 _KEY = re.compile(r"rtk_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
 
 
+def _in_words(name: object, check: ValidatorFunctionWrapHandler) -> object:
+    """Return a name that passes the check; otherwise ValueError, which says what a name is and not its pattern."""
+    try:
+        return check(name)
+    except ValidationError as error:
+        raise ValueError("it is no name for a key; use 1 to 64 letters, digits, spaces and . _ - @") from error
+
+
 class KeysInvalid(RetouchError):
     """The key file cannot be read or written, or has the wrong format."""
 
@@ -43,7 +59,7 @@ class KeyRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(pattern=r"^[0-9a-f]{8}$")
-    name: str = Field(min_length=1, max_length=64, pattern=r"^[\w.@ -]+$")
+    name: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\w.@ -]+$"), WrapValidator(_in_words)]
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of the whole key, in hexadecimal")
     scopes: frozenset[Scope]
     created_at: AwareDatetime

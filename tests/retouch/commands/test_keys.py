@@ -52,6 +52,20 @@ def test_a_limit_that_limits_nothing_or_allows_nothing_makes_no_key(tmp_path: Pa
     assert not (tmp_path / "keys.json").exists()
 
 
+@pytest.mark.parametrize("name", ["../x", "a\nb", "", "a" * 65, "日本語😀"])
+def test_a_name_that_no_key_can_have_is_refused_in_words(tmp_path: Path, name: str) -> None:
+    made = keys("create", "--file", tmp_path / "keys.json", "--", name)
+    assert (made.exit_code, made.stdout) == (1, "")
+    assert "name: it is no name for a key; use 1 to 64 letters" in made.stderr
+    assert not (tmp_path / "keys.json").exists()
+
+
+@pytest.mark.parametrize("name", ["näme", "日本語", "नमस्ते", "a_b@c.d - 1"])
+def test_a_name_may_be_in_any_script(tmp_path: Path, name: str) -> None:
+    assert keys("create", name, "--file", tmp_path / "keys.json").exit_code == 0
+    assert [record.name for record in read_keys(tmp_path / "keys.json")] == [name]
+
+
 def test_a_revoked_key_is_listed_as_such(tmp_path: Path) -> None:
     env = {"RETOUCH_KEYS_FILE": str(tmp_path / "k.json")}
     key = keys("create", "one", env=env).stdout.strip()
