@@ -227,7 +227,7 @@ class Launcher:
         )
         assert process.stdin is not None  # noqa: S101 -- stdin=PIPE above
         with suppress(BrokenPipeError), process.stdin:  # if the child was killed at once, the next check finds it
-            process.stdin.write(assignment.model_dump_json().encode())
+            process.stdin.write(assignment.to_json())
         return process
 
 

@@ -50,6 +50,10 @@ class Assignment(BaseModel):
     cores_for_pictures: int = 0
     """Cores that all front ends may use for pictures while few requests are in flight."""
 
+    def to_json(self) -> bytes:
+        """Return the assignment as ASCII; pydantic's own JSON cannot hold a path whose bytes are not UTF-8."""
+        return json.dumps(self.model_dump(), default=str).encode("ascii")
+
     @property
     def row_counts(self) -> RowCounts:
         """Numbers of rows on the status board."""
@@ -62,13 +66,14 @@ def read_assignment(content: bytes, code: str) -> Assignment:
     Raises:
         CodeChanged: the launcher's code version differs, so this process could misread shared memory and messages.
     """
-    launchers = json.loads(content).get("code")  # read first: another version may have other fields
+    sent = json.loads(content)
+    launchers = sent.get("code")  # read first: another version may have other fields
     if launchers != code:
         raise CodeChanged(
             f"the package was changed under a running server, which was started with {launchers or 'an older one'} and "
             f"finds {code} now: restart the server"
         )
-    return Assignment.model_validate_json(content)
+    return Assignment.model_validate(sent)
 
 
 def end_with_launcher(launcher: int) -> None:

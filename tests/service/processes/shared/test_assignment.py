@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from service.core.settings import Settings
+from service.core.settings import Settings, load_settings
 from service.processes.shared.assignment import Assignment, CodeChanged, read_assignment
 from service.processes.shared.code_version import code_version
 
@@ -29,8 +30,11 @@ ASSIGNMENT = Assignment(
 )
 
 
-def test_an_assignment_of_the_same_code_arrives_whole() -> None:
-    assert read_assignment(ASSIGNMENT.model_dump_json().encode(), ASSIGNMENT.code) == ASSIGNMENT
+@pytest.mark.parametrize("folder", ["results", "/räume/日本", os.fsdecode(b"/\xff\xfe")])
+def test_an_assignment_of_the_same_code_arrives_whole(folder: str) -> None:
+    settings = load_settings({"results_dir": folder, "keys_file": f"{folder}/keys.json"}, {})
+    sent = ASSIGNMENT.model_copy(update={"settings": settings})
+    assert read_assignment(sent.to_json(), sent.code) == sent
 
 
 @pytest.mark.parametrize(
@@ -54,7 +58,7 @@ def test_the_version_changes_with_what_the_processes_share(tmp_path: Path, chang
 
 @pytest.mark.slow
 def test_the_process_ends_with_that_message_and_no_traceback() -> None:
-    command, given = [sys.executable, "-m", "service.processes"], ASSIGNMENT.model_dump_json()
+    command, given = [sys.executable, "-m", "service.processes"], ASSIGNMENT.to_json().decode()
     ended = subprocess.run(command, input=given, text=True, capture_output=True, timeout=60, check=False)
     assert ended.returncode == 1
     assert ended.stderr.startswith("the package was changed under a running server")
