@@ -169,9 +169,9 @@ def test_a_picture_of_another_page_that_is_dropped_as_a_link_is_not_passed_over(
 @pytest.mark.parametrize("kind", ["GIF", "AVIF", "BMP"])
 def test_a_format_that_only_the_browser_reads_is_opened_as_png(tab: Tab, kind: str) -> None:
     pixels = np.asarray(Image.new("RGB", (60, 40), (30, 140, 220)))
-    tab.open(encoded(pixels, f"sky.{kind.lower()}", kind)).collect()
+    tab.open(encoded(pixels, f"sky.{kind.lower()}", kind))
     tab.says(f"sky.png is open. sky.{kind.lower()} was converted to PNG; an animation becomes its first frame.")
-    tab.brush(10)
+    tab.collect().brush(10)
     tab.drag(((20, 20), (30, 20)))
     tab.fill()
     saved = tab.saved()
