@@ -228,7 +228,7 @@ def test_a_folder_that_another_user_made_is_named_before_the_start(of_root: Path
 def test_files_that_another_user_made_are_not_called_damaged(of_root: Path) -> None:
     with pytest.raises(SettingsInvalid, match="let the user of this server read and write that file"):
         make_ledger_file(Settings(results_dir=of_root)).connections.open()
-    with pytest.raises(SettingsInvalid, match=r"cannot be read or made \(Permission denied\)"):
+    with pytest.raises(SettingsInvalid, match=r"cannot be read or created \(Permission denied\)"):
         read_secrets(of_root / SECRETS_FILE)
 
 

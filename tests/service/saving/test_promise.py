@@ -125,7 +125,9 @@ def test_a_job_whose_server_ends_while_the_storage_is_away_ends_when_its_result_
         for restart in range(1, 3):
             server.kill() if end == "killed" else server.terminate()
             server.start()
-            wait_until(lambda so_often=restart: len(server.lines("job was computed before")) == so_often, 20.0)
+            wait_until(
+                lambda so_often=restart: len(server.lines("job reuses the results of an earlier run")) == so_often, 20.0
+            )
             time.sleep(1.0)
             assert job()["status"] == "queued"
         bucket.start()
